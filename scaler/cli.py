@@ -49,8 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _in_cluster(options: argparse.Namespace, home: Path) -> int:
     """Run as the operator of a cluster. Only here is ``kubernetes`` ever imported."""
-    from scaler.kubernetes.operator import Operator
-    from scaler.kubernetes.options import operator_options
+    from scaler.kubernetes.operator.operator import Operator
+    from scaler.kubernetes.operator.options import operator_options
 
     try:
         return Operator(operator_options(options, home)).run()

@@ -6,7 +6,7 @@ import signal
 import threading
 
 from benchmarks.kubernetes import workload
-from scaler.kubernetes.machinery import (
+from scaler.kubernetes.runtime import (
     Key,
     Kind,
     Manager,
@@ -16,7 +16,7 @@ from scaler.kubernetes.machinery import (
     meant,
     write_status,
 )
-from scaler.kubernetes.machinery.cluster import POD, Cluster, Limits, controller_of
+from scaler.kubernetes.runtime.cluster import POD, Cluster, Limits, controller_of
 
 PLAN = Kind(workload.GROUP, workload.VERSION, "scaleplans", "ScalePlan")
 JOB = Kind(workload.GROUP, workload.VERSION, "elasticjobs", "ElasticJob")

@@ -23,9 +23,9 @@ from scaler.adapters.mirror import Mirror
 from scaler.adapters.pytorchjob import PyTorchJobBackend
 from scaler.adapters.sources import Reflected, served
 from scaler.kubernetes.brain import BrainDoor
-from scaler.kubernetes.machinery import Manager, Terms
-from scaler.kubernetes.machinery.cluster import POD, Cluster, connect
-from scaler.kubernetes.operator import DEPOSED
+from scaler.kubernetes.operator.operator import DEPOSED
+from scaler.kubernetes.runtime import Manager, Terms
+from scaler.kubernetes.runtime.cluster import POD, Cluster, connect
 from scaler.loop import Pace, Scaler
 from scaler.wishes import WishFile
 

@@ -18,7 +18,7 @@ from brain.types.job import JobDocument, JobId, OptimizeMode, Policy, PolicyMode
 from brain.types.resources import Resources
 from scaler.adapters import foreign
 from scaler.kubernetes.kinds.documents import command_of, launch_in, main_container, reserved
-from scaler.kubernetes.machinery.cluster.kind import Kind, Object
+from scaler.kubernetes.runtime.cluster.kind import Kind, Object
 
 PYTORCHJOB = Kind("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
 HPA = Kind("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")

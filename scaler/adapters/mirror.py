@@ -12,7 +12,7 @@ from scaler.adapters.kubeflow import document
 from scaler.adapters.pytorchjob import PyTorchJobBackend
 from scaler.adapters.worlds import reports
 from scaler.kubernetes.brain import BrainDoor
-from scaler.kubernetes.machinery.cluster import Object
+from scaler.kubernetes.runtime.cluster import Object
 
 log = logging.getLogger(__name__)
 

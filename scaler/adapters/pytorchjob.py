@@ -30,8 +30,8 @@ from scaler.adapters.record import Entry, Record
 from scaler.adapters.sources import Sources
 from scaler.kubernetes.kinds.fields import GROUP
 from scaler.kubernetes.kinds.quantities import resources
-from scaler.kubernetes.machinery.cluster import POD, SECRET, Cluster, Object
 from scaler.kubernetes.pods.identity import MANAGED_BY, MANAGER
+from scaler.kubernetes.runtime.cluster import POD, SECRET, Cluster, Object
 from scaler.ports import NOTHING, Observed, Phase
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from brain.types.resources import NodeName, Resources
 from brain.types.world import ReplicaExit
 from scaler.adapters.kubeflow import Training
 from scaler.kubernetes.kinds.documents import reserved
-from scaler.kubernetes.machinery.cluster.kind import Object
 from scaler.kubernetes.pods.failures import Remedy, failure
+from scaler.kubernetes.runtime.cluster.kind import Object
 from scaler.ports import Phase, ReplicaSeen
 
 #: So many replicas that ended are remembered: a Secret holds 1 MiB, an entry takes 200 bytes.

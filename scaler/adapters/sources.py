@@ -7,9 +7,9 @@ from brain.errors import NotAllowed, NotFound
 from brain.types.resources import Resources
 from scaler.adapters.kubeflow import HPA, JOB_NAME, PYTORCHJOB
 from scaler.kubernetes.kinds.documents import reserved
-from scaler.kubernetes.machinery import Manager
-from scaler.kubernetes.machinery.cluster import NODE, POD, Cluster, Key, Kind, Object, key_of
-from scaler.kubernetes.machinery.store import Store
+from scaler.kubernetes.runtime import Manager
+from scaler.kubernetes.runtime.cluster import NODE, POD, Cluster, Key, Kind, Object, key_of
+from scaler.kubernetes.runtime.store import Store
 from scaler.ports import NOTHING
 
 _OVER = ("Succeeded", "Failed")

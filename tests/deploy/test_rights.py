@@ -9,7 +9,7 @@ import pytest
 from deploy import render
 from deploy.gotemplate import Chart
 from scaler.kubernetes.kinds.fields import GROUP, VERSION
-from scaler.kubernetes.machinery.cluster import (
+from scaler.kubernetes.runtime.cluster import (
     NAMESPACE,
     NODE,
     POD,

@@ -15,14 +15,14 @@ from brain import calls, cycle
 from brain.types.job import JobState
 from brain.types.record import Role
 from brain.types.resources import PoolName, Resources
-from scaler.kubernetes.jobs import JOB
-from scaler.kubernetes.machinery import Cluster, Terms, connect
-from scaler.kubernetes.machinery.cluster import EVENT, POD, Unreachable
-from scaler.kubernetes.machinery.cluster.transport import Answer, Request, Stream
-from scaler.kubernetes.operator import Operator, Options
-from scaler.kubernetes.plans import PLAN
+from scaler.kubernetes.operator.jobs import JOB
+from scaler.kubernetes.operator.operator import Operator, Options
+from scaler.kubernetes.plans.plans import PLAN
 from scaler.kubernetes.pods.identity import INDEX, replica_of
 from scaler.kubernetes.pods.manifest import Injection
+from scaler.kubernetes.runtime import Cluster, Terms, connect
+from scaler.kubernetes.runtime.cluster import EVENT, POD, Unreachable
+from scaler.kubernetes.runtime.cluster.transport import Answer, Request, Stream
 from scaler.loop import Pace, Scaler
 from scaler.wishes import WishFile
 from tests.api.app import Api

@@ -8,12 +8,12 @@ from itertools import count
 
 from brain.types.job import JobId
 from brain.views import JobWish
-from scaler.kubernetes.backend import KubernetesBackend
-from scaler.kubernetes.jobs import JOB as JOBS
 from scaler.kubernetes.kinds.documents import elastic_job
-from scaler.kubernetes.machinery import Manager, Object
-from scaler.kubernetes.machinery.cluster import NAMESPACE, NODE, POD, Cluster, connect
+from scaler.kubernetes.operator.backend import KubernetesBackend
+from scaler.kubernetes.operator.jobs import JOB as JOBS
 from scaler.kubernetes.pods.orders import House
+from scaler.kubernetes.runtime import Manager, Object
+from scaler.kubernetes.runtime.cluster import NAMESPACE, NODE, POD, Cluster, connect
 from scaler.ports import document
 from tests.kubernetes.clusters import MARK, here, real_kubeconfig
 from tests.kubernetes.clusters import namespace as named

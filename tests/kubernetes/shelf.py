@@ -1,4 +1,4 @@
-"""A few pages of an API server without a network: enough for the machinery, and wholly scripted."""
+"""A few pages of an API server without a network: enough for the runtime, and wholly scripted."""
 
 import json
 import threading
@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from scaler.kubernetes.machinery.cluster import Kind, Unreachable
-from scaler.kubernetes.machinery.cluster.transport import Answer, Request
+from scaler.kubernetes.runtime.cluster import Kind, Unreachable
+from scaler.kubernetes.runtime.cluster.transport import Answer, Request
 
 THING = Kind("test.example", "v1", "things", "Thing")
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -16,7 +16,7 @@ from scaler.kubernetes.doctor import installed, rights
 from scaler.kubernetes.doctor.__main__ import findings
 from scaler.kubernetes.doctor.finding import Finding
 from scaler.kubernetes.doctor.rights import Asking
-from scaler.kubernetes.machinery.cluster import NAMESPACE, POD, Cluster, Kind, connect
+from scaler.kubernetes.runtime.cluster import NAMESPACE, POD, Cluster, Kind, connect
 from tests.kubernetes.apiserver.server import Server, serving
 from tests.kubernetes.clusters import namespace as named
 from tests.kubernetes.real import Ground, ground

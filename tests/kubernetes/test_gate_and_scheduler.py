@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from scaler.kubernetes.machinery.store import Store
 from scaler.kubernetes.pods import gang
 from scaler.kubernetes.pods.fitting import Room, infeasible
+from scaler.kubernetes.runtime.store import Store
 from tests.kubernetes.apiserver.objects.patches import merged
 from tests.kubernetes.kubelet import node
 from tests.kubernetes.scheduling import place_of, placed, requests_of

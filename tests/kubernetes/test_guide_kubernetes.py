@@ -13,7 +13,7 @@ import yaml
 
 from brain.cli import COMMANDS
 from scaler.adapters import foreign
-from scaler.kubernetes.kinds import ElasticJob, ScalePlan
+from scaler.kubernetes.kinds.reading import read_elastic_job, read_scale_plan
 from tests.kubernetes.apiserver import serving
 from tests.kubernetes.apiserver.server import Server
 
@@ -92,8 +92,8 @@ def test_its_documents_are_documents() -> None:
     job, plan = (yaml.safe_load(DOCUMENTS[name]) for name in ("digits.yaml", "by-hand.yaml"))
     meta = {"uid": "u", "generation": 1}
 
-    read = ElasticJob.read(job | {"metadata": job["metadata"] | meta})
-    ScalePlan.read(plan | {"metadata": plan["metadata"] | meta})
+    read = read_elastic_job(job | {"metadata": job["metadata"] | meta})
+    read_scale_plan(plan | {"metadata": plan["metadata"] | meta})
 
     assert read.metadata.name == plan["spec"]["ownerJob"]
 

@@ -18,7 +18,6 @@ from brain.types.job import (
     Secret,
 )
 from brain.types.resources import Resources
-from scaler.kubernetes.kinds import ElasticJob, ScalePlan
 from scaler.kubernetes.kinds.documents import (
     LaunchKind,
     elastic_job,
@@ -27,6 +26,7 @@ from scaler.kubernetes.kinds.documents import (
     plan_unserved,
     unserved,
 )
+from scaler.kubernetes.kinds.reading import read_elastic_job, read_scale_plan
 from tests.kubernetes.clusters import namespace
 from tests.kubernetes.jobs import Object, job, main_of, plan, seed
 
@@ -35,7 +35,7 @@ RUN = ("torchrun", "--nnodes=1:10", "train.py")
 
 
 def document(obj: Object) -> JobDocument:
-    return job_document(ElasticJob.read(obj))
+    return job_document(read_elastic_job(obj))
 
 
 def test_the_articles_job_has_the_bounds_of_its_command_and_begins_with_its_replicas() -> None:
@@ -268,13 +268,13 @@ def test_a_value_from_a_file_of_another_machine_is_refused() -> None:
 def test_fields_that_do_nothing_here_are_told() -> None:
     obj = job(*RUN, spec={"brainService": "other:50001", "enableDynamicSharding": True})
     obj["spec"]["replicaSpecs"]["dlrover-master"] = {}
-    told = unserved(ElasticJob.read(obj), "http://brain:8080")
+    told = unserved(read_elastic_job(obj), "http://brain:8080")
     assert [sentence.split()[0].rstrip(":") for sentence in told] == [
         "spec.brainService",
         "spec.enableDynamicSharding",
         "spec.replicaSpecs.dlrover-master",
     ]
-    assert unserved(ElasticJob.read(seed()), "http://brain:8080") == ()
+    assert unserved(read_elastic_job(seed()), "http://brain:8080") == ()
 
 
 def test_what_a_plan_asks_for_beside_its_size_is_told() -> None:
@@ -282,7 +282,7 @@ def test_what_a_plan_asks_for_beside_its_size_is_told() -> None:
     pods = [{"name": "digits-edljob-worker-0"}]
     whole = {"migratePods": pods, "removePods": pods, "psHosts": ["a:1"]}
     obj = plan({"ownerJob": "digits", "replicaResourceSpecs": {"worker": worker}} | whole)
-    told = plan_unserved(ScalePlan.read(obj), "worker")
+    told = plan_unserved(read_scale_plan(obj), "worker")
     assert [sentence.split()[0].rstrip(":") for sentence in told] == [
         "spec.replicaResourceSpecs.worker.resource",
         "spec.createPods",
@@ -293,4 +293,4 @@ def test_what_a_plan_asks_for_beside_its_size_is_told() -> None:
 
 def test_a_plan_of_a_size_alone_is_done_whole() -> None:
     obj = plan({"ownerJob": "digits", "replicaResourceSpecs": {"worker": {"replicas": 2}}})
-    assert plan_unserved(ScalePlan.read(obj), "worker") == ()
+    assert plan_unserved(read_scale_plan(obj), "worker") == ()

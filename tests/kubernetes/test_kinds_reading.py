@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from brain.errors import BadInput, ImpossibleBounds
-from scaler.kubernetes.kinds import ElasticJob, ScalePlan, Strategy
+from scaler.kubernetes.kinds import Strategy
 from scaler.kubernetes.kinds.quantities import quantity, resources
+from scaler.kubernetes.kinds.reading import read_elastic_job, read_scale_plan
 from tests.kubernetes.jobs import Object, job, main_of, plan, seed
 
 ROOT = Path(__file__).parents[2]
@@ -28,12 +29,12 @@ def refused(edit: Edit) -> BadInput:
     obj = seed()
     edit(obj)
     with pytest.raises(BadInput) as caught:
-        ElasticJob.read(obj)
+        read_elastic_job(obj)
     return caught.value
 
 
 def test_the_articles_job_is_read_as_it_stands() -> None:
-    read = ElasticJob.read(seed())
+    read = read_elastic_job(seed())
     assert (read.strategy, read.spec.replica_specs["worker"].replicas) == (Strategy.ALLREDUCE, 5)
 
 
@@ -41,7 +42,7 @@ def test_a_job_is_read_without_restart_policy_and_labels() -> None:
     obj = seed()
     del obj["metadata"]["labels"]
     del worker(obj)["template"]["spec"]["restartPolicy"]
-    assert ElasticJob.read(obj).metadata.labels == {}
+    assert read_elastic_job(obj).metadata.labels == {}
 
 
 @pytest.mark.parametrize("value", [{"A": "b"}, ["A=b"], [{"value": "b"}], "A=b", 5])
@@ -61,7 +62,7 @@ def test_fields_that_nobody_knows_are_tolerated() -> None:
     obj = seed()
     obj["spec"]["criticalNodes"] = "0"
     worker(obj)["template"]["spec"]["runtimeClassName"] = "nvidia"
-    read = ElasticJob.read(obj)
+    read = read_elastic_job(obj)
     template = read.spec.replica_specs["worker"].template
     assert template is not None
     assert template["spec"]["runtimeClassName"] == "nvidia"
@@ -69,13 +70,13 @@ def test_fields_that_nobody_knows_are_tolerated() -> None:
 
 def test_a_status_of_another_version_does_not_hide_the_spec() -> None:
     obj = seed() | {"status": {"conditions": "none", "phase": 3}}
-    assert ElasticJob.read(obj).status.phase == ""
+    assert read_elastic_job(obj).status.phase == ""
 
 
 def test_a_job_with_parameter_servers_is_one_of_that_strategy_unless_it_says_otherwise() -> None:
     obj = job("python", "train.py")
     obj["spec"]["replicaSpecs"]["ps"] = worker(obj)
-    assert ElasticJob.read(obj).strategy is Strategy.PARAMETER_SERVER
+    assert read_elastic_job(obj).strategy is Strategy.PARAMETER_SERVER
 
 
 BAD: dict[str, tuple[Edit, str, str]] = {
@@ -167,14 +168,14 @@ def test_a_unit_that_never_fits_is_refused_with_the_number_that_would() -> None:
 def test_dlrovers_master_pod_needs_no_image() -> None:
     obj = seed()
     obj["spec"]["replicaSpecs"]["dlrover-master"] = {"restartCount": 3}
-    assert ElasticJob.read(obj).scaled == "worker"
+    assert read_elastic_job(obj).scaled == "worker"
 
 
 def test_a_plan_finds_its_job_by_field_or_by_either_label() -> None:
     wish = {"replicaResourceSpecs": {"worker": {"replicas": 2}}}
-    by_field = ScalePlan.read(plan(wish | {"ownerJob": "digits"}))
-    by_label = ScalePlan.read(plan(wish, labels={"elasticjob.dlrover/name": "digits"}))
-    by_old_label = ScalePlan.read(plan(wish, labels={"elasticjob-name": "digits"}))
+    by_field = read_scale_plan(plan(wish | {"ownerJob": "digits"}))
+    by_label = read_scale_plan(plan(wish, labels={"elasticjob.dlrover/name": "digits"}))
+    by_old_label = read_scale_plan(plan(wish, labels={"elasticjob-name": "digits"}))
     assert {by_field.job, by_label.job, by_old_label.job} == {"digits"}
 
 
@@ -200,7 +201,7 @@ def test_a_plan_finds_its_job_by_field_or_by_either_label() -> None:
 )
 def test_a_plan_of_which_nothing_can_come_is_refused(spec: Object, field: str) -> None:
     with pytest.raises(BadInput) as caught:
-        ScalePlan.read(plan(spec))
+        read_scale_plan(plan(spec))
     assert caught.value.field == field
 
 
@@ -222,7 +223,7 @@ together, obj = threading.Barrier(8), seed()
 def read():
     together.wait()
     for _ in range(5):
-        ElasticJob.read(obj)
+        read_elastic_job(obj)
         try: wire.convert({}, JobWish)
         except wire.BadInput: pass
 threads = [threading.Thread(target=read) for _ in range(8)]

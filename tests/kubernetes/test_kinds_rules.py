@@ -8,7 +8,8 @@ import pytest
 
 from scaler.kubernetes.kinds import ElasticJob, ScalePlan
 from scaler.kubernetes.kinds.fields import GROUP, VERSION
-from scaler.kubernetes.machinery.cluster import NAMESPACE, Cluster, Invalid, Kind, connect
+from scaler.kubernetes.kinds.reading import read_elastic_job
+from scaler.kubernetes.runtime.cluster import NAMESPACE, Cluster, Invalid, Kind, connect
 from tests.kubernetes.clusters import namespace
 from tests.kubernetes.jobs import Object, job, plan, seed
 from tests.kubernetes.real import ground
@@ -39,7 +40,7 @@ def test_the_articles_job_is_taken_as_it_stands_and_gets_defaults(cluster: Clust
     stored = cluster.create(JOBS, seed(), dry_run=True)
     assert (stored["spec"]["managedBy"], stored["spec"]["suspend"]) == ("brain", False)
     assert stored["spec"]["replicaSpecs"] == seed()["spec"]["replicaSpecs"]
-    assert ElasticJob.read(stored).spec.managed_by == "brain"
+    assert read_elastic_job(stored).spec.managed_by == "brain"
 
 
 def test_what_a_pod_template_has_is_kept_whatever_it_is(cluster: Cluster) -> None:
@@ -133,7 +134,7 @@ def test_a_job_is_scaled_by_its_workers(cluster: Cluster) -> None:
     stored = cluster.get(JOBS, TEAM, "scaled")
     # More than the maximum is a request like any other: it is clamped, and that is said.
     assert stored["spec"]["replicaSpecs"]["worker"]["replicas"] == 9
-    assert ElasticJob.read(stored).metadata.generation == 2
+    assert read_elastic_job(stored).metadata.generation == 2
 
 
 def test_a_job_with_parameter_servers_applies_as_dlrovers_examples_have_it(
@@ -160,4 +161,4 @@ def test_a_job_with_parameter_servers_applies_as_dlrovers_examples_have_it(
     )
     stored = cluster.create(JOBS, obj, dry_run=True)
     assert stored["spec"]["replicaSpecs"] == obj["spec"]["replicaSpecs"]
-    assert ElasticJob.read(stored).strategy == "ParameterServerStrategy"
+    assert read_elastic_job(stored).strategy == "ParameterServerStrategy"

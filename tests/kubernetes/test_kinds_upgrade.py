@@ -14,7 +14,7 @@ from scaler.kubernetes.kinds import ElasticJob
 from scaler.kubernetes.kinds.fields import GROUP, VERSION
 from scaler.kubernetes.kinds.generate.schema import definition
 from scaler.kubernetes.kinds.upgrade import DEFINITIONS, Step, losses, main, step, upgrade
-from scaler.kubernetes.machinery.cluster import NAMESPACE, Cluster, Kind, NotFound, connect
+from scaler.kubernetes.runtime.cluster import NAMESPACE, Cluster, Kind, NotFound, connect
 from tests.kubernetes.apiserver import Server, serving
 from tests.kubernetes.clusters import namespace
 from tests.kubernetes.jobs import job

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from brain import wire
 from brain.types.world import ReplicaExit
-from scaler.kubernetes.machinery.cluster import POD, Cluster, Object, connect
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.sight import Ending
+from scaler.kubernetes.runtime.cluster import POD, Cluster, Object, connect
 from tests.kubernetes.places import FromDocuments, backend, machines
 from tests.kubernetes.real import Ground, ground
 from tests.scaler.wished import JOB, NOW, eventually, wish

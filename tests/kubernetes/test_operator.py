@@ -12,13 +12,13 @@ from brain.types.job import Intent
 from brain.types.record import Role
 from brain.types.world import ReplicaExit
 from brain.views import ResizeRequest
-from scaler.kubernetes.jobs import JOB
-from scaler.kubernetes.machinery import Key
-from scaler.kubernetes.machinery.cluster import LEASE, POD, SECRET
-from scaler.kubernetes.operator import DLROVER_LEASE, Operator, Options, dlrover_leads
-from scaler.kubernetes.plans import PLAN
+from scaler.kubernetes.operator.jobs import JOB
+from scaler.kubernetes.operator.operator import DLROVER_LEASE, Operator, Options, dlrover_leads
+from scaler.kubernetes.plans.plans import PLAN
 from scaler.kubernetes.pods.identity import secret_name
 from scaler.kubernetes.replicas.secrets import JobSecrets
+from scaler.kubernetes.runtime import Key
+from scaler.kubernetes.runtime.cluster import LEASE, POD, SECRET
 from tests.kubernetes import jobs
 from tests.kubernetes.operating import Place, accepted, job, looping, operating, plan, staged, until
 from tests.kubernetes.real import Ground

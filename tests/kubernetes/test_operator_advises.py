@@ -8,9 +8,9 @@ import pytest
 
 from brain.types.job import JobId
 from brain.types.world import ReplicaExit
-from scaler.kubernetes.jobs import JOB
-from scaler.kubernetes.machinery.cluster import POD
+from scaler.kubernetes.operator.jobs import JOB
 from scaler.kubernetes.pods import identity
+from scaler.kubernetes.runtime.cluster import POD
 from scaler.ports import Phase
 from tests.kubernetes.apiserver import serving
 from tests.kubernetes.kubelet import FakeKubelet

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from brain.types.job import JobState
-from scaler.kubernetes.happenings import happenings
-from scaler.kubernetes.jobs import JOB
-from scaler.kubernetes.machinery.cluster import POD
+from scaler.kubernetes.operator.jobs import JOB
+from scaler.kubernetes.runtime.cluster import POD
+from scaler.kubernetes.status.happenings import happenings
 from tests.kubernetes import jobs
 from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.clusters import here

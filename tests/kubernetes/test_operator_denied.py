@@ -8,16 +8,10 @@ from pathlib import Path
 import pytest
 
 from brain.types.job import JobState
-from scaler.kubernetes.jobs import JOB
-from scaler.kubernetes.machinery.cluster import (
-    POD,
-    Cluster,
-    Denied,
-    Invalid,
-    connect,
-)
-from scaler.kubernetes.machinery.cluster.errors import Status, refusal
-from scaler.kubernetes.replicas.memory import JobMemory
+from scaler.kubernetes.operator.jobs import JOB
+from scaler.kubernetes.replicas.cache import JobMemory
+from scaler.kubernetes.runtime.cluster import POD, Cluster, Denied, Invalid, connect
+from scaler.kubernetes.runtime.cluster.errors import Status, refusal
 from tests.kubernetes import jobs
 from tests.kubernetes.apiserver import Server, serving
 from tests.kubernetes.apiserver.core.kinds import Json, Kind

@@ -10,15 +10,15 @@ from typing import Any, cast
 import pytest
 
 from brain.errors import BadInput
-from scaler.kubernetes.beside.gangs import Gangs, GangState
-from scaler.kubernetes.kinds import ElasticJob
+from scaler.kubernetes.dependents.gangs import Gangs, GangState
 from scaler.kubernetes.kinds.documents import job_document
-from scaler.kubernetes.machinery import Key
-from scaler.kubernetes.machinery.cluster import POD
-from scaler.kubernetes.machinery.store import Store
+from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.pods.gang import GATE
 from scaler.kubernetes.pods.identity import INDEX, NAME, replica_of
 from scaler.kubernetes.pods.orders import specimen
+from scaler.kubernetes.runtime import Key
+from scaler.kubernetes.runtime.cluster import POD
+from scaler.kubernetes.runtime.store import Store
 from tests.kubernetes import jobs
 from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.clusters import here
@@ -204,7 +204,7 @@ def test_what_says_wrongly_where_pods_may_come_is_named(spec: Json, field: str):
     made["metadata"]["uid"] = "u"
 
     with pytest.raises(BadInput, match=re.escape(field)):
-        ElasticJob.read(made)
+        read_elastic_job(made)
 
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -235,7 +235,7 @@ class Gang:
 
     def look(self, after_seconds: float) -> GangState:
         """So long after noon."""
-        job, mine = ElasticJob.read(self.obj), list(self.pods)
+        job, mine = read_elastic_job(self.obj), list(self.pods)
         now = NOW + timedelta(seconds=after_seconds)
         end = lambda pod: self.ended.append(pod["metadata"]["name"])  # noqa: E731
         return self.gangs.tend(self.obj, job, job_document(job), mine, end, now)
@@ -244,7 +244,7 @@ class Gang:
         self, id: int, where: str = "", gated: bool = False, made: float = 0, bound: float = 0
     ) -> None:
         """A pod of it; ``made`` and ``bound`` so many seconds after noon."""
-        like = specimen(ElasticJob.read(self.obj))
+        like = specimen(read_elastic_job(self.obj))
         metadata = {**like["metadata"], "name": f"p{id}", "creationTimestamp": told(made)}
         metadata["labels"] = metadata["labels"] | {INDEX: str(id)}
         spec = {**like["spec"], **({"schedulingGates": [{"name": GATE}]} if gated else {})}

@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 
 from brain.errors import BadInput
-from scaler.kubernetes.beside.itself import injected
-from scaler.kubernetes.machinery.cluster import Cluster, Forbidden
+from scaler.kubernetes.dependents.own_pod import injected
 from scaler.kubernetes.pods.manifest import Injection
+from scaler.kubernetes.runtime.cluster import Cluster, Forbidden
 
 OWN = Injection(image="own")
 

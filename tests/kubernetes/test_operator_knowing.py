@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from brain.errors import NotFound, Unavailable
 from brain.types.job import JobId, JobState
 from brain.types.resources import Resources
-from scaler.kubernetes.backend import KubernetesBackend, reserves
 from scaler.kubernetes.brain import BrainDoor
-from scaler.kubernetes.machinery.cluster import POD, Key, Kind
-from scaler.kubernetes.machinery.store import Store
+from scaler.kubernetes.operator.backend import KubernetesBackend, reserves
 from scaler.kubernetes.pods.fitting import Room
 from scaler.kubernetes.pods.orders import House
-from scaler.kubernetes.replicas.acts import Acts
+from scaler.kubernetes.replicas.actions import Acts
+from scaler.kubernetes.runtime.cluster import POD, Key, Kind
+from scaler.kubernetes.runtime.store import Store
 from tests.kubernetes import jobs
 from tests.kubernetes.eventually import eventually
 from tests.scaler.wished import NOW, wish

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from brain.types.job import JobState
-from scaler.kubernetes.jobs import JOB
-from scaler.kubernetes.machinery.cluster import POD, NotFound
+from scaler.kubernetes.operator.jobs import JOB
+from scaler.kubernetes.runtime.cluster import POD, NotFound
 from tests.kubernetes import jobs
 from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.operating import (

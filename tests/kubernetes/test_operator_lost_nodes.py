@@ -8,13 +8,13 @@ import pytest
 
 from brain.types.job import JobId
 from brain.types.world import ReplicaExit
-from scaler.kubernetes.backend import KubernetesBackend
-from scaler.kubernetes.beside.upkeep import endpoint_of
-from scaler.kubernetes.machinery.cluster import Key
-from scaler.kubernetes.machinery.store import Change, Store
+from scaler.kubernetes.dependents.upkeep import endpoint_of
+from scaler.kubernetes.operator.backend import KubernetesBackend
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.orders import House, past
 from scaler.kubernetes.replicas.losses import Loss, Losses
+from scaler.kubernetes.runtime.cluster import Key
+from scaler.kubernetes.runtime.store import Change, Store
 from scaler.ports import Phase
 from tests.kubernetes.kubelet import node
 from tests.scaler.wished import NOW

@@ -7,13 +7,13 @@ from typing import Any, cast
 import pytest
 
 from brain.errors import BadInput, Overloaded
-from scaler.kubernetes.kinds import ElasticJob, ScalePlan
-from scaler.kubernetes.machinery.cluster import Kind
-from scaler.kubernetes.machinery.store import Store
-from scaler.kubernetes.moves import Moves, left_by
+from scaler.kubernetes.kinds.reading import read_elastic_job, read_scale_plan
+from scaler.kubernetes.plans.migration import Moves, left_by
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.sight import look
-from scaler.kubernetes.progress import only_moves
+from scaler.kubernetes.runtime.cluster import Kind
+from scaler.kubernetes.runtime.store import Store
+from scaler.kubernetes.status.progress import only_moves
 from tests.kubernetes import jobs
 from tests.kubernetes.operating import Place, Stage, accepted, living, operating, staged, until
 
@@ -153,15 +153,15 @@ def test_a_pod_that_is_over_does_not_move():
     pods.put(ended)
     obj = jobs.job("brain-run", "t.py", replicas=1)
     obj["metadata"]["uid"] = "u"
-    plan = ScalePlan.read(move("digits-edljob-worker-0"))
+    plan = read_scale_plan(move("digits-edljob-worker-0"))
 
     with pytest.raises(BadInput, match="there are none"):
-        Moves(cast(Any, None), pods).begin(plan, ElasticJob.read(obj))
+        Moves(cast(Any, None), pods).begin(plan, read_elastic_job(obj))
 
 
 def test_a_plan_with_a_size_is_no_mere_move():
-    job = ElasticJob.read(jobs.job("brain-run", "t.py", replicas=1))
+    job = read_elastic_job(jobs.job("brain-run", "t.py", replicas=1))
     sized = {"replicaResourceSpecs": {"worker": {"replicas": 2}}}
 
-    assert only_moves(ScalePlan.read(move("a")), job)
-    assert not only_moves(ScalePlan.read(move("a", **sized)), job)
+    assert only_moves(read_scale_plan(move("a")), job)
+    assert not only_moves(read_scale_plan(move("a", **sized)), job)

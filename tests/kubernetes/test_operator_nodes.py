@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scaler.kubernetes.machinery.cluster import LEASE, NODE, POD
+from scaler.kubernetes.runtime.cluster import LEASE, NODE, POD
 from tests.kubernetes import jobs
 from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.clusters import here, only_emulated

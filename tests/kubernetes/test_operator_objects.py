@@ -9,10 +9,10 @@ import pytest
 
 from brain.types.job import Intent, JobState
 from brain.types.world import ReplicaExit
-from scaler.kubernetes.jobs import JOB
-from scaler.kubernetes.machinery.cluster import POD, NotFound
-from scaler.kubernetes.plans import PLAN
-from scaler.kubernetes.replicas.memory import JobMemory, Sent
+from scaler.kubernetes.operator.jobs import JOB
+from scaler.kubernetes.plans.plans import PLAN
+from scaler.kubernetes.replicas.cache import JobMemory, Sent
+from scaler.kubernetes.runtime.cluster import POD, NotFound
 from scaler.ports import Phase
 from tests.kubernetes import jobs
 from tests.kubernetes.apiserver.core.kinds import Json

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from scaler.kubernetes.beside.roles import misled, surplus
+from scaler.kubernetes.dependents.roles import misled, surplus
 from scaler.kubernetes.kinds import ElasticJob
+from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.orders import sizes_of, tensorflow_config
 from tests.kubernetes import jobs
@@ -21,7 +22,7 @@ def a_job(ps: int, **worker: int) -> ElasticJob:
     roles["ps"] = {"replicas": ps, "template": roles["worker"]["template"]}
     made["spec"].pop("distributionStrategy")
     made["metadata"]["uid"] = "u"
-    return ElasticJob.read(made)
+    return read_elastic_job(made)
 
 
 def told(job: ElasticJob, role: str, rank: int) -> Json:

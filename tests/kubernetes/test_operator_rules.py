@@ -14,24 +14,25 @@ import pytest
 from brain.errors import BadInput, Unavailable
 from brain.types.job import Intent, JobId, JobState
 from brain.types.world import Cause, Member, ReplicaExit, World, WorldEvent
-from scaler.kubernetes.backend import KubernetesBackend
-from scaler.kubernetes.beside import rigid
-from scaler.kubernetes.beside.roles import Roles, processes
-from scaler.kubernetes.beside.upkeep import endpoint_of, place_of
 from scaler.kubernetes.brain import BrainDoor
-from scaler.kubernetes.jobs import Jobs, Rules
+from scaler.kubernetes.dependents import rigid
+from scaler.kubernetes.dependents.roles import Roles, processes
+from scaler.kubernetes.dependents.upkeep import endpoint_of, place_of
 from scaler.kubernetes.kinds import ElasticJob
 from scaler.kubernetes.kinds.documents import job_document
-from scaler.kubernetes.machinery import Key
-from scaler.kubernetes.machinery.cluster import Forbidden
-from scaler.kubernetes.machinery.store import Change, Store
-from scaler.kubernetes.operator import volcano_serves
-from scaler.kubernetes.options import operator_options
-from scaler.kubernetes.plans import Plans
+from scaler.kubernetes.kinds.reading import read_elastic_job
+from scaler.kubernetes.operator.backend import KubernetesBackend
+from scaler.kubernetes.operator.jobs import Jobs, Rules
+from scaler.kubernetes.operator.operator import volcano_serves
+from scaler.kubernetes.operator.options import operator_options
+from scaler.kubernetes.plans.plans import Plans
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.manifest import Injection
 from scaler.kubernetes.pods.orders import House
-from scaler.kubernetes.progress import Keeping, collected
+from scaler.kubernetes.runtime import Key
+from scaler.kubernetes.runtime.cluster import Forbidden
+from scaler.kubernetes.runtime.store import Change, Store
+from scaler.kubernetes.status.progress import Keeping, collected
 from scaler.ports import Phase
 from tests.kubernetes import jobs
 from tests.scaler.wished import JOB, NOW, replica
@@ -274,7 +275,7 @@ def a_job(generation: int, **spec: Any) -> ElasticJob:
     obj = jobs.job("torchrun", "t.py", replicas=1, spec=spec)
     obj["metadata"] |= {"uid": JOB, "generation": generation}
     # As it is after a look while Brain was away.
-    return ElasticJob.read(obj | {"status": {"observedGeneration": generation}})
+    return read_elastic_job(obj | {"status": {"observedGeneration": generation}})
 
 
 def test_services_are_made_although_the_status_was_written_before():

@@ -6,15 +6,16 @@ from typing import Any, cast
 import pytest
 
 from brain.errors import BadInput, BrainError, Conflict, KeyReused, NotAllowed, UnknownJob
-from scaler.kubernetes.beside.upkeep import Upkeep
-from scaler.kubernetes.kinds import ElasticJob, JobCondition, Reason
+from scaler.kubernetes.dependents.upkeep import Upkeep
+from scaler.kubernetes.kinds import JobCondition, Reason
 from scaler.kubernetes.kinds.documents import job_document
-from scaler.kubernetes.machinery.cluster import Kind, Object
-from scaler.kubernetes.machinery.store import Store
+from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.failures import over_quota
-from scaler.kubernetes.progress import why_refused
-from scaler.kubernetes.told import beside_state, held_up
+from scaler.kubernetes.runtime.cluster import Kind, Object
+from scaler.kubernetes.runtime.store import Store
+from scaler.kubernetes.status.job_status import beside_state, held_up
+from scaler.kubernetes.status.progress import why_refused
 from tests.kubernetes import jobs
 from tests.kubernetes.test_pods_manifest import pod
 
@@ -116,7 +117,7 @@ def test_a_pod_group_has_the_class_with_which_its_gang_begins(said: str, named: 
     cluster, made = Applied(), jobs.seed()
     made["metadata"]["uid"] = "u"
     made["spec"]["replicaSpecs"]["worker"]["priority"] = said
-    job = ElasticJob.read(made)
+    job = read_elastic_job(made)
 
     Upkeep(cast(Any, cluster), Store(), Store()).pod_group(job, job_document(job))
 
@@ -126,7 +127,7 @@ def test_a_pod_group_has_the_class_with_which_its_gang_begins(said: str, named: 
 def test_a_relaunched_pod_that_is_not_ready_has_the_job_looked_at_in_time():
     made = jobs.seed()
     made["spec"]["replicaSpecs"]["worker"]["restartTimeout"] = 300
-    job = ElasticJob.read(made)
+    job = read_elastic_job(made)
     labels = identity.labels("digits", "u", "worker", 1, rank=0, relaunches=1)
     pending = {
         "metadata": {"name": "p", "labels": labels, "creationTimestamp": "2026-01-01T00:00:00Z"},

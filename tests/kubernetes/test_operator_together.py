@@ -8,9 +8,9 @@ import pytest
 
 from brain import calls
 from brain.views import ResizeRequest
-from scaler.kubernetes.jobs import JOB
-from scaler.kubernetes.machinery.cluster import POD, NotFound
+from scaler.kubernetes.operator.jobs import JOB
 from scaler.kubernetes.pods.gang import POD_GROUP
+from scaler.kubernetes.runtime.cluster import POD, NotFound
 from tests.kubernetes import jobs
 from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.operating import (

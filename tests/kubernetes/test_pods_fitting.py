@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from brain.errors import BadInput
-from scaler.kubernetes.machinery.store import Store
 from scaler.kubernetes.pods import gang, identity, places, ports
 from scaler.kubernetes.pods.fitting import Room, excess, infeasible
 from scaler.kubernetes.pods.placement import Capacity, needs, placed
+from scaler.kubernetes.runtime.store import Store
 from tests.kubernetes.kubelet import node as made_node
 
 

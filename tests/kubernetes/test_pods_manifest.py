@@ -14,7 +14,7 @@ from brain.types.job import JobId
 from launcher.pod.program import RUN
 from scaler.kubernetes.kinds import ElasticJob
 from scaler.kubernetes.kinds.documents import job_document
-from scaler.kubernetes.machinery import Object
+from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.pods import gang, identity
 from scaler.kubernetes.pods.manifest import Injection, manifest
 from scaler.kubernetes.pods.orders import (
@@ -25,6 +25,7 @@ from scaler.kubernetes.pods.orders import (
     past,
     spares_of,
 )
+from scaler.kubernetes.runtime import Object
 from tests.kubernetes import jobs
 from tests.kubernetes.clusters import only_emulated
 from tests.scaler.wished import NOW, wish
@@ -35,7 +36,7 @@ UID = "5f0c8f6e-6f4b-4a53-9a53-1d8f3e9a0c11"
 
 def read(made: jobs.Object) -> ElasticJob:
     made["metadata"]["uid"] = UID
-    return ElasticJob.read(made)
+    return read_elastic_job(made)
 
 
 def pod(

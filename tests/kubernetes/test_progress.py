@@ -3,7 +3,7 @@
 import pytest
 
 from brain.types.plan import Outcome, PlanState, Verdict
-from scaler.kubernetes.progress import event_of
+from scaler.kubernetes.status.progress import event_of
 from tests.builders import plan
 
 

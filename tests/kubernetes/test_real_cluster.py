@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from scaler.kubernetes.machinery.cluster import POD, Cluster, connect
+from scaler.kubernetes.runtime.cluster import POD, Cluster, connect
 from tests.kubernetes import clusters
 from tests.kubernetes.apiserver import Server, serving
 from tests.kubernetes.apiserver.core.kinds import Json

@@ -9,8 +9,8 @@ from scaler.adapters.foreign import MANAGED_BY
 from scaler.adapters.kubeflow import HPA, PYTORCHJOB
 from scaler.adapters.pytorchjob import PyTorchJobBackend
 from scaler.adapters.sources import Listed
-from scaler.kubernetes.machinery.cluster import NODE, POD, SECRET, Cluster
-from scaler.kubernetes.machinery.cluster.transport import Answer, Request, Stream
+from scaler.kubernetes.runtime.cluster import NODE, POD, SECRET, Cluster
+from scaler.kubernetes.runtime.cluster.transport import Answer, Request, Stream
 from tests.scaler.wished import JOB, NOW
 
 _KINDS = {

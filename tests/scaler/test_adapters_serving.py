@@ -15,8 +15,8 @@ from scaler.adapters.kubeflow import PYTORCHJOB
 from scaler.adapters.pytorchjob import PyTorchJobBackend
 from scaler.adapters.record import Entry, Record
 from scaler.adapters.sources import Listed, Reflected
-from scaler.kubernetes.machinery import Manager, connect
-from scaler.kubernetes.machinery.cluster import LEASE, NAMESPACE, POD, Cluster, Kind
+from scaler.kubernetes.runtime import Manager, connect
+from scaler.kubernetes.runtime.cluster import LEASE, NAMESPACE, POD, Cluster, Kind
 from tests.kubernetes.apiserver import Server, serving
 from tests.kubernetes.kubelet import FakeKubelet
 from tests.kubernetes.operating import until

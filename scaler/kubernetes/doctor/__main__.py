@@ -10,7 +10,7 @@ from brain.errors import BrainError
 from scaler.kubernetes.doctor import installed, rights
 from scaler.kubernetes.doctor.finding import Finding
 from scaler.kubernetes.doctor.rights import Asking
-from scaler.kubernetes.machinery.cluster import Cluster, connect
+from scaler.kubernetes.runtime.cluster import Cluster, connect
 
 #: A person waits.
 _SECONDS = 5.0

@@ -7,7 +7,7 @@ from brain.errors import NotFound
 from brain.types.accelerators import PRODUCT_LABELS
 from scaler.kubernetes.doctor.finding import Finding
 from scaler.kubernetes.kinds.fields import GROUP
-from scaler.kubernetes.machinery.cluster import NODE, Cluster, Object
+from scaler.kubernetes.runtime.cluster import NODE, Cluster, Object
 
 _CRDS = "brain migrate --crds"
 #: What our kinds are served with; DLRover's own lack some of it.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from scaler.kubernetes.doctor.finding import Finding
 from scaler.kubernetes.kinds.rights import RIGHTS, Right, Scope
-from scaler.kubernetes.machinery.cluster import Cluster, Kind
+from scaler.kubernetes.runtime.cluster import Cluster, Kind
 
 _GROUP = "authorization.k8s.io"
 _SELF = Kind(_GROUP, "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", False)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 from msgspec import Meta
@@ -311,17 +311,6 @@ class ElasticJob(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     metadata: Metadata
     spec: ElasticJobSpec
     status: ElasticJobStatus = ElasticJobStatus()
-
-    @staticmethod
-    def read(obj: Mapping[str, Any]) -> "ElasticJob":
-        """Read an object of the API; unknown fields are tolerated.
-
-        Raises:
-            BadInput: it cannot be run as it stands; the message names field, value and remedy.
-        """
-        from scaler.kubernetes.kinds.reading import elastic_job
-
-        return elastic_job(obj)
 
     @property
     def strategy(self) -> Strategy:

@@ -25,7 +25,7 @@ for _kind in (ElasticJob, ScalePlan):
     msgspec.json.Decoder(_kind)
 
 
-def elastic_job(obj: Mapping[str, Any]) -> ElasticJob:
+def read_elastic_job(obj: Mapping[str, Any]) -> ElasticJob:
     """Read an ElasticJob.
 
     Raises:
@@ -36,7 +36,7 @@ def elastic_job(obj: Mapping[str, Any]) -> ElasticJob:
     return job
 
 
-def scale_plan(obj: Mapping[str, Any]) -> ScalePlan:
+def read_scale_plan(obj: Mapping[str, Any]) -> ScalePlan:
     """Read a ScalePlan.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 from msgspec import Meta
@@ -153,17 +153,6 @@ class ScalePlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     metadata: Metadata
     spec: ScalePlanSpec
     status: ScalePlanStatus = ScalePlanStatus()
-
-    @staticmethod
-    def read(obj: Mapping[str, Any]) -> "ScalePlan":
-        """Read an object of the API; unknown fields are tolerated.
-
-        Raises:
-            BadInput: nothing can be done with it; the message names field, value and remedy.
-        """
-        from scaler.kubernetes.kinds.reading import scale_plan
-
-        return scale_plan(obj)
 
     @property
     def job(self) -> str:

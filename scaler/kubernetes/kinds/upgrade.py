@@ -17,7 +17,7 @@ from scaler.kubernetes.kinds.elasticjob import ElasticJob
 from scaler.kubernetes.kinds.fields import GROUP, VERSION
 from scaler.kubernetes.kinds.generate.schema import definition
 from scaler.kubernetes.kinds.scaleplan import ScalePlan
-from scaler.kubernetes.machinery.cluster import Cluster, Kind, NotFound, Object, connect
+from scaler.kubernetes.runtime.cluster import Cluster, Kind, NotFound, Object, connect
 
 DEFINITIONS = Kind(
     "apiextensions.k8s.io",

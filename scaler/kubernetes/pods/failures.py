@@ -8,7 +8,7 @@ from typing import Any
 
 from brain.errors import BadInput
 from scaler.kubernetes.kinds.quantities import quantity
-from scaler.kubernetes.machinery.cluster.kind import Object
+from scaler.kubernetes.runtime.cluster.kind import Object
 
 GIB = 2**30
 #: More memory after an OOM kill: doubled, by so much at most, and up to so much (DLRover's rule).

@@ -6,8 +6,6 @@ from decimal import Decimal
 from typing import Any
 
 from scaler.kubernetes.kinds.quantities import is_accelerator, quantity
-from scaler.kubernetes.machinery.cluster.kind import Object
-from scaler.kubernetes.machinery.store import Store
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.failures import unschedulable
 from scaler.kubernetes.pods.placement import (
@@ -20,6 +18,8 @@ from scaler.kubernetes.pods.placement import (
     offers,
     placed,
 )
+from scaler.kubernetes.runtime.cluster.kind import Object
+from scaler.kubernetes.runtime.store import Store
 
 _OVER = ("Succeeded", "Failed")
 _NONE = Decimal(0)

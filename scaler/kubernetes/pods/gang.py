@@ -11,10 +11,10 @@ from datetime import datetime
 from typing import Any
 
 from scaler.kubernetes.kinds.documents.templates import pod_requests
-from scaler.kubernetes.machinery.cluster.kind import Kind, Object
-from scaler.kubernetes.machinery.status import read_instant
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.placement import Capacity, domains_near, placed
+from scaler.kubernetes.runtime.cluster.kind import Kind, Object
+from scaler.kubernetes.runtime.status import read_instant
 
 POD_GROUP = Kind("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
 GATE = f"{identity.DOMAIN}/gang"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from brain.types.job import JobId
-from scaler.kubernetes.machinery.cluster.kind import Key, Object
+from scaler.kubernetes.runtime.cluster.kind import Key, Object
 
 #: Our own words on pods, jobs and plans.
 DOMAIN = "elastic.iml.github.io"

@@ -11,12 +11,12 @@ from typing import Any
 from brain.types.grace import leave_seconds
 from scaler.kubernetes.kinds.documents import main_container
 from scaler.kubernetes.kinds.quantities import quantity
-from scaler.kubernetes.machinery.cluster.kind import Object
 from scaler.kubernetes.pods import gang, identity, ports
 from scaler.kubernetes.pods.command import Command, Entry, read_command
 from scaler.kubernetes.pods.environment import Crowd, merged, variables
 from scaler.kubernetes.pods.fitting import said_bytes
 from scaler.kubernetes.pods.sight import RESTART
+from scaler.kubernetes.runtime.cluster.kind import Object
 
 #: Where the agent's own files are in the container, and where its token and its place.
 HOME, FILES = "/brain", "/var/run/brain"

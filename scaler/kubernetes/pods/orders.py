@@ -19,7 +19,6 @@ from scaler.kubernetes.kinds import (
 from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.kinds.documents.templates import main_container, requests_of
 from scaler.kubernetes.kinds.quantities import quantity
-from scaler.kubernetes.machinery.cluster.kind import Object
 from scaler.kubernetes.pods import identity, tensorflow
 from scaler.kubernetes.pods.command import Entry
 from scaler.kubernetes.pods.environment import MASTER_PORT, Crowd
@@ -31,6 +30,7 @@ from scaler.kubernetes.pods.manifest import (
     agent_runs,
     command_of,
 )
+from scaler.kubernetes.runtime.cluster.kind import Object
 
 _OVER = ("Succeeded", "Failed")
 

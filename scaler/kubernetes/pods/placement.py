@@ -12,7 +12,7 @@ from typing import Any
 
 from scaler.kubernetes.kinds.documents.templates import pod_requests
 from scaler.kubernetes.kinds.quantities import is_accelerator
-from scaler.kubernetes.machinery.cluster.kind import Object
+from scaler.kubernetes.runtime.cluster.kind import Object
 
 #: Amounts by resource name.
 Amounts = Mapping[str, Decimal]

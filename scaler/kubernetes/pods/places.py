@@ -7,7 +7,7 @@ from typing import Any
 from brain.types.accelerators import product_in
 from brain.types.resources import Node, NodeName, PoolName, Resources
 from scaler.kubernetes.kinds.quantities import resources
-from scaler.kubernetes.machinery.cluster.kind import Object
+from scaler.kubernetes.runtime.cluster.kind import Object
 
 #: Labels of each level, outermost first; the first one that a node has counts.
 LEVELS: tuple[tuple[str, ...], ...] = (

@@ -1,7 +1,7 @@
 """Ports of pods that share their host's network."""
 
 from brain.errors import BadInput
-from scaler.kubernetes.machinery.cluster.kind import Object
+from scaler.kubernetes.runtime.cluster.kind import Object
 
 #: Where nobody said otherwise; Kubernetes' own node ports begin at 30000.
 FIRST, LAST = 20000, 29999

@@ -10,10 +10,10 @@ import msgspec
 from brain.types.resources import NodeName
 from brain.types.world import ReplicaExit
 from scaler.kubernetes.kinds.documents import reserved
-from scaler.kubernetes.machinery.cluster.kind import Object
-from scaler.kubernetes.machinery.status import read_instant
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.failures import Remedy, failure, terminated
+from scaler.kubernetes.runtime.cluster.kind import Object
+from scaler.kubernetes.runtime.status import read_instant
 from scaler.ports import Phase, ReplicaSeen
 
 

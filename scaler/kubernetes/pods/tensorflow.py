@@ -13,8 +13,8 @@ from typing import Any
 
 from brain.errors import BadInput
 from scaler.kubernetes.kinds.elasticjob import ReplicaType
-from scaler.kubernetes.machinery.cluster.kind import Object
 from scaler.kubernetes.pods import identity
+from scaler.kubernetes.runtime.cluster.kind import Object
 
 CHIEF, WORKER, PS, EVALUATOR = (
     str(each)

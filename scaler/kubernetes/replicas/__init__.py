@@ -1,8 +1,8 @@
-"""What stands behind a job's pods: what is seen and remembered of them, what is done to them.
+"""The replicas behind a job's pods.
 
-- ``seeing``: replicas as their pods, this memory and their nodes show them
-- ``memory``: replicas that no pod shows: asked for, vanished, told of by Brain
-- ``losses``: nodes that are lost, or about to be
-- ``acts``: changes of pods, carried out apart from whoever wants them
-- ``secrets``: the token, the environment, and which ids were used
+observed   replicas as their pods, the cache and their nodes show them
+cache      replicas that no pod shows: asked for, vanished, told of by Brain
+losses     nodes that are lost, or about to be
+actions    changes of pods, carried out apart from the code that decides them
+secrets    the token, the environment, and the ids that were used
 """

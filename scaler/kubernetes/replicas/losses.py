@@ -12,8 +12,8 @@ import threading
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from scaler.kubernetes.machinery.cluster.kind import Object
-from scaler.kubernetes.machinery.store import Change
+from scaler.kubernetes.runtime.cluster.kind import Object
+from scaler.kubernetes.runtime.store import Change
 
 #: A node that is not ready for so long is taken to be lost.
 PATIENCE = timedelta(seconds=30)

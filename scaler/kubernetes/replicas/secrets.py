@@ -12,8 +12,8 @@ from typing import Any
 
 from brain.errors import BadInput, Conflict, NotFound
 from brain.types.job import JobId
-from scaler.kubernetes.machinery.cluster import SECRET, Cluster, Object
 from scaler.kubernetes.pods import identity
+from scaler.kubernetes.runtime.cluster import SECRET, Cluster, Object
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from scaler.kubernetes.kinds.upgrade import upgrade
-from scaler.kubernetes.machinery.cluster import Cluster, connect
+from scaler.kubernetes.runtime.cluster import Cluster, connect
 from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.apiserver.server import Server, definitions_in, kubeconfig, serving
 from tests.kubernetes.apiserver.wire.faults import Faults

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import httpx2
 
-from scaler.kubernetes.machinery import Change, Manager
-from scaler.kubernetes.machinery.cluster import NODE, POD, Cluster, connect
+from scaler.kubernetes.runtime import Change, Manager
+from scaler.kubernetes.runtime.cluster import NODE, POD, Cluster, connect
 from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.apiserver.core.store import Key, Resource
 from tests.kubernetes.apiserver.hands import LEASES, NODES, PODS, Heard, lease_spec

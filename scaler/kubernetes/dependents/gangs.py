@@ -1,0 +1,136 @@
+"""Gangs: whose gates are opened together, and which let go of what they hold in part.
+
+The scheduler may know a reason that the gate does not, another's pod may be faster, a node may be
+lost: then some of a gang have nodes and can do nothing with them. They keep these for a while, for
+nodes may be on their way, and then let go of all of them.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from brain.types.job import JobDocument
+from scaler.kubernetes.dependents.upkeep import Upkeep
+from scaler.kubernetes.kinds import ElasticJob, JobCondition
+from scaler.kubernetes.pods import gang, identity
+from scaler.kubernetes.pods.fitting import Room, counted
+from scaler.kubernetes.pods.orders import gang_size
+from scaler.kubernetes.pods.placement import may_come, placed
+from scaler.kubernetes.runtime.cluster import Object
+from scaler.kubernetes.runtime.status import read_instant
+from scaler.kubernetes.runtime.store import Store
+
+#: For how long a gang that is not whole keeps what it has, where its job does not say.
+PATIENCE = timedelta(minutes=15)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangState:
+    """What one look at a job's gang came to."""
+
+    #: Why pods wait; empty: none does.
+    waiting: str = ""
+    #: What was let go, and why; empty: nothing was.
+    let_go: str = ""
+    #: When to look again at the latest; None: when something changes.
+    look_seconds: float | None = None
+
+
+class Gangs:
+    """Opens gates, and has gangs that are not whole let go."""
+
+    def __init__(self, upkeep: Upkeep, pods: Store, nodes: Store) -> None:
+        self._upkeep, self._nodes, self._room = upkeep, nodes, Room(nodes, pods)
+        self._opening = threading.Lock()
+        #: Jobs whose pods found no nodes although the gate said so, and until when it stays shut.
+        self._shut: dict[str, datetime] = {}
+
+    def tend(
+        self,
+        obj: Object,
+        job: ElasticJob,
+        document: JobDocument,
+        mine: Sequence[Object],
+        end: Callable[[Object], None],
+        now: datetime,
+    ) -> GangState:
+        """One look. ``end`` has a pod that was let in end; another comes, behind the gate."""
+        least, held = gang_size(job, document), gang.holding(mine)
+        if not 0 < len(held) < least:
+            return GangState(waiting=self._open(job, document, mine, now))
+        patience = _patience(job)
+        left = (self._since(obj, mine, now) + patience - now).total_seconds()
+        if left > 0:
+            waiting = self._open(job, document, mine, now)
+            until = now + timedelta(seconds=left)
+            said = f"{len(held)} of {least} pods have nodes, and keep them until {until:%H:%M} UTC"
+            return GangState(waiting=f"{said}; {waiting}" if waiting else said, look_seconds=left)
+        pending = [pod for pod in gang.begun(mine) if pod not in held]
+        if pending and placed(pending, self._room.capacity(pending)).refusals is None:
+            self._shut[job.metadata.uid] = now + patience
+        for pod in (*held, *pending):
+            end(pod)
+        return GangState(
+            let_go=f"{len(held)} of the {least} pods that begin together had nodes for "
+            f"{_said(patience.total_seconds())} and no further node came: they let go of them, and "
+            f"begin again once there is room for {least}"
+        )
+
+    def forget(self, job: str) -> None:
+        """It is over."""
+        self._shut.pop(job, None)
+
+    def _open(
+        self, job: ElasticJob, document: JobDocument, mine: Sequence[Object], now: datetime
+    ) -> str:
+        """Let those of the job's pods begin that can do so together; why others wait, or ''."""
+        waiting = sorted((p for p in mine if gang.gated(p) and gang.stays(p)), key=_id)
+        if not waiting:
+            return ""
+        begun, least = len(gang.begun(mine)), gang_size(job, document)
+        # A job of fewer pods than its gang is not whole yet; the rest is being created.
+        if begun + len(waiting) < least:
+            return f"{begun + len(waiting)} of {least} pods of the gang exist"
+        until = self._shut.get(job.metadata.uid)
+        if until is not None and now < until:
+            return f"the scheduler found no nodes for its pods; they wait until {until:%H:%M} UTC"
+        # One gang after the other: two that look at once would be let in to the same room.
+        with self._opening:
+            capacity, unit = self._room.capacity(waiting), document.replicas.unit
+            ready = gang.admitted(waiting, begun, least=least, unit=unit, capacity=capacity)
+            for pod in ready.pods:
+                self._upkeep.patch(pod, gang.opened(pod, ready.near))
+        if len(ready.pods) == len(waiting):
+            return ""
+        why = f" ({counted(ready.refusals)})" if ready.refusals else ""
+        kept = "" if begun else " and holds nothing until then"
+        return (
+            f"{len(waiting) - len(ready.pods)} pods wait for room{why}: the job begins with "
+            f"{least} together{kept}"
+        )
+
+    def _since(self, obj: Object, mine: Sequence[Object], now: datetime) -> datetime:
+        """When a gang last changed: it fell apart, a pod was made or got a node, a node came."""
+        broke = now
+        for each in (obj.get("status") or {}).get("conditions") or ():
+            if (each.get("type"), each.get("status")) == (JobCondition.SCHEDULED, "False"):
+                broke = read_instant(each.get("lastTransitionTime")) or now
+        staying = [pod for pod in mine if gang.stays(pod)]
+        new = (*staying, *(node for node in self._nodes if may_come(staying[0], node)))
+        came = (read_instant(each["metadata"].get("creationTimestamp")) for each in new)
+        return max(broke, *(at for at in (*map(gang.bound_at, staying), *came) if at is not None))
+
+
+def _patience(job: ElasticJob) -> timedelta:
+    said = job.spec.gang_patience
+    return PATIENCE if said is None else timedelta(seconds=said)
+
+
+def _said(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
+
+
+def _id(pod: Object) -> int:
+    found = identity.replica_of(pod)
+    return found[1] if found else 0

@@ -1,0 +1,51 @@
+"""What an operator that runs in a pod knows of itself."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+
+from brain.errors import BadInput, NotAllowed, NotFound
+from scaler.kubernetes.pods.manifest import Injection
+from scaler.kubernetes.runtime.cluster import POD, Cluster
+
+#: ``--agent-image own``: the image of the operator's own container.
+OWN = "own"
+#: Where the downward API says which pod this is, and the container that runs the operator.
+_POD, _CONTAINER = "POD_NAME", "scaler"
+
+
+def injected(
+    said: Injection | None,
+    cluster: Cluster,
+    namespace: str,
+    environ: Mapping[str, str] = os.environ,
+) -> Injection | None:
+    """What comes into jobs; the operator's own image where that was asked for.
+
+    So it need not be said twice: who gives a kustomization another image changes containers, and
+    no arguments.
+
+    Raises:
+        BadInput: this is no pod, or it may not be read.
+    """
+    if said is None or said.image != OWN:
+        return said
+    name = environ.get(_POD)
+    if not name:
+        raise _unknown(f"{_POD} is not set")
+    try:
+        pod = cluster.get(POD, namespace, name)
+    except (NotAllowed, NotFound) as why:
+        raise _unknown(f"pod {name} in {namespace} cannot be read: {why}") from why
+    containers = pod["spec"]["containers"]
+    # A mesh may have put its own container before it.
+    mine = next((each for each in containers if each["name"] == _CONTAINER), containers[0])
+    return replace(said, image=mine["image"])
+
+
+def _unknown(why: str) -> BadInput:
+    return BadInput(
+        f"--agent-image own: {why}; grant `get` on pods there and set {_POD} by the downward API, "
+        "or name the image",
+        field="agent-image",
+    )

@@ -1,0 +1,105 @@
+"""Jobs that no agent of ours runs: their worlds, told by what is seen of their pods. Pure.
+
+Their size is fixed while their pods live: each was told at its start how many there are. A plan
+replaces all of them, and what it measures, redoes or loses nobody knows.
+"""
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+
+from brain.errors import BadInput
+from brain.types.job import JobId
+from brain.types.resources import NodeName
+from brain.types.world import Cause, Member, World, WorldEvent, WorldReport
+from scaler.kubernetes.kinds.reading import read_elastic_job
+from scaler.kubernetes.pods import identity
+from scaler.kubernetes.pods.orders import House, elastic
+from scaler.kubernetes.runtime.cluster.kind import Object
+from scaler.ports import Phase, ReplicaSeen
+
+log = logging.getLogger(__name__)
+
+_UNKNOWN = NodeName("")
+
+
+def running(seen: Sequence[ReplicaSeen]) -> tuple[int, ...]:
+    """Replicas that run."""
+    return tuple(each.id for each in seen if each.phase is Phase.RUNNING and not each.leaving)
+
+
+def held(world: World | None, obj: Object | None, house: House) -> frozenset[int] | None:
+    """Replicas that a job's coordinator alone lets go; None: no world is known.
+
+    Without an agent there is no coordinator, and what is too many would never go.
+    """
+    try:
+        if obj is not None and not elastic(read_elastic_job(obj), house):
+            return frozenset()
+    except BadInput as why:
+        log.debug("what runs stays as it is: %s", why)
+    if world is None or world.ended_at is not None:
+        return None
+    return frozenset(member.replica for member in world.members)
+
+
+def reports(
+    job: JobId,
+    seen: Sequence[ReplicaSeen],
+    known: World | None,
+    *,
+    wished: int,
+    generation: int,
+    processes: int,
+    now: datetime,
+) -> tuple[WorldReport, ...]:
+    """What a coordinator would say of a world in which all wished replicas run; else nothing.
+
+    ``known``: the latest world that Brain was told of. How it ends Brain learns from its replicas.
+    """
+    ids = running(seen)
+    if not ids or len(ids) != wished:
+        return ()
+    alive = known is not None and known.ended_at is None
+    if known is not None and alive and tuple(m.replica for m in known.members) == ids:
+        return ()
+    before = known.generation if known is not None else 0
+    cause = Cause.PLAN if generation > before else Cause.MEMBERSHIP
+    members = tuple(
+        Member(
+            replica=each.id,
+            group_rank=rank,
+            processes=processes,
+            node=each.node or _UNKNOWN,
+            address="",
+        )
+        for rank, each in enumerate(each for each in seen if each.id in ids)
+    )
+    return tuple(
+        WorldReport(
+            job=job,
+            event=event,
+            epoch=known.epoch + 1 if known is not None else 1,
+            generation=generation,
+            cause=Cause.START if known is None else cause,
+            members=members,
+            at=now,
+        )
+        for event in (WorldEvent.FORMED, WorldEvent.STEPPING)
+    )
+
+
+def outdated(pods: Sequence[Object], generation: int) -> list[Object]:
+    """Living pods that were told of another size than the one that is wished."""
+    return [
+        pod
+        for pod in pods
+        if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+        and "deletionTimestamp" not in pod["metadata"]
+        and _generation(pod) < generation
+    ]
+
+
+def _generation(pod: Object) -> int:
+    said = (pod["metadata"].get("annotations") or {}).get(identity.GENERATION, "")
+    return int(said) if said.isdecimal() else 0

@@ -1,0 +1,203 @@
+"""Replicas of roles whose size no plan changes: parameter servers, chief, evaluator.
+
+Each rank has one living pod. One that failed is followed by another in its rank, unless its kind of
+failure or the job's ``restartCount`` says otherwise.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from brain.types.job import JobDocument
+from scaler.kubernetes.dependents.upkeep import Upkeep
+from scaler.kubernetes.kinds import ElasticJob, ReplicaType, Strategy
+from scaler.kubernetes.pods import identity, tensorflow
+from scaler.kubernetes.pods.environment import Crowd
+from scaler.kubernetes.pods.failures import Remedy, failure
+from scaler.kubernetes.pods.manifest import PodOrder, manifest
+from scaler.kubernetes.pods.orders import (
+    annotations_of,
+    exhausted,
+    master_name,
+    past,
+    priority_class,
+    sizes_of,
+    tensorflow_config,
+)
+from scaler.kubernetes.pods.sight import relaunched
+from scaler.kubernetes.runtime.cluster import SERVICE, Object
+from scaler.kubernetes.runtime.store import Store
+
+log = logging.getLogger(__name__)
+
+_OVER = ("Succeeded", "Failed")
+
+
+class Roles:
+    """Keeps the roles of jobs that plans do not scale."""
+
+    def __init__(self, upkeep: Upkeep, pods: Store) -> None:
+        self._upkeep, self._pods = upkeep, pods
+        self._pods.index("owner", _owner_uid)
+        #: Generation of each job's object whose services were made here.
+        self._named: dict[str, int] = {}
+
+    def pods_of(self, job: ElasticJob) -> list[Object]:
+        """Pods of those roles."""
+        found = self._pods.by("owner", job.metadata.uid)
+        return [
+            pod for pod in found if (identity.replica_of(pod) or (job.scaled, 0))[0] != job.scaled
+        ]
+
+    def keep(self, job: ElasticJob, now: datetime) -> None:
+        """Have one living pod for each rank of each role, and nobody who knows the wrong servers.
+
+        Servers that are more or fewer are news to every process: each begins anew.
+        """
+        for pod in self._pods.by("owner", job.metadata.uid):
+            if surplus(job, pod) or misled(job, pod):
+                self._upkeep.replace(pod)
+        for role in fixed(job):
+            mine = [pod for pod in self.pods_of(job) if _role(pod) == role]
+            for pod in missing(job, role, mine, now):
+                self._upkeep.create(pod)
+
+    def name(self, job: ElasticJob, document: JobDocument, *, rigid: bool) -> None:
+        """Services, once for each edit of the object and each operator.
+
+        What the object's status says proves nothing: that is written, too, while Brain is away or
+        nodes are missing.
+        """
+        id, generation = job.metadata.uid, job.metadata.generation
+        if self._named.get(id) == generation:
+            return
+        if rigid:
+            self._upkeep.services(job)
+        for service in processes(job, document):
+            self._upkeep.apply(SERVICE, service)
+        self._named[id] = generation
+
+    def end(self, job: ElasticJob) -> None:
+        """The job is over: what still serves it goes."""
+        self._named.pop(job.metadata.uid, None)
+        for pod in self.pods_of(job):
+            alive = (pod.get("status") or {}).get("phase") not in _OVER
+            if alive and not pod["metadata"].get("deletionTimestamp"):
+                self._upkeep.replace(pod)
+
+
+def fixed(job: ElasticJob) -> Iterator[str]:
+    """Roles that plans do not scale."""
+    for role in job.spec.replica_specs:
+        if role not in (job.scaled, ReplicaType.MASTER):
+            yield role
+
+
+def processes(job: ElasticJob, document: JobDocument) -> Iterator[dict[str, object]]:
+    """A service for each process that ``TF_CONFIG`` may name: plans may ask for more workers."""
+    if job.strategy is not Strategy.PARAMETER_SERVER:
+        return
+    here = sizes_of(job)
+    most = max(here.get(job.scaled, 0), document.replicas.max)
+    for task in tensorflow.tasks(here | {job.scaled: most}):
+        yield tensorflow.service(job.metadata.name, job.metadata.uid, job.metadata.namespace, task)
+
+
+def surplus(job: ElasticJob, pod: Object) -> bool:
+    """Whether a pod of a role that plans do not scale has a rank that the object has no more."""
+    role = _role(pod)
+    scaled = role == job.scaled or role not in sizes_of(job)
+    return _stays(pod) and not scaled and _rank(pod) >= sizes_of(job)[role]
+
+
+def misled(job: ElasticJob, pod: Object) -> bool:
+    """Whether a process was told of other parameter servers than there are."""
+    if job.strategy is not Strategy.PARAMETER_SERVER or not _stays(pod):
+        return False
+    role, here = _role(pod), sizes_of(job)
+    wide = here | {role: max(here.get(role, 0), _rank(pod) + 1)}
+    told = tensorflow_config(job, role, _rank(pod), wide).get(tensorflow.VARIABLE)
+    return told is not None and tensorflow.outdated(pod, told["value"])
+
+
+def missing(
+    job: ElasticJob, role: str, mine: Sequence[Object], now: datetime
+) -> Iterator[dict[str, object]]:
+    """Pods to create so that every rank of a role has one."""
+    spec, pods = job.spec.replica_specs[role], list(mine)
+    next_id = max((_id(pod) for pod in mine), default=-1) + 1
+    alive = sum((pod.get("status") or {}).get("phase") not in _OVER for pod in mine)
+    done = sum((pod.get("status") or {}).get("phase") == "Succeeded" for pod in mine)
+    if any(_final(pod) for pod in mine):
+        return
+    for id in range(next_id, next_id + max(0, sizes_of(job)[role] - alive - done)):
+        if exhausted(pods, spec.restart_count):
+            return
+        pod = manifest(_order(job, role, id, pods, now))
+        pods.append(pod)
+        yield pod
+
+
+def _order(job: ElasticJob, role: str, id: int, mine: Sequence[Object], now: datetime) -> PodOrder:
+    before, spec = past(mine), job.spec.replica_specs[role]
+    size = sizes_of(job)[role]
+    crowd = Crowd(
+        job=job.metadata.name,
+        uid=job.metadata.uid,
+        type=role,
+        id=id,
+        rank=before.rank,
+        size=size,
+        least=size,
+        most=size,
+        processes=1,
+        restarts=spec.restart_count or 0,
+        master=master_name(job),
+    )
+    template = spec.template or {}
+    if spec.restart_policy is not None:
+        policy = {"restartPolicy": str(spec.restart_policy)}
+        template = {**template, "spec": {**(template.get("spec") or {}), **policy}}
+    return PodOrder(
+        namespace=job.metadata.namespace,
+        labels=job.metadata.labels,
+        annotations=annotations_of(job),
+        crowd=crowd,
+        scaled=False,
+        relaunches=before.relaunches,
+        template=template,
+        priority=priority_class(spec.priority, before.rank, size),
+        envs={**job.spec.envs, **tensorflow_config(job, role, before.rank, sizes_of(job))},
+        avoid=before.avoid,
+        written_at=now,
+    )
+
+
+def _final(pod: Object) -> bool:
+    """Whether a pod failed so that another would, too."""
+    if (pod.get("status") or {}).get("phase") != "Failed":
+        return False
+    return failure(pod).remedy is Remedy.FATAL or not relaunched(pod)
+
+
+def _owner_uid(pod: Object) -> tuple[str, ...]:
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return tuple(str(each.get("uid")) for each in owners if each.get("kind") == identity.KIND)
+
+
+def _stays(pod: Object) -> bool:
+    over = (pod.get("status") or {}).get("phase") in _OVER
+    return not over and "deletionTimestamp" not in pod["metadata"]
+
+
+def _rank(pod: Object) -> int:
+    said = (pod["metadata"].get("labels") or {}).get(identity.RANK, "")
+    return int(said) if said.isdecimal() else 0
+
+
+def _role(pod: Object) -> str:
+    return (identity.replica_of(pod) or ("", 0))[0]
+
+
+def _id(pod: Object) -> int:
+    return (identity.replica_of(pod) or ("", 0))[1]

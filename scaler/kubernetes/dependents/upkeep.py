@@ -1,0 +1,232 @@
+"""What a job has beside the pods that plans scale: services, a PodGroup, places, roles."""
+
+import json
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from brain.errors import NotFound
+from brain.types.job import JobDocument
+from scaler.kubernetes.kinds import ElasticJob, ReplicaType
+from scaler.kubernetes.pods import gang, identity, places
+from scaler.kubernetes.pods.manifest import AGENT_PORT
+from scaler.kubernetes.pods.orders import gang_size, priority_class
+from scaler.kubernetes.runtime.cluster import (
+    POD,
+    SERVICE,
+    AlreadyExists,
+    Cluster,
+    Key,
+    Kind,
+    Object,
+)
+from scaler.kubernetes.runtime.store import Store
+
+log = logging.getLogger(__name__)
+
+_OVER = ("Succeeded", "Failed")
+#: Jobs of more replicas prove a loss by majority; fewer need the cluster's word.
+_FEW = 16
+
+
+class Upkeep:
+    """Keeps what stands beside a job's pods as it should be."""
+
+    def __init__(self, cluster: Cluster, pods: Store, nodes: Store) -> None:
+        self._cluster, self._pods, self._nodes = cluster, pods, nodes
+
+    def services(self, job: ElasticJob) -> None:
+        """A name for every pod of a role, and one for whoever is rank 0."""
+        for obj in services(job):
+            self._cluster.apply(SERVICE, obj)
+
+    def pod_group(self, job: ElasticJob, document: JobDocument) -> None:
+        """Volcano's object, where it admits gangs."""
+        role = job.spec.replica_specs[job.scaled]
+        obj = gang.pod_group(
+            namespace=job.metadata.namespace,
+            job=job.metadata.name,
+            uid=job.metadata.uid,
+            least=gang_size(job, document),
+            # A share makes the lowest ranks high: a gang has the class of the first of them.
+            priority=priority_class(role.priority, 0, document.replicas.first),
+            spec=(role.template or {}).get("spec") or {},
+        )
+        self._cluster.apply(gang.POD_GROUP, obj)
+
+    def tell_places(
+        self,
+        mine: Sequence[Object],
+        lost: Sequence[int],
+        cut_off: Collection[int] = (),
+        members: Collection[int] = (),
+    ) -> None:
+        """Tell each pod where the others are, and of which replicas nothing runs any more.
+
+        ``cut_off``: replicas that nobody reaches; ``members``: those of the last world.
+        """
+        endpoint = endpoint_of(mine, cut_off, members)
+        alive = [pod for pod in mine if _alive(pod)]
+        for pod in alive:
+            place = place_of(pod, endpoint, self._labels(pod), lost if len(alive) <= _FEW else ())
+            if place is not None and place != identity.place_of(pod):
+                self.patch(pod, {"metadata": {"annotations": {identity.PLACE: json.dumps(place)}}})
+
+    def late(self, job: ElasticJob, mine: Sequence[Object], now_seconds: float) -> Iterator[Object]:
+        """Relaunched pods that take longer to be ready than ``restartTimeout`` allows."""
+        for pod, left in _left(job, mine, now_seconds):
+            if left < 0:
+                yield pod
+
+    def patience(self, job: ElasticJob, mine: Sequence[Object], now_seconds: float) -> float | None:
+        """Seconds until the next pod may be late; None: none may."""
+        left = (left for _, left in _left(job, mine, now_seconds))
+        return min((max(1.0, each) for each in left), default=None)
+
+    def replace(self, pod: Object) -> None:
+        """Have another pod made in the place of one that does not become ready."""
+        metadata = pod["metadata"]
+        try:
+            self._cluster.delete(
+                POD, metadata["namespace"], metadata["name"], uid=metadata.get("uid")
+            )
+        except NotFound:
+            log.debug("%s is gone already", metadata["name"])
+
+    def create(self, pod: Object) -> None:
+        """Create a pod unless it exists."""
+        try:
+            self._cluster.create(POD, pod)
+        except AlreadyExists:
+            log.debug("%s exists already", pod["metadata"]["name"])
+
+    def apply(self, kind: Kind, obj: Object) -> None:
+        """Make an object so."""
+        self._cluster.apply(kind, obj)
+
+    def _labels(self, pod: Object) -> Mapping[str, str]:
+        node = self._nodes.get(Key("", (pod.get("spec") or {}).get("nodeName") or ""))
+        return (node["metadata"].get("labels") or {}) if node is not None else {}
+
+    def patch(self, pod: Object, patch: Mapping[str, Any]) -> None:
+        """Merge into a pod, if it is still there."""
+        metadata = pod["metadata"]
+        try:
+            self._pods.learn(
+                self._cluster.merge(POD, metadata["namespace"], metadata["name"], patch)
+            )
+        except NotFound:
+            log.debug("%s is gone already", metadata["name"])
+
+
+def _left(
+    job: ElasticJob, mine: Sequence[Object], now_seconds: float
+) -> Iterator[tuple[Object, float]]:
+    """Relaunched pods that are not ready, and the seconds that ``restartTimeout`` leaves them."""
+    limit = job.spec.replica_specs[job.scaled].restart_timeout
+    for pod in mine if limit else ():
+        labels = pod["metadata"].get("labels") or {}
+        pending = _phase(pod) in ("", "Pending") and not gang.gated(pod)
+        created = _seconds(pod["metadata"].get("creationTimestamp"))
+        relaunched = labels.get(identity.RELAUNCHES, "0") != "0"
+        if limit and pending and relaunched and created is not None:
+            yield pod, created + limit - now_seconds
+
+
+def services(job: ElasticJob) -> Iterator[dict[str, Any]]:
+    """Headless services: pods have names in them, ready or not."""
+    for role in job.spec.replica_specs:
+        if role == ReplicaType.MASTER:
+            continue
+        name = identity.service_name(job.metadata.name, role)
+        chosen = identity.selector(job.metadata.name) | {identity.TYPE: role}
+        yield _service(job, name, chosen)
+        yield _service(job, f"{name}-0", chosen | {identity.RANK: "0"})
+
+
+def endpoint_of(
+    mine: Sequence[Object], cut_off: Collection[int] = (), members: Collection[int] = ()
+) -> str:
+    """Where an agent of the job answers that lives: it forms the first world, or knows who did.
+
+    Who was named once stays so while it lives: two that are named would form two worlds. One that
+    is cut off may live; then another *member* of its world is named, who forms none without the
+    majority of that, and never a newcomer, who would form one alone.
+    """
+    found: dict[str, Object] = {}
+    alive = sorted((pod for pod in mine if _alive(pod)), key=_index)
+    for pod in alive:
+        address = (pod.get("status") or {}).get("podIP")
+        if address:
+            host = f"[{address}]" if ":" in address else address
+            found.setdefault(f"{host}:{agent_port(pod)}", pod)
+    named = (_endpoint_told(pod) for pod in alive)
+    told = next((each for each in named if each in found), next(iter(found), ""))
+    if told and _index(found[told]) in cut_off:
+        reached = {where: _index(pod) for where, pod in found.items()}
+        others = (w for w, id in reached.items() if id in members and id not in cut_off)
+        return next(others, told)
+    return told
+
+
+def _endpoint_told(pod: Object) -> str:
+    return str(identity.place_of(pod).get("endpoint", ""))
+
+
+def agent_port(pod: Object) -> int:
+    """Where a pod's agent answers: of its host's ports the first, where it has some."""
+    for container in (pod.get("spec") or {}).get("containers") or ():
+        for variable in container.get("env") or ():
+            if variable.get("name") == "BRAIN_POD":
+                return int(json.loads(variable["value"]).get("port", AGENT_PORT))
+    return AGENT_PORT
+
+
+def place_of(
+    pod: Object, endpoint: str, labels: Mapping[str, str], lost: Sequence[int]
+) -> dict[str, Any] | None:
+    """What a pod is to know now; None while nothing can be said, or it did not come to a node."""
+    if not endpoint or not (pod.get("spec") or {}).get("nodeName"):
+        return None
+    found: dict[str, Any] = {"endpoint": endpoint}
+    if topology := places.told(labels):
+        found["topology"] = topology
+    if lost:
+        found["gone"] = sorted(lost)
+    return found
+
+
+def _service(job: ElasticJob, name: str, chosen: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": job.metadata.namespace,
+            "labels": identity.selector(job.metadata.name),
+            "ownerReferences": [identity.owner(job.metadata.name, job.metadata.uid)],
+        },
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": dict(chosen),
+        },
+    }
+
+
+def _alive(pod: Object) -> bool:
+    return _phase(pod) not in _OVER
+
+
+def _phase(pod: Object) -> str:
+    return str((pod.get("status") or {}).get("phase") or "")
+
+
+def _index(pod: Object) -> int:
+    found = identity.replica_of(pod)
+    return found[1] if found else 0
+
+
+def _seconds(said: object) -> float | None:
+    if not isinstance(said, str):
+        return None
+    return datetime.fromisoformat(said.replace("Z", "+00:00")).timestamp()

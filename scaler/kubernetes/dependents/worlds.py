@@ -1,0 +1,40 @@
+"""Tells Brain of worlds that no coordinator tells of."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from brain.types.job import JobDocument, JobId
+from brain.views import JobView
+from scaler.kubernetes.brain import BrainDoor
+from scaler.kubernetes.dependents import rigid
+from scaler.ports import ReplicaSeen
+
+
+class Worlds:
+    """All replicas of a job that run are its world; each is told once."""
+
+    def __init__(self, brain: BrainDoor, clock: Callable[[], datetime]) -> None:
+        self._brain, self._clock = brain, clock
+        self._told: dict[JobId, tuple[int, ...]] = {}
+
+    def tell(
+        self, id: JobId, document: JobDocument, view: JobView, seen: Sequence[ReplicaSeen]
+    ) -> None:
+        """Of those that run now. A size that nobody wished for answers no generation."""
+        ids = rigid.running(seen)
+        if self._told.get(id) == ids:
+            return
+        detail = self._brain.detail(id)
+        known = detail.world if detail is not None else None
+        before = known.generation if known is not None else 0
+        for report in rigid.reports(
+            id,
+            seen,
+            known,
+            wished=len(ids),
+            generation=view.generation if len(ids) == view.replicas_wished else before,
+            processes=document.processes_per_replica,
+            now=self._clock(),
+        ):
+            self._brain.report_world(report)
+        self._told[id] = ids

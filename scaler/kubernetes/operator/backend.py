@@ -1,0 +1,313 @@
+"""Replicas as pods: a ``JobBackend`` over stores that reflect the API server.
+
+What is seen is what the stores show, with two things beside it: pods that were asked for and are
+not reflected yet, and pods that vanished, until somebody wrote down how they ended. Losing that
+memory costs a detail: Brain tells the next operator which replicas it still believes in.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+
+from brain import wire
+from brain.errors import BadInput, NotFound
+from brain.types.job import JobId
+from brain.types.resources import Node, PoolName, Resources
+from brain.types.world import ReplicaExit, unfit_nodes
+from brain.views import JobWish
+from scaler.kubernetes.kinds import DLROVER, ElasticJob
+from scaler.kubernetes.kinds.documents.templates import reserved
+from scaler.kubernetes.kinds.reading import read_elastic_job
+from scaler.kubernetes.plans.migration import left_by
+from scaler.kubernetes.pods import identity, places, ports
+from scaler.kubernetes.pods.manifest import manifest
+from scaler.kubernetes.pods.orders import House, exhausted, order, past
+from scaler.kubernetes.pods.sight import Ending, ended_as, look
+from scaler.kubernetes.replicas.actions import Acts
+from scaler.kubernetes.replicas.cache import Sent, on_the_way
+from scaler.kubernetes.replicas.losses import Losses
+from scaler.kubernetes.replicas.observed import Replicas
+from scaler.kubernetes.replicas.secrets import JobSecrets
+from scaler.kubernetes.runtime.cluster import POD, AlreadyExists, Cluster, Invalid, Object
+from scaler.kubernetes.runtime.store import Store
+from scaler.ports import NOTHING, Observed, Phase
+
+log = logging.getLogger(__name__)
+
+_OVER = ("Succeeded", "Failed")
+_ADVISED = "DLRover's master runs this job; Brain only advises"
+
+
+class KubernetesBackend(Replicas):
+    """Pods of ElasticJobs, seen and changed. ``find`` gives the object of a job."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        pods: Store,
+        nodes: Store,
+        find: Callable[[JobId], Object | None],
+        house: Callable[[], House],
+        pool: str,
+        creators: int = 8,
+        host_ports: tuple[int, int] = (ports.FIRST, ports.LAST),
+        losses: Losses | None = None,
+    ) -> None:
+        secrets = JobSecrets(cluster, find)
+        super().__init__(pods, losses or Losses(), first=secrets.used, advised=self._only_advised)
+        self._cluster, self._nodes, self._secrets = cluster, nodes, secrets
+        self._find, self._house, self._pool = find, house, PoolName(pool)
+        self._host_ports = host_ports
+        self._pods.index("host port", ports.of)
+        self._offered = nodes.sum("offers", places.offers, NOTHING)
+        self._reserved = pods.sum("reserves", reserves, NOTHING)
+        self._acts = Acts(creators)
+        #: Called with every job whose pod the API server refuses.
+        self.held_up: Callable[[JobId], None] = lambda job: None
+
+    # -- JobBackend ------------------------------------------------------------------------------
+
+    def nodes(self, now: datetime) -> Sequence[Node]:
+        """The cluster's nodes."""
+        return [places.described(node, self._pool, now) for node in self._nodes]
+
+    def observe(self, job: JobId, now: datetime) -> Observed:
+        """Pods as they stand."""
+        first, free, spent = self._first(job), self._free(), self._spent(job)
+        with self._lock:
+            known = self._job(job)
+            seen = self._seen(job, now)
+            alive = frozenset(id for id, one in seen.items() if one.alive)
+            known.next = max([known.next or first, *(id + 1 for id in seen)])
+            return Observed(
+                job=job,
+                replicas=tuple(seen[id] for id in sorted(seen)),
+                next_id=known.next,
+                # Nothing is taken from a world that nobody has told of.
+                named=alive if known.named is None else known.named,
+                free=free,
+                lacking=_ADVISED if self._advised(job) else known.refusal(now) or spent,
+            )
+
+    def start(
+        self, wish: JobWish, replica: int, environment: Mapping[str, str], now: datetime
+    ) -> None:
+        """Have the pod created; its name is its identity, so nobody creates it twice."""
+        if self._advised(wish.job):
+            return
+        first = self._first(wish.job)
+        with self._lock:
+            seen = self._seen(wish.job, now)
+            if replica in seen:
+                return
+            obj = self._find(wish.job)
+            if obj is None:
+                raise BadInput(f"job {wish.name}: its ElasticJob is not there any more")
+            job, known = read_elastic_job(obj), self._job(wish.job)
+            known.next = max(known.next or first, replica + 1)
+            going = [id for id, one in seen.items() if one.leaving]
+            before = past(self._of_role(wish.job, job.scaled), going)
+            left = {str(node) for node in unfit_nodes(seen.values(), now) if node is not None}
+            left.update(left_by(self._pods.by("job", wish.job)))
+            made = order(
+                job,
+                wish,
+                replica,
+                replace(before, avoid=before.avoid | left),
+                self._house(),
+                now=now,
+                epoch=known.epoch,
+                place=self._place(wish.job),
+                host_ports=self._ports(job),
+            )
+            made = replace(made, secrets=tuple(sorted(environment)))
+            made = replace(made, crowd=replace(made.crowd, uid=wish.job))
+            pod = manifest(made)
+            pod["metadata"]["ownerReferences"] = [
+                identity.owner(job.metadata.name, job.metadata.uid)
+            ]
+            known.sent[replica] = Sent.of(pod)
+        self._acts.do(
+            # By uid: a job of this name may be in every namespace.
+            f"create {pod['metadata']['name']} of {wish.job}",
+            partial(self._create, wish, replica, pod, environment),
+            partial(self._refused, wish.job, replica, pod, now),
+        )
+
+    def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
+        """Delete the pod, with the grace that its template says, or with ``force`` none."""
+        pod = self._pod(job, replica)
+        if pod is None or look(pod, replica).phase in (Phase.ENDED, Phase.GONE):
+            return
+        if self._advised(job):
+            return
+        metadata = pod["metadata"]
+        fresh = False
+        if not force:
+            with self._lock:
+                asked = self._job(job).asked
+                fresh = asked.setdefault(replica, now) is now
+
+        def failed(why: Exception) -> None:
+            # It was not asked after all, so that nobody ends it by force for not having heard.
+            with self._lock:
+                if fresh:
+                    self._job(job).asked.pop(replica, None)
+
+        verb = "kill" if force else "delete"
+        delete = partial(self._delete, pod, 0 if force else None)
+        self._acts.do(f"{verb} {metadata['namespace']}/{metadata['name']}", delete, failed)
+
+    def close(
+        self, job: JobId, replica: int, exit: ReplicaExit, detail: str, now: datetime
+    ) -> None:
+        """Write the end on the pod where there is one, so that the next operator finds it."""
+        with self._lock:
+            seen = self._seen(job, now).get(replica)
+            if seen is None or seen.phase not in (Phase.GONE, Phase.INTENDED):
+                return
+            ending = Ending(exit=exit, exit_code=seen.exit_code, detail=detail, at=now)
+            self._job(job).gone[replica] = ended_as(seen, ending)
+        pod = self._pod(job, replica)
+        if pod is not None and not self._advised(job):
+            said = {identity.ENDING: wire.encode(ending).decode()}
+            name = f"close {pod['metadata']['namespace']}/{pod['metadata']['name']}"
+            self._acts.do(name, partial(self._annotate, pod, said))
+
+    def has_token(self, job: JobId) -> bool:
+        """Whether the job's Secret has one; where Brain only advises nobody needs one."""
+        return self._advised(job) or self._secrets.has_token(job)
+
+    def put_token(self, job: JobId, secret: str) -> None:
+        """Write it into the job's Secret."""
+        self._secrets.put_token(job, secret)
+
+    def environment(self, job: JobId, names: frozenset[str]) -> Mapping[str, str] | None:
+        """From the job's Secret, as long as a pod of it runs."""
+        phases = [(pod.get("status") or {}).get("phase") for pod in self._pods.by("job", job)]
+        if "Running" not in phases:
+            return None
+        known = self._secrets.environment(job)
+        return {name: known[name] for name in names} if names <= known.keys() else None
+
+    def clear(self, job: JobId) -> None:
+        """Take the token out of the Secret, which goes with the job."""
+        if not self._advised(job):
+            self._secrets.clear(job)
+
+    def forget(self, job: JobId) -> None:
+        """Drop what is remembered of a job that is over, whose object and pods are gone."""
+        with self._lock:
+            self._known.pop(job, None)
+            self._secrets.forget(job)
+
+    def close_down(self) -> None:
+        """Wait for what is being done."""
+        self._acts.end()
+
+    # -- how -------------------------------------------------------------------------------------
+
+    def _create(
+        self, wish: JobWish, replica: int, pod: Object, environment: Mapping[str, str]
+    ) -> None:
+        self._secrets.set_aside(wish.job, replica, wish.wish.replicas, environment)
+        try:
+            pod = self._cluster.create(POD, pod)
+        except AlreadyExists:
+            log.info("%s exists already", pod["metadata"]["name"])
+        with self._lock:
+            sent = self._job(wish.job).sent.get(replica)
+            if sent is not None:
+                sent.pod, sent.taken = pod, True
+            self._job(wish.job).refused = None
+
+    def _refused(
+        self, job: JobId, replica: int, pod: Object, now: datetime, why: Exception
+    ) -> None:
+        """A pod that is wrong never will be; else another attempt may do (a quota, a policy)."""
+        said = f"no pod can be created, it is tried again: {why}"
+        with self._lock:
+            known = self._job(job)
+            known.sent.pop(replica, None)
+            if isinstance(why, Invalid) and why.final:
+                said = f"the API server refuses the pod: {why}; mend the template"
+                ending = Ending(exit=ReplicaExit.FAILED, detail=said, at=now)
+                known.gone[replica] = ended_as(look(pod, replica), ending)
+            known.refuse(said, now)
+        self.held_up(job)
+
+    def _only_advised(self, job: JobId) -> bool:
+        obj = self._find(job)
+        return obj is not None and obj["spec"].get("managedBy") == DLROVER
+
+    def _delete(self, pod: Object, grace_seconds: int | None) -> None:
+        metadata = pod["metadata"]
+        try:
+            self._cluster.delete(
+                POD,
+                metadata["namespace"],
+                metadata["name"],
+                uid=metadata.get("uid"),
+                grace_seconds=grace_seconds,
+            )
+        except NotFound:
+            log.debug("%s is gone already", metadata["name"])
+
+    def _free(self) -> Resources:
+        """What no pod of the cluster reserves, those that are not reflected yet included."""
+        # In this order a pod that is reflected meanwhile counts twice for a moment, never not.
+        sent = [each for each in on_the_way(self._known) if each.key not in self._pods]
+        used = sum((each.reserves for each in sent), self._reserved())
+        return self._offered() - used
+
+    def _spent(self, job: JobId) -> str | None:
+        """Why no replica of a job is started any more by what its object allows."""
+        obj = self._find(job)
+        if obj is None:
+            return "its ElasticJob is not there"
+        try:
+            read = read_elastic_job(obj)
+        except BadInput as why:
+            return f"its ElasticJob cannot be used: {why}"
+        role = read.spec.replica_specs[read.scaled]
+        return exhausted(self._of_role(job, read.scaled), role.restart_count)
+
+    def _place(self, job: JobId) -> Mapping[str, object] | None:
+        """What is known now of where the others are."""
+        for pod in self._pods.by("job", job):
+            place = identity.place_of(pod)
+            if place and (pod.get("status") or {}).get("phase") == "Running":
+                return {"endpoint": place.get("endpoint", "")}
+        return None
+
+    def _ports(self, job: ElasticJob) -> tuple[int, ...]:
+        """For hostNetwork: one for the agent, one for rank 0, free on every host."""
+        spec = (job.spec.replica_specs[job.scaled].template or {}).get("spec") or {}
+        if not spec.get("hostNetwork"):
+            return ()
+        sent = (port for each in on_the_way(self._known) for port in ports.of(each.pod))
+        taken = {int(port) for port in (*self._pods.values("host port"), *sent)}
+        mine = self._of_role(JobId(job.metadata.uid), job.scaled)
+        master = next((port for pod in mine if (port := ports.master(pod))), None)
+        master = master or ports.choose(taken, *self._host_ports)
+        return ports.choose(taken | {master}, *self._host_ports), master
+
+    def _annotate(self, pod: Object, annotations: Mapping[str, str]) -> None:
+        metadata = pod["metadata"]
+        patch = {"metadata": {"uid": metadata.get("uid"), "annotations": dict(annotations)}}
+        try:
+            self._pods.learn(
+                self._cluster.merge(POD, metadata["namespace"], metadata["name"], patch)
+            )
+        except NotFound:
+            log.debug("%s is gone already", metadata["name"])
+
+
+def reserves(pod: Object) -> Resources:
+    """What a pod keeps from others: nothing once it is over."""
+    if (pod.get("status") or {}).get("phase") in _OVER:
+        return NOTHING
+    return reserved(pod)

@@ -1,0 +1,445 @@
+"""Keeps ElasticJobs: Brain's copy of each, what stands beside its pods, and its status."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from brain import wire
+from brain.errors import BadInput, BrainError, Conflict, NotAllowed, NotFound
+from brain.types.job import FINISHED, Intent, JobDocument, JobId, Policy, PolicyMode
+from brain.types.world import ReplicaState
+from brain.views import JobDetail, JobView
+from scaler.kubernetes.brain import AWAY, REFUSED, BrainDoor
+from scaler.kubernetes.dependents import rigid
+from scaler.kubernetes.dependents.gangs import Gangs, GangState
+from scaler.kubernetes.dependents.roles import Roles
+from scaler.kubernetes.dependents.upkeep import Upkeep
+from scaler.kubernetes.dependents.worlds import Worlds
+from scaler.kubernetes.kinds import (
+    API_VERSION,
+    DLROVER,
+    GROUP,
+    ElasticJob,
+    JobCondition,
+    Reason,
+)
+from scaler.kubernetes.kinds.documents import job_document
+from scaler.kubernetes.kinds.reading import read_elastic_job
+from scaler.kubernetes.operator.backend import KubernetesBackend
+from scaler.kubernetes.plans.migration import Moves, marked
+from scaler.kubernetes.plans.requests import Requests
+from scaler.kubernetes.pods import gang, identity
+from scaler.kubernetes.pods.fitting import infeasible
+from scaler.kubernetes.pods.orders import House, by_volcano, elastic, specimen
+from scaler.kubernetes.runtime import Cluster, Condition, Key, Kind, Recorder, Result, write_status
+from scaler.kubernetes.runtime.cluster import Object
+from scaler.kubernetes.runtime.store import Change, Store
+from scaler.kubernetes.status.happenings import happenings
+from scaler.kubernetes.status.job_status import (
+    Findings,
+    accepted,
+    active_plan,
+    advised,
+    beside_state,
+    feasible,
+    held_up,
+    honoured,
+    let_go,
+    refused,
+    status,
+    told_size,
+    uncontested,
+    wants_more,
+)
+
+log = logging.getLogger(__name__)
+
+JOB = Kind(GROUP, API_VERSION.partition("/")[2], "elasticjobs", "ElasticJob")
+
+#: A job that waits for something (room, a node, Brain) is looked at again after so long.
+_SOON_SECONDS = 5.0
+#: Who is told as owner of a job whose object does not say.
+OWNER_ANNOTATION = f"{identity.DOMAIN}/owner"
+_OVER = ("Succeeded", "Failed")
+#: What the API server refuses us is said on the job, and tried again.
+_SAID = (NotAllowed, BadInput, NotFound)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What an installation decides for all jobs."""
+
+    house: House
+    #: Who approves where a job does not say.
+    mode: PolicyMode = PolicyMode.SHADOW
+
+
+class Jobs:
+    """``reconcile`` one ElasticJob after the other; calling it again does no harm."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        jobs: Store,
+        pods: Store,
+        nodes: Store,
+        backend: KubernetesBackend,
+        brain: BrainDoor,
+        events: Recorder,
+        rules: Callable[[], Rules],
+        clock: Callable[[], datetime],
+        namespaces: Sequence[str] = (),
+    ) -> None:
+        """``namespaces``: those whose objects are seen; none named: all of them."""
+        self._cluster, self._jobs, self._pods, self._nodes = cluster, jobs, pods, nodes
+        self._pods.index("master", identity.master_index)
+        self._namespaces = frozenset(namespaces)
+        self._backend, self._brain, self._events = backend, brain, events
+        self._rules, self._clock = rules, clock
+        self._upkeep = Upkeep(cluster, pods, nodes)
+        self._gangs = Gangs(self._upkeep, pods, nodes)
+        self._roles, self._moves = Roles(self._upkeep, pods), Moves(cluster, pods)
+        self._requests, self._worlds = Requests(brain, self._say), Worlds(brain, clock)
+        #: What Brain was last told of each job, so that it is told of news alone.
+        self._told: dict[JobId, JobDocument] = {}
+        #: Jobs whose objects were deleted so that their pods go on.
+        self._orphaned: set[JobId] = set()
+        #: Jobs of which Brain could not be asked.
+        self.unheard: set[JobId] = set()
+
+    def reconcile(self, key: Key) -> Result:
+        """Look at one job."""
+        obj = self._jobs.get(key)
+        if obj is None or obj["metadata"].get("deletionTimestamp"):
+            return self._withdraw(key)
+        now = self._clock()
+        try:
+            job = read_elastic_job(obj)
+            document = self._document(job)
+        except BadInput as why:
+            return self._refuse(obj, Reason.INVALID, str(why), now)
+        if job.spec.managed_by == DLROVER:
+            return self._advise(obj, job, document, now)
+        if job.spec.managed_by != "brain":
+            message = f"spec.managedBy is {job.spec.managed_by}; Brain leaves the job to it"
+            return self._refuse(obj, Reason.NOT_OURS, message, now)
+        if master := self._master_of(job):
+            message = f"pod {master} of DLRover's own master runs this job; delete it to hand over"
+            return self._refuse(obj, Reason.NOT_OURS, message, now, type=JobCondition.CONFLICT)
+        return self._keep(obj, job, document, now)
+
+    def changed(self, change: Change) -> None:
+        """An object came, changed or went, by the watching thread."""
+        if change.new is None and _orphans(change.latest):
+            self._orphaned.add(JobId(str(change.latest["metadata"].get("uid"))))
+
+    def orphans(self) -> None:
+        """End jobs in Brain whose objects were deleted while nobody looked."""
+        for id, view in self._brain.views().items():
+            going = view.state not in FINISHED and view.intent is not Intent.CANCEL
+            # Of a namespace that is not served nobody here can say that an object is gone.
+            served = not self._namespaces or view.project in self._namespaces
+            if going and served and self.find(id) is None and not self._left_alone(id):
+                try:
+                    self._cancel(id)
+                except BrainError as why:
+                    # The next sweep tries again; the others' turn comes now.
+                    log.warning("job %s has no ElasticJob and cannot be cancelled: %s", id, why)
+
+    def ask_again(self) -> None:
+        """Ask about the jobs of which Brain could not be asked."""
+        for id in list(self.unheard):
+            self.learn(id)
+
+    def find(self, job: JobId) -> Object | None:
+        """The object of a job."""
+        return next(iter(self._jobs.by("uid", job)), None)
+
+    # -- one look --------------------------------------------------------------------------------
+
+    def _keep(self, obj: Object, job: ElasticJob, document: JobDocument, now: datetime) -> Result:
+        id, rules = JobId(job.metadata.uid), self._rules()
+        mine = self._backend.pods_of(id)
+        pods = [*mine, *self._roles.pods_of(job)]
+        view = self._view(id, obj)
+        if view is not None and view.state in FINISHED:
+            return self._finish(obj, job, view, pods, now)
+        never = infeasible(specimen(job), document.replicas.min, list(self._nodes))
+        if never is not None and view is None:
+            self._say(obj, "Warning", Reason.NEVER_FITS, never)
+            no = Condition(
+                type=JobCondition.FEASIBLE, status=False, reason=Reason.NEVER_FITS, message=never
+            )
+            self._write(obj, refused(obj, no, now))
+            return Result(requeue_after_seconds=6 * _SOON_SECONDS)
+        taken, view = self._mirror(obj, job, document, view)
+        said = [taken, *honoured(job, rules.house), feasible(never), uncontested()]
+        short = view is not None and wants_more(view, mine)
+        whole, moving, request = GangState(), "", None
+        trouble = self._backend.refusal(id) if short else None
+        if view is not None:
+            request = self._requests.size(obj, job, view)
+            view = self._requests.intent(obj, job, view)
+            try:
+                whole = self._gangs.tend(obj, job, document, mine, self._ender(id, now), now)
+                moving = self._stand_beside(job, document, mine, rules, view)
+                if not elastic(job, rules.house):
+                    self._as_coordinator(id, document, view, mine)
+            except _SAID as why:
+                trouble = f"it is tried again: {why}"
+        waiting = whole.waiting or moving
+        if whole.let_go:
+            self._events.record(obj, "Warning", Reason.LET_GO, whole.let_go)
+            said, waiting = [*said, let_go(whole.let_go)], whole.let_go
+        if trouble:
+            held = held_up(trouble)
+            self._say_once(obj, held)
+            said, waiting = [*said, held], held.message
+        found = Findings(
+            conditions=tuple(said),
+            request=request,
+            plan=active_plan(view),
+            least=document.replicas.min,
+            message=waiting,
+        )
+        self._write(obj, status(obj, job, view, pods, found, now))
+        soon = self._upkeep.patience(job, mine, now.timestamp())
+        if whole.look_seconds is not None:
+            soon = min(whole.look_seconds, soon or whole.look_seconds)
+        if waiting or view is None:
+            soon = _SOON_SECONDS if soon is None else min(soon, _SOON_SECONDS)
+        return Result(requeue_after_seconds=soon)
+
+    def _view(self, id: JobId, obj: Object) -> JobView | None:
+        """What Brain says of a job; one that it knew before may have ended since."""
+        known = self._brain.view(id)
+        if known is not None or (obj.get("status") or {}).get("generation") is None:
+            return known
+        try:
+            return self._brain.recalled(id)
+        except BrainError as why:
+            log.info("job %s: %s", id, why)
+            return None
+
+    def _document(self, job: ElasticJob) -> JobDocument:
+        document = job_document(job)
+        if document.policy.mode is None:
+            document = replace(document, policy=Policy(mode=self._rules().mode))
+        return document
+
+    def _mirror(
+        self, obj: Object, job: ElasticJob, document: JobDocument, view: JobView | None
+    ) -> tuple[Condition, JobView | None]:
+        """Tell Brain of the job where that is news."""
+        id = JobId(job.metadata.uid)
+        if view is not None and self._told.get(id) == document:
+            return accepted(), view
+        owner = job.metadata.annotations.get(OWNER_ANNOTATION, f"{job.metadata.namespace}")
+        try:
+            view = self._brain.mirror(id, wire.document_plain(document), owner)
+        except AWAY as why:
+            message = f"Brain is away, the job goes on as it is: {why}"
+            return accepted(None, Reason.NO_BRAIN, message), view
+        except REFUSED as why:
+            self._say(obj, "Warning", Reason.REFUSED, str(why))
+            return accepted(False, Reason.REFUSED, str(why)), view
+        if id not in self._told:
+            self.learn(id)
+        self._told[id] = document
+        return accepted(), view
+
+    def learn(self, id: JobId) -> None:
+        """Tell the backend which replicas Brain believes in, and which its world has."""
+        try:
+            detail = self._brain.detail(id)
+            if detail is not None:
+                self._tell_backend(id, detail)
+        except BrainError as why:
+            # Brain's, or the API server's that was asked for the job's Secret.
+            log.info("job %s: %s", id, why)
+            self.unheard.add(id)
+            return
+        self.unheard.discard(id)
+
+    def _tell_backend(self, id: JobId, detail: JobDetail) -> None:
+        world = detail.world
+        self._backend.told(
+            id,
+            believed=[r.id for r in detail.replicas if r.state is not ReplicaState.EXITED],
+            used=max((r.id for r in detail.replicas), default=-1) + 1,
+            named=rigid.held(world, self.find(id), self._rules().house),
+            epoch=world.epoch if world is not None else 0,
+            now=self._clock(),
+        )
+
+    def _stand_beside(
+        self,
+        job: ElasticJob,
+        document: JobDocument,
+        mine: Sequence[Object],
+        rules: Rules,
+        view: JobView,
+    ) -> str:
+        """Everything but the pods that plans scale; why some do not move yet, or nothing."""
+        fixed = not elastic(job, rules.house)
+        self._roles.name(job, document, rigid=fixed)
+        if by_volcano(job, rules.house) and document.replicas.min > 1:
+            self._upkeep.pod_group(job, document)
+        id, now = JobId(job.metadata.uid), self._clock()
+        self._upkeep.tell_places(
+            mine,
+            self._backend.proved_gone(id, now),
+            self._backend.cut_off(id, now),
+            self._backend.members(id),
+        )
+        self._roles.keep(job, self._clock())
+        for pod in self._upkeep.late(job, mine, self._clock().timestamp()):
+            self._upkeep.replace(pod)
+        if not any(marked(pod) for pod in mine):
+            return ""
+        seen = self._backend.observe(JobId(job.metadata.uid), self._clock()).replicas
+        return self._moves.carry_out(mine, seen, view.replicas_wished, at_once=fixed)
+
+    def _ender(self, job: JobId, now: datetime) -> Callable[[Object], None]:
+        """Has a replica leave, by its pod."""
+
+        def end(pod: Object) -> None:
+            found = identity.scaled_of(pod)
+            assert found is not None, "pods that plans scale alone are asked for"
+            self._backend.stop(job, found[1], force=False, now=now)
+
+        return end
+
+    def _advise(self, obj: Object, job: ElasticJob, document: JobDocument, now: datetime) -> Result:
+        """DLRover's own master runs it: Brain learns of it, and what it plans is only shown."""
+        id = JobId(job.metadata.uid)
+        shadow = replace(document, policy=Policy(mode=PolicyMode.SHADOW))
+        taken, view = self._mirror(obj, job, shadow, self._view(id, obj))
+        if view is not None and view.state not in FINISHED:
+            seen = self._backend.observe(id, now).replicas
+            ids = rigid.running(seen)
+            if ids and len(ids) == sum(one.alive for one in seen):
+                self._worlds.tell(id, document, view, seen)
+        self._write(obj, advised(obj, taken, view, now))
+        return Result(requeue_after_seconds=_SOON_SECONDS)
+
+    def _as_coordinator(
+        self, id: JobId, document: JobDocument, view: JobView, mine: Sequence[Object]
+    ) -> None:
+        """Where no agent does: replace pods that a plan left behind, and tell of the world."""
+        seen = self._backend.observe(id, self._clock()).replicas
+        for pod in rigid.outdated(mine, view.generation) if told_size(document) else ():
+            self._upkeep.replace(pod)
+        if len(rigid.running(seen)) == view.replicas_wished:
+            self._worlds.tell(id, document, view, seen)
+
+    # -- ends ------------------------------------------------------------------------------------
+
+    def _finish(
+        self, obj: Object, job: ElasticJob, view: JobView, pods: Sequence[Object], now: datetime
+    ) -> Result:
+        """Nothing of it runs any more: say how it ended, and delete it once its time has come."""
+        self._roles.end(job)
+        self._gangs.forget(job.metadata.uid)
+        self._write(obj, status(obj, job, view, pods, Findings(), now))
+        ttl = job.spec.ttl_seconds_after_finished
+        if ttl is None or view.finished_at is None:
+            return Result()
+        left = (view.finished_at + timedelta(seconds=ttl) - now).total_seconds()
+        if left > 0:
+            return Result(requeue_after_seconds=left)
+        metadata = obj["metadata"]
+        try:
+            self._cluster.delete(JOB, metadata["namespace"], metadata["name"], uid=metadata["uid"])
+        except NotFound:
+            log.debug("%s is gone already", metadata["name"])
+        return Result()
+
+    def _withdraw(self, key: Key) -> Result:
+        """The object is deleted: the job ends. Its pods go with it, by their owner."""
+        for id, view in self._brain.views().items():
+            here = (view.project, view.name) == (key.namespace, key.name)
+            going = view.state not in FINISHED and view.intent is not Intent.CANCEL
+            gone = self.find(id) is None or self._jobs.get(key) is not None
+            if here and going and gone and not self._left_alone(id):
+                self._cancel(id)
+        return Result()
+
+    def _left_alone(self, id: JobId) -> bool:
+        """Whether somebody deletes the object and wants the pods to go on (--cascade=orphan)."""
+        obj = self.find(id)
+        if obj is not None:
+            return _orphans(obj)
+        pods = [pod for pod in self._pods.by("job", id) if gang.stays(pod)]
+        # Nobody saw it go who is still there to say so; then its pods tell.
+        return any(id in self._orphaned or not _owned(pod, id) for pod in pods)
+
+    def _cancel(self, id: JobId) -> None:
+        try:
+            self._brain.cancel(id)
+        except Conflict:
+            log.debug("job %s is over already", id)
+        self._told.pop(id, None)
+        self._orphaned.discard(id)
+
+    def _refuse(
+        self,
+        obj: Object,
+        reason: Reason,
+        message: str,
+        now: datetime,
+        *,
+        type: JobCondition = JobCondition.ACCEPTED,
+    ) -> Result:
+        """What runs goes on as it was; what is wrong is said where people look."""
+        self._say(obj, "Warning", reason, message)
+        wrong = Condition(
+            type=type, status=type is JobCondition.CONFLICT, reason=reason, message=message
+        )
+        self._write(obj, refused(obj, wrong, now))
+        return Result(
+            requeue_after_seconds=12 * _SOON_SECONDS if reason is Reason.NOT_OURS else None
+        )
+
+    # -- how -------------------------------------------------------------------------------------
+
+    def _master_of(self, job: ElasticJob) -> str | None:
+        """A living pod of DLRover's own master for this job."""
+        key = Key(job.metadata.namespace, job.metadata.name)
+        for pod in self._pods.by("master", str(key)):
+            if (pod.get("status") or {}).get("phase") not in _OVER:
+                return str(pod["metadata"]["name"])
+        return None
+
+    def _write(self, obj: Object, wanted: dict[str, Any]) -> None:
+        answer = write_status(self._cluster, JOB, obj, wanted)
+        if answer is not None:
+            self._jobs.learn(answer)
+            for each in happenings(obj.get("status") or {}, wanted):
+                self._events.record(obj, each.type, each.reason, each.message)
+        said = beside_state(wanted.get("conditions") or ())
+        self._brain.object_says(JobId(obj["metadata"]["uid"]), said)
+
+    def _say_once(self, obj: Object, said: Condition) -> None:
+        """An Event for a condition that was not there so before."""
+        known = (obj.get("status") or {}).get("conditions") or ()
+        if not any((c.get("type"), c.get("message")) == (said.type, said.message) for c in known):
+            self._events.record(obj, "Warning", said.reason, said.message)
+
+    def _say(self, obj: Object, type: Any, reason: str, message: str) -> None:
+        """An Event, unless the object says so already."""
+        known = (obj.get("status") or {}).get("message")
+        if known != message:
+            self._events.record(obj, type, str(reason), message)
+
+
+def _orphans(obj: Object) -> bool:
+    """Whether what an object owns is to go on without it."""
+    return "orphan" in (obj["metadata"].get("finalizers") or ())
+
+
+def _owned(pod: Object, uid: str) -> bool:
+    return any(each.get("uid") == uid for each in pod["metadata"].get("ownerReferences") or ())

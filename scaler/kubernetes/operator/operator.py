@@ -1,0 +1,401 @@
+"""Composition of the operator: stores, controllers, the loop of wishes, probes and metrics.
+
+Threads watch the API server and run controllers; the loop that follows Brain's wishes and heals is
+the same as on one machine, over another backend. Both act only while this process leads.
+"""
+
+import asyncio
+import gc
+import logging
+import signal
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from brain.client import AsyncBrainClient, BrainClient
+from brain.errors import BadInput, NotAllowed, NotFound
+from brain.types.job import JobId, PolicyMode
+from brain.views import JobWish
+from scaler.kubernetes.brain import BrainDoor
+from scaler.kubernetes.dependents.own_pod import injected
+from scaler.kubernetes.kinds.documents import job_document
+from scaler.kubernetes.kinds.reading import read_elastic_job
+from scaler.kubernetes.operator.backend import KubernetesBackend
+from scaler.kubernetes.operator.jobs import JOB, Jobs, Rules
+from scaler.kubernetes.operator.probes import serving
+from scaler.kubernetes.plans.plans import Plans
+from scaler.kubernetes.pods import gang, identity, ports
+from scaler.kubernetes.pods.manifest import Injection
+from scaler.kubernetes.pods.orders import House, elastic, spares_of
+from scaler.kubernetes.replicas.losses import PATIENCE, Losses
+from scaler.kubernetes.runtime import Change, Cluster, Manager, Object, Terms, connect
+from scaler.kubernetes.runtime.cluster import LEASE, NODE, POD, key_of
+from scaler.kubernetes.runtime.cluster.client import Limits
+from scaler.kubernetes.runtime.store import Store
+from scaler.kubernetes.status.plan_status import PLAN
+from scaler.loop import Pace, Scaler
+from scaler.wishes import WishFile
+
+log = logging.getLogger(__name__)
+
+#: The lease of DLRover's own controller (``LeaderElectionID`` of go/elasticjob/main.go).
+DLROVER_LEASE = "dlrover-elasticjob"
+#: A lease that was not renewed for so many of its durations is nobody's.
+_STALE = 3.0
+#: A follower looks so often whether it leads.
+_LOOK_SECONDS = 0.25
+#: What is known of replicas of jobs that are over and gone is kept so long.
+_REMEMBERED = timedelta(hours=1)
+#: Exit code of one that led and lost its lease: whoever started it starts it again (EX_TEMPFAIL).
+DEPOSED = 75
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What ``brain-scale --kubernetes`` is told."""
+
+    url: str
+    token: str
+    home: Path
+    pool: str = "kubernetes"
+    #: None: all of them.
+    namespaces: tuple[str, ...] = ()
+    #: Namespace of the lease.
+    own_namespace: str = "default"
+    kubeconfig: str | None = None
+    context: str | None = None
+    #: URL at which pods reach Brain; None: as this process does.
+    pods_url: str | None = None
+    injection: Injection | None = None
+    mode: PolicyMode = PolicyMode.SHADOW
+    #: host:port of probes and metrics; None: none are served.
+    metrics: str | None = None
+    workers: int = 4
+    in_flight: int = 8
+    poll_seconds: float = 2.0
+    lease: Terms | None = None
+    #: False: there is no other operator that could act.
+    elect: bool = True
+    host_ports: tuple[int, int] = (ports.FIRST, ports.LAST)
+    #: Replicas of a node that is not ready for so long are replaced.
+    lost_node_seconds: float = PATIENCE.total_seconds()
+    pace: Pace = field(default_factory=Pace)
+
+
+class Operator:
+    """One operator process. ``run`` until it is told to end, or has lost its lease."""
+
+    def __init__(
+        self,
+        options: Options,
+        cluster: Cluster | None = None,
+        client: BrainClient | None = None,
+    ) -> None:
+        self._options = options
+        self._cluster = cluster or Cluster(
+            connect(
+                kubeconfig=options.kubeconfig,
+                context=options.context,
+                connections=options.in_flight + 16,
+            ),
+            limits=Limits(in_flight=options.in_flight),
+        )
+        terms = options.lease or Terms(namespace=options.own_namespace)
+        self.manager = Manager(
+            self._cluster, terms=terms if options.elect else None, namespaces=options.namespaces
+        )
+        self._stop = threading.Event()
+        self._client = client or BrainClient(options.url, options.token)
+        self.brain = BrainDoor(self._client, options.pool)
+        self._volcano, self._injection = False, options.injection
+        self._wire()
+
+    def _wire(self) -> None:
+        options, manager = self._options, self.manager
+        jobs = manager.store(JOB, indexes={"uid": _uid})
+        pods, nodes, plans = manager.store(POD), manager.store(NODE), manager.store(PLAN)
+        self._jobs_store = jobs
+        self.backend = self._replicas(jobs, pods, nodes)
+        self.jobs = Jobs(
+            manager.cluster,
+            jobs=jobs,
+            pods=pods,
+            nodes=nodes,
+            backend=self.backend,
+            brain=self.brain,
+            events=manager.events,
+            rules=lambda: Rules(house=self._house, mode=options.mode),
+            clock=_now,
+            namespaces=options.namespaces,
+        )
+        self.plans = Plans(
+            manager.cluster,
+            plans=plans,
+            jobs=jobs,
+            pods=pods,
+            brain=self.brain,
+            events=manager.events,
+            clock=_now,
+        )
+        # Before any queue hears of it.
+        manager.listen(JOB, self.jobs.changed)
+        job = manager.control(
+            "elasticjob", JOB, self.jobs.reconcile, workers=options.workers, owns=[POD]
+        )
+        plan = manager.control(
+            "scaleplan",
+            PLAN,
+            self.plans.reconcile,
+            workers=options.workers,
+            also={JOB: lambda change: self.plans.concerned(change.latest)},
+        )
+        published = manager.control("published", JOB, self.plans.publish, workers=1, when=_ours)
+        self._queues = (job.queue, published.queue)
+        self._plan_queue = plan.queue
+        self.brain.told = self._told
+        self.backend.held_up = self._look_at
+
+    def _replicas(self, jobs: Store, pods: Store, nodes: Store) -> KubernetesBackend:
+        """The backend, told of every change of pods and nodes."""
+        options, manager = self._options, self.manager
+        losses = Losses(timedelta(seconds=options.lost_node_seconds))
+        manager.listen(NODE, lambda change: losses.changed(change, _now()))
+        backend = KubernetesBackend(
+            manager.cluster,
+            pods=pods,
+            nodes=nodes,
+            find=lambda job: next(iter(jobs.by("uid", job)), None),
+            house=lambda: self._house,
+            pool=options.pool,
+            creators=options.in_flight,
+            host_ports=options.host_ports,
+            losses=losses,
+        )
+        manager.listen(POD, lambda change: backend.changed(change, _now()))
+        return backend
+
+    def run(self) -> int:
+        """Serve until SIGTERM or SIGINT; agents go on. The exit code says whether to start again.
+
+        Raises:
+            BadInput: another controller serves these jobs.
+        """
+        self._refuse_beside_dlrover()
+        self.discover()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._stop.set())
+        with serving(self._options.metrics, self):
+            # What was loaded stays: a look for garbage through it takes as long as many reconciles.
+            gc.freeze()
+            self.manager.start()
+            follow = threading.Thread(
+                target=self.brain.follow,
+                args=(self._stop, self._options.poll_seconds),
+                name="brain",
+                daemon=True,
+            )
+            follow.start()
+            try:
+                return asyncio.run(self._serve())
+            finally:
+                self._stop.set()
+                self.backend.close_down()
+                self.manager.stop()
+                self._client.close()
+
+    def discover(self) -> None:
+        """Find out what is installed here that admits gangs, and which image this is.
+
+        Raises:
+            BadInput: that cannot be known.
+        """
+        options = self._options
+        self._volcano = volcano_serves(self._cluster, options.namespaces)
+        self._injection = injected(options.injection, self._cluster, options.own_namespace)
+
+    def spares(self, wish: JobWish) -> int:
+        """Replicas that a job has beside those of its world, because they make no whole unit."""
+        obj = self.jobs.find(wish.job)
+        if obj is None:
+            return 0
+        try:
+            job = read_elastic_job(obj)
+            return spares_of(job, job_document(job)) if elastic(job, self._house) else 0
+        except BadInput:
+            # Its condition says so; what runs goes on as it is.
+            return 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether every store holds a whole list."""
+        return self.manager.synced()
+
+    def metrics(self) -> bytes:
+        """In Prometheus' text format."""
+        return self.manager.metrics.text()
+
+    @property
+    def _house(self) -> House:
+        options = self._options
+        return House(
+            injection=self._injection,
+            brain_url=options.pods_url or options.url,
+            volcano=self._volcano,
+        )
+
+    async def _serve(self) -> int:
+        while not (self.manager.leading and self.manager.synced()):
+            if self._stop.is_set():
+                return 0
+            await asyncio.sleep(_LOOK_SECONDS)
+        log.info("leads")
+        options = self._options
+        async with AsyncBrainClient(options.url, options.token) as client:
+            file = WishFile(options.home / "wishes.json")
+            scaler = Scaler(
+                client,
+                self.backend,
+                file,
+                pool=options.pool,
+                clock=_now,
+                pace=options.pace,
+                spares=self.spares,
+                apart=True,
+            )
+            self.manager.listen(POD, _Waking(asyncio.get_running_loop(), scaler))
+            work = asyncio.create_task(scaler.run())
+            try:
+                return await self._watch_over(work)
+            finally:
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
+
+    async def _watch_over(self, work: "asyncio.Task[None]") -> int:
+        beats = 0
+        while not self._stop.is_set():
+            await asyncio.wait([work], timeout=_LOOK_SECONDS)
+            if work.done():
+                work.result()
+            if not self.manager.leading:
+                log.warning("the lease is lost; another operator leads")
+                return DEPOSED
+            beats += 1
+            if beats % 40 == 0:
+                await asyncio.to_thread(self._sweep)
+        log.info("ends; agents go on")
+        return 0
+
+    def _sweep(self) -> None:
+        """What no change tells of: jobs whose objects went unseen, questions that failed."""
+        if self.brain.known and not self.brain.trouble:
+            self.jobs.orphans()
+            self.jobs.ask_again()
+            for job in self.backend.jobs():
+                if self._past(job):
+                    self.backend.forget(job)
+
+    def _past(self, job: JobId) -> bool:
+        """Whether a job is over for so long that nobody asks how its replicas ended."""
+        if self.jobs.find(job) is not None or self.backend.pods_of(job):
+            return False
+        view = self.brain.view(job)
+        ended = view.finished_at if view is not None else None
+        return view is None or (ended is not None and _now() - ended > _REMEMBERED)
+
+    def _told(self, job: JobId) -> None:
+        """Brain says something new of a job: look at its object, and at its plans."""
+        obj = next(iter(self._jobs_store.by("uid", job)), None)
+        if obj is None:
+            return
+        self.jobs.learn(job)
+        for queue in self._queues:
+            queue.add(key_of(obj))
+        for key in self.plans.concerned(obj):
+            self._plan_queue.add(key)
+
+    def _look_at(self, job: JobId) -> None:
+        """Have a job's object looked at."""
+        obj = self.jobs.find(job)
+        if obj is not None:
+            self._queues[0].add(key_of(obj))
+
+    def _refuse_beside_dlrover(self) -> None:
+        if self._options.namespaces:
+            # Whoever names namespaces says that they are disjoint.
+            return
+        holder = dlrover_leads(self._leases(), _now())
+        if holder is not None:
+            raise BadInput(
+                f"lease {DLROVER_LEASE} is held by {holder}: DLRover's controller serves "
+                "ElasticJobs here; stop it, or name disjoint namespaces with --namespace",
+                field="namespace",
+            )
+
+    def _leases(self) -> list[Object]:
+        try:
+            chosen = f"metadata.name={DLROVER_LEASE}"
+            return list(self._cluster.list(LEASE, field_selector=chosen).items)
+        except NotAllowed:
+            found: list[Object] = []
+            for namespace in dict.fromkeys(("dlrover", self._options.own_namespace)):
+                try:
+                    found.append(self._cluster.get(LEASE, namespace, DLROVER_LEASE))
+                except (NotFound, NotAllowed):
+                    continue
+            return found
+
+
+def volcano_serves(cluster: Cluster, namespaces: Sequence[str]) -> bool:
+    """Whether Volcano's PodGroup is installed, as far as this operator may see."""
+    try:
+        # With a list of namespaces there are rights in these alone.
+        cluster.list(gang.POD_GROUP, next(iter(namespaces), ""), limit=1)
+    except NotFound:
+        return False
+    except NotAllowed:
+        log.warning("podgroups may not be listed: gangs are admitted by scheduling gates")
+        return False
+    return True
+
+
+def dlrover_leads(leases: Sequence[Object], now: datetime) -> str | None:
+    """Who holds the lease of DLRover's controller, if anybody renews it."""
+    for lease in leases:
+        spec = lease.get("spec") or {}
+        holder, renewed = spec.get("holderIdentity"), spec.get("renewTime")
+        if lease["metadata"]["name"] != DLROVER_LEASE or not holder or not renewed:
+            continue
+        age = (now - datetime.fromisoformat(renewed.replace("Z", "+00:00"))).total_seconds()
+        if age < _STALE * float(spec.get("leaseDurationSeconds") or 15):
+            return f"{holder} in namespace {lease['metadata'].get('namespace', '')}"
+    return None
+
+
+def _ours(change: Change) -> bool:
+    return change.new is not None
+
+
+def _uid(obj: Object) -> tuple[str, ...]:
+    return (str(obj["metadata"].get("uid") or ""),)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class _Waking:
+    """Wakes the scaler's loop from a watching thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, scaler: Scaler) -> None:
+        self._loop, self._scaler = loop, scaler
+
+    def __call__(self, change: Change) -> None:
+        if identity.replica_of(change.latest) is None or self._loop.is_closed():
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._scaler.wake)
+        except RuntimeError:
+            # The loop ended between the two lines: this process ends.
+            return

@@ -1,0 +1,71 @@
+"""From the command line to what the operator is told."""
+
+import argparse
+import re
+from pathlib import Path
+
+from brain.errors import BadInput
+from brain.types.job import PolicyMode
+from scaler.kubernetes.operator.operator import Options
+from scaler.kubernetes.pods.manifest import Injection
+from scaler.kubernetes.runtime import Terms
+
+
+def operator_options(said: argparse.Namespace, home: Path) -> Options:
+    """What ``brain-scale --kubernetes`` was told, with its token read.
+
+    Raises:
+        BadInput: an option cannot be used; the message names it.
+        OSError: there is no token.
+    """
+    token = (said.token_file or home / "scaler.token").read_text().strip()
+    return Options(
+        url=said.url,
+        token=token,
+        home=home,
+        pool=said.pool or "kubernetes",
+        namespaces=tuple(said.namespace),
+        own_namespace=said.own_namespace,
+        kubeconfig=said.kubeconfig,
+        context=said.context,
+        pods_url=said.pods_url,
+        injection=_injection(said.agent_image, said.agent_python),
+        mode=PolicyMode(said.mode),
+        metrics=said.metrics,
+        workers=said.workers,
+        in_flight=max(2, said.in_flight),
+        poll_seconds=said.poll_seconds,
+        lease=_lease(said.own_namespace, said.lease_seconds),
+        host_ports=_ports(said.host_ports),
+        lost_node_seconds=max(0.0, said.lost_node_seconds),
+    )
+
+
+def _lease(namespace: str, seconds: float) -> Terms:
+    if seconds < 1.0:
+        raise BadInput(
+            f"--lease-seconds {seconds:g} is too short for a network; give 10 or so",
+            field="lease-seconds",
+        )
+    return Terms(
+        namespace=namespace,
+        lease_seconds=seconds,
+        renew_seconds=0.7 * seconds,
+        retry_seconds=0.15 * seconds,
+    )
+
+
+def _injection(image: str | None, python: str | None) -> Injection | None:
+    if python is not None:
+        return Injection(image=image, python=python)
+    return Injection(image=image) if image is not None else None
+
+
+def _ports(said: str) -> tuple[int, int]:
+    found = re.fullmatch(r"(\d+)-(\d+)", said)
+    if not found or not 1024 <= int(found[1]) <= int(found[2]) <= 65535:
+        raise BadInput(
+            f"--host-ports {said!r} is no range of ports; give 20000-29999 for example",
+            field="host-ports",
+        )
+    return int(found[1]), int(found[2])

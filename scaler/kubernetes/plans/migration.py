@@ -1,0 +1,131 @@
+"""Pods that a ScalePlan names under ``migratePods``: others are made ready elsewhere, then they go.
+
+A pod that is to move carries the plan's name as an annotation, so the next operator goes on. To the
+scaler it is *leaving*: another replica is started in its place, and not on its node. Once as many
+run as are wished for, the old one is evicted, within what disruption budgets allow, and its agent
+hands over at a safe point.
+"""
+
+import logging
+from collections.abc import Collection, Iterable, Sequence
+
+from brain.errors import BadInput, NotFound, Overloaded
+from scaler.kubernetes.kinds import ElasticJob, ScalePlan
+from scaler.kubernetes.pods import identity
+from scaler.kubernetes.runtime.cluster import POD, Cluster, Object
+from scaler.kubernetes.runtime.store import Store
+from scaler.ports import Phase, ReplicaSeen
+
+log = logging.getLogger(__name__)
+
+_OVER = ("Succeeded", "Failed")
+
+
+class Moves:
+    """Marks pods that are to move, evicts them when their time has come."""
+
+    def __init__(self, cluster: Cluster, pods: Store) -> None:
+        self._cluster, self._pods = cluster, pods
+        self._pods.index("job", identity.job_index)
+
+    def begin(self, plan: ScalePlan, job: ElasticJob) -> list[str]:
+        """Mark every pod that the plan names; their names.
+
+        Raises:
+            BadInput: one of them is not the job's to move.
+        """
+        mine = {pod["metadata"]["name"]: pod for pod in self._pods.by("job", job.metadata.uid)}
+        found = [
+            movable(each.name, mine, index) for index, each in enumerate(plan.spec.migrate_pods)
+        ]
+        for pod in found:
+            self._mark(pod, plan.metadata.name)
+        return [str(pod["metadata"]["name"]) for pod in found]
+
+    def left(self, plan: ScalePlan, job: ElasticJob) -> list[str]:
+        """Names of those that are still there."""
+        return [
+            str(pod["metadata"]["name"])
+            for pod in self._pods.by("job", job.metadata.uid)
+            if marked(pod) == plan.metadata.name and alive(pod)
+        ]
+
+    def stop(self, plan: ScalePlan, job: ElasticJob) -> None:
+        """Those that are still there stay."""
+        names = self.left(plan, job)
+        for pod in self._pods.by("job", job.metadata.uid):
+            if pod["metadata"]["name"] in names:
+                self._mark(pod, None)
+
+    def carry_out(
+        self, mine: Iterable[Object], seen: Sequence[ReplicaSeen], wished: int, *, at_once: bool
+    ) -> str:
+        """Evict what is marked once others run; why some of it stays meanwhile, or nothing.
+
+        ``at_once``: two pods of one rank would disturb each other, so the old one goes first.
+        """
+        moving = [pod for pod in mine if marked(pod) and alive(pod) and not _going(pod)]
+        ready = sum(one.alive and one.phase is Phase.RUNNING for one in seen)
+        if not moving:
+            return ""
+        if ready < wished and not at_once:
+            return f"{len(moving)} pods move once {wished - ready} others run elsewhere"
+        kept = [pod["metadata"]["name"] for pod in moving if not self._evict(pod)]
+        return f"a disruption budget keeps {', '.join(kept)} for now" if kept else ""
+
+    def _evict(self, pod: Object) -> bool:
+        metadata = pod["metadata"]
+        try:
+            self._cluster.evict(metadata["namespace"], metadata["name"], uid=metadata.get("uid"))
+        except NotFound:
+            log.debug("%s is gone already", metadata["name"])
+        except Overloaded as why:
+            log.info("%s: %s", metadata["name"], why)
+            return False
+        return True
+
+    def _mark(self, pod: Object, plan: str | None) -> None:
+        metadata = pod["metadata"]
+        patch = {"metadata": {"annotations": {identity.MOVES: plan}}}
+        try:
+            self._pods.learn(
+                self._cluster.merge(POD, metadata["namespace"], metadata["name"], patch)
+            )
+        except NotFound:
+            log.debug("%s is gone already", metadata["name"])
+
+
+def movable(name: str, mine: dict[str, Object], index: int) -> Object:
+    """The pod of this name, if it is one that may move."""
+    pod = mine.get(name)
+    if pod is None or not alive(pod):
+        running = ", ".join(sorted(each for each, pod in mine.items() if alive(pod)))
+        raise BadInput(
+            f"spec.migratePods.{index}.name {name!r} is no replica that plans scale and that runs; "
+            f"there are {running or 'none'}",
+            field=f"spec.migratePods.{index}.name",
+        )
+    return pod
+
+
+def marked(pod: Object) -> str:
+    """The plan that moves a pod; empty: none does."""
+    return str((pod["metadata"].get("annotations") or {}).get(identity.MOVES) or "")
+
+
+def left_by(pods: Iterable[Object]) -> Collection[str]:
+    """Nodes that pods are to leave: no replacement goes there."""
+    return {_node(pod) for pod in pods if marked(pod) and _node(pod)}
+
+
+def alive(pod: Object) -> bool:
+    """Whether it is not over."""
+    return (pod.get("status") or {}).get("phase") not in _OVER
+
+
+def _node(pod: Object) -> str:
+    return str((pod.get("spec") or {}).get("nodeName") or "")
+
+
+def _going(pod: Object) -> bool:
+    return "deletionTimestamp" in pod["metadata"]

@@ -1,0 +1,194 @@
+"""Replicas as they are seen: by their pods, by what is remembered, and by where they are."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from brain.types.job import JobId
+from brain.types.world import ReplicaExit
+from scaler.kubernetes.pods import identity
+from scaler.kubernetes.pods.sight import look, vanished
+from scaler.kubernetes.replicas.cache import JobMemory
+from scaler.kubernetes.replicas.losses import Loss, Losses
+from scaler.kubernetes.runtime.cluster import Object
+from scaler.kubernetes.runtime.store import Change, Store
+from scaler.ports import Phase, ReplicaSeen
+
+
+class Replicas:
+    """All replicas of jobs whose pods plans scale. Safe to be used by many threads.
+
+    Nothing is asked of the API server while the lock is held: the thread that hears of pods takes
+    it, too.
+    """
+
+    def __init__(
+        self,
+        pods: Store,
+        losses: Losses,
+        *,
+        first: Callable[[JobId], int],
+        advised: Callable[[JobId], bool],
+    ) -> None:
+        """``first``: above every id that an operator before this one may have used.
+
+        ``advised``: DLRover's own master runs the job, so its pods are the replicas.
+        """
+        self._pods, self._losses, self._used_before = pods, losses, first
+        self._advised = advised
+        self._pods.index("job", identity.job_index)
+        self._pods.index("their job", identity.their_index)
+        self._lock = threading.RLock()
+        self._known: dict[JobId, JobMemory] = {}
+
+    def changed(self, change: Change, now: datetime) -> None:
+        """A pod came, changed or went, by the watching thread."""
+        found = identity.scaled_of(change.latest)
+        theirs = identity.theirs_of(change.latest) if found is None else None
+        if theirs is not None and self._advised(theirs[0]):
+            found = theirs
+        if found is None:
+            return
+        job, id = found
+        with self._lock:
+            known = self._job(job)
+            known.sent.pop(id, None)
+            if change.new is None or _other(change.old, change.new):
+                assert change.old is not None, "what goes was there"
+                before = known.gone.get(id)
+                # What Brain believed in before its pod was listed is no knowledge of its end.
+                if before is None or before.phase is not Phase.ENDED:
+                    known.gone[id] = vanished(look(change.old, id), known.asked.get(id), now)
+
+    def told(
+        self,
+        job: JobId,
+        *,
+        believed: Iterable[int],
+        used: int,
+        named: frozenset[int] | None,
+        epoch: int,
+        now: datetime,
+    ) -> None:
+        """What Brain knows of a job: replicas it takes to be alive, its world, how far epochs are.
+
+        A replica that it believes in and of which nothing is here has vanished while nobody looked.
+        """
+        first = self._first(job)
+        with self._lock:
+            known = self._job(job)
+            known.named, known.epoch = named, max(known.epoch, epoch)
+            here = self._seen(job, now)
+            known.next = max(known.next or first, used)
+            for id in believed:
+                if id not in here:
+                    known.gone[id] = ReplicaSeen(
+                        id=id,
+                        phase=Phase.GONE,
+                        generation=0,
+                        started_at=now,
+                        detail="its pod is gone; no scaler was there to see it end",
+                    )
+
+    def pods_of(self, job: JobId) -> list[Object]:
+        """The job's pods, those that are not reflected yet included."""
+        with self._lock:
+            found = {pod["metadata"]["name"]: pod for pod in self._pods.by("job", job)}
+            known = self._known.get(job)
+            sent = {each.key.name: each.pod for each in known.sent.values()} if known else {}
+            return list((sent | found).values())
+
+    def proved_gone(self, job: JobId, now: datetime) -> list[int]:
+        """Replicas of which nothing runs any more, as far as the cluster's word goes.
+
+        One whose node is silent may run on; one that was told to go is taken to have gone.
+        """
+        with self._lock:
+            told = {
+                id for id, pod in self._pods_by_id(job) if "deletionTimestamp" in pod["metadata"]
+            }
+            seen = self._seen(job, now)
+        return [id for id, one in seen.items() if not one.alive and (not one.leaving or id in told)]
+
+    def cut_off(self, job: JobId, now: datetime) -> frozenset[int]:
+        """Replicas whose node is silent: nobody may be sent to them to meet the others."""
+        with self._lock:
+            seen = self._job(job).seen(dict(self._pods_by_id(job)), now)
+        lost = (id for id, one in seen.items() if self._losses.of(one.node, now) is Loss.SILENT)
+        return frozenset(lost)
+
+    def members(self, job: JobId) -> frozenset[int]:
+        """Replicas that its world has, as Brain last said; none where nobody knows."""
+        known = self._known.get(job)
+        return (known.named if known is not None else None) or frozenset()
+
+    def refusal(self, job: JobId) -> str | None:
+        """What the API server last said against a pod of the job; None once it took one."""
+        known = self._known.get(job)
+        return known.refused.said if known is not None and known.refused else None
+
+    def jobs(self) -> Sequence[JobId]:
+        """Jobs with a pod, or with one that is remembered."""
+        with self._lock:
+            named = {JobId(job) for job in self._pods.values("job")}
+            theirs = (JobId(job) for job in self._pods.values("their job"))
+            named |= {job for job in theirs if self._advised(job)}
+            return sorted(named | {job for job, known in self._known.items() if not known.empty})
+
+    # -- how -------------------------------------------------------------------------------------
+
+    def _seen(self, job: JobId, now: datetime) -> dict[int, ReplicaSeen]:
+        """Every replica of the job by id, those of lost nodes as such."""
+        seen = self._job(job).seen(dict(self._pods_by_id(job)), now)
+        if self._advised(job):
+            seen = {id: _left_to_its_master(one) for id, one in seen.items()}
+        return {id: self._where_lost(one, now) for id, one in seen.items()}
+
+    def _where_lost(self, one: ReplicaSeen, now: datetime) -> ReplicaSeen:
+        over = one.phase in (Phase.GONE, Phase.ENDED)
+        loss = None if over else self._losses.of(one.node, now)
+        match loss:
+            case Loss.OUT:
+                detail = f"{loss}: {one.node}"
+                return replace(one, phase=Phase.GONE, leaving=False, detail=detail)
+            case Loss.SILENT | Loss.DRAINING:
+                return replace(one, leaving=True)
+            case None:
+                return one
+
+    def _pods_by_id(self, job: JobId) -> Iterator[tuple[int, Object]]:
+        for pod in self._pods.by("job", job):
+            if found := identity.scaled_of(pod):
+                yield found[1], pod
+        for pod in self._pods.by("their job", job) if self._advised(job) else ():
+            if found := identity.theirs_of(pod):
+                yield found[1], pod
+
+    def _pod(self, job: JobId, replica: int) -> Object | None:
+        return next((pod for id, pod in self._pods_by_id(job) if id == replica), None)
+
+    def _of_role(self, job: JobId, role: str) -> list[Object]:
+        return [
+            pod for pod in self.pods_of(job) if (identity.replica_of(pod) or ("", 0))[0] == role
+        ]
+
+    def _first(self, job: JobId) -> int:
+        """Above every id that was used before anybody looked here; asked of the API server once."""
+        known = self._known.get(job)
+        if known is not None and known.next is not None:
+            return known.next
+        return self._used_before(job)
+
+    def _job(self, job: JobId) -> JobMemory:
+        return self._known.setdefault(job, JobMemory())
+
+
+def _left_to_its_master(one: ReplicaSeen) -> ReplicaSeen:
+    """Whether a failure ends the job is DLRover's to say: here a replica is lost by it."""
+    return replace(one, exit=ReplicaExit.LOST) if one.exit is ReplicaExit.FAILED else one
+
+
+def _other(old: Object | None, new: Object) -> bool:
+    """Whether the name belongs to another pod by now."""
+    return old is not None and old["metadata"].get("uid") != new["metadata"].get("uid")

@@ -1,0 +1,120 @@
+"""What comes back from the API server: pages of lists, and watches."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from scaler.kubernetes.runtime.cluster.errors import Unreachable, failed_event
+from scaler.kubernetes.runtime.cluster.kind import Kind
+from scaler.kubernetes.runtime.cluster.transport import Request, Stream
+
+T = TypeVar("T")
+
+
+class _ListMeta(msgspec.Struct, rename={"resource_version": "resourceVersion"}):
+    resource_version: str = ""
+    # The wire's word.
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct):
+    metadata: _ListMeta
+    items: list[dict[str, Any]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Part of a list."""
+
+    items: list[dict[str, Any]]
+    #: Where a watch goes on from.
+    resource_version: str
+    #: Where the next page begins; empty on the last one.
+    continue_: str
+
+
+class WatchEvent(msgspec.Struct, frozen=True):
+    """One line of a watch: ADDED, MODIFIED, DELETED or BOOKMARK."""
+
+    type: str
+    object: dict[str, Any]
+
+
+_LIST = msgspec.json.Decoder(_List)
+_EVENT = msgspec.json.Decoder(WatchEvent)
+_OBJECT = msgspec.json.Decoder(dict[str, Any])
+_ANYTHING = msgspec.json.Decoder(Any)
+
+
+def page(body: bytes, kind: Kind, asked: Request) -> Page:
+    """A page of a list of ``kind``."""
+    found = _decoded(_LIST, body, asked)
+    items = found.items or []
+    for item in items:
+        # Lists of built-in kinds leave these out.
+        item.setdefault("apiVersion", kind.api_version)
+        item.setdefault("kind", kind.kind)
+    meta = found.metadata
+    return Page(items=items, resource_version=meta.resource_version, continue_=meta.continue_ or "")
+
+
+def whole(body: bytes, asked: Request) -> dict[str, Any]:
+    """An object."""
+    return _decoded(_OBJECT, body, asked)
+
+
+def anything(body: bytes, asked: Request) -> Any:
+    """Whatever JSON it is."""
+    return _decoded(_ANYTHING, body, asked)
+
+
+class Watch:
+    """Changes as they come, within ``with``, in one thread; another may ``close`` it."""
+
+    def __init__(self, stream: Stream, asked: str) -> None:
+        self._stream, self._asked = stream, asked
+
+    def __iter__(self) -> Iterator[WatchEvent]:
+        """Events until the server ends the watch.
+
+        Raises:
+            Unreachable: it was cut, in the middle of a line perhaps.
+            Gone: the position is no longer kept.
+        """
+        rest = b""
+        for chunk in self._stream.chunks():
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                if line:
+                    yield self._event(line)
+        if rest.strip():
+            raise Unreachable(f"{self._asked} was cut in the middle of a line")
+
+    def close(self) -> None:
+        """End it: the thread that iterates stops."""
+        self._stream.interrupt()
+
+    def __enter__(self) -> "Watch":
+        return self
+
+    def __exit__(self, *failed: object) -> None:
+        self._stream.close()
+
+    def _event(self, line: bytes) -> WatchEvent:
+        try:
+            event = _EVENT.decode(line)
+        except msgspec.DecodeError as why:
+            raise Unreachable(f"{self._asked}: a line is no event: {why}") from why
+        if event.type == "ERROR":
+            raise failed_event(event.object, self._asked)
+        return event
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], body: bytes, asked: Request) -> T:
+    try:
+        return decoder.decode(body)
+    except msgspec.DecodeError as why:
+        # Something in between answers in the server's place.
+        raise Unreachable(f"{asked}: the answer is not the API server's: {why}") from why

@@ -1,0 +1,387 @@
+"""``Cluster``: the API server as our operator sees it.
+
+Objects are plain dictionaries. At most so many requests are in flight; each has a time-out. A
+request that may safely be sent twice is repeated a few times with growing, jittered pauses, and
+after the time that the server asks for; what is still refused then raises an error of ``errors``.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, Literal
+
+from scaler.kubernetes.runtime.cluster.answers import Page, Watch, anything, page, whole
+from scaler.kubernetes.runtime.cluster.errors import TooMany, Unreachable, failure
+from scaler.kubernetes.runtime.cluster.kind import LEASE, POD, Kind, Object
+from scaler.kubernetes.runtime.cluster.transport import APPLY, MERGE, Answer, Request, Transport
+from scaler.kubernetes.runtime.pace import Backoff, Clock, SystemClock
+
+#: Told of every answer: verb, code (0: none came) and seconds.
+Observer = Callable[[str, int, float], None]
+Propagation = Literal["Background", "Foreground", "Orphan"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the door allows itself."""
+
+    #: Requests at one moment, watches aside; one of them is kept for leases.
+    in_flight: int = 8
+    request_seconds: float = 10.0
+    #: A watch in which so long nothing comes, not even a bookmark, counts as cut.
+    silence_seconds: float = 90.0
+    #: How often a request is sent, and how long its repetitions may be waited for in all.
+    attempts: int = 4
+    patience_seconds: float = 10.0
+    pauses: Backoff = Backoff(first_seconds=0.2, longest_seconds=5.0)
+
+
+class Cluster:
+    """One API server. Safe to be used by many threads."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        limits: Limits = Limits(),
+        *,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        sleep: Callable[[float], object] | None = None,
+        observe: Observer = lambda verb, code, seconds: None,
+    ) -> None:
+        if limits.in_flight < 2:
+            raise ValueError(f"in_flight is {limits.in_flight}: leases need one of at least two")
+        self._transport, self._limits = transport, limits
+        self._clock = clock or SystemClock()
+        self._random = random or Random()
+        self._closed = threading.Event()
+        self._sleep = sleep or self._closed.wait
+        self._observe = observe
+        self._ordinary = threading.BoundedSemaphore(limits.in_flight - 1)
+        self._lease = threading.BoundedSemaphore(1)
+        self._fence: Callable[[], float] | None = None
+
+    @property
+    def host(self) -> str:
+        """URL of the API server."""
+        return self._transport.host
+
+    def close(self) -> None:
+        """End waiting repetitions and idle connections."""
+        self._closed.set()
+        self._transport.close()
+
+    def fenced(self, left: Callable[[], float]) -> "Cluster":
+        """The same door for a leader: it writes only while ``left()`` seconds of its lease remain.
+
+        ``left`` raises NotLeading where none do. A write is given up before the lease ends.
+        """
+        fenced = copy(self)
+        fenced._fence = left
+        return fenced
+
+    def observed(self, observe: Observer) -> "Cluster":
+        """The same door, telling ``observe`` of every answer."""
+        observed = copy(self)
+        observed._observe = observe
+        return observed
+
+    def hasty(self, seconds: float) -> "Cluster":
+        """The same door, whose requests are sent once and waited for so long at most."""
+        hasty = copy(self)
+        hasty._limits = replace(self._limits, request_seconds=seconds, attempts=1)
+        return hasty
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def list(
+        self,
+        kind: Kind,
+        namespace: str = "",
+        *,
+        limit: int = 500,
+        continue_: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        resource_version: str = "",
+    ) -> Page:
+        """One page of at most ``limit`` objects, of all namespaces if none is named.
+
+        Raises:
+            Gone: ``continue_`` is too old; begin again.
+        """
+        query: dict[str, str | int] = {"limit": limit}
+        query |= _given(
+            {
+                "continue": continue_,
+                "labelSelector": label_selector,
+                "fieldSelector": field_selector,
+                "resourceVersion": resource_version,
+            }
+        )
+        request = Request(method="GET", path=kind.path(namespace), query=query)
+        return page(self._answer("list", request, safe=True).body, kind, request)
+
+    def watch(
+        self,
+        kind: Kind,
+        namespace: str = "",
+        *,
+        resource_version: str,
+        timeout_seconds: int = 270,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> Watch:
+        """What changes after ``resource_version``, until the server ends it after the time-out.
+
+        Raises:
+            Gone: the version is no longer kept; list again. May come from iteration, too.
+        """
+        query: dict[str, str | int] = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": timeout_seconds,
+        }
+        query |= _given({"labelSelector": label_selector, "fieldSelector": field_selector})
+        request = Request(method="GET", path=kind.path(namespace), query=query)
+        began, code = self._clock.elapsed(), 0
+        try:
+            stream = self._transport.stream(
+                request,
+                connect_seconds=self._limits.request_seconds,
+                silence_seconds=min(self._limits.silence_seconds, timeout_seconds + 30.0),
+            )
+            code = stream.code
+            if code != 200:
+                raise failure(code, stream.read(), stream.headers, f"watch {kind}")
+        finally:
+            self._observe("watch", code, self._clock.elapsed() - began)
+        return Watch(stream, f"watch {kind}")
+
+    def get(self, kind: Kind, namespace: str, name: str, *, sub: str = "") -> dict[str, Any]:
+        """One object, or a part of it. Raises NotFound."""
+        request = Request(method="GET", path=kind.path(namespace, name, sub))
+        return self._object("get", request, safe=True, lane=self._lane(kind))
+
+    def read(self, path: str, query: Mapping[str, str | int] | None = None) -> Any:
+        """What is at any path, decoded: discovery, metrics, what a kubelet says of its node."""
+        request = Request(method="GET", path=path, query=query)
+        return anything(self._answer("get", request, safe=True).body, request)
+
+    def text(self, path: str, query: Mapping[str, str | int] | None = None) -> str:
+        """The same as text: a container's log."""
+        request = Request(method="GET", path=path, query=query)
+        return self._answer("get", request, safe=True).body.decode(errors="replace")
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def create(
+        self, kind: Kind, obj: Object, *, namespace: str = "", dry_run: bool = False
+    ) -> dict[str, Any]:
+        """Create an object; its own namespace goes before ``namespace``. Never repeated by itself.
+
+        Raises:
+            AlreadyExists: the name is taken.
+            Invalid: with the causes.
+        """
+        where = obj["metadata"].get("namespace") or namespace
+        request = Request(
+            method="POST", path=kind.path(where), body=obj, query=_dry(dry_run) or None
+        )
+        return self._write("create", request, safe=False, lane=self._lane(kind))
+
+    def apply(
+        self,
+        kind: Kind,
+        obj: Object,
+        *,
+        owner: str = "brain-scaler",
+        force: bool = True,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """Make the fields of ``obj`` so, by server-side apply; creates what is not there.
+
+        ``owner`` is the field manager: fields that it applied before and leaves out now go away.
+        """
+        metadata = obj["metadata"]
+        query = {"fieldManager": owner, "force": "true" if force else "false"} | _dry(dry_run)
+        request = Request(
+            method="PATCH",
+            path=kind.path(metadata.get("namespace", ""), metadata["name"]),
+            query=query,
+            body={"apiVersion": kind.api_version, "kind": kind.kind, **obj},
+            content_type=APPLY,
+        )
+        return self._write("apply", request, safe=True)
+
+    def merge(
+        self, kind: Kind, namespace: str, name: str, patch: Object, *, sub: str = ""
+    ) -> dict[str, Any]:
+        """Merge ``patch`` into an object: null removes, lists are replaced.
+
+        With ``metadata.resourceVersion`` in the patch it is done only if that is the newest.
+
+        Raises:
+            Conflict: it is not.
+        """
+        request = Request(
+            method="PATCH",
+            path=kind.path(namespace, name, sub),
+            body=patch,
+            content_type=MERGE,
+        )
+        # Repeated after a lost answer, a patch of one version conflicts: its sender looks again.
+        return self._write("patch", request, safe=True, lane=self._lane(kind))
+
+    def merge_status(self, kind: Kind, namespace: str, name: str, patch: Object) -> dict[str, Any]:
+        """``merge`` into the status subresource."""
+        return self.merge(kind, namespace, name, patch, sub="status")
+
+    def scale(self, kind: Kind, namespace: str, name: str, replicas: int) -> dict[str, Any]:
+        """Ask for so many replicas through the scale subresource."""
+        return self.merge(kind, namespace, name, {"spec": {"replicas": replicas}}, sub="scale")
+
+    def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        uid: str | None = None,
+        grace_seconds: int | None = None,
+        propagation: Propagation = "Background",
+    ) -> None:
+        """Delete an object, with ``uid`` only that very one.
+
+        Raises:
+            NotFound: it is gone already.
+            Conflict: the name belongs to another object by now.
+        """
+        body: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": propagation,
+        }
+        if uid is not None:
+            body["preconditions"] = {"uid": uid}
+        if grace_seconds is not None:
+            body["gracePeriodSeconds"] = grace_seconds
+        request = Request(method="DELETE", path=kind.path(namespace, name), body=body)
+        # By name alone a repetition could meet a successor.
+        self._write("delete", request, safe=uid is not None)
+
+    def evict(
+        self, namespace: str, name: str, *, uid: str | None = None, grace_seconds: int | None = None
+    ) -> None:
+        """Ask that a pod go, within what disruption budgets allow.
+
+        Raises:
+            TooMany: a budget does not allow it now.
+        """
+        options: dict[str, Any] = {}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": options,
+        }
+        request = Request(method="POST", path=POD.path(namespace, name, "eviction"), body=body)
+        self._write("evict", request, safe=False, patient=False)
+
+    # -- how -------------------------------------------------------------------------------------
+
+    def _write(
+        self,
+        verb: str,
+        request: Request,
+        *,
+        safe: bool,
+        patient: bool = True,
+        lane: threading.BoundedSemaphore | None = None,
+    ) -> dict[str, Any]:
+        return self._object(verb, request, safe=safe, patient=patient, lane=lane, writes=True)
+
+    def _object(
+        self,
+        verb: str,
+        request: Request,
+        *,
+        safe: bool,
+        patient: bool = True,
+        lane: threading.BoundedSemaphore | None = None,
+        writes: bool = False,
+    ) -> dict[str, Any]:
+        answer = self._answer(verb, request, safe=safe, patient=patient, lane=lane, writes=writes)
+        return whole(answer.body, request)
+
+    def _answer(
+        self,
+        verb: str,
+        request: Request,
+        *,
+        safe: bool,
+        patient: bool = True,
+        lane: threading.BoundedSemaphore | None = None,
+        writes: bool = False,
+    ) -> Answer:
+        waited = 0.0
+        for attempt in range(1, self._limits.attempts + 1):
+            try:
+                return self._once(verb, request, lane or self._ordinary, writes)
+            except (TooMany, Unreachable) as why:
+                pause = self._pause(why, attempt, safe=safe, patient=patient)
+                waited += pause or 0.0
+                if pause is None or waited > self._limits.patience_seconds:
+                    raise
+                self._sleep(pause)
+                if self._closed.is_set():
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def _pause(
+        self, why: TooMany | Unreachable, attempt: int, *, safe: bool, patient: bool
+    ) -> float | None:
+        """Seconds until the next attempt; None: there is none."""
+        # What was refused for its number was not done, so that may always be sent again.
+        if attempt >= self._limits.attempts or not patient:
+            return None
+        if not (safe or isinstance(why, TooMany)):
+            return None
+        own = self._limits.pauses.pause(attempt, self._random)
+        return max(own, why.retry_after_seconds or 0.0)
+
+    def _once(
+        self, verb: str, request: Request, lane: threading.BoundedSemaphore, writes: bool
+    ) -> Answer:
+        with lane:
+            seconds = self._limits.request_seconds
+            if writes and self._fence is not None:
+                # Looked at as late as can be: waiting for the lane may have taken long.
+                seconds = min(seconds, self._fence())
+            began, code = self._clock.elapsed(), 0
+            try:
+                answer = self._transport.send(request, seconds=seconds)
+                code = answer.code
+            finally:
+                self._observe(verb, code, self._clock.elapsed() - began)
+        if not 200 <= answer.code < 300:
+            raise failure(answer.code, answer.body, answer.headers, f"{verb} {request.path}")
+        return answer
+
+    def _lane(self, kind: Kind) -> threading.BoundedSemaphore:
+        return self._lease if kind == LEASE else self._ordinary
+
+
+def _given(query: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in query.items() if value}
+
+
+def _dry(dry_run: bool) -> dict[str, str]:
+    return {"dryRun": "All"} if dry_run else {}

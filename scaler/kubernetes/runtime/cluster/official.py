@@ -1,0 +1,187 @@
+"""The transport over the official client. The one module of ours that imports ``kubernetes``.
+
+Of it we have the configuration, the sign-in and the connections. Bodies are encoded and answers
+decoded by ``msgspec``.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from functools import partial
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import urllib3
+from kubernetes import client, config
+from urllib3.exceptions import HTTPError
+
+from brain.errors import BadInput
+from scaler.kubernetes.runtime.cluster.errors import Unreachable
+from scaler.kubernetes.runtime.cluster.transport import Answer, Request
+
+_USER_AGENT = "brain-scaler"
+#: Largest piece of a stream that is waited for.
+_PIECE_BYTES = 1 << 16
+_CONNECT_SECONDS = 5.0
+#: Each request is sent once: who repeats it is the door.
+_ONCE = urllib3.Retry(False)
+#: How a model names the type of a list.
+_LISTED = re.compile(r"list\[(\w+)\]", re.IGNORECASE)
+#: What no answer looks like.
+_NO_ANSWER = (HTTPError, HTTPException, OSError)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is nothing that an object holds")
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_plain)
+
+
+def configuration(kubeconfig: str | None, context: str | None) -> Any:
+    """The client's configuration by a file, by ``KUBECONFIG``, or by a pod's service account."""
+    found = client.Configuration()
+    try:
+        if kubeconfig is None and _in_cluster():
+            config.load_incluster_config(client_configuration=found)
+        else:
+            config.load_kube_config(kubeconfig, context, client_configuration=found)
+    except (config.ConfigException, OSError) as why:
+        raise BadInput(
+            f"kubeconfig {kubeconfig or 'KUBECONFIG'}: {why}; name a file with --kubeconfig, "
+            "or run in a pod with a service account",
+            field="kubeconfig",
+        ) from why
+    return found
+
+
+def unknown_fields(value: object, model: str, path: str) -> Iterator[tuple[str, str]]:
+    """Paths of fields that a model of this client does not have, each with the name nearest to it.
+
+    The nearest name is empty where none is near: the field may be newer than this client.
+    """
+    found = getattr(client.models, model, None)
+    if found is None or not isinstance(value, Mapping):
+        return
+    types = {found.attribute_map[name]: type for name, type in found.openapi_types.items()}
+    for name, inner in value.items():
+        where = f"{path}.{name}"
+        if name not in types:
+            yield where, next(iter(get_close_matches(name, types, n=1)), "")
+        elif listed := _LISTED.fullmatch(types[name]):
+            for index, each in enumerate(inner if isinstance(inner, list) else ()):
+                yield from unknown_fields(each, listed[1], f"{where}.{index}")
+        else:
+            yield from unknown_fields(inner, types[name], where)
+
+
+def _in_cluster() -> bool:
+    return Path("/var/run/secrets/kubernetes.io/serviceaccount/token").exists()
+
+
+class OfficialTransport:
+    """Requests over a pool of connections of the official client.
+
+    They go to the pool itself: the layers above it take a third of a request's CPU time for
+    serialising and deserialising models, which nobody here has.
+    """
+
+    def __init__(self, configuration: Any, *, connections: int) -> None:
+        # Retrying is decided where it is known what may be sent twice.
+        configuration.retries = False
+        configuration.connection_pool_maxsize = connections
+        configuration.keep_alive = True
+        self._client = client.ApiClient(configuration)
+        self.host: str = configuration.host
+        manager: urllib3.PoolManager = self._client.rest_client.pool_manager
+        self._open: Callable[..., urllib3.BaseHTTPResponse]
+        if isinstance(manager, urllib3.ProxyManager):
+            # A proxy has to be told the whole address.
+            self._open, self._before = partial(manager.urlopen, redirect=False), self.host
+        else:
+            pool = manager.connection_from_url(self.host)
+            self._open, self._before = pool.urlopen, urlsplit(self.host).path.rstrip("/")
+
+    def send(self, request: Request, *, seconds: float) -> Answer:
+        connecting = min(_CONNECT_SECONDS, seconds)
+        response = self._response(request, connecting, seconds, whole=True)
+        return Answer(code=response.status, body=response.data, headers=response.headers)
+
+    def stream(
+        self, request: Request, *, connect_seconds: float, silence_seconds: float
+    ) -> "OfficialStream":
+        response = self._response(request, connect_seconds, silence_seconds, whole=False)
+        return OfficialStream(response, str(request))
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _response(
+        self, request: Request, connect_seconds: float, read_seconds: float, *, whole: bool
+    ) -> urllib3.BaseHTTPResponse:
+        headers = {"Accept": "application/json", "User-Agent": _USER_AGENT}
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        # Tokens of service accounts change while a program runs; the client knows when.
+        self._client.update_params_for_auth(
+            headers, [], ["BearerToken"], request.path, request.method, request.body
+        )
+        try:
+            return self._open(
+                request.method,
+                self._before + request.url,
+                body=None if request.body is None else _ENCODER.encode(request.body),
+                headers=headers,
+                timeout=urllib3.Timeout(connect=connect_seconds, read=read_seconds),
+                preload_content=whole,
+                retries=_ONCE,
+            )
+        except _NO_ANSWER as why:
+            raise Unreachable(f"{request}: {_words(why)}") from why
+
+
+class OfficialStream:
+    """An answer of the official client that comes in pieces."""
+
+    def __init__(self, response: urllib3.BaseHTTPResponse, asked: str) -> None:
+        self._response, self._asked = response, asked
+        self._closed = False
+        self.code: int = response.status
+        self.headers: Mapping[str, str] = response.headers
+
+    def read(self) -> bytes:
+        try:
+            return self._response.data
+        except _NO_ANSWER as why:
+            raise Unreachable(f"{self._asked}: {_words(why)}") from why
+        finally:
+            self._response.release_conn()
+
+    def chunks(self) -> Iterator[bytes]:
+        try:
+            yield from self._response.stream(_PIECE_BYTES)
+        except (*_NO_ANSWER, ValueError, AttributeError) as why:
+            # The last two: urllib3 finds its connection taken away by our own ``close``.
+            if not self._closed:
+                raise Unreachable(f"{self._asked} was cut: {_words(why)}") from why
+
+    def close(self) -> None:
+        self._closed = True
+        self._response.close()
+
+    def interrupt(self) -> None:
+        self._closed = True
+        try:
+            self._response.shutdown()
+        except (RuntimeError, ValueError, OSError):
+            # Nothing to wake: it ended by itself.
+            return
+
+
+def _words(why: Exception) -> str:
+    return f"{type(why).__name__}: {why}".splitlines()[0]

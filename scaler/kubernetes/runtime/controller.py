@@ -1,0 +1,130 @@
+"""Workers that take keys from a queue and have each reconciled, until it is as it should be."""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from brain.errors import BrainError, Conflict
+from scaler.kubernetes.runtime.cluster.errors import TooMany
+from scaler.kubernetes.runtime.cluster.kind import Key
+from scaler.kubernetes.runtime.pace import Clock
+from scaler.kubernetes.runtime.queue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+#: A worker looks so often whether it may go on.
+_LOOK_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a reconcile wants next: nothing, or to be called again after a while."""
+
+    requeue_after_seconds: float | None = None
+
+
+#: Looks at one object and does what is missing, so that calling it again does no harm. What it
+#: raises of ``BrainError`` is tried again with growing pauses.
+Reconcile = Callable[[Key], Result]
+
+
+class Sight(Protocol):
+    """Who watches a controller."""
+
+    def reconciled(self, outcome: str, seconds: float) -> None:
+        """A reconcile ended as ``success``, ``requeue_after``, ``requeue`` or ``error``."""
+
+    def panicked(self) -> None:
+        """A reconcile met a bug of ours."""
+
+    def active(self, difference: int) -> None:
+        """So many more workers are at work."""
+
+
+class Unseen:
+    """Nobody watches."""
+
+    def reconciled(self, outcome: str, seconds: float) -> None: ...
+    def panicked(self) -> None: ...
+    def active(self, difference: int) -> None: ...
+
+
+UNSEEN = Unseen()
+
+
+class Controller:
+    """Reconciles the keys of one queue with so many workers, while ``may_act``."""
+
+    def __init__(
+        self,
+        name: str,
+        queue: WorkQueue,
+        reconcile: Reconcile,
+        *,
+        workers: int = 4,
+        clock: Clock,
+        sight: Sight = UNSEEN,
+        may_act: Callable[[float], bool] = lambda wait_seconds: True,
+    ) -> None:
+        self.name, self.queue, self.workers = name, queue, workers
+        self._reconcile, self._clock, self._sight = reconcile, clock, sight
+        self._may_act = may_act
+
+    def start(self, stop: threading.Event) -> list[threading.Thread]:
+        """Start the workers; they end once ``stop`` is set and the queue is closed."""
+        threads = [
+            threading.Thread(
+                target=self._work, args=(stop,), name=f"{self.name}-{number}", daemon=True
+            )
+            for number in range(self.workers)
+        ]
+        for thread in threads:
+            thread.start()
+        return threads
+
+    def step(self, wait_seconds: float = 0.0) -> bool:
+        """Work on one key, if there is one."""
+        key = self.queue.take(wait_seconds)
+        if key is None:
+            return False
+        self._sight.active(1)
+        began = self._clock.elapsed()
+        try:
+            outcome = self._attempt(key)
+        finally:
+            self.queue.done(key)
+            self._sight.active(-1)
+        self._sight.reconciled(outcome, self._clock.elapsed() - began)
+        return True
+
+    def _work(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            if self._may_act(_LOOK_SECONDS):
+                self.step(_LOOK_SECONDS)
+
+    def _attempt(self, key: Key) -> str:
+        try:
+            result = self._reconcile(key)
+        except Conflict as why:
+            # Somebody wrote first; the newer version is on its way here.
+            log.debug("%s %s: %s", self.name, key, why)
+            self.queue.retry(key)
+            return "requeue"
+        except BrainError as why:
+            log.warning("%s %s: %s", self.name, key, why)
+            wait = why.retry_after_seconds if isinstance(why, TooMany) else 0.0
+            self.queue.retry(key, wait)
+            return "error"
+        except Exception:
+            # A bug met by one object must not stop all others.
+            log.exception("%s %s", self.name, key)
+            self._sight.panicked()
+            self.queue.retry(key)
+            return "error"
+        self.queue.forget(key)
+        if result.requeue_after_seconds is None:
+            return "success"
+        self.queue.add_after(key, result.requeue_after_seconds)
+        return "requeue_after"

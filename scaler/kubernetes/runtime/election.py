@@ -1,0 +1,248 @@
+"""Who acts: the holder of a Lease. At most one operator writes at any moment.
+
+Clocks of machines are never compared. A leader counts its term from the moment *before* it sent
+the renewal that succeeded, on its own clock; a follower counts from the moment it first saw the
+lease as it is, on its own clock, too, and takes over only when it has seen no change for the whole
+duration that the lease names. Since a leader stops writing ``renew_seconds`` after it last asked
+and a follower waits ``lease_seconds`` after it last saw, their difference is what a request on its
+way may take. Time asleep counts (CLOCK_BOOTTIME). Every change of the lease names the version it
+was decided on, so of two that reach for it one gets it.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from math import ceil
+from random import Random
+from typing import Any, Protocol
+
+from brain.errors import BrainError, Conflict, NotFound
+from scaler.kubernetes.runtime.cluster.errors import NotLeading
+from scaler.kubernetes.runtime.cluster.kind import LEASE, Kind, Object, version_of
+from scaler.kubernetes.runtime.pace import Clock, spread
+
+#: Holds a lease that was just made. It never renews, so whoever waited for its end may take it.
+NOBODY = "nobody-yet"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How long leading lasts. A second operator acts ``lease_seconds`` + 2 × ``retry_seconds``
+    after the first one's last renewal at the latest: 13 s."""
+
+    namespace: str
+    name: str = "brain-scaler"
+    #: A lease not renewed for so long may be taken by another.
+    lease_seconds: float = 10.0
+    #: Who could not renew for so long writes no more.
+    renew_seconds: float = 7.0
+    retry_seconds: float = 1.5
+
+    def __post_init__(self) -> None:
+        if not self.retry_seconds < self.renew_seconds < self.lease_seconds:
+            raise ValueError(
+                f"retry_seconds {self.retry_seconds:g} < renew_seconds {self.renew_seconds:g} < "
+                f"lease_seconds {self.lease_seconds:g} must hold, or two could lead at once"
+            )
+
+
+class Leases(Protocol):
+    """What an election needs of a Cluster."""
+
+    def get(self, kind: Kind, namespace: str, name: str) -> dict[str, Any]: ...
+    def create(self, kind: Kind, obj: Object) -> dict[str, Any]: ...
+    def merge(self, kind: Kind, namespace: str, name: str, patch: Object) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """The lease as it was last seen to change, and when that was on our clock."""
+
+    holder: str
+    seconds: float
+    transitions: int
+    version: str
+    at: float
+
+    def free(self, identity: str, now: float) -> bool:
+        """Whether ``identity`` may take it."""
+        return self.holder in ("", identity) or now - self.at >= self.seconds
+
+
+def sight(lease: Object, known: Sighting | None, default_seconds: float, now: float) -> Sighting:
+    """The sighting after looking at the lease: the old one if nothing changed since."""
+    version = version_of(lease)
+    if known is not None and known.version == version:
+        return known
+    spec: Mapping[str, Any] = lease.get("spec") or {}
+    return Sighting(
+        holder=spec.get("holderIdentity") or "",
+        # A holder of another version may have promised another duration; ours is the least.
+        seconds=max(default_seconds, float(spec.get("leaseDurationSeconds") or 0)),
+        transitions=int(spec.get("leaseTransitions") or 0),
+        version=version,
+        at=now,
+    )
+
+
+class Election:
+    """This operator's part in it. ``run`` in one thread; ask ``left`` and ``leading`` in any."""
+
+    def __init__(
+        self,
+        leases: Leases,
+        terms: Terms,
+        identity: str,
+        *,
+        clock: Clock,
+        random: Random,
+        told: Callable[[bool], None] = lambda leading: None,
+    ) -> None:
+        self._leases, self._terms, self.identity = leases, terms, identity
+        self._clock, self._random, self._told = clock, random, told
+        self._seen: Sighting | None = None
+        #: Until when this operator may write, on its clock.
+        self._until = -float("inf")
+        self._led = False
+        #: What was last said of a failure: not said again at every attempt.
+        self._trouble = ""
+        self._changed = threading.Condition()
+
+    @property
+    def leading(self) -> bool:
+        """Whether this operator may act now."""
+        return self._clock.elapsed() < self._until
+
+    @property
+    def holder(self) -> str:
+        """Who was last seen to hold the lease; empty: nobody."""
+        return self._seen.holder if self._seen else ""
+
+    def left(self) -> float:
+        """Seconds in which this operator may still write.
+
+        Raises:
+            NotLeading: none.
+        """
+        left = self._until - self._clock.elapsed()
+        if left <= 0.0:
+            raise NotLeading(
+                f"{self.identity} does not hold lease {self._terms.namespace}/{self._terms.name}"
+            )
+        return left
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until this operator leads, so long at most; whether it does."""
+        with self._changed:
+            return self.leading or self._changed.wait_for(lambda: self.leading, seconds)
+
+    def run(self, stop: threading.Event) -> None:
+        """Take part until ``stop`` is set. The lease then runs out, or ``release`` ends it."""
+        while not stop.is_set():
+            stop.wait(self.step())
+
+    def step(self) -> float:
+        """Renew, take or watch the lease; seconds until the next step."""
+        asked = self._clock.elapsed()
+        try:
+            if self._take(asked):
+                self._lead(asked + self._terms.renew_seconds)
+            else:
+                self._lead(-float("inf"))
+            self._trouble = ""
+        except Conflict as why:
+            # Another changed it first: the next step sees what it is now.
+            log.debug("lease: %s", why)
+            self._lead(self._until)
+        except BrainError as why:
+            level = logging.DEBUG if self._trouble == str(why) else logging.WARNING
+            log.log(level, "lease: %s", why)
+            self._trouble = str(why)
+            self._lead(self._until)
+        except Exception:
+            # Without this thread nobody would ever lead here, and nothing else would say so.
+            log.exception("lease")
+            self._lead(self._until)
+        return spread(self._terms.retry_seconds, self._random)
+
+    def release(self) -> None:
+        """Give the lease up, so that another need not wait. Nothing is written after this.
+
+        Only once ``run`` has ended, and nothing that was written is on its way any more.
+        """
+        seen, mine = self._seen, self._led
+        self._lead(-float("inf"))
+        if seen is None or not mine:
+            return
+        try:
+            self._write(seen, {"holderIdentity": "", "leaseDurationSeconds": 1})
+        except BrainError as why:
+            log.info("the lease could not be handed back, another waits for its end: %s", why)
+
+    def _take(self, now: float) -> bool:
+        """Whether the lease is this operator's after looking, and reaching for it if it is free."""
+        try:
+            lease = self._leases.get(LEASE, self._terms.namespace, self._terms.name)
+        except NotFound:
+            # Deleted perhaps, and its holder has not noticed: only who leads may hold it at once.
+            mine = self.leading
+            self._seen = self._see(self._leases.create(LEASE, self._new(mine)))
+            return mine
+        seen = self._seen = self._see(lease)
+        if not seen.free(self.identity, now):
+            return False
+        taken = seen.holder != self.identity
+        spec: dict[str, Any] = {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": ceil(self._terms.lease_seconds),
+            "renewTime": _micro(self._clock.now()),
+        }
+        if taken:
+            spec |= {
+                "acquireTime": spec["renewTime"],
+                "leaseTransitions": seen.transitions + 1,
+            }
+        self._seen = self._see(self._write(seen, spec))
+        return True
+
+    def _write(self, seen: Sighting, spec: Mapping[str, Any]) -> dict[str, Any]:
+        patch = {"metadata": {"resourceVersion": seen.version}, "spec": spec}
+        return self._leases.merge(LEASE, self._terms.namespace, self._terms.name, patch)
+
+    def _see(self, lease: Object) -> Sighting:
+        return sight(lease, self._seen, self._terms.lease_seconds, self._clock.elapsed())
+
+    def _new(self, mine: bool) -> dict[str, Any]:
+        now = _micro(self._clock.now())
+        return {
+            "apiVersion": LEASE.api_version,
+            "kind": LEASE.kind,
+            "metadata": {"namespace": self._terms.namespace, "name": self._terms.name},
+            "spec": {
+                "holderIdentity": self.identity if mine else NOBODY,
+                "leaseDurationSeconds": ceil(self._terms.lease_seconds),
+                "acquireTime": now,
+                "renewTime": now,
+                "leaseTransitions": 0,
+            },
+        }
+
+    def _lead(self, until: float) -> None:
+        with self._changed:
+            self._until = until
+            leading = self.leading
+            if leading == self._led:
+                return
+            self._led = leading
+            self._changed.notify_all()
+        log.info("%s %s", self.identity, "leads" if leading else f"follows {self.holder or '?'}")
+        self._told(leading)
+
+
+def _micro(at: datetime) -> str:
+    """An instant as the API's MicroTime."""
+    return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

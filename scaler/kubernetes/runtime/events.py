@@ -1,0 +1,252 @@
+"""Events: what happened to an object, said where people look (``kubectl describe``).
+
+The same thing said again within ten minutes counts up an event instead of making another; an
+object about which many different things are said under one reason gets one event for all of them;
+an object about which too much is said is heard no more for a while. Nothing waits for an event to
+be written: what does not fit into the waiting line is dropped and counted.
+"""
+
+import hashlib
+import logging
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+from brain.errors import BrainError, NotFound
+from scaler.kubernetes.runtime.cluster.kind import EVENT, Kind, Object
+from scaler.kubernetes.runtime.pace import Clock
+from scaler.kubernetes.runtime.status import instant
+
+log = logging.getLogger(__name__)
+
+Type = Literal["Normal", "Warning"]
+#: What is said again within so long is the same event.
+SAME_SECONDS = 600.0
+#: More different messages than this under one reason are told as one event.
+SIMILAR = 10
+#: So many events about an object at once, then one per so many seconds.
+BURST, REFILL_SECONDS = 25.0, 300.0
+#: Objects and messages that are remembered, and events that may wait.
+_REMEMBERED, _WAITING = 4096, 1000
+_MESSAGE_LENGTH = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """The object that an event is about."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+    @classmethod
+    def of(cls, obj: Object) -> "About":
+        """That object."""
+        metadata = obj["metadata"]
+        return cls(
+            obj["apiVersion"],
+            obj["kind"],
+            metadata.get("namespace", ""),
+            metadata["name"],
+            metadata.get("uid", ""),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One event as it should stand at the API server."""
+
+    about: About
+    type: Type
+    reason: str
+    message: str
+    name: str
+    count: int
+    first: datetime
+    last: datetime
+
+
+@dataclass(slots=True)
+class _Budget:
+    left: float
+    at: float
+
+
+class Correlator:
+    """Decides which event a thing that happened belongs to. Pure: times come in."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[object, ...], tuple[Entry, float]] = OrderedDict()
+        self._similar: OrderedDict[tuple[object, ...], tuple[set[str], float]] = OrderedDict()
+        self._budgets: OrderedDict[About, _Budget] = OrderedDict()
+
+    def observe(
+        self, about: About, type: Type, reason: str, message: str, now: datetime, elapsed: float
+    ) -> Entry | None:
+        """The event to write, with its count; None: too much was said about this object."""
+        if not self._afford(about, elapsed):
+            return None
+        message = message[:_MESSAGE_LENGTH]
+        key: tuple[object, ...] = (about, type, reason, message)
+        if self._many(about, type, reason, message, elapsed):
+            key, message = key[:3], f"one of many of this reason: {message}"
+        entry, at = self._known.pop(key, (None, 0.0))
+        if entry is None or elapsed - at > SAME_SECONDS:
+            entry = Entry(about, type, reason, message, _name(key, about, now), 0, now, now)
+        entry = replace(entry, message=message, count=entry.count + 1, last=now)
+        self._known[key] = entry, elapsed
+        _trim(self._known)
+        return entry
+
+    def _many(self, about: About, type: Type, reason: str, message: str, elapsed: float) -> bool:
+        """Whether too many different messages were told under this reason of late."""
+        key = (about, type, reason)
+        messages, at = self._similar.pop(key, (set(), elapsed))
+        if elapsed - at > SAME_SECONDS:
+            messages = set()
+        if len(messages) <= SIMILAR:
+            messages.add(message)
+        self._similar[key] = messages, elapsed
+        _trim(self._similar)
+        return len(messages) > SIMILAR
+
+    def _afford(self, about: About, elapsed: float) -> bool:
+        budget = self._budgets.pop(about, None) or _Budget(BURST, elapsed)
+        budget.left = min(BURST, budget.left + (elapsed - budget.at) / REFILL_SECONDS)
+        budget.at = elapsed
+        self._budgets[about] = budget
+        _trim(self._budgets)
+        if budget.left < 1.0:
+            return False
+        budget.left -= 1.0
+        return True
+
+
+class Writes(Protocol):
+    """What a recorder needs of a Cluster."""
+
+    def create(self, kind: Kind, obj: Object) -> dict[str, Any]: ...
+    def merge(self, kind: Kind, namespace: str, name: str, patch: Object) -> dict[str, Any]: ...
+
+
+class Recorder:
+    """Writes events behind the back of who records them, in one thread."""
+
+    def __init__(
+        self, cluster: Writes, *, clock: Clock, component: str = "brain-scaler", instance: str = ""
+    ) -> None:
+        self._cluster, self._clock = cluster, clock
+        self._component, self._instance = component, instance
+        self._correlator = Correlator()
+        self._waiting: OrderedDict[str, Entry] = OrderedDict()
+        #: Names of events that were created, the oldest first.
+        self._written: deque[str] = deque(maxlen=_REMEMBERED)
+        self._changed = threading.Condition()
+        #: How many were not written for want of room or of the API server.
+        self.dropped = 0
+
+    def record(self, obj: Object | About, type: Type, reason: str, message: str) -> None:
+        """Say that something happened to ``obj``. Returns at once."""
+        about = obj if isinstance(obj, About) else About.of(obj)
+        with self._changed:
+            entry = self._correlator.observe(
+                about, type, reason, message, self._clock.now(), self._clock.elapsed()
+            )
+            if entry is None or (entry.name not in self._waiting and self._full):
+                self.dropped += 1
+                return
+            # What still waits is written once, with the newest count.
+            self._waiting[entry.name] = entry
+            self._changed.notify()
+
+    @property
+    def _full(self) -> bool:
+        return len(self._waiting) >= _WAITING
+
+    def run(self, stop: threading.Event) -> None:
+        """Write until ``stop`` is set; what waits then is written if it goes at the first try."""
+        while not stop.is_set():
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or stop.is_set(), 1.0)
+            self.step()
+        self.step()
+
+    def wake(self) -> None:
+        """Have ``run`` look at ``stop``."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def step(self) -> None:
+        """Write what waits; what cannot be written is dropped, for events are no record."""
+        while True:
+            with self._changed:
+                if not self._waiting:
+                    return
+                _, entry = self._waiting.popitem(last=False)
+            try:
+                self._write(entry)
+            except BrainError as why:
+                self.dropped += 1
+                log.info("event %s of %s: %s", entry.reason, entry.about.name, why)
+            except Exception:
+                # Whatever one event brings out, the next one is to be told.
+                self.dropped += 1
+                log.exception("event %s of %s", entry.reason, entry.about.name)
+
+    def _write(self, entry: Entry) -> None:
+        where = entry.about.namespace or "default"
+        if entry.name in self._written:
+            patch = {
+                "count": entry.count,
+                "lastTimestamp": instant(entry.last),
+                "message": entry.message,
+            }
+            try:
+                self._cluster.merge(EVENT, where, entry.name, patch)
+                return
+            except NotFound:
+                # The API server keeps events for an hour.
+                log.debug("event %s is gone, another is made", entry.name)
+        self._cluster.create(EVENT, self._event(entry, where))
+        self._written.append(entry.name)
+
+    def _event(self, entry: Entry, where: str) -> dict[str, Any]:
+        about = entry.about
+        reference: Mapping[str, str] = {
+            "apiVersion": about.api_version,
+            "kind": about.kind,
+            "namespace": about.namespace,
+            "name": about.name,
+            "uid": about.uid,
+        }
+        return {
+            "apiVersion": EVENT.api_version,
+            "kind": EVENT.kind,
+            "metadata": {"namespace": where, "name": entry.name},
+            "involvedObject": reference,
+            "type": entry.type,
+            "reason": entry.reason,
+            "message": entry.message,
+            "count": entry.count,
+            "firstTimestamp": instant(entry.first),
+            "lastTimestamp": instant(entry.last),
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+            "reportingInstance": self._instance,
+        }
+
+
+def _name(key: tuple[object, ...], about: About, now: datetime) -> str:
+    digest = hashlib.sha256(f"{key}{now.isoformat()}".encode()).hexdigest()[:16]
+    # Names of objects have at most 253 characters.
+    return f"{about.name[:236]}.{digest}"
+
+
+def _trim(known: OrderedDict[Any, Any]) -> None:
+    while len(known) > _REMEMBERED:
+        known.popitem(last=False)

@@ -1,0 +1,172 @@
+"""Which keys want work: each at most once at a time, some later, those that failed ever later."""
+
+import heapq
+import threading
+from collections import deque
+from random import Random
+from typing import Protocol
+
+from scaler.kubernetes.runtime.cluster.kind import Key
+from scaler.kubernetes.runtime.pace import Backoff, Clock
+
+
+class Sight(Protocol):
+    """Who watches a queue."""
+
+    def depth(self, keys: int) -> None:
+        """So many keys wait for a worker."""
+
+    def added(self) -> None:
+        """A key began to wait."""
+
+    def taken(self, waited_seconds: float) -> None:
+        """A worker took a key."""
+
+    def worked(self, seconds: float) -> None:
+        """A worker is done with a key."""
+
+    def retried(self) -> None:
+        """A key that failed comes again."""
+
+
+class Unseen:
+    """Nobody watches."""
+
+    def depth(self, keys: int) -> None: ...
+    def added(self) -> None: ...
+    def taken(self, waited_seconds: float) -> None: ...
+    def worked(self, seconds: float) -> None: ...
+    def retried(self) -> None: ...
+
+
+UNSEEN = Unseen()
+#: A key that fails is looked at again after half a second, and after a minute at last.
+PAUSES = Backoff(first_seconds=0.5, longest_seconds=60.0)
+
+
+class WorkQueue:
+    """Keys in the order in which they came. Safe to be used by many threads.
+
+    A key that is added while it waits is there once; one that is added while it is worked on
+    waits until that is done, so that no two workers ever have the same key.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        random: Random,
+        *,
+        pauses: Backoff = PAUSES,
+        sight: Sight = UNSEEN,
+    ) -> None:
+        self._clock, self._random, self._pauses, self._sight = clock, random, pauses, sight
+        self._ready: deque[Key] = deque()
+        #: Since when each key wants work, and since when each is worked on.
+        self._wanted: dict[Key, float] = {}
+        self._worked: dict[Key, float] = {}
+        #: When each delayed key is due; the heap may hold older entries of it, which mean nothing.
+        self._due: dict[Key, float] = {}
+        self._heap: list[tuple[float, Key]] = []
+        self._failures: dict[Key, int] = {}
+        self._closed = False
+        self._changed = threading.Condition()
+
+    def __len__(self) -> int:
+        """Keys that wait for a worker now."""
+        return len(self._ready)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing is worked on; what is due later does not count."""
+        return not self._ready and not self._worked
+
+    def add(self, key: Key) -> None:
+        """Want work on ``key`` now."""
+        with self._changed:
+            self._add(key)
+
+    def add_after(self, key: Key, seconds: float) -> None:
+        """Want work on ``key`` later; the earlier of two such wishes counts."""
+        with self._changed:
+            if seconds <= 0.0:
+                self._add(key)
+                return
+            due = self._clock.elapsed() + seconds
+            if self._closed or self._due.get(key, float("inf")) <= due:
+                return
+            self._due[key] = due
+            heapq.heappush(self._heap, (due, key))
+            self._changed.notify()
+
+    def retry(self, key: Key, at_least_seconds: float = 0.0) -> None:
+        """``key`` failed: want work on it after a pause that grows with each failure in a row."""
+        with self._changed:
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
+            pause = self._pauses.pause(failures, self._random)
+        self._sight.retried()
+        self.add_after(key, max(pause, at_least_seconds))
+
+    def forget(self, key: Key) -> None:
+        """``key`` did not fail: its next failure is its first."""
+        with self._changed:
+            self._failures.pop(key, None)
+
+    def take(self, wait_seconds: float = 0.0) -> Key | None:
+        """A key to work on, waiting for one; None: there was none, or the queue is closed.
+
+        Whoever takes a key says ``done`` in the end.
+        """
+        with self._changed:
+            until = self._clock.elapsed() + wait_seconds
+            while not self._closed:
+                now = self._clock.elapsed()
+                self._ripen(now)
+                if self._ready:
+                    return self._begin(self._ready.popleft(), now)
+                if now >= until:
+                    return None
+                due = self._heap[0][0] if self._heap else until
+                self._changed.wait(min(until, due) - now)
+            return None
+
+    def done(self, key: Key) -> None:
+        """The work on ``key`` ended, well or not."""
+        with self._changed:
+            now = self._clock.elapsed()
+            self._sight.worked(now - self._worked.pop(key))
+            if key in self._wanted:
+                self._wanted[key] = now
+                self._ready.append(key)
+                self._tell()
+
+    def close(self) -> None:
+        """Give out no more keys, and wake who waits."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _add(self, key: Key) -> None:
+        if self._closed or key in self._wanted:
+            return
+        self._wanted[key] = self._clock.elapsed()
+        self._sight.added()
+        if key not in self._worked:
+            self._ready.append(key)
+            self._tell()
+
+    def _begin(self, key: Key, now: float) -> Key:
+        self._sight.taken(now - self._wanted.pop(key))
+        self._sight.depth(len(self._ready))
+        self._worked[key] = now
+        return key
+
+    def _tell(self) -> None:
+        self._sight.depth(len(self._ready))
+        self._changed.notify()
+
+    def _ripen(self, now: float) -> None:
+        while self._heap and self._heap[0][0] <= now:
+            due, key = heapq.heappop(self._heap)
+            if self._due.get(key) == due:
+                del self._due[key]
+                self._add(key)

@@ -1,0 +1,194 @@
+"""Keeps a store equal to what the API server has: list once, then watch, for ever.
+
+A watch that was cut or timed out goes on from the last version heard, bookmarks included. Only
+where the server has forgotten that version (410) everything is listed again, and what is missing
+from the list has been deleted meanwhile.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from random import Random
+from typing import Any, Protocol
+
+from brain.errors import BrainError, Overloaded
+from scaler.kubernetes.runtime.cluster.answers import Page, Watch
+from scaler.kubernetes.runtime.cluster.errors import Gone, Unreachable
+from scaler.kubernetes.runtime.cluster.kind import Key, Kind, key_of, version_of
+from scaler.kubernetes.runtime.pace import Backoff, Clock, spread
+from scaler.kubernetes.runtime.store import Change, Store
+
+log = logging.getLogger(__name__)
+
+#: Seconds after which the server ends a watch, lengthened by chance: all do not end together.
+WATCH_SECONDS = 240.0
+#: A watch that ended sooner without a word was of no use; asking again at once would be a storm.
+_SHORT_SECONDS = 1.0
+#: Objects per page: a page of 500 pods is about 4 MB.
+PAGE = 500
+
+
+class Listed(Protocol):
+    """What a reflector needs of a Cluster."""
+
+    def list(
+        self, kind: Kind, namespace: str = "", *, limit: int, continue_: str, label_selector: str
+    ) -> Page:
+        """See ``Cluster.list``."""
+
+    def watch(
+        self,
+        kind: Kind,
+        namespace: str = "",
+        *,
+        resource_version: str,
+        timeout_seconds: int,
+        label_selector: str,
+    ) -> Watch:
+        """See ``Cluster.watch``."""
+
+
+class Reflector:
+    """One kind of one namespace (or of all), kept in a store that may have other sources, too."""
+
+    def __init__(
+        self,
+        cluster: Listed,
+        kind: Kind,
+        store: Store,
+        *,
+        clock: Clock,
+        random: Random,
+        namespace: str = "",
+        label_selector: str = "",
+        told: Callable[[Change], None] = lambda change: None,
+        pauses: Backoff = Backoff(),
+        page: int = PAGE,
+    ) -> None:
+        self._cluster, self.kind, self._store = cluster, kind, store
+        self._clock, self._random, self._pauses, self._page = clock, random, pauses, page
+        self.namespace, self._selector, self._told = namespace, label_selector, told
+        #: The newest version heard; None: everything has to be listed.
+        self.version: str | None = None
+        #: Set once the store holds a whole list.
+        self.synced = threading.Event()
+        #: Why the store may be out of date; empty while it is not.
+        self.trouble = ""
+        self._failures = 0
+        #: How often in a row a list was worth nothing soon after, and when the last one ended.
+        self._useless, self._listed_at = 0, -float("inf")
+        self._watch: Watch | None = None
+        self._stopped = False
+
+    def run(self, stop: threading.Event) -> None:
+        """List and watch until ``stop`` is set."""
+        while not stop.is_set():
+            try:
+                pause = self.step()
+            except Exception:
+                # A bug must not leave a store stale for ever.
+                log.exception("%s", self.kind)
+                self.version, pause = None, self._pauses.longest_seconds
+            stop.wait(pause)
+
+    def stop(self) -> None:
+        """End the watch that another thread waits for."""
+        self._stopped = True
+        watch = self._watch
+        if watch is not None:
+            watch.close()
+
+    def step(self) -> float:
+        """List if need be, then watch until that ends; seconds to wait before the next step."""
+        try:
+            if self.version is None:
+                self.version = self._list()
+            if self._follow(self.version):
+                self._failures = 0
+            else:
+                self._failures += 1
+        except Gone as why:
+            self.version = None
+            recent = self._clock.elapsed() - self._listed_at < self._pauses.longest_seconds
+            self._useless = self._useless + 1 if recent else 1
+            return max(self._failed(why), self._pauses.pause(self._useless, self._random))
+        except BrainError as why:
+            return self._failed(why)
+        return self._pauses.pause(self._failures, self._random) if self._failures else 0.0
+
+    def _failed(self, why: BrainError) -> float:
+        self._failures += 1
+        self.trouble = str(why)
+        level = logging.WARNING if self._failures > 1 else logging.INFO
+        log.log(level, "%s: %s", self.kind, why)
+        asked = why.retry_after_seconds if isinstance(why, Overloaded | Unreachable) else None
+        return max(self._pauses.pause(self._failures, self._random), asked or 0.0)
+
+    def _list(self) -> str:
+        """Take everything over; the version that the list shows."""
+        missing = set(self._store.keys_in(self.namespace))
+        continue_ = ""
+        while True:
+            page = self._cluster.list(
+                self.kind,
+                self.namespace,
+                limit=self._page,
+                continue_=continue_,
+                label_selector=self._selector,
+            )
+            for item in page.items:
+                missing.discard(key_of(item))
+                self._put(item, listed=True)
+            continue_ = page.continue_
+            if not continue_:
+                break
+        self._store.listed(page.resource_version)
+        for key in missing:
+            self._drop(key)
+        self.trouble, self._listed_at = "", self._clock.elapsed()
+        self.synced.set()
+        return page.resource_version
+
+    def _follow(self, version: str) -> bool:
+        """Watch from ``version`` until the server ends it; whether that was of use."""
+        began, heard = self._clock.elapsed(), False
+        timeout = round(spread(WATCH_SECONDS, self._random, 0.25))
+        with self._cluster.watch(
+            self.kind,
+            self.namespace,
+            resource_version=version,
+            timeout_seconds=timeout,
+            label_selector=self._selector,
+        ) as watch:
+            self._watch, self.trouble = watch, ""
+            try:
+                for event in () if self._stopped else watch:
+                    heard = True
+                    self._failures, self.trouble = 0, ""
+                    self._hear(event.type, event.object)
+            finally:
+                self._watch = None
+        return heard or self._clock.elapsed() - began >= _SHORT_SECONDS
+
+    def _hear(self, type: str, obj: dict[str, Any]) -> None:
+        match type:
+            case "ADDED" | "MODIFIED":
+                self._put(obj, listed=False)
+            case "DELETED":
+                self._drop(key_of(obj))
+            case "BOOKMARK":
+                pass
+            case _:
+                log.warning("%s: an event of unknown type %r", self.kind, type)
+                return
+        self.version = version_of(obj) or self.version
+
+    def _put(self, obj: dict[str, Any], *, listed: bool) -> None:
+        # A third of an object is who wrote which field, and nobody here asks.
+        obj["metadata"].pop("managedFields", None)
+        if change := self._store.put(obj, listed=listed):
+            self._told(change)
+
+    def _drop(self, key: Key) -> None:
+        if change := self._store.drop(key):
+            self._told(change)

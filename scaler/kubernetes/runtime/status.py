@@ -1,0 +1,117 @@
+"""Writes status: conditions as Kubernetes means them, and a patch only where something changed."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from scaler.kubernetes.runtime.cluster.kind import Kind, Object, key_of, version_of
+
+_TRUTH = {True: "True", False: "False", None: "Unknown"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One thing that holds of an object, or does not, or cannot be known (None)."""
+
+    type: str
+    status: bool | None
+    #: One word in CamelCase, for programs.
+    reason: str
+    #: A sentence that says what and how to mend it, for people.
+    message: str = ""
+
+
+class Writes(Protocol):
+    """What writing status needs of a Cluster."""
+
+    def merge_status(
+        self, kind: Kind, namespace: str, name: str, patch: Object
+    ) -> dict[str, Any]: ...
+
+
+def conditions(
+    known: Iterable[Mapping[str, Any]] | None,
+    wanted: Sequence[Condition],
+    *,
+    generation: int,
+    now: datetime,
+) -> list[dict[str, Any]]:
+    """The conditions after ``wanted`` were found for ``generation`` of the object.
+
+    Those of other types stay. The time of transition moves only when a status does.
+
+    >>> from datetime import UTC
+    >>> ready = Condition(type="Ready", status=True, reason="AllRunning")
+    >>> first = conditions(None, [ready], generation=1, now=datetime(2026, 1, 1, tzinfo=UTC))
+    >>> again = conditions(first, [ready], generation=2, now=datetime(2026, 1, 2, tzinfo=UTC))
+    >>> again[0]["lastTransitionTime"], again[0]["observedGeneration"]
+    ('2026-01-01T00:00:00Z', 2)
+    """
+    found = {str(each["type"]): dict(each) for each in known or ()}
+    for condition in wanted:
+        before = found.get(condition.type, {})
+        status = _TRUTH[condition.status]
+        same = before.get("status") == status
+        found[condition.type] = {
+            "type": condition.type,
+            "status": status,
+            "observedGeneration": generation,
+            "lastTransitionTime": before["lastTransitionTime"] if same else instant(now),
+            "reason": condition.reason,
+            "message": condition.message,
+        }
+    return list(found.values())
+
+
+def instant(at: datetime) -> str:
+    """An instant as the API's Time: whole seconds, UTC."""
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def read_instant(said: object) -> datetime | None:
+    """The instant that a Time of the API is; None where it is none."""
+    if not isinstance(said, str):
+        return None
+    try:
+        return datetime.fromisoformat(said.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+
+
+def difference(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The merge patch that turns ``known`` into ``wanted``; empty if they are equal.
+
+    >>> difference({"a": 1, "b": {"c": 1, "d": [1]}}, {"b": {"c": 2, "d": [1]}})
+    {'a': None, 'b': {'c': 2}}
+    """
+    patch: dict[str, Any] = {name: None for name in known if name not in wanted}
+    for name, value in wanted.items():
+        before = known.get(name)
+        if value is None and before is None:
+            # To the API server a null is an absence.
+            continue
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            if inner := difference(before, value):
+                patch[name] = inner
+        elif value != before or name not in known:
+            patch[name] = value
+    return patch
+
+
+def write_status(
+    cluster: Writes, kind: Kind, obj: Object, status: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Make the status of ``obj`` so; None: it is so already and nothing was sent.
+
+    The object as it is answered is for ``Store.learn``.
+
+    Raises:
+        Conflict: ``obj`` is not the newest; look again.
+    """
+    patch = difference(obj.get("status") or {}, status)
+    if not patch:
+        return None
+    key = key_of(obj)
+    body = {"metadata": {"resourceVersion": version_of(obj)}, "status": patch}
+    return cluster.merge_status(kind, key.namespace, key.name, body)

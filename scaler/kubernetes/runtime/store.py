@@ -1,0 +1,263 @@
+"""What the API server keeps of one kind, as last heard: read without copies, never changed."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from scaler.kubernetes.runtime.cluster.kind import Key, Object, key_of, version_of
+
+#: Ended objects that are remembered.
+_REMEMBERED = 4096
+#: The values under which an object is found.
+Index = Callable[[Object], Iterable[str]]
+
+
+class Amount(Protocol):
+    """What can be summed without loss: whole numbers, or some of them together."""
+
+    def __add__(self: "A", other: "A", /) -> "A": ...
+    def __sub__(self: "A", other: "A", /) -> "A": ...
+
+
+A = TypeVar("A", bound=Amount)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An object came (``old`` is None), changed, or went (``new`` is None)."""
+
+    key: Key
+    old: Object | None
+    new: Object | None
+
+    @property
+    def latest(self) -> Object:
+        """The newest that is known of it."""
+        found = self.new if self.new is not None else self.old
+        assert found is not None, "a change has a side"
+        return found
+
+
+def meant(change: Change) -> bool:
+    """Whether somebody wants something else of the object: it came, goes, or its generation rose.
+
+    False for a change of status alone, our own above all.
+    """
+    if change.old is None or change.new is None:
+        return True
+    before, now = change.old["metadata"], change.new["metadata"]
+    asked = ("generation", "deletionTimestamp", "labels", "annotations")
+    return any(before.get(name) != now.get(name) for name in asked)
+
+
+@dataclass(frozen=True, slots=True)
+class _Summed:
+    """Sums of one thing over objects, by group."""
+
+    of: Callable[[Object], Any]
+    by: Callable[[Object], str]
+    sums: dict[str, Any] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def move(self, old: Object | None, new: Object | None) -> None:
+        """An object came, changed or went."""
+        before = (self.by(old), self.of(old)) if old is not None else None
+        after = (self.by(new), self.of(new)) if new is not None else None
+        if before == after:
+            return
+        if before is not None and after is not None and before[0] == after[0]:
+            # At once: whoever reads meanwhile takes no lock.
+            group = before[0]
+            self.sums[group] = self.sums[group] - before[1] + after[1]
+            return
+        if before is not None:
+            self._take(*before)
+        if after is not None:
+            self._give(*after)
+
+    def _give(self, group: str, amount: Any) -> None:
+        self.counts[group] = self.counts.get(group, 0) + 1
+        self.sums[group] = self.sums[group] + amount if group in self.sums else amount
+
+    def _take(self, group: str, amount: Any) -> None:
+        self.counts[group] -= 1
+        if self.counts[group]:
+            self.sums[group] = self.sums[group] - amount
+        else:
+            # Nodes come and go; a group without objects is none.
+            del self.counts[group], self.sums[group]
+
+
+class Store:
+    """Objects of one kind by key and by named indexes. Safe to be used by many threads.
+
+    Objects are handed out as they are kept: whoever wants to change one copies it first.
+    """
+
+    def __init__(self, indexes: Mapping[str, Index] | None = None) -> None:
+        self._indexes = dict(indexes or {})
+        self._objects: dict[Key, Object] = {}
+        self._found: dict[str, dict[str, set[Key]]] = {name: {} for name in self._indexes}
+        self._summed: dict[str, _Summed] = {}
+        #: Known from an answer to us alone: what had been heard before of those objects.
+        self._learned: dict[Key, Object | None] = {}
+        #: What is surely gone: an answer that was long on its way must not bring it back.
+        self._ended: dict[str, None] = {}
+        self._listed = ""
+        self._lock = threading.RLock()
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._objects
+
+    def __iter__(self) -> Iterator[Object]:
+        with self._lock:
+            return iter(list(self._objects.values()))
+
+    def get(self, key: Key) -> Object | None:
+        """The object, or None."""
+        return self._objects.get(key)
+
+    def keys_in(self, namespace: str = "") -> list[Key]:
+        """The keys of a namespace, or of all."""
+        with self._lock:
+            return [key for key in self._objects if not namespace or key.namespace == namespace]
+
+    def by(self, index: str, value: str) -> list[Object]:
+        """The objects that ``index`` finds under ``value``, by name."""
+        with self._lock:
+            return [self._objects[key] for key in sorted(self._found[index].get(value, ()))]
+
+    def index(self, name: str, index: Index) -> None:
+        """Add an index; one of that name stays as it is."""
+        with self._lock:
+            if name in self._indexes:
+                return
+            self._indexes[name] = index
+            self._found[name] = {}
+            for key, obj in self._objects.items():
+                self._enter(name, index, key, obj)
+
+    def values(self, index: str) -> list[str]:
+        """Every value under which ``index`` finds something."""
+        with self._lock:
+            return list(self._found[index])
+
+    def sums(
+        self, name: str, of: Callable[[Object], A], by: Callable[[Object], str]
+    ) -> Mapping[str, A]:
+        """Sums of ``of`` over the objects of each group, kept as these come and go.
+
+        Only what changed is looked at. To be read, never changed.
+        """
+        with self._lock:
+            summed = self._summed.get(name)
+            if summed is None:
+                summed = self._summed[name] = _Summed(of, by)
+                for obj in self._objects.values():
+                    summed.move(None, obj)
+        return summed.sums
+
+    def sum(self, name: str, of: Callable[[Object], A], nothing: A) -> Callable[[], A]:
+        """The same over all objects: what reads the sum."""
+        sums = self.sums(name, of, lambda obj: "")
+        return lambda: sums.get("", nothing)
+
+    def put(self, obj: Object, *, listed: bool = False) -> Change | None:
+        """Keep the object; None if this version, or a newer one, was heard of already.
+
+        ``listed``: it is the newest there is, although its number be lower (a restored server).
+        """
+        key = key_of(obj)
+        with self._lock:
+            kept = self._objects.get(key)
+            if kept is not None and not _newer(obj, kept):
+                same = version_of(obj) == version_of(kept)
+                if same and key in self._learned:
+                    return Change(key, self._learned.pop(key), kept)
+                if same or not listed:
+                    return None
+            old = self._learned.pop(key, kept)
+            self._place(key, kept, obj)
+        return Change(key, old, obj)
+
+    def learn(self, obj: Object) -> None:
+        """Keep the answer to a write of ours until the watch brings it, if it is still news.
+
+        So the next look finds what the last one made. What was deleted meanwhile stays away.
+        """
+        key = key_of(obj)
+        metadata = {name: v for name, v in obj["metadata"].items() if name != "managedFields"}
+        with self._lock:
+            old = self._objects.get(key)
+            if not self._over(obj, old):
+                self._learned.setdefault(key, old)
+                self._place(key, old, {**obj, "metadata": metadata})
+
+    def _over(self, obj: Object, kept: Object | None) -> bool:
+        """Whether something newer than ``obj`` was heard, its end perhaps."""
+        if _uid(obj) in self._ended or not _later(version_of(obj), self._listed):
+            return True
+        return kept is not None and (_uid(kept) != _uid(obj) or not _newer(obj, kept))
+
+    def listed(self, version: str) -> None:
+        """Everything was listed as of ``version``."""
+        with self._lock:
+            self._listed = version
+
+    def drop(self, key: Key) -> Change | None:
+        """Forget an object; None if it is not known."""
+        with self._lock:
+            old = self._objects.get(key)
+            if old is None:
+                return None
+            self._place(key, old, None)
+            self._learned.pop(key, None)
+            self._ended[_uid(old)] = None
+            if len(self._ended) > _REMEMBERED:
+                del self._ended[next(iter(self._ended))]
+        return Change(key, old, None)
+
+    def _place(self, key: Key, old: Object | None, new: Object | None) -> None:
+        for name, index in self._indexes.items():
+            if old is not None:
+                self._leave(name, index, key, old)
+            if new is not None:
+                self._enter(name, index, key, new)
+        for summed in self._summed.values():
+            summed.move(old, new)
+        if new is None:
+            del self._objects[key]
+        else:
+            self._objects[key] = new
+
+    def _enter(self, name: str, index: Index, key: Key, obj: Object) -> None:
+        for value in index(obj):
+            self._found[name].setdefault(value, set()).add(key)
+
+    def _leave(self, name: str, index: Index, key: Key, obj: Object) -> None:
+        for value in index(obj):
+            keys = self._found[name].get(value, set())
+            keys.discard(key)
+            if not keys:
+                self._found[name].pop(value, None)
+
+
+def _newer(obj: Object, known: Object) -> bool:
+    """Whether ``obj`` is news."""
+    version, before = version_of(obj), version_of(known)
+    return _later(version, before) and (version != before or not version)
+
+
+def _later(version: str, before: str) -> bool:
+    """Whether ``version`` is the later one. Versions rise; where they are no numbers, it is."""
+    if version.isdecimal() and before.isdecimal():
+        return int(version) > int(before)
+    return True
+
+
+def _uid(obj: Object) -> str:
+    return str(obj["metadata"].get("uid", ""))

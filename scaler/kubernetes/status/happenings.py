@@ -1,0 +1,87 @@
+"""What happened to a job between two of its statuses, in the words of Events. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scaler.kubernetes.kinds import JobCondition, Reason
+from scaler.kubernetes.runtime.events import Type
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One Event."""
+
+    type: Type
+    reason: str
+    message: str
+
+
+def happenings(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Happening]:
+    """What people want to hear of, in the order in which it happens."""
+    if _unknown_fields(after) and not _unknown_fields(before):
+        message = _message(after, JobCondition.HONOURED)
+        yield Happening("Warning", Reason.UNKNOWN_FIELDS, message)
+    made = after.get("replicas", 0) - before.get("replicas", 0)
+    ready = after.get("readyReplicas", 0)
+    if made > 0:
+        pods = "1 pod was" if made == 1 else f"{made} pods were"
+        yield Happening("Normal", "Created", f"{pods} created, {after['replicas']} exist")
+    if _turned(before, after, JobCondition.RUNNING, "True") and "startTime" not in before:
+        yield Happening("Normal", "Started", f"a world trains, {ready} replicas are ready")
+    restarts = after.get("restarts", 0)
+    if restarts > before.get("restarts", 0):
+        message = f"{restarts} so far: {after.get('message', '')}"
+        yield Happening("Warning", "Restarted", message)
+    yield from _turns(before, after, ready)
+    yield from _end(before, after)
+
+
+def _turns(before: Mapping[str, Any], after: Mapping[str, Any], ready: int) -> Iterator[Happening]:
+    if _turned(before, after, JobCondition.DEGRADED, "True"):
+        yield Happening("Warning", "Degraded", _message(after, JobCondition.DEGRADED))
+    goes_on = not _holds(after, JobCondition.COMPLETE) and not _holds(after, JobCondition.FAILED)
+    if _turned(before, after, JobCondition.DEGRADED, "False") and goes_on:
+        yield Happening("Normal", "Healed", f"{ready} replicas are ready again")
+    if _turned(before, after, JobCondition.SCALING, "False") and goes_on:
+        generation = after.get("generation", 0)
+        yield Happening("Normal", "Resized", f"{ready} replicas are ready, generation {generation}")
+    if _turned(before, after, JobCondition.SUSPENDED, "True"):
+        yield Happening("Normal", "Suspended", "its pods have left")
+    if _turned(before, after, JobCondition.SUSPENDED, "False") and goes_on:
+        yield Happening("Normal", "Resumed", "pods are made again")
+
+
+def _end(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Happening]:
+    if _turned(before, after, JobCondition.COMPLETE, "True"):
+        yield Happening("Normal", "Completed", _message(after, JobCondition.COMPLETE))
+    if _turned(before, after, JobCondition.FAILED, "True"):
+        yield Happening("Warning", "Failed", _message(after, JobCondition.FAILED))
+
+
+def _turned(
+    before: Mapping[str, Any], after: Mapping[str, Any], type: JobCondition, status: str
+) -> bool:
+    """Whether a condition came to this status; one that begins as False has not turned."""
+    known, now = _condition(before, type), _condition(after, type)
+    began = "False" if known is None else known.get("status")
+    return now is not None and now.get("status") == status and began != status
+
+
+def _unknown_fields(status: Mapping[str, Any]) -> bool:
+    found = _condition(status, JobCondition.HONOURED)
+    return found is not None and found.get("reason") == Reason.UNKNOWN_FIELDS
+
+
+def _holds(status: Mapping[str, Any], type: JobCondition) -> bool:
+    found = _condition(status, type)
+    return found is not None and found.get("status") == "True"
+
+
+def _message(status: Mapping[str, Any], type: JobCondition) -> str:
+    return str((_condition(status, type) or {}).get("message", ""))
+
+
+def _condition(status: Mapping[str, Any], type: JobCondition) -> Mapping[str, Any] | None:
+    listed = status.get("conditions") or ()
+    return next((each for each in listed if each.get("type") == type), None)

@@ -1,0 +1,443 @@
+"""What an ElasticJob's status says: pure, from its pods and from what Brain says of it."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from brain.types.job import FINISHED, Intent, JobDocument, JobState, ObjectCondition
+from brain.types.plan import ACTIVE
+from brain.views import JobView
+from scaler.kubernetes.kinds import BatchScheduler, ElasticJob, JobCondition, Reason, ReplicaType
+from scaler.kubernetes.kinds.documents import unserved
+from scaler.kubernetes.pods import identity
+from scaler.kubernetes.pods.command import Entry, read_command
+from scaler.kubernetes.pods.failures import over_quota, stuck, unschedulable
+from scaler.kubernetes.pods.orders import House, elastic, opaque
+from scaler.kubernetes.runtime.cluster.connection import unknown_pod_fields
+from scaler.kubernetes.runtime.cluster.errors import denial
+from scaler.kubernetes.runtime.cluster.kind import Object
+from scaler.kubernetes.runtime.status import Condition, conditions, instant, read_instant
+
+#: Conditions that Brain's own state gives.
+_OF_BRAIN = frozenset(
+    {
+        JobCondition.RUNNING,
+        JobCondition.SCALING,
+        JobCondition.DEGRADED,
+        JobCondition.SUSPENDED,
+        JobCondition.COMPLETE,
+        JobCondition.FAILED,
+        JobCondition.RECONCILING,
+        JobCondition.STALLED,
+    }
+)
+#: Why a job has no pods that hold nodes, where nothing is wrong with that.
+_IDLE = frozenset({Reason.PODS_MISSING, Reason.STARTING, Reason.SUSPENDED, Reason.ENDED})
+_STATUS = {"True": True, "False": False}
+_TRAINS = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What one look at a job came to."""
+
+    #: Why it cannot be used; the conditions that are known are then all that is said.
+    conditions: tuple[Condition, ...] = ()
+    request: Mapping[str, Any] | None = None
+    #: Name of the active ScalePlan.
+    plan: str = ""
+    #: How many pods begin together.
+    least: int = 1
+    #: Why pods wait, or what went wrong; empty: nothing of that kind.
+    message: str = ""
+    phase: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+def status(
+    obj: Object,
+    job: ElasticJob,
+    view: JobView | None,
+    pods: Sequence[Object],
+    found: Findings,
+    now: datetime,
+) -> dict[str, Any]:
+    """The whole status; what another controller wrote into it stays."""
+    known: Mapping[str, Any] = obj.get("status") or {}
+    generation = int(obj["metadata"].get("generation") or 1)
+    mine = [pod for pod in pods if _type(pod) == job.scaled]
+    ready = sum(map(_ready, mine))
+    state = _from_brain(view, ready, _was_suspended(known)) if view else _unheard(known)
+    said = (*state, _scheduled(job, view, pods, found), *found.conditions)
+    result: dict[str, Any] = {
+        **known,
+        "observedGeneration": generation,
+        "conditions": conditions(known.get("conditions"), said, generation=generation, now=now),
+        "replicas": sum(_alive(pod) for pod in mine),
+        "readyReplicas": ready,
+        "selector": _selector(job),
+        "roles": _roles(job, view, pods),
+        "phase": found.phase or (str(view.state) if view else known.get("phase") or "Pending"),
+        "message": found.message or (view.reason if view else known.get("message") or ""),
+        "scalePlan": found.plan,
+        **found.extra,
+    }
+    if found.request is not None:
+        result["request"] = dict(found.request)
+    if view is not None:
+        result |= _of_view(view, known)
+    return {name: value for name, value in result.items() if value not in (None, "")}
+
+
+def refused(obj: Object, condition: Condition, now: datetime) -> dict[str, Any]:
+    """The status of an object that cannot be used: what was known before, and why."""
+    known: Mapping[str, Any] = obj.get("status") or {}
+    generation = int(obj["metadata"].get("generation") or 1)
+    stuck_at = condition.reason != Reason.NOT_OURS
+    for_tools = _for_tools(False, stuck_at, condition.reason, condition.message)
+    listed = [condition, *for_tools]
+    said = conditions(known.get("conditions"), listed, generation=generation, now=now)
+    running = known.get("generation") is not None or known.get("phase") in tuple(JobState)
+    waits = condition.type == JobCondition.FEASIBLE
+    phase = {} if running else {"phase": "Queued" if waits else "Failed"}
+    return {
+        **known,
+        **phase,
+        "observedGeneration": generation,
+        "conditions": said,
+        "message": condition.message,
+    }
+
+
+def advised(obj: Object, taken: Condition, view: JobView | None, now: datetime) -> dict[str, Any]:
+    """The status of a job that DLRover runs: ours are the conditions, all else is its own."""
+    known: Mapping[str, Any] = obj.get("status") or {}
+    generation = int(obj["metadata"].get("generation") or 1)
+    runs = "DLRover's master runs this job: Brain's plans are shown and never carried out"
+    if taken.status:
+        taken = accepted(True, Reason.ADVISE_ONLY, runs)
+    plan = active_plan(view)
+    return {
+        **known,
+        "observedGeneration": generation,
+        "conditions": conditions(known.get("conditions"), [taken], generation=generation, now=now),
+        **({"scalePlan": plan} if plan else {}),
+    }
+
+
+def beside_state(listed: Iterable[Mapping[str, Any]]) -> tuple[ObjectCondition, ...]:
+    """Conditions of an object that do not come from Brain itself, as Brain is told them."""
+    return tuple(
+        ObjectCondition(
+            type=str(one["type"]),
+            status=_STATUS.get(str(one.get("status"))),
+            reason=str(one.get("reason") or ""),
+            message=str(one.get("message") or ""),
+            since=since,
+        )
+        for one in listed
+        if one.get("type") not in _OF_BRAIN
+        and not (one.get("type") == JobCondition.SCHEDULED and one.get("reason") in _IDLE)
+        and (since := read_instant(one.get("lastTransitionTime"))) is not None
+    )
+
+
+def _of_view(view: JobView, known: Mapping[str, Any]) -> dict[str, Any]:
+    began = known.get("startTime")
+    if began is None and view.state in _TRAINS:
+        began = instant(view.updated_at)
+    return {
+        "generation": view.generation,
+        "worldEpoch": view.epoch,
+        "restarts": view.failures,
+        "startTime": began,
+        "completionTime": instant(view.finished_at) if view.finished_at else None,
+    }
+
+
+def _unheard(known: Mapping[str, Any]) -> list[Condition]:
+    """Of what is Brain's to say the last word stands, but nothing is given up any more."""
+    for each in known.get("conditions") or ():
+        if (each.get("type"), each.get("status")) == (JobCondition.STALLED, "False"):
+            return []
+    return _for_tools(True, False, Reason.STARTING, "")
+
+
+def _from_brain(view: JobView, ready: int, was_suspended: bool) -> list[Condition]:
+    """What holds by Brain's state, as far as the pods that are ready bear it out."""
+    reason, plan = view.reason, view.plan
+    up = view.state in _TRAINS
+    trains = up and view.replicas > 0 and ready > 0
+    moving = plan is not None and plan.state in ACTIVE and view.state is JobState.CHANGING
+    # While a plan changes the size, what trained before it began is still to be there.
+    due = min(view.replicas_wished, view.replicas) if moving else view.replicas_wished
+    short = up and view.intent is Intent.RUN and ready < due
+    degraded = short or view.state is JobState.DEGRADED
+    counted = f"{ready} of {view.replicas_wished} replicas are ready: {reason}"
+    why = Reason.WORLD_FORMED if trains else Reason.HEALING if up else _why_not(view.state)
+    found = [
+        _said(JobCondition.RUNNING, trains, why, reason),
+        _said(JobCondition.SCALING, moving, Reason.APPLYING if moving else Reason.FULL, reason),
+        _said(
+            JobCondition.DEGRADED,
+            degraded,
+            Reason.HEALING if degraded else Reason.FULL,
+            counted if degraded else reason,
+        ),
+        _suspended(view, was_suspended),
+    ]
+    still = trains or view.state in (*FINISHED, JobState.SUSPENDED)
+    settled = still and not degraded and not moving
+    broken = view.state in (JobState.FAILED, JobState.CANCELLED)
+    found += _for_tools(not settled, broken, why, reason)
+    if view.state in FINISHED:
+        found += _ended(view)
+    return found
+
+
+def _suspended(view: JobView, was_suspended: bool) -> Condition:
+    still = view.state is JobState.SUSPENDED
+    if still or (view.intent is Intent.SUSPEND and view.state not in FINISHED):
+        return _said(JobCondition.SUSPENDED, still, Reason.SUSPENDED, view.reason)
+    reason = Reason.RESUMED if was_suspended else Reason.NOT_SUSPENDED
+    return _said(JobCondition.SUSPENDED, False, reason, "")
+
+
+def _was_suspended(known: Mapping[str, Any]) -> bool:
+    """Whether a job was suspended before, as its status says."""
+    for each in known.get("conditions") or ():
+        if each.get("type") == JobCondition.SUSPENDED:
+            return each.get("reason") in (Reason.SUSPENDED, Reason.RESUMED)
+    return False
+
+
+def _for_tools(moves: bool, stalled: bool, reason: str, message: str) -> list[Condition]:
+    """What kstatus looks for: whether to wait, or to give up."""
+    found = (JobCondition.RECONCILING, moves and not stalled), (JobCondition.STALLED, stalled)
+    return [
+        Condition(type=type, status=status, reason=reason, message=message if status else "")
+        for type, status in found
+    ]
+
+
+def _ended(view: JobView) -> list[Condition]:
+    """Both, so that whoever waits for one learns that it was the other."""
+    done = view.state is JobState.SUCCEEDED
+    why = Reason.CANCELLED if view.state is JobState.CANCELLED else Reason.EXIT_CODE
+    reason = Reason.SUCCEEDED if done else why
+    return [
+        _said(JobCondition.COMPLETE, done, reason, view.reason),
+        _said(JobCondition.FAILED, not done, reason, view.reason),
+    ]
+
+
+def _why_not(state: JobState) -> Reason:
+    if state in FINISHED:
+        return Reason.ENDED
+    return Reason.SUSPENDED if state is JobState.SUSPENDED else Reason.STARTING
+
+
+def _scheduled(
+    job: ElasticJob, view: JobView | None, pods: Sequence[Object], found: Findings
+) -> Condition:
+    """Whether the gang holds what it needs, and what keeps it from that."""
+    type, alive = JobCondition.SCHEDULED, [pod for pod in pods if _stays(pod)]
+    for pod in alive:
+        if why := stuck(pod):
+            message = f"pod {pod['metadata']['name']} cannot start: {why}; mend the template"
+            return _said(type, False, Reason.IMAGE, message)
+    for pod in alive:
+        if why := unschedulable(pod):
+            message = f"pod {pod['metadata']['name']} waits for a node: {why}"
+            return _said(type, False, Reason.WAITING, message)
+    if not alive:
+        return _said(type, False, _why_no_pods(view), "it has no pods")
+    placed = sum(bool((pod.get("spec") or {}).get("nodeName")) for pod in alive)
+    mine = sum(_type(pod) == job.scaled for pod in alive)
+    if placed < len(alive):
+        message = f"{placed} of {len(alive)} pods have their nodes"
+        reason = Reason.WAITING if found.message else Reason.STARTING
+        return _said(type, False, reason, found.message or message)
+    if mine < found.least:
+        message = f"{mine} of the {found.least} pods exist that begin together"
+        return _said(type, False, Reason.PODS_MISSING, message)
+    return _said(type, True, Reason.ADMITTED, f"{len(alive)} pods have their nodes")
+
+
+def _why_no_pods(view: JobView | None) -> Reason:
+    if view is None or view.state not in (*FINISHED, JobState.SUSPENDED):
+        return Reason.PODS_MISSING
+    return Reason.ENDED if view.state in FINISHED else Reason.SUSPENDED
+
+
+def _stays(pod: Object) -> bool:
+    return _alive(pod) and "deletionTimestamp" not in pod["metadata"]
+
+
+def _ready(pod: Object) -> bool:
+    """Whether a pod runs as far as its kubelet, or who misses that, says."""
+    if not _stays(pod) or _phase(pod) != "Running":
+        return False
+    for each in (pod.get("status") or {}).get("conditions") or ():
+        if each.get("type") == "Ready":
+            return bool(each.get("status") == "True")
+    return True
+
+
+def _roles(job: ElasticJob, view: JobView | None, pods: Sequence[Object]) -> list[dict[str, Any]]:
+    return [
+        _role(job, name, view, [pod for pod in pods if _type(pod) == name])
+        for name in job.spec.replica_specs
+        if name != ReplicaType.MASTER
+    ]
+
+
+def _role(
+    job: ElasticJob, name: str, view: JobView | None, pods: Sequence[Object]
+) -> dict[str, Any]:
+    alive = [pod for pod in pods if _alive(pod)]
+    running = sum(_phase(pod) == "Running" for pod in alive)
+    scaled = name == job.scaled and view is not None
+    desired = (
+        view.replicas_wished if view and scaled else job.spec.replica_specs[name].replicas or 1
+    )
+    counts = {
+        "desired": desired,
+        "observed": len(alive),
+        "ready": sum(map(_ready, pods)),
+        "pending": sum(not (pod.get("spec") or {}).get("nodeName") for pod in alive),
+        "failed": sum(_phase(pod) == "Failed" for pod in pods),
+        "spare": max(0, running - view.replicas) if view and scaled and view.replicas else 0,
+    }
+    return {"name": name} | counts
+
+
+def _selector(job: ElasticJob) -> str:
+    chosen = identity.selector(job.metadata.name) | {identity.TYPE: job.scaled}
+    return ",".join(f"{name}={value}" for name, value in sorted(chosen.items()))
+
+
+def _said(type: JobCondition, status: bool | None, reason: Reason, message: str) -> Condition:
+    return Condition(type=type, status=status, reason=reason, message=message)
+
+
+def _type(pod: Object) -> str:
+    return (identity.replica_of(pod) or ("", 0))[0]
+
+
+def _alive(pod: Object) -> bool:
+    return _phase(pod) not in ("Succeeded", "Failed")
+
+
+def _phase(pod: Object) -> str:
+    return str((pod.get("status") or {}).get("phase") or "")
+
+
+def honoured(job: ElasticJob, house: House) -> list[Condition]:
+    """What the spec asks for and does not get, and what can be measured."""
+    unknown = list(misspelt(job))
+    missing = [*unknown, *unserved(job, house.brain_url or "")]
+    if not elastic(job, house):
+        missing.append("its size is fixed: no agent of ours runs its command")
+    wanted = job.spec.replica_specs[job.scaled].batch_scheduler
+    if wanted is BatchScheduler.VOLCANO and not house.volcano:
+        missing.append("BatchScheduler volcano is not installed: scheduling gates admit the gang")
+    if opaque(job):
+        missing.append(
+            "nothing is to be seen of what its image starts, so both forms of environment are "
+            "set; give the container a command"
+        )
+    type, text = JobCondition.HONOURED, "; ".join(missing)
+    honoured = Condition(type=type, status=True, reason=Reason.SERVED)
+    if missing:
+        reason = Reason.UNKNOWN_FIELDS if unknown else Reason.IGNORED
+        honoured = Condition(type=type, status=False, reason=reason, message=text)
+    node_only = not elastic(job, house)
+    telemetry = Condition(
+        type=JobCondition.TELEMETRY,
+        status=not node_only,
+        reason=Reason.NODE_ONLY if node_only else Reason.FULL,
+        message="only its nodes are measured, no steps are seen" if node_only else "",
+    )
+    return [honoured, telemetry]
+
+
+def misspelt(job: ElasticJob) -> Iterator[str]:
+    """Fields of templates that the API server would drop from pods without a word."""
+    for role, spec in job.spec.replica_specs.items():
+        path = f"spec.replicaSpecs.{role}.template.spec"
+        for where, near in unknown_pod_fields((spec.template or {}).get("spec") or {}, path):
+            remedy = f"did you mean {near}?" if near else "correct or remove it"
+            yield f"{where} is no field of pods that is known here; {remedy}"
+
+
+def uncontested() -> Condition:
+    """Nobody else acts on the job's replicas."""
+    return _said(JobCondition.CONFLICT, False, Reason.ALONE, "")
+
+
+def told_size(document: JobDocument) -> bool:
+    """Whether pods are told how many there are; torchrun's own agents find that out."""
+    return read_command(document.command).entry is not Entry.TORCHRUN
+
+
+def accepted(
+    status: bool | None = True, reason: Reason = Reason.VALID, message: str = ""
+) -> Condition:
+    return Condition(type=JobCondition.ACCEPTED, status=status, reason=reason, message=message)
+
+
+def feasible(never: str | None) -> Condition:
+    return Condition(
+        type=JobCondition.FEASIBLE,
+        status=never is None,
+        reason=Reason.FITS if never is None else Reason.NEVER_FITS,
+        message=never or "",
+    )
+
+
+def wants_more(view: JobView, mine: Sequence[Object]) -> bool:
+    """Whether fewer pods live than are wished for: else what was refused to it once is over."""
+    runs = view.state not in FINISHED and view.intent is Intent.RUN
+    return runs and sum(_alive(pod) for pod in mine) < view.replicas_wished
+
+
+def held_up(refusal: str) -> Condition:
+    """What the API server refuses to a job: by a quota, which may never hold it, or otherwise."""
+    if (denied := denial(refusal)) is not None:
+        message = (
+            f"{denied}; it is tried again, ever more seldom: do as it says, or have it changed"
+        )
+        return _said(JobCondition.SCHEDULED, False, Reason.DENIED, message)
+    quota = over_quota(refusal)
+    if quota is None:
+        return _said(JobCondition.SCHEDULED, False, Reason.FORBIDDEN, refusal)
+    type = JobCondition.FEASIBLE if quota.never else JobCondition.SCHEDULED
+    return _said(type, False, Reason.NO_QUOTA, quota.message)
+
+
+def let_go(message: str) -> Condition:
+    """A gang that was not whole holds nothing any more."""
+    return _said(JobCondition.SCHEDULED, False, Reason.LET_GO, message)
+
+
+def suspended_here(obj: Object) -> bool:
+    """Whether the suspension that stands was asked for by this object, before its last edit."""
+    for each in (obj.get("status") or {}).get("conditions") or ():
+        if (each.get("type"), each.get("reason")) == (JobCondition.SUSPENDED, Reason.SUSPENDED):
+            edited = int(obj["metadata"].get("generation") or 1)
+            return int(each.get("observedGeneration") or 0) < edited
+    return False
+
+
+def active_plan(view: JobView | None) -> str:
+    """Name of the object of the plan that is active."""
+    if view is None or view.plan is None or not view.plan.active:
+        return ""
+    return f"{view.name}-plan-{view.plan.generation}"
+
+
+def request_key(obj: Object) -> str:
+    """The idempotency key of what an object asks: who, and which edit."""
+    return f"{obj['metadata']['uid']}.{obj['metadata'].get('generation', 1)}"

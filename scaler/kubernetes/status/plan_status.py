@@ -1,0 +1,123 @@
+"""What a ScalePlan's status says, written; and its end as an object."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from brain.errors import NotFound
+from brain.types.plan import ScalePlan as Standing
+from scaler.kubernetes.kinds import API_VERSION, GROUP, PlanCondition, Reason
+from scaler.kubernetes.pods import identity
+from scaler.kubernetes.runtime import Cluster, Condition, Kind, Recorder, Result, write_status
+from scaler.kubernetes.runtime.cluster import Object
+from scaler.kubernetes.runtime.status import conditions, instant
+from scaler.kubernetes.runtime.store import Store
+from scaler.kubernetes.status.progress import CLOSED, Keeping, progress
+
+log = logging.getLogger(__name__)
+
+PLAN = Kind(GROUP, API_VERSION.partition("/")[2], "scaleplans", "ScalePlan")
+SOON_SECONDS = 5.0
+
+
+class Shown:
+    """Writes what is found; an Event tells of it once."""
+
+    def __init__(self, cluster: Cluster, plans: Store, events: Recorder, keeping: Keeping) -> None:
+        self._cluster, self._plans, self._events = cluster, plans, events
+        self._keeping = keeping
+
+    def wait(self, obj: Object, reason: Reason, message: str, now: datetime) -> Result:
+        """Nothing can be said yet; it is looked at again soon."""
+        waits = Condition(type=PlanCondition.ACCEPTED, status=None, reason=reason, message=message)
+        self._say(obj, "Normal", reason, message)
+        self.state(obj, [waits], "Pending", now)
+        return Result(requeue_after_seconds=SOON_SECONDS)
+
+    def refuse(
+        self,
+        obj: Object,
+        reason: Reason,
+        message: str,
+        now: datetime,
+        *,
+        job: Object | None = None,
+        final: bool = True,
+        phase: str = "Rejected",
+    ) -> Result:
+        """It is not taken; ``final`` false: it may be, once something else is there.
+
+        ``job``: the one that it asks something of, with which it goes.
+        """
+        no = Condition(type=PlanCondition.ACCEPTED, status=False, reason=reason, message=message)
+        self._say(obj, "Warning", reason, message)
+        self.state(obj, [no], phase if final else "Pending", now)
+        if job is not None:
+            self.belong(obj, job)
+        return Result(requeue_after_seconds=self._keeping.seconds if final else None)
+
+    def state(
+        self,
+        obj: Object,
+        said: Sequence[Condition],
+        phase: str,
+        now: datetime,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        """A phase with its conditions, the first of which has the message; and other fields."""
+        known: Mapping[str, Any] = obj.get("status") or {}
+        listed = conditions(known.get("conditions"), said, generation=1, now=now)
+        told = {"phase": phase, "message": said[0].message, "conditions": listed}
+        wanted = {**known, **told, **(extra or {})}
+        if phase in CLOSED:
+            wanted.setdefault("finishTime", instant(now))
+        self._write(obj, wanted | {"observedGeneration": 1})
+
+    def _write(self, obj: Object, wanted: Mapping[str, Any]) -> None:
+        filled = {name: value for name, value in wanted.items() if value not in (None, "")}
+        answer = write_status(self._cluster, PLAN, obj, filled)
+        if answer is not None:
+            self._plans.learn(answer)
+
+    def _say(self, obj: Object, type: Any, reason: str, message: str) -> None:
+        if (obj.get("status") or {}).get("message") != message:
+            self._events.record(obj, type, str(reason), message)
+
+    def show(
+        self,
+        obj: Object,
+        plan: Standing,
+        now: datetime,
+        *,
+        said: Sequence[Condition] = (),
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        """What became of a plan of Brain's."""
+        known: Mapping[str, Any] = obj.get("status") or {}
+        found, fields = progress(plan)
+        listed = conditions(known.get("conditions"), [*said, *found], generation=1, now=now)
+        wanted = {**known, **fields, **(extra or {}), "conditions": listed}
+        self._write(obj, wanted | {"observedGeneration": 1})
+
+    def belong(self, obj: Object, job: Object) -> None:
+        """It goes with the job that it was made for, not with a later one of that name."""
+        metadata = obj["metadata"]
+        owners = [*(metadata.get("ownerReferences") or ())]
+        name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+        if any(each.get("uid") == uid for each in owners):
+            return
+        own = identity.owner(name, uid) | {"controller": False}
+        patch = {"metadata": {"ownerReferences": [*owners, own]}}
+        self._plans.learn(self._cluster.merge(PLAN, metadata["namespace"], metadata["name"], patch))
+
+    def delete(self, obj: Object) -> Result:
+        """It goes: its time is over."""
+        metadata = obj["metadata"]
+        try:
+            self._cluster.delete(
+                PLAN, metadata["namespace"], metadata["name"], uid=metadata.get("uid")
+            )
+        except NotFound:
+            log.debug("%s is gone already", metadata["name"])
+        return Result()

@@ -1,0 +1,155 @@
+"""Operators at work in threads: everything is looked at, written once, and by the leader alone."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+
+import pytest
+
+from scaler.kubernetes.runtime import Change, Key, Manager, Result, Store, Terms, write_status
+from scaler.kubernetes.runtime.cluster import LEASE, POD, Cluster
+from scaler.kubernetes.runtime.cluster.errors import failure
+from tests.kubernetes.shelf import THING, Shelf, refused, thing
+
+#: Real clocks run here: a leader that stands still for a while stays one.
+TERMS = Terms(namespace="brain", lease_seconds=60.0, renew_seconds=40.0, retry_seconds=0.1)
+
+
+class Operator:
+    """Writes into the status of every thing how large it is."""
+
+    def __init__(self, shelf: Shelf, terms: Terms | None = None) -> None:
+        self.manager = Manager(Cluster(shelf), terms=terms, random=Random(1))
+        self.store: Store = self.manager.store(THING)
+        self.looked = 0
+        self.manager.control("things", THING, self.reconcile, owns=[POD])
+
+    def reconcile(self, key: Key) -> Result:
+        self.looked += 1
+        obj = self.store.get(key)
+        if obj is not None:
+            wanted = {"size": obj.get("spec", {}).get("size", 1)}
+            if answer := write_status(self.manager.cluster, THING, obj, wanted):
+                self.store.learn(answer)
+        return Result()
+
+
+@contextmanager
+def running(shelf: Shelf, terms: Terms | None = None) -> Iterator[Operator]:
+    operator = Operator(shelf, terms)
+    operator.manager.start()
+    try:
+        yield operator
+    finally:
+        operator.manager.stop()
+
+
+def handed_back() -> Shelf:
+    """A shelf with a lease that is nobody's, so that the first one need not wait for its end."""
+    shelf = Shelf(live=True)
+    metadata = {"namespace": TERMS.namespace, "name": TERMS.name}
+    shelf.put({"metadata": metadata, "spec": {"holderIdentity": ""}}, LEASE)
+    return shelf
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for it, for as long as a very busy machine may take."""
+    end = time.monotonic() + 90.0
+    while not holds():
+        assert time.monotonic() < end, "it does not come to hold"
+        time.sleep(0.01)
+
+
+def written(shelf: Shelf, size: int = 1) -> bool:
+    things = [obj for path, obj in list(shelf.objects.items()) if "/things/" in path]
+    return all(obj.get("status") == {"size": size} for obj in things)
+
+
+def test_a_listener_that_fails_keeps_no_change_from_the_others() -> None:
+    shelf, heard = Shelf(live=True), list[Change]()
+    shelf.put(thing("a"))
+    manager = Manager(Cluster(shelf), random=Random(1))
+
+    def fail(change: Change) -> None:
+        raise KeyError(change.key)
+
+    manager.listen(THING, fail)
+    manager.listen(THING, heard.append)
+    manager.start()
+    try:
+        until(lambda: len(heard) == 1)
+    finally:
+        manager.stop()
+
+
+def test_every_object_gets_its_status_by_one_write() -> None:
+    shelf = Shelf(live=True)
+    for number in range(20):
+        shelf.put(thing(f"t-{number}"))
+    with running(shelf):
+        until(lambda: written(shelf))
+    assert len(shelf.asked("PATCH")) == 20
+
+
+def test_a_change_is_reconciled_and_so_is_one_of_what_it_controls() -> None:
+    shelf = Shelf(live=True)
+    shelf.put(thing("a"))
+    with running(shelf) as operator:
+        until(lambda: written(shelf))
+        stored = next(obj for path, obj in shelf.objects.items() if "/things/" in path)
+        shelf.put({**stored, "spec": {"size": 4}})
+        until(lambda: written(shelf, 4))
+        until(lambda: operator.manager.metrics.depth.labels("things")._value.get() == 0)
+        looked = operator.looked
+        owner = {"apiVersion": "test.example/v1", "kind": "Thing", "name": "a", "controller": True}
+        pod = {"metadata": {"namespace": "team", "name": "p", "ownerReferences": [owner]}}
+        shelf.put(pod, POD)
+        until(lambda: operator.looked > looked)
+
+
+def test_who_follows_knows_all_and_writes_nothing_until_it_leads() -> None:
+    shelf = handed_back()
+    with running(shelf, TERMS) as first:
+        until(lambda: first.manager.leading)
+        with running(shelf, TERMS) as second:
+            shelf.put(thing("a"))
+            until(lambda: len(second.store) == 1 and written(shelf))
+            assert (second.looked, second.manager.leading) == (0, False)
+            first.manager.stop()
+            shelf.put(thing("b"))
+            until(lambda: second.manager.leading and written(shelf))
+            assert not first.manager.leading
+
+
+def test_everything_ends_when_it_is_told_to() -> None:
+    before = threading.active_count()
+    with running(handed_back(), TERMS) as operator:
+        until(operator.manager.synced)
+    until(lambda: threading.active_count() <= before)
+
+
+def test_why_a_store_may_be_out_of_date_is_said() -> None:
+    shelf, no, mended = Shelf(live=True), refused(403, "Forbidden"), threading.Event()
+
+    def gate(request: object) -> None:
+        if not mended.is_set():
+            raise failure(no.code, no.body, no.headers, str(request))
+
+    shelf.gate = gate
+    with running(shelf) as operator:
+        until(lambda: len(operator.manager.trouble) > 0)
+        assert "no, Forbidden (403)" in operator.manager.trouble[0]
+        mended.set()
+        until(operator.manager.synced)
+
+
+@pytest.mark.parametrize(
+    "module", ["brain", "brain.service", "scaler.cli", "scaler.kubernetes.runtime"]
+)
+def test_the_official_client_is_loaded_where_it_is_used_and_nowhere_else(module: str) -> None:
+    program = f"import sys, {module}; sys.exit('kubernetes' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0

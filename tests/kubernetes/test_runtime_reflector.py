@@ -1,0 +1,254 @@
+"""A store stays equal to what the API server has, whatever happens to the watch."""
+
+from random import Random
+from typing import Any
+
+from scaler.kubernetes.runtime.cluster import Cluster, Key, Limits, Unreachable, controller_of
+from scaler.kubernetes.runtime.pace import Backoff
+from scaler.kubernetes.runtime.reflector import Reflector
+from scaler.kubernetes.runtime.store import Change, Store
+from tests.kubernetes.shelf import THING, Lines, Shelf, VirtualClock, event, refused, thing
+
+A, B, C = (Key("team", name) for name in "abc")
+
+
+class Watched:
+    """A reflector of things on a shelf, and what it told."""
+
+    def __init__(self, *, page: int = 500, namespace: str = "") -> None:
+        self.shelf, self.clock, self.store = Shelf(), VirtualClock(), Store()
+        self.changes: list[Change] = []
+        cluster = Cluster(
+            self.shelf, Limits(attempts=1), clock=self.clock, random=Random(1), sleep=lambda s: None
+        )
+        self.reflector = Reflector(
+            cluster,
+            THING,
+            self.store,
+            clock=self.clock,
+            random=Random(1),
+            namespace=namespace,
+            told=self.changes.append,
+            pauses=Backoff(jitter=0.0),
+            page=page,
+        )
+
+    def steps(self, count: int = 1) -> list[float]:
+        """The pauses that so many steps ask for."""
+        return [self.reflector.step() for _ in range(count)]
+
+    @property
+    def told(self) -> list[tuple[str, bool, bool]]:
+        """Name, whether it was known, whether it is there."""
+        return [
+            (each.key.name, each.old is not None, each.new is not None) for each in self.changes
+        ]
+
+
+def test_pages_are_listed_then_what_changes_is_heard() -> None:
+    watched = Watched(page=2)
+    for name in "abcde":
+        watched.shelf.put(thing(name))
+    watched.steps()
+    watched.shelf.put(thing("f"))
+    watched.steps()
+    assert len(watched.shelf.asked("list")) == 3
+    assert [key.name for key in watched.store.keys_in()] == list("abcdef")
+    assert watched.reflector.synced.is_set()
+
+
+def test_a_change_and_an_end_are_told_with_what_was_before() -> None:
+    watched = Watched()
+    watched.shelf.put(thing("a"))
+    watched.steps()
+    watched.shelf.put(thing("a", spec={"size": 2}))
+    watched.shelf.drop("team", "a")
+    watched.steps()
+    assert watched.told == [("a", False, True), ("a", True, True), ("a", True, False)]
+
+
+def test_a_cut_watch_goes_on_without_a_list() -> None:
+    watched = Watched()
+    watched.shelf.put(thing("a"))
+    watched.shelf.faults.extend([None, Unreachable("cut")])
+    watched.steps()
+    watched.shelf.put(thing("b"))
+    watched.steps()
+    assert len(watched.shelf.asked("list")) == 1
+    assert B in watched.store
+
+
+def test_what_was_deleted_while_nobody_heard_is_found_by_the_next_list() -> None:
+    watched = Watched()
+    watched.shelf.put(thing("a"))
+    watched.shelf.put(thing("b"))
+    watched.steps()
+    watched.shelf.drop("team", "a")
+    watched.shelf.forget()
+    watched.steps(2)
+    assert watched.store.keys_in() == [B]
+    assert watched.told[-1] == ("a", True, False)
+
+
+def test_a_list_that_brings_nothing_new_tells_nothing() -> None:
+    watched = Watched()
+    watched.shelf.put(thing("a"))
+    watched.steps()
+    watched.shelf.forget()
+    watched.steps(2)
+    assert watched.told == [("a", False, True)]
+
+
+def test_a_list_may_end_only_what_is_in_its_namespace() -> None:
+    watched = Watched(namespace="team")
+    watched.store.put(watched.shelf.put(thing("x", namespace="other")))
+    watched.shelf.put(thing("a"))
+    watched.steps()
+    assert set(watched.store.keys_in()) == {A, Key("other", "x")}
+
+
+def test_a_storm_of_410_slows_the_lists_down() -> None:
+    watched = Watched()
+    pauses = []
+    for _ in range(8):
+        watched.shelf.faults.extend([None, refused(410, "Expired")])
+        pauses += watched.steps()
+        watched.clock.sleep(pauses[-1])
+    assert pauses[:4] == [0.3, 0.6, 1.2, 2.4]
+    assert pauses[-1] == 30.0
+
+
+def test_an_outage_slows_the_attempts_down_and_ends_with_everything_known() -> None:
+    watched = Watched()
+    watched.shelf.put(thing("a"))
+    watched.steps()
+    watched.shelf.put(thing("a", spec={}))
+    watched.steps()
+    watched.shelf.faults.extend([Unreachable("away")] * 8)
+    assert watched.steps(8) == [0.3, 0.6, 1.2, 2.4, 4.8, 9.6, 19.2, 30.0]
+    assert watched.reflector.trouble == "away"
+    watched.shelf.put(thing("b"))
+    watched.steps()
+    assert B in watched.store
+    assert watched.reflector.trouble == ""
+
+
+def test_a_server_that_asks_for_a_pause_gets_it() -> None:
+    watched = Watched()
+    watched.shelf.faults.append(refused(429, after=17.0))
+    assert watched.steps() == [17.0]
+
+
+def test_a_watch_that_ends_at_once_and_in_silence_is_not_asked_in_a_circle() -> None:
+    watched = Watched()
+    assert watched.steps(4) == [0.3, 0.6, 1.2, 2.4]
+
+
+def test_a_bookmark_moves_the_place_to_go_on_from() -> None:
+    watched = Watched()
+    watched.steps()
+    versions: list[Any] = []
+
+    class Bookmarked(Shelf):
+        def stream(self, request: Any, **limits: float) -> Lines:
+            versions.append(request.query["resourceVersion"])
+            return Lines([event("BOOKMARK", {"metadata": {"resourceVersion": "77"}})], cut=True)
+
+    bookmarked = Bookmarked()
+    watched.reflector._cluster = Cluster(bookmarked, clock=watched.clock, random=Random(1))
+    watched.steps(2)
+    assert versions == ["0", "77"]
+
+
+def test_who_wrote_which_field_is_not_kept() -> None:
+    watched = Watched()
+    noted = thing("a")
+    noted["metadata"]["managedFields"] = [{"manager": "kubectl"}]
+    watched.shelf.put(noted)
+    watched.steps()
+    kept = watched.store.get(A)
+    assert kept is not None
+    assert "managedFields" not in kept["metadata"]
+
+
+def labelled(name: str, version: int, team: str) -> dict[str, Any]:
+    obj = thing(name)
+    obj["metadata"] |= {"resourceVersion": str(version), "uid": name, "labels": {"team": team}}
+    return obj
+
+
+def by_team(obj: Any) -> list[str]:
+    return [obj["metadata"]["labels"]["team"]]
+
+
+def test_an_index_follows_the_objects() -> None:
+    store = Store({"team": by_team})
+    store.put(labelled("b", 1, "red"))
+    store.put(labelled("a", 2, "red"))
+    store.put(labelled("b", 3, "blue"))
+    assert [obj["metadata"]["name"] for obj in store.by("team", "red")] == ["a"]
+    store.drop(A)
+    assert store.by("team", "red") == []
+
+
+def test_an_index_that_comes_later_finds_what_was_there() -> None:
+    store = Store()
+    store.put(labelled("a", 1, "red"))
+    store.index("team", by_team)
+    assert len(store.by("team", "red")) == 1
+
+
+def test_news_from_before_what_is_known_is_no_news() -> None:
+    store = Store()
+    store.put(labelled("a", 5, "red"))
+    assert store.put(labelled("a", 4, "blue")) is None
+    assert by_team(store.get(A)) == ["red"]
+
+
+def test_a_list_of_a_restored_server_counts_although_its_numbers_are_lower() -> None:
+    store = Store()
+    store.put(labelled("a", 5, "red"))
+    assert store.put(labelled("a", 4, "blue"), listed=True) is not None
+    assert by_team(store.get(A)) == ["blue"]
+
+
+def test_an_answer_is_known_at_once_and_the_watch_still_tells_of_it() -> None:
+    store = Store()
+    store.put(labelled("a", 1, "red"))
+    store.learn(labelled("a", 2, "blue"))
+    assert by_team(store.get(A)) == ["blue"]
+    change = store.put(labelled("a", 2, "blue"))
+    assert change is not None
+    assert change.old is not None
+    assert by_team(change.old) == ["red"]
+
+
+def test_an_answer_does_not_bring_back_what_is_gone() -> None:
+    store = Store()
+    store.put(labelled("a", 1, "red"))
+    store.drop(A)
+    store.learn(labelled("a", 2, "blue"))
+    assert A not in store
+
+
+def test_what_was_just_made_is_known_before_the_watch_tells_of_it() -> None:
+    store = Store()
+    store.learn(labelled("a", 2, "red"))
+    assert A in store
+    change = store.put(labelled("a", 2, "red"))
+    assert change is not None
+    assert change.old is None
+
+
+def test_an_answer_from_before_the_list_that_lacks_it_is_of_something_gone() -> None:
+    store = Store()
+    store.listed("10")
+    store.learn(labelled("a", 9, "red"))
+    assert A not in store
+
+
+def test_the_controller_of_an_object_is_the_one_that_says_so() -> None:
+    owned = thing("a")
+    owner = {"apiVersion": "test.example/v2", "kind": "Thing", "name": "x", "controller": True}
+    owned["metadata"]["ownerReferences"] = [owner | {"controller": False, "name": "y"}, owner]
+    assert controller_of(owned, THING) == Key("team", "x")
