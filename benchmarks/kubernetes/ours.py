@@ -7,16 +7,16 @@ import threading
 
 from benchmarks.kubernetes import workload
 from scaler.kubernetes.runtime import (
+    ElectionTerms,
     Key,
     Kind,
     Manager,
     Result,
-    Terms,
     connect,
     meant,
     write_status,
 )
-from scaler.kubernetes.runtime.cluster import POD, Cluster, Limits, controller_of
+from scaler.kubernetes.runtime.cluster import POD, ClientLimits, Cluster, controller_of
 
 PLAN = Kind(workload.GROUP, workload.VERSION, "scaleplans", "ScalePlan")
 JOB = Kind(workload.GROUP, workload.VERSION, "elasticjobs", "ElasticJob")
@@ -66,8 +66,8 @@ def main() -> None:
     parser.add_argument("--lease", action="store_true")
     options = parser.parse_args()
     transport = connect()
-    cluster = Cluster(transport, Limits(in_flight=options.in_flight))
-    terms = Terms(namespace=workload.NAMESPACE) if options.lease else None
+    cluster = Cluster(transport, ClientLimits(in_flight=options.in_flight))
+    terms = ElectionTerms(namespace=workload.NAMESPACE) if options.lease else None
     manager = Manager(cluster, terms=terms, namespaces=[workload.NAMESPACE])
     {"plans": plans, "jobs": jobs}[options.what](manager, options.in_flight)
     # As our operator does.

@@ -22,9 +22,9 @@ from scaler.adapters.kubeflow import HPA, PYTORCHJOB
 from scaler.adapters.mirror import Mirror
 from scaler.adapters.pytorchjob import PyTorchJobBackend
 from scaler.adapters.sources import Reflected, served
-from scaler.kubernetes.brain import BrainDoor
+from scaler.kubernetes.brain import OperatorsBrain
 from scaler.kubernetes.operator.operator import DEPOSED
-from scaler.kubernetes.runtime import Manager, Terms
+from scaler.kubernetes.runtime import ElectionTerms, Manager
 from scaler.kubernetes.runtime.cluster import POD, Cluster, connect
 from scaler.loop import Pace, Scaler
 from scaler.wishes import WishFile
@@ -72,7 +72,7 @@ async def serve(
             "PyTorchJobs (kubeflow.org/v1) are not served here, or may not be listed; install "
             "Kubeflow's operator, or grant the rights that brain doctor --cluster names"
         )
-    terms = Terms(namespace=given.own_namespace, name="brain-adapters")
+    terms = ElectionTerms(namespace=given.own_namespace, name="brain-adapters")
     manager = Manager(cluster, terms=terms, namespaces=given.namespace, component="brain-adapters")
     autoscalers = served(cluster, HPA, given.namespace)
     backend = PyTorchJobBackend(
@@ -103,7 +103,7 @@ async def _act(
 ) -> int:
     end = threading.Event()
     with BrainClient(given.url, token) as client:
-        mirror = Mirror(backend, BrainDoor(client, given.pool), client, clock=_now)
+        mirror = Mirror(backend, OperatorsBrain(client, given.pool), client, clock=_now)
         async with AsyncBrainClient(given.url, token) as asking:
             file = WishFile(given.home / "wishes.json")
             scaler = Scaler(

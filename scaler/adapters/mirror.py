@@ -11,7 +11,7 @@ from brain.types.job import FINISHED, Intent, JobDocument, JobId, JobState
 from scaler.adapters.kubeflow import document
 from scaler.adapters.pytorchjob import PyTorchJobBackend
 from scaler.adapters.worlds import reports
-from scaler.kubernetes.brain import BrainDoor
+from scaler.kubernetes.brain import OperatorsBrain
 from scaler.kubernetes.runtime.cluster import Object
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ class Mirror:
     def __init__(
         self,
         backend: PyTorchJobBackend,
-        brain: BrainDoor,
+        brain: OperatorsBrain,
         client: BrainClient,
         *,
         clock: Callable[[], datetime],

@@ -26,7 +26,7 @@ from brain.views import JobWish
 from scaler.adapters import record as records
 from scaler.adapters.foreign import clamped
 from scaler.adapters.kubeflow import PYTORCHJOB, Training, training
-from scaler.adapters.record import Entry, Record
+from scaler.adapters.record import JobRecord, RecordEntry
 from scaler.adapters.sources import Sources
 from scaler.kubernetes.kinds.fields import GROUP
 from scaler.kubernetes.kinds.quantities import resources
@@ -110,7 +110,7 @@ class PyTorchJobBackend:
                 return
             position = records.free_position(known, read)
             if entry is None:
-                entry = Entry(
+                entry = RecordEntry(
                     id=replica,
                     pod=read.pod_name(position),
                     generation=wish.wish.generation,
@@ -211,7 +211,7 @@ class PyTorchJobBackend:
         except NotFound:
             return
 
-    def _phase(self, entry: Entry, known: Record, read: Training) -> Phase:
+    def _phase(self, entry: RecordEntry, known: JobRecord, read: Training) -> Phase:
         seen = records.sights(known, read, self._pods(read))
         return next(each.phase for each in seen if each.id == entry.id)
 
@@ -241,11 +241,11 @@ class PyTorchJobBackend:
         whole = sum((node.capacity for node in self.nodes(now) if node.schedulable), NOTHING)
         return whole - self._sources.used()
 
-    def _record(self, read: Training) -> Record:
+    def _record(self, read: Training) -> JobRecord:
         text = self._secret(read).get("record")
-        return Record() if text is None else wire.decode(text, Record)
+        return JobRecord() if text is None else wire.decode(text, JobRecord)
 
-    def _keep(self, read: Training, known: Record) -> None:
+    def _keep(self, read: Training, known: JobRecord) -> None:
         self._write(read, {"record": wire.encode(known).decode()})
 
     def _secret(self, read: Training) -> dict[str, str]:

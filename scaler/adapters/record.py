@@ -22,7 +22,7 @@ ENDED_KEPT = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class RecordEntry:
     """One replica that was asked for, or that was found."""
 
     id: int
@@ -40,10 +40,10 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class JobRecord:
     """The replicas of a job that matter still, lowest id first: those that ended last, too."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[RecordEntry, ...] = ()
     #: Above every id of those that were forgotten.
     forgotten: int = 0
 
@@ -53,20 +53,20 @@ class Record:
         return max(self.forgotten, max((each.id for each in self.entries), default=-1) + 1)
 
     @property
-    def open(self) -> tuple[Entry, ...]:
+    def open(self) -> tuple[RecordEntry, ...]:
         """Those whose end is not written down."""
         return tuple(each for each in self.entries if each.exit is None)
 
-    def entry(self, id: int) -> Entry | None:
+    def entry(self, id: int) -> RecordEntry | None:
         """That of a replica."""
         return next((each for each in self.entries if each.id == id), None)
 
-    def put(self, entry: Entry) -> "Record":
+    def put(self, entry: RecordEntry) -> "JobRecord":
         """With this entry, in the place of the one of its id."""
         others = [each for each in self.entries if each.id != entry.id]
         return replace(self, entries=tuple(sorted((*others, entry), key=lambda each: each.id)))
 
-    def bounded(self, present: Collection[str], count: int = ENDED_KEPT) -> "Record":
+    def bounded(self, present: Collection[str], count: int = ENDED_KEPT) -> "JobRecord":
         """Without the oldest of those that ended, but those whose pods (uids) are ``present``."""
         ended = [each for each in self.entries if each.exit is not None]
         going = {each.id for each in ended[: max(0, len(ended) - count)]}
@@ -74,10 +74,10 @@ class Record:
         if not going:
             return self
         kept = tuple(each for each in self.entries if each.id not in going)
-        return Record(entries=kept, forgotten=max(self.forgotten, max(going) + 1))
+        return JobRecord(entries=kept, forgotten=max(self.forgotten, max(going) + 1))
 
 
-def matched(record: Record, pods: Sequence[Object], now: datetime) -> Record:
+def matched(record: JobRecord, pods: Sequence[Object], now: datetime) -> JobRecord:
     """The record after a look at the pods: seen ones are bound, strange ones adopted, ends noted.
 
     A pod that Kubeflow made anew is a new replica: what ran in the old one is gone.
@@ -98,7 +98,9 @@ def matched(record: Record, pods: Sequence[Object], now: datetime) -> Record:
     return _with_ends(record, by_name, now).bounded({pod["metadata"]["uid"] for pod in pods})
 
 
-def sights(record: Record, training: Training, pods: Sequence[Object]) -> tuple[ReplicaSeen, ...]:
+def sights(
+    record: JobRecord, training: Training, pods: Sequence[Object]
+) -> tuple[ReplicaSeen, ...]:
     """Every replica as it stands, lowest id first."""
     by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
     wanted = {training.pod_name(position) for position in range(training.replicas)}
@@ -108,14 +110,14 @@ def sights(record: Record, training: Training, pods: Sequence[Object]) -> tuple[
     )
 
 
-def asked(record: Record, training: Training) -> int:
+def asked(record: JobRecord, training: Training) -> int:
     """How many replicas keep every one that was not asked to leave: positions have no holes."""
     kept = {each.pod for each in record.open if each.asked_at is None}
     positions = [p for p in range(training.replicas) if training.pod_name(p) in kept]
     return max(positions, default=-1) + 1
 
 
-def free_position(record: Record, training: Training) -> int:
+def free_position(record: JobRecord, training: Training) -> int:
     """The first position that no replica has."""
     taken = {each.pod for each in record.open}
     position = 0
@@ -124,7 +126,9 @@ def free_position(record: Record, training: Training) -> int:
     return position
 
 
-def _sight(entry: Entry, pod: Object | None, wanted: bool, resources: Resources) -> ReplicaSeen:
+def _sight(
+    entry: RecordEntry, pod: Object | None, wanted: bool, resources: Resources
+) -> ReplicaSeen:
     phase, detail = _phase(entry, pod, wanted)
     node = ((pod or {}).get("spec") or {}).get("nodeName")
     return ReplicaSeen(
@@ -142,7 +146,7 @@ def _sight(entry: Entry, pod: Object | None, wanted: bool, resources: Resources)
     )
 
 
-def _phase(entry: Entry, pod: Object | None, wanted: bool) -> tuple[Phase, str]:
+def _phase(entry: RecordEntry, pod: Object | None, wanted: bool) -> tuple[Phase, str]:
     if entry.exit is not None:
         return Phase.ENDED, entry.detail
     if pod is None:
@@ -158,9 +162,9 @@ def _phase(entry: Entry, pod: Object | None, wanted: bool) -> tuple[Phase, str]:
             return Phase.STARTING, ""
 
 
-def _adopted(record: Record, pod: Object, now: datetime) -> Entry:
+def _adopted(record: JobRecord, pod: Object, now: datetime) -> RecordEntry:
     generation = max((each.generation for each in record.entries), default=0)
-    return Entry(
+    return RecordEntry(
         id=record.next_id,
         pod=pod["metadata"]["name"],
         uid=pod["metadata"]["uid"],
@@ -169,7 +173,7 @@ def _adopted(record: Record, pod: Object, now: datetime) -> Entry:
     )
 
 
-def _with_ends(record: Record, by_name: Mapping[str, Object], now: datetime) -> Record:
+def _with_ends(record: JobRecord, by_name: Mapping[str, Object], now: datetime) -> JobRecord:
     """Note how pods ended for good: succeeded, or failed in a way that would fail again."""
     for entry in record.open:
         pod = by_name.get(entry.pod)

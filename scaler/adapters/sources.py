@@ -73,7 +73,7 @@ class Reflected:
         return self._used()
 
 
-class Listed:
+class ListedJobs:
     """Asks the API server each time: for one look, or where nothing may be watched."""
 
     def __init__(self, cluster: Cluster, namespaces: Sequence[str] = ()) -> None:

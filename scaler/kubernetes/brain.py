@@ -41,7 +41,7 @@ _UNFINISHED = ",".join(sorted(state for state in JobState if state not in FINISH
 _REMEMBERED = 10_000
 
 
-class BrainDoor:
+class OperatorsBrain:
     """What Brain says of the jobs of one pool, and the requests that a cluster's objects make."""
 
     def __init__(

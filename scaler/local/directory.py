@@ -45,7 +45,7 @@ class AgentState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class ReplicaEnding:
     """How a replica ended."""
 
     exit: ReplicaExit
@@ -87,10 +87,10 @@ class ReplicaDirectory:
         """Which process took the lock."""
         return read_json(self.path / "state.json", AgentState)
 
-    def ending(self) -> Ending | None:
+    def ending(self) -> ReplicaEnding | None:
         """What the agent said at its end, else what a scaler found."""
         names = ("exit.json", "gone.json")
-        found = (read_json(self.path / name, Ending) for name in names)
+        found = (read_json(self.path / name, ReplicaEnding) for name in names)
         return next((ending for ending in found if ending), None)
 
     def runs(self) -> bool:
@@ -144,7 +144,7 @@ class ReplicaDirectory:
             signal.pidfd_send_signal(descriptor, number)
             return True
 
-    def close(self, ending: Ending) -> None:
+    def close(self, ending: ReplicaEnding) -> None:
         """Write down how the replica ended, unless it lives or said so itself."""
         if not (self.runs() or self.starting() or self.ending()):
             write_json(self.path / "gone.json", ending)

@@ -10,9 +10,9 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from brain.api.metrics import Metrics as ServiceMetrics
+from brain.api.metrics import RuntimeMetrics as ServiceMetrics
 from brain.cli import COMMANDS
-from scaler.kubernetes.runtime.metrics import Metrics as OperatorMetrics
+from scaler.kubernetes.runtime.metrics import RuntimeMetrics as OperatorMetrics
 
 ROOT = Path(__file__).parents[2]
 ALERTS = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yaml").read_text())

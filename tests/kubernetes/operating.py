@@ -16,13 +16,13 @@ from brain.types.job import JobState
 from brain.types.record import Role
 from brain.types.resources import PoolName, Resources
 from scaler.kubernetes.operator.jobs import JOB
-from scaler.kubernetes.operator.operator import Operator, Options
+from scaler.kubernetes.operator.operator import Operator, OperatorOptions
 from scaler.kubernetes.plans.plans import PLAN
 from scaler.kubernetes.pods.identity import INDEX, replica_of
-from scaler.kubernetes.pods.manifest import Injection
-from scaler.kubernetes.runtime import Cluster, Terms, connect
+from scaler.kubernetes.pods.manifest import AgentInjection
+from scaler.kubernetes.runtime import Cluster, ElectionTerms, connect
 from scaler.kubernetes.runtime.cluster import EVENT, POD, Unreachable
-from scaler.kubernetes.runtime.cluster.transport import Answer, Request, Stream
+from scaler.kubernetes.runtime.cluster.transport import Stream, TransportAnswer, TransportRequest
 from scaler.loop import Pace, Scaler
 from scaler.wishes import WishFile
 from tests.api.app import Api
@@ -48,7 +48,7 @@ class Line:
         self.pods_left: int | None = None
         self._counting = threading.Lock()
 
-    def send(self, request: Request, *, seconds: float) -> Answer:
+    def send(self, request: TransportRequest, *, seconds: float) -> TransportAnswer:
         """Send, while it lives."""
         if (request.method, request.path.rpartition("/")[2]) == ("POST", "pods"):
             with self._counting:
@@ -57,7 +57,9 @@ class Line:
         self._living()
         return self._whole.send(request, seconds=seconds)
 
-    def stream(self, request: Request, *, connect_seconds: float, silence_seconds: float) -> Stream:
+    def stream(
+        self, request: TransportRequest, *, connect_seconds: float, silence_seconds: float
+    ) -> Stream:
         """Watch, while it lives."""
         self._living()
         return self._whole.stream(
@@ -209,9 +211,11 @@ def operating(server: Ground, directory: Path, **options: Any) -> Iterator[Place
         server.discard(namespace)
 
 
-def terms(namespace: str) -> Terms:
+def terms(namespace: str) -> ElectionTerms:
     """A leader that stands still for a few seconds stays one."""
-    return Terms(namespace=namespace, lease_seconds=8.0, renew_seconds=6.0, retry_seconds=0.5)
+    return ElectionTerms(
+        namespace=namespace, lease_seconds=8.0, renew_seconds=6.0, retry_seconds=0.5
+    )
 
 
 def placed(server: Ground, api: Api, namespace: str, **options: Any) -> Place:
@@ -225,9 +229,9 @@ def placed(server: Ground, api: Api, namespace: str, **options: Any) -> Place:
         "own_namespace": namespace,
         "elect": False,
         "lease": terms(namespace),
-        "injection": Injection(image="brain:1"),
+        "injection": AgentInjection(image="brain:1"),
     }
-    made = Operator(Options(**(given | options)), Cluster(line), api.client(Role.SCALER))
+    made = Operator(OperatorOptions(**(given | options)), Cluster(line), api.client(Role.SCALER))
     made.discover()
     made.brain.look()
     made.manager.start()

@@ -11,7 +11,7 @@ from brain.views import JobWish
 from scaler.kubernetes.kinds.documents import elastic_job
 from scaler.kubernetes.operator.backend import KubernetesBackend
 from scaler.kubernetes.operator.jobs import JOB as JOBS
-from scaler.kubernetes.pods.orders import House
+from scaler.kubernetes.pods.orders import Installation
 from scaler.kubernetes.runtime import Manager, Object
 from scaler.kubernetes.runtime.cluster import NAMESPACE, NODE, POD, Cluster, connect
 from scaler.ports import document
@@ -75,7 +75,7 @@ def backend(machines: Machines, *jobs: JobId, now: datetime) -> Iterator[FromDoc
         # A real cluster may have nodes of its own.
         nodes=manager.store(NODE, label_selector=MARK if real_kubeconfig() else ""),
         find=lambda job: made.objects.get(job),
-        house=House,
+        house=Installation,
         pool="local",
     )
     made.objects = {}

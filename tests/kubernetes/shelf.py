@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from scaler.kubernetes.runtime.cluster import Kind, Unreachable
-from scaler.kubernetes.runtime.cluster.transport import Answer, Request
+from scaler.kubernetes.runtime.cluster.transport import TransportAnswer, TransportRequest
 
 THING = Kind("test.example", "v1", "things", "Thing")
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -40,7 +40,9 @@ def thing(name: str, *, namespace: str = "team", **more: Any) -> dict[str, Any]:
     }
 
 
-def refused(code: int, reason: str = "", *, after: float | None = None, **details: Any) -> Answer:
+def refused(
+    code: int, reason: str = "", *, after: float | None = None, **details: Any
+) -> TransportAnswer:
     """An answer that says no."""
     body = {
         "kind": "Status",
@@ -50,7 +52,7 @@ def refused(code: int, reason: str = "", *, after: float | None = None, **detail
         "details": details,
     }
     headers = {} if after is None else {"Retry-After": f"{after:g}"}
-    return Answer(code=code, body=json.dumps(body).encode(), headers=headers)
+    return TransportAnswer(code=code, body=json.dumps(body).encode(), headers=headers)
 
 
 def event(type: str, obj: Mapping[str, Any]) -> bytes:
@@ -91,13 +93,13 @@ class Shelf:
     def __init__(self, *, live: bool = False) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
         self.log: list[tuple[int, str, str, dict[str, Any]]] = []
-        self.requests: list[Request] = []
+        self.requests: list[TransportRequest] = []
         #: What the next requests meet: an answer, an error, or None for nothing special.
-        self.faults: deque[Answer | Exception | None] = deque()
+        self.faults: deque[TransportAnswer | Exception | None] = deque()
         #: Versions up to this one are forgotten.
         self.forgotten = 0
         #: Asked before every request; raises what the request shall meet.
-        self.gate: Callable[[Request], None] = lambda request: None
+        self.gate: Callable[[TransportRequest], None] = lambda request: None
         self.seconds: list[float] = []
         self._version, self._live = 0, live
         self._changed = threading.Condition(threading.RLock())
@@ -126,7 +128,7 @@ class Shelf:
         """Paths of the requests that were lists (``list``), watches or of a method."""
         return [request.path for request in self.requests if _verb(request) == verb]
 
-    def send(self, request: Request, *, seconds: float) -> Answer:
+    def send(self, request: TransportRequest, *, seconds: float) -> TransportAnswer:
         self.seconds.append(seconds)
         self._meet(request)
         fault = self.faults.popleft() if self.faults else None
@@ -135,7 +137,9 @@ class Shelf:
         with self._changed:
             return fault or self._answer(request)
 
-    def stream(self, request: Request, *, connect_seconds: float, silence_seconds: float) -> Any:
+    def stream(
+        self, request: TransportRequest, *, connect_seconds: float, silence_seconds: float
+    ) -> Any:
         self._meet(request)
         fault = self.faults.popleft() if self.faults else None
         if isinstance(fault, Exception):
@@ -151,11 +155,11 @@ class Shelf:
     def close(self) -> None:
         pass
 
-    def _meet(self, request: Request) -> None:
+    def _meet(self, request: TransportRequest) -> None:
         self.requests.append(request)
         self.gate(request)
 
-    def _answer(self, request: Request) -> Answer:
+    def _answer(self, request: TransportRequest) -> TransportAnswer:
         path, body = request.path, dict(request.body or {})
         match request.method:
             case "POST":
@@ -182,7 +186,7 @@ class Shelf:
         assert known is not None
         return _good(known)
 
-    def _list(self, request: Request) -> Answer:
+    def _list(self, request: TransportRequest) -> TransportAnswer:
         query = dict(request.query or {})
         found = [obj for path, obj in sorted(self.objects.items()) if _within(request.path, path)]
         start, limit = int(query.get("continue", 0)), int(query["limit"])
@@ -250,11 +254,11 @@ def merged(known: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]
     return result
 
 
-def _good(obj: Mapping[str, Any], code: int = 200) -> Answer:
-    return Answer(code=code, body=json.dumps(obj).encode(), headers={})
+def _good(obj: Mapping[str, Any], code: int = 200) -> TransportAnswer:
+    return TransportAnswer(code=code, body=json.dumps(obj).encode(), headers={})
 
 
-def _verb(request: Request) -> str:
+def _verb(request: TransportRequest) -> str:
     if request.method != "GET":
         return request.method
     query = request.query or {}

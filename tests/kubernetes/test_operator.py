@@ -13,7 +13,12 @@ from brain.types.record import Role
 from brain.types.world import ReplicaExit
 from brain.views import ResizeRequest
 from scaler.kubernetes.operator.jobs import JOB
-from scaler.kubernetes.operator.operator import DLROVER_LEASE, Operator, Options, dlrover_leads
+from scaler.kubernetes.operator.operator import (
+    DLROVER_LEASE,
+    Operator,
+    OperatorOptions,
+    dlrover_leads,
+)
 from scaler.kubernetes.plans.plans import PLAN
 from scaler.kubernetes.pods.identity import secret_name
 from scaler.kubernetes.replicas.secrets import JobSecrets
@@ -302,7 +307,7 @@ def test_the_operator_refuses_to_start_beside_dlrovers(place: Place, tmp_path: P
     held = {"holderIdentity": "controller-0", "leaseDurationSeconds": 60, "renewTime": renewed}
     lease = {"metadata": {"name": DLROVER_LEASE, "namespace": place.namespace}, "spec": held}
     place.cluster.create(LEASE, lease)
-    options = Options(url="http://brain", token="", home=tmp_path)
+    options = OperatorOptions(url="http://brain", token="", home=tmp_path)
     beside = Operator(options, place.cluster, place.api.client(Role.SCALER))
 
     with pytest.raises(BadInput, match="name disjoint namespaces"):

@@ -9,7 +9,7 @@ import pytest
 
 from brain.types.job import JobState
 from scaler.kubernetes.operator.jobs import JOB
-from scaler.kubernetes.replicas.cache import JobMemory
+from scaler.kubernetes.replicas.cache import JobCache
 from scaler.kubernetes.runtime.cluster import POD, Cluster, Denied, Invalid, connect
 from scaler.kubernetes.runtime.cluster.errors import Status, refusal
 from tests.kubernetes import jobs
@@ -175,7 +175,7 @@ def test_only_what_breaks_the_schema_is_final(cluster: tuple[Server, Cluster]):
 
 
 def test_pods_that_are_refused_again_and_again_are_asked_for_ever_more_seldom():
-    known, at, pauses = JobMemory(), NOW, []
+    known, at, pauses = JobCache(), NOW, []
     for _ in range(8):
         known.refuse("no", at)
         known.refuse("no", at)

@@ -8,10 +8,10 @@ import pytest
 
 from brain.errors import BadInput
 from scaler.kubernetes.dependents.own_pod import injected
-from scaler.kubernetes.pods.manifest import Injection
+from scaler.kubernetes.pods.manifest import AgentInjection
 from scaler.kubernetes.runtime.cluster import Cluster, Forbidden
 
-OWN = Injection(image="own")
+OWN = AgentInjection(image="own")
 
 
 def reading(pod: Callable[[], dict[str, Any]]) -> Cluster:
@@ -28,7 +28,7 @@ def test_the_agents_image_may_be_that_of_the_operators_own_container():
 
     found = injected(OWN, reading(lambda: pod), "brain", {"POD_NAME": "scaler-0"})
 
-    assert found == Injection(image="registry.example/brain:2")
+    assert found == AgentInjection(image="registry.example/brain:2")
 
 
 @pytest.mark.parametrize("environ", [{}, {"POD_NAME": "scaler-0"}])
@@ -37,6 +37,8 @@ def test_an_operator_that_cannot_know_it_says_what_to_do(environ: dict[str, str]
         injected(OWN, reading(forbidden), "brain", environ)
 
 
-@pytest.mark.parametrize("said", [None, Injection(image="brain:1"), Injection(image=None)])
-def test_what_was_named_is_not_asked_for(said: Injection | None):
+@pytest.mark.parametrize(
+    "said", [None, AgentInjection(image="brain:1"), AgentInjection(image=None)]
+)
+def test_what_was_named_is_not_asked_for(said: AgentInjection | None):
     assert injected(said, reading(forbidden), "brain", {}) == said

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from brain.errors import NotFound, Unavailable
 from brain.types.job import JobId, JobState
 from brain.types.resources import Resources
-from scaler.kubernetes.brain import BrainDoor
+from scaler.kubernetes.brain import OperatorsBrain
 from scaler.kubernetes.operator.backend import KubernetesBackend, reserves
 from scaler.kubernetes.pods.fitting import Room
-from scaler.kubernetes.pods.orders import House
+from scaler.kubernetes.pods.orders import Installation
 from scaler.kubernetes.replicas.actions import Acts
 from scaler.kubernetes.runtime.cluster import POD, Key, Kind
 from scaler.kubernetes.runtime.store import Store
@@ -94,7 +94,7 @@ def test_an_act_that_failed_says_so_and_may_be_tried_again():
     acts.end()
 
 
-class Listing(BrainDoor):
+class Listing(OperatorsBrain):
     """A Brain that lists what it is told to, and knows how everything ended."""
 
     def __init__(self, *listed: str) -> None:
@@ -220,7 +220,7 @@ def test_jobs_of_one_name_in_two_namespaces_have_their_pods_at_once():
         pods=Store(),
         nodes=Store(),
         find=objects.get,
-        house=House,
+        house=Installation,
         pool="pool",
     )
     for where in ("one", "two"):

@@ -11,10 +11,10 @@ from brain.types.world import ReplicaExit
 from scaler.kubernetes.dependents.upkeep import endpoint_of
 from scaler.kubernetes.operator.backend import KubernetesBackend
 from scaler.kubernetes.pods import identity
-from scaler.kubernetes.pods.orders import House, past
+from scaler.kubernetes.pods.orders import Installation, past
 from scaler.kubernetes.replicas.losses import Loss, Losses
 from scaler.kubernetes.runtime.cluster import Key
-from scaler.kubernetes.runtime.store import Change, Store
+from scaler.kubernetes.runtime.store import Store, StoreChange
 from scaler.ports import Phase
 from tests.kubernetes.kubelet import node
 from tests.scaler.wished import NOW
@@ -35,7 +35,7 @@ def a_node(ready: bool = True, *taints: str) -> Json:
 def heard(*nodes: Json | None) -> Losses:
     losses, before = Losses(timedelta(seconds=30)), None
     for each in nodes:
-        losses.changed(Change(Key("", "n0"), before, each), NOW)
+        losses.changed(StoreChange(Key("", "n0"), before, each), NOW)
         before = each
     return losses
 
@@ -56,7 +56,7 @@ def backend(losses: Losses, *pods: Json) -> KubernetesBackend:
         pods=store,
         nodes=Store(),
         find=lambda job: None,
-        house=House,
+        house=Installation,
         pool="pool",
         losses=losses,
     )

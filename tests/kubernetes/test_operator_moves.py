@@ -8,7 +8,7 @@ import pytest
 
 from brain.errors import BadInput, Overloaded
 from scaler.kubernetes.kinds.reading import read_elastic_job, read_scale_plan
-from scaler.kubernetes.plans.migration import Moves, left_by
+from scaler.kubernetes.plans.migration import Migrations, left_by
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.sight import look
 from scaler.kubernetes.runtime.cluster import Kind
@@ -107,7 +107,7 @@ class Hands:
 
 def carried_out(hands: Hands, *pods: Json, wished: int, at_once: bool = False) -> str:
     seen = [look(pod, number) for number, pod in enumerate(pods)]
-    moves = Moves(cast(Any, hands), Store())
+    moves = Migrations(cast(Any, hands), Store())
     return moves.carry_out(pods, seen, wished, at_once=at_once)
 
 
@@ -156,7 +156,7 @@ def test_a_pod_that_is_over_does_not_move():
     plan = read_scale_plan(move("digits-edljob-worker-0"))
 
     with pytest.raises(BadInput, match="there are none"):
-        Moves(cast(Any, None), pods).begin(plan, read_elastic_job(obj))
+        Migrations(cast(Any, None), pods).begin(plan, read_elastic_job(obj))
 
 
 def test_a_plan_with_a_size_is_no_mere_move():

@@ -11,7 +11,7 @@ from brain.types.job import Intent, JobState
 from brain.types.world import ReplicaExit
 from scaler.kubernetes.operator.jobs import JOB
 from scaler.kubernetes.plans.plans import PLAN
-from scaler.kubernetes.replicas.cache import JobMemory, Sent
+from scaler.kubernetes.replicas.cache import JobCache, Sent
 from scaler.kubernetes.runtime.cluster import POD, NotFound
 from scaler.ports import Phase
 from tests.kubernetes import jobs
@@ -132,7 +132,7 @@ def test_a_pod_that_never_was_is_not_lost():
     metadata = {"namespace": "team", "name": "p0"}
     sent = Sent.of({"metadata": metadata, "spec": {"containers": [{"name": "main"}]}})
     sent.taken = True
-    known = JobMemory(sent={0: sent})
+    known = JobCache(sent={0: sent})
     assert known.seen({}, NOW)[0].phase is Phase.STARTING
 
     later = known.seen({}, NOW + timedelta(seconds=31))[0]

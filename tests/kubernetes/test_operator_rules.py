@@ -14,7 +14,7 @@ import pytest
 from brain.errors import BadInput, Unavailable
 from brain.types.job import Intent, JobId, JobState
 from brain.types.world import Cause, Member, ReplicaExit, World, WorldEvent
-from scaler.kubernetes.brain import BrainDoor
+from scaler.kubernetes.brain import OperatorsBrain
 from scaler.kubernetes.dependents import rigid
 from scaler.kubernetes.dependents.roles import Roles, processes
 from scaler.kubernetes.dependents.upkeep import endpoint_of, place_of
@@ -22,16 +22,16 @@ from scaler.kubernetes.kinds import ElasticJob
 from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.operator.backend import KubernetesBackend
-from scaler.kubernetes.operator.jobs import Jobs, Rules
+from scaler.kubernetes.operator.jobs import ElasticJobs, JobRules
 from scaler.kubernetes.operator.operator import volcano_serves
 from scaler.kubernetes.operator.options import operator_options
 from scaler.kubernetes.plans.plans import Plans
 from scaler.kubernetes.pods import identity
-from scaler.kubernetes.pods.manifest import Injection
-from scaler.kubernetes.pods.orders import House
+from scaler.kubernetes.pods.manifest import AgentInjection
+from scaler.kubernetes.pods.orders import Installation
 from scaler.kubernetes.runtime import Key
 from scaler.kubernetes.runtime.cluster import Forbidden
-from scaler.kubernetes.runtime.store import Change, Store
+from scaler.kubernetes.runtime.store import Store, StoreChange
 from scaler.kubernetes.status.progress import Keeping, collected
 from scaler.ports import Phase
 from tests.kubernetes import jobs
@@ -118,7 +118,7 @@ def test_nobody_holds_replicas_of_a_job_that_no_agent_of_ours_runs():
         {**made, "metadata": {**made["metadata"], "uid": "u", "generation": 1}}
         for made in (jobs.job("brain-run", "t.py"), jobs.job("torchrun", "t.py"))
     )
-    house = House(injection=Injection(image="brain:1"))
+    house = Installation(injection=AgentInjection(image="brain:1"))
 
     assert rigid.held(world(0, 1), ours, house) == {0, 1}
     assert rigid.held(world(0, 1, ended=True), ours, house) is None
@@ -137,7 +137,7 @@ def plan(name: str, generation: int, age: float) -> dict[str, Any]:
     return {"metadata": {"name": name}, "status": {"generation": generation, "finishTime": at}}
 
 
-class Brain(BrainDoor):
+class Brain(OperatorsBrain):
     """A Brain that has two jobs, without a network."""
 
     def __init__(self, told: Callable[[JobId], None] = lambda job: None) -> None:
@@ -157,8 +157,8 @@ class WithoutSecrets:
         raise Unavailable("get secrets: no answer")
 
 
-def keeping(brain: BrainDoor, **more: Any) -> Jobs:
-    return Jobs(
+def keeping(brain: OperatorsBrain, **more: Any) -> ElasticJobs:
+    return ElasticJobs(
         cast(Any, None),
         jobs=Store({"uid": lambda obj: (obj["metadata"]["uid"],)}),
         pods=Store(),
@@ -166,7 +166,7 @@ def keeping(brain: BrainDoor, **more: Any) -> Jobs:
         backend=cast(Any, WithoutSecrets()),
         brain=brain,
         events=cast(Any, None),
-        rules=lambda: Rules(house=House()),
+        rules=lambda: JobRules(house=Installation()),
         clock=lambda: NOW,
         **more,
     )
@@ -219,7 +219,7 @@ def a_backend() -> KubernetesBackend:
         pods=Store(),
         nodes=Store(),
         find=lambda job: None,
-        house=House,
+        house=Installation,
         pool="pool",
     )
 
@@ -232,8 +232,8 @@ def test_a_pod_that_was_listed_after_brain_was_heard_ends_as_it_did():
     made["metadata"]["labels"][identity.UID] = JOB
     key = Key("team", "p0")
 
-    backend.changed(Change(key, None, made), NOW)
-    backend.changed(Change(key, made, None), NOW)
+    backend.changed(StoreChange(key, None, made), NOW)
+    backend.changed(StoreChange(key, made, None), NOW)
 
     assert [one.exit for one in backend.observe(JOB, NOW).replicas] == [ReplicaExit.LEFT]
 

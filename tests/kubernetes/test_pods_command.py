@@ -3,7 +3,7 @@
 import pytest
 
 from scaler.kubernetes.kinds.documents import launch_of
-from scaler.kubernetes.pods.command import Entry, read_command
+from scaler.kubernetes.pods.command import ContainerEntry, read_command
 
 SEED = "dlrover-run --network-check --nnodes=1:10 --nproc_per_node=1 --max_restarts=10 a.py --b 1"
 
@@ -15,24 +15,27 @@ def shell(text: str, *args: str) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("words", "entry"),
     [
-        (("torchrun", "train.py"), Entry.TORCHRUN),
-        (("/usr/bin/python3.8", "-m", "torch.distributed.run", "train.py"), Entry.TORCHRUN),
-        (("python", "-m", "torch.distributed.launch", "train.py"), Entry.LAUNCH),
-        (("brain-run", "train.py"), Entry.OURS),
-        (("python", "-m", "dlrover.trainer.torch.main", "train.py"), Entry.OURS),
-        (("python", "-mtorch.distributed.run", "train.py"), Entry.TORCHRUN),
-        (("python", "/usr/bin/torchrun", "train.py"), Entry.TORCHRUN),
-        (("nice", "brain-run", "train.py"), Entry.OPAQUE),
-        (("python", "-u", "train.py"), Entry.PYTHON),
-        (("python", "-W", "ignore", "-m", "trainer"), Entry.PYTHON),
-        (("./start", "train.py"), Entry.OPAQUE),
-        ((), Entry.OPAQUE),
-        (shell(SEED), Entry.OURS),
-        (shell("cd /src && torchrun train.py"), Entry.TORCHRUN),
-        (shell("pip install x; python train.py | tee log"), Entry.OPAQUE),
+        (("torchrun", "train.py"), ContainerEntry.TORCHRUN),
+        (
+            ("/usr/bin/python3.8", "-m", "torch.distributed.run", "train.py"),
+            ContainerEntry.TORCHRUN,
+        ),
+        (("python", "-m", "torch.distributed.launch", "train.py"), ContainerEntry.LAUNCH),
+        (("brain-run", "train.py"), ContainerEntry.OURS),
+        (("python", "-m", "dlrover.trainer.torch.main", "train.py"), ContainerEntry.OURS),
+        (("python", "-mtorch.distributed.run", "train.py"), ContainerEntry.TORCHRUN),
+        (("python", "/usr/bin/torchrun", "train.py"), ContainerEntry.TORCHRUN),
+        (("nice", "brain-run", "train.py"), ContainerEntry.OPAQUE),
+        (("python", "-u", "train.py"), ContainerEntry.PYTHON),
+        (("python", "-W", "ignore", "-m", "trainer"), ContainerEntry.PYTHON),
+        (("./start", "train.py"), ContainerEntry.OPAQUE),
+        ((), ContainerEntry.OPAQUE),
+        (shell(SEED), ContainerEntry.OURS),
+        (shell("cd /src && torchrun train.py"), ContainerEntry.TORCHRUN),
+        (shell("pip install x; python train.py | tee log"), ContainerEntry.OPAQUE),
     ],
 )
-def test_the_entry_point_is_recognised(words: tuple[str, ...], entry: Entry):
+def test_the_entry_point_is_recognised(words: tuple[str, ...], entry: ContainerEntry):
     assert read_command(words).entry is entry
 
 
@@ -61,7 +64,7 @@ def test_what_only_a_shell_can_do_stays_with_it(text: str):
 
 
 def test_arguments_behind_the_text_stay_with_the_shell():
-    assert read_command(shell("torchrun $0", "t.py")).entry is Entry.OPAQUE
+    assert read_command(shell("torchrun $0", "t.py")).entry is ContainerEntry.OPAQUE
 
 
 def test_a_quote_that_is_never_closed_is_the_shells_affair():

@@ -16,9 +16,9 @@ from scaler.kubernetes.kinds import ElasticJob
 from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.pods import gang, identity
-from scaler.kubernetes.pods.manifest import Injection, manifest
+from scaler.kubernetes.pods.manifest import AgentInjection, manifest
 from scaler.kubernetes.pods.orders import (
-    House,
+    Installation,
     elastic,
     exhausted,
     order,
@@ -30,7 +30,7 @@ from tests.kubernetes import jobs
 from tests.kubernetes.clusters import only_emulated
 from tests.scaler.wished import NOW, wish
 
-AGENT = House(injection=Injection(image="brain:1"), brain_url="http://brain:8080")
+AGENT = Installation(injection=AgentInjection(image="brain:1"), brain_url="http://brain:8080")
 UID = "5f0c8f6e-6f4b-4a53-9a53-1d8f3e9a0c11"
 
 
@@ -40,7 +40,7 @@ def read(made: jobs.Object) -> ElasticJob:
 
 
 def pod(
-    made: jobs.Object, *, house: House = AGENT, pods: tuple[Object, ...] = (), id: int = 0
+    made: jobs.Object, *, house: Installation = AGENT, pods: tuple[Object, ...] = (), id: int = 0
 ) -> dict[str, Any]:
     job = read(made)
     first = job_document(job).replicas.first
@@ -151,7 +151,7 @@ def test_torch_distributed_launch_is_told_its_nodes_rank():
 
 
 def test_plain_python_without_us_is_a_process_of_its_own():
-    told = variables(pod(jobs.job("python", "t.py", replicas=3), house=House()))
+    told = variables(pod(jobs.job("python", "t.py", replicas=3), house=Installation()))
 
     assert (told["RANK"], told["WORLD_SIZE"], told["LOCAL_RANK"]) == ("0", "3", "0")
 
@@ -167,7 +167,7 @@ def test_what_the_template_says_of_a_variable_stands():
     container = made["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]
     container["env"] = [{"name": "RANK", "value": "7"}]
 
-    assert variables(pod(made, house=House()))["RANK"] == "7"
+    assert variables(pod(made, house=Installation()))["RANK"] == "7"
 
 
 def test_the_lowest_free_rank_goes_to_a_replacement():
@@ -222,7 +222,7 @@ def test_a_gang_is_gated_and_what_others_gate_stays_gated():
 @only_emulated("on a cluster templates name a scheduler of the tests' own")
 def test_volcano_admits_where_it_is_installed():
     made = jobs.job("brain-run", "t.py", minReplicas=2, maxReplicas=4)
-    found = pod(made, house=House(volcano=True))
+    found = pod(made, house=Installation(volcano=True))
 
     assert found["spec"]["schedulerName"] == "volcano"
     assert found["metadata"]["annotations"][gang.GROUP] == "digits-edljob-worker"
@@ -241,7 +241,7 @@ def test_services_have_names_that_kubernetes_takes_whatever_the_job_is_called(jo
 @only_emulated("on a cluster templates name a scheduler of the tests' own")
 def test_a_job_may_keep_volcano_away():
     made = jobs.job("brain-run", "t.py", minReplicas=2, maxReplicas=4, BatchScheduler="default")
-    found = pod(made, house=House(volcano=True))
+    found = pod(made, house=Installation(volcano=True))
 
     assert gang.gated(found)
     assert "schedulerName" not in found["spec"]

@@ -10,26 +10,26 @@ from scaler.kubernetes.runtime.cluster import (
     LEASE,
     POD,
     AlreadyExists,
+    ClientLimits,
     Cluster,
     Conflict,
     Forbidden,
     Gone,
     Invalid,
-    Limits,
     NotFound,
     NotLeading,
     TooMany,
     Unreachable,
-    Watch,
+    WatchStream,
 )
 from scaler.kubernetes.runtime.cluster.errors import failure
-from scaler.kubernetes.runtime.cluster.transport import Answer
+from scaler.kubernetes.runtime.cluster.transport import TransportAnswer
 from tests.kubernetes.shelf import THING, Lines, Shelf, VirtualClock, event, refused, thing
 
-EXACT = Limits(in_flight=3)
+EXACT = ClientLimits(in_flight=3)
 
 
-def door(shelf: Shelf, clock: VirtualClock | None = None, limits: Limits = EXACT) -> Cluster:
+def door(shelf: Shelf, clock: VirtualClock | None = None, limits: ClientLimits = EXACT) -> Cluster:
     clock = clock or VirtualClock()
     return Cluster(shelf, limits, clock=clock, random=Random(1), sleep=clock.sleep)
 
@@ -72,7 +72,7 @@ def test_an_invalid_object_names_its_causes() -> None:
 
 def test_a_page_of_a_proxy_is_no_answer() -> None:
     shelf = Shelf()
-    shelf.faults.append(Answer(code=200, body=b"<html>", headers={}))
+    shelf.faults.append(TransportAnswer(code=200, body=b"<html>", headers={}))
     with pytest.raises(Unreachable, match="not the API server's"):
         door(shelf).get(THING, "team", "a")
 
@@ -203,19 +203,21 @@ def test_who_does_not_lead_reads_but_does_not_write() -> None:
 
 def test_a_watch_gives_events_across_pieces_of_lines() -> None:
     line = event("ADDED", thing("a")) + event("BOOKMARK", thing(""))
-    watch = Watch(Lines([line[:10], line[10:-5], line[-5:]]), "watch things")
+    watch = WatchStream(Lines([line[:10], line[10:-5], line[-5:]]), "watch things")
     assert [each.type for each in watch] == ["ADDED", "BOOKMARK"]
 
 
 def test_a_watch_cut_in_a_line_gives_what_came_whole() -> None:
-    watch = iter(Watch(Lines([event("ADDED", thing("a")) + b'{"type":"ADD']), "watch things"))
+    watch = iter(WatchStream(Lines([event("ADDED", thing("a")) + b'{"type":"ADD']), "watch things"))
     assert next(watch).object["metadata"]["name"] == "a"
     with pytest.raises(Unreachable, match="middle of a line"):
         next(watch)
 
 
 def test_an_error_in_a_watch_is_raised() -> None:
-    watch = Watch(Lines([event("ERROR", {"code": 410, "message": "too old"})]), "watch things")
+    watch = WatchStream(
+        Lines([event("ERROR", {"code": 410, "message": "too old"})]), "watch things"
+    )
     with pytest.raises(Gone, match="too old"):
         list(watch)
 

@@ -4,12 +4,12 @@ from random import Random
 
 import pytest
 
-from scaler.kubernetes.runtime.cluster import LEASE, Cluster, Limits, NotLeading, Unreachable
-from scaler.kubernetes.runtime.cluster.transport import Answer, Request
-from scaler.kubernetes.runtime.election import Election, Terms
+from scaler.kubernetes.runtime.cluster import LEASE, ClientLimits, Cluster, NotLeading, Unreachable
+from scaler.kubernetes.runtime.cluster.transport import TransportAnswer, TransportRequest
+from scaler.kubernetes.runtime.election import Election, ElectionTerms
 from tests.kubernetes.shelf import Shelf, VirtualClock
 
-TERMS = Terms(namespace="brain")
+TERMS = ElectionTerms(namespace="brain")
 
 
 class Candidate:
@@ -21,12 +21,12 @@ class Candidate:
         self.cut = False
         self.next_at = 0.0
         self.random, self._shelf = random, shelf
-        cluster = Cluster(self, Limits(attempts=1), clock=self.clock, random=random)
+        cluster = Cluster(self, ClientLimits(attempts=1), clock=self.clock, random=random)
         self.election = Election(cluster, TERMS, name, clock=self.clock, random=random)
 
     host = "http://shelf"
 
-    def send(self, request: Request, *, seconds: float) -> Answer:
+    def send(self, request: TransportRequest, *, seconds: float) -> TransportAnswer:
         if self.cut:
             # What was sent may have arrived although no answer comes back.
             if self.random.random() < 0.3:
@@ -34,7 +34,7 @@ class Candidate:
             raise Unreachable("cut")
         return self._shelf.send(request, seconds=seconds)
 
-    def stream(self, request: Request, **limits: float) -> None:
+    def stream(self, request: TransportRequest, **limits: float) -> None:
         raise NotImplementedError
 
     def close(self) -> None:
@@ -161,4 +161,4 @@ def test_a_lease_that_makes_no_sense_costs_the_lead_and_not_the_thread() -> None
 
 def test_terms_under_which_two_could_lead_are_refused() -> None:
     with pytest.raises(ValueError, match="renew_seconds 10 < lease_seconds 10"):
-        Terms(namespace="brain", renew_seconds=10.0)
+        ElectionTerms(namespace="brain", renew_seconds=10.0)

@@ -10,19 +10,27 @@ from random import Random
 
 import pytest
 
-from scaler.kubernetes.runtime import Change, Key, Manager, Result, Store, Terms, write_status
+from scaler.kubernetes.runtime import (
+    ElectionTerms,
+    Key,
+    Manager,
+    Result,
+    Store,
+    StoreChange,
+    write_status,
+)
 from scaler.kubernetes.runtime.cluster import LEASE, POD, Cluster
 from scaler.kubernetes.runtime.cluster.errors import failure
 from tests.kubernetes.shelf import THING, Shelf, refused, thing
 
 #: Real clocks run here: a leader that stands still for a while stays one.
-TERMS = Terms(namespace="brain", lease_seconds=60.0, renew_seconds=40.0, retry_seconds=0.1)
+TERMS = ElectionTerms(namespace="brain", lease_seconds=60.0, renew_seconds=40.0, retry_seconds=0.1)
 
 
 class Operator:
     """Writes into the status of every thing how large it is."""
 
-    def __init__(self, shelf: Shelf, terms: Terms | None = None) -> None:
+    def __init__(self, shelf: Shelf, terms: ElectionTerms | None = None) -> None:
         self.manager = Manager(Cluster(shelf), terms=terms, random=Random(1))
         self.store: Store = self.manager.store(THING)
         self.looked = 0
@@ -39,7 +47,7 @@ class Operator:
 
 
 @contextmanager
-def running(shelf: Shelf, terms: Terms | None = None) -> Iterator[Operator]:
+def running(shelf: Shelf, terms: ElectionTerms | None = None) -> Iterator[Operator]:
     operator = Operator(shelf, terms)
     operator.manager.start()
     try:
@@ -70,11 +78,11 @@ def written(shelf: Shelf, size: int = 1) -> bool:
 
 
 def test_a_listener_that_fails_keeps_no_change_from_the_others() -> None:
-    shelf, heard = Shelf(live=True), list[Change]()
+    shelf, heard = Shelf(live=True), list[StoreChange]()
     shelf.put(thing("a"))
     manager = Manager(Cluster(shelf), random=Random(1))
 
-    def fail(change: Change) -> None:
+    def fail(change: StoreChange) -> None:
         raise KeyError(change.key)
 
     manager.listen(THING, fail)

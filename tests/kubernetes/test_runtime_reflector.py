@@ -3,10 +3,10 @@
 from random import Random
 from typing import Any
 
-from scaler.kubernetes.runtime.cluster import Cluster, Key, Limits, Unreachable, controller_of
+from scaler.kubernetes.runtime.cluster import ClientLimits, Cluster, Key, Unreachable, controller_of
 from scaler.kubernetes.runtime.pace import Backoff
 from scaler.kubernetes.runtime.reflector import Reflector
-from scaler.kubernetes.runtime.store import Change, Store
+from scaler.kubernetes.runtime.store import Store, StoreChange
 from tests.kubernetes.shelf import THING, Lines, Shelf, VirtualClock, event, refused, thing
 
 A, B, C = (Key("team", name) for name in "abc")
@@ -17,9 +17,13 @@ class Watched:
 
     def __init__(self, *, page: int = 500, namespace: str = "") -> None:
         self.shelf, self.clock, self.store = Shelf(), VirtualClock(), Store()
-        self.changes: list[Change] = []
+        self.changes: list[StoreChange] = []
         cluster = Cluster(
-            self.shelf, Limits(attempts=1), clock=self.clock, random=Random(1), sleep=lambda s: None
+            self.shelf,
+            ClientLimits(attempts=1),
+            clock=self.clock,
+            random=Random(1),
+            sleep=lambda s: None,
         )
         self.reflector = Reflector(
             cluster,

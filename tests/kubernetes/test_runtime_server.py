@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from brain.errors import BadInput
-from scaler.kubernetes.runtime import Key, Kind, Manager, Result, Terms, write_status
+from scaler.kubernetes.runtime import ElectionTerms, Key, Kind, Manager, Result, write_status
 from scaler.kubernetes.runtime.cluster import (
     LEASE,
     NAMESPACE,
     POD,
     AlreadyExists,
+    ClientLimits,
     Cluster,
     Conflict,
     Gone,
     Invalid,
-    Limits,
     NotFound,
     TooMany,
     Unreachable,
@@ -37,7 +37,7 @@ BUDGET = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 TEAM = namespace("team")
 PLANS = ("elastic.iml.github.io", "scaleplans")
 #: A leader that stands still for a while stays one.
-TERMS = Terms(namespace=TEAM, lease_seconds=60.0, renew_seconds=40.0, retry_seconds=0.5)
+TERMS = ElectionTerms(namespace=TEAM, lease_seconds=60.0, renew_seconds=40.0, retry_seconds=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
 
 @contextmanager
 def connected(server: Ground) -> Iterator[Cluster]:
-    cluster = Cluster(connect(kubeconfig=str(server.kubeconfig)), Limits(silence_seconds=20.0))
+    cluster = Cluster(
+        connect(kubeconfig=str(server.kubeconfig)), ClientLimits(silence_seconds=20.0)
+    )
     try:
         yield cluster
     finally:
@@ -176,7 +178,7 @@ def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
 class Operator:
     """Says of every plan how many replicas it asks for."""
 
-    def __init__(self, server: Ground, terms: Terms | None = None) -> None:
+    def __init__(self, server: Ground, terms: ElectionTerms | None = None) -> None:
         self._cluster = Cluster(connect(kubeconfig=str(server.kubeconfig)))
         self.manager = Manager(self._cluster, terms=terms, namespaces=[TEAM], random=Random(1))
         self.store = self.manager.store(PLAN)
@@ -199,7 +201,7 @@ class Operator:
 
 
 @contextmanager
-def running(server: Ground, terms: Terms | None = None) -> Iterator[Operator]:
+def running(server: Ground, terms: ElectionTerms | None = None) -> Iterator[Operator]:
     operator = Operator(server, terms)
     operator.manager.start()
     try:

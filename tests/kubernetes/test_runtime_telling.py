@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from scaler.kubernetes.runtime.cluster import EVENT, Cluster
 from scaler.kubernetes.runtime.events import BURST, SIMILAR, About, Correlator, Recorder
-from scaler.kubernetes.runtime.metrics import Metrics
+from scaler.kubernetes.runtime.metrics import RuntimeMetrics
 from scaler.kubernetes.runtime.status import Condition, conditions, difference, write_status
 from tests.kubernetes.shelf import NOON, THING, Shelf, VirtualClock, merged, thing
 
@@ -142,7 +142,7 @@ def test_what_waits_too_long_is_dropped_and_counted() -> None:
 
 
 def test_metrics_have_the_names_that_dashboards_of_go_operators_use() -> None:
-    metrics = Metrics()
+    metrics = RuntimeMetrics()
     metrics.requests("https://10.0.0.1:6443")("apply", 200, 0.1)
     metrics.queue("jobs").added()
     metrics.controller("jobs", 4).reconciled("error", 0.2)

@@ -8,9 +8,9 @@ from typing import Any
 from scaler.adapters.foreign import MANAGED_BY
 from scaler.adapters.kubeflow import HPA, PYTORCHJOB
 from scaler.adapters.pytorchjob import PyTorchJobBackend
-from scaler.adapters.sources import Listed
+from scaler.adapters.sources import ListedJobs
 from scaler.kubernetes.runtime.cluster import NODE, POD, SECRET, Cluster
-from scaler.kubernetes.runtime.cluster.transport import Answer, Request, Stream
+from scaler.kubernetes.runtime.cluster.transport import Stream, TransportAnswer, TransportRequest
 from tests.scaler.wished import JOB, NOW
 
 _KINDS = {
@@ -97,7 +97,7 @@ class Kubeflow:
     def backend(self) -> PyTorchJobBackend:
         """A new backend, as after a crash."""
         cluster = Cluster(self)
-        return PyTorchJobBackend(cluster, Listed(cluster, ["team"]), pool="local")
+        return PyTorchJobBackend(cluster, ListedJobs(cluster, ["team"]), pool="local")
 
     def autoscaler(self, name: str) -> None:
         """As somebody makes one for the job."""
@@ -128,7 +128,7 @@ class Kubeflow:
             if name not in self.pods:
                 self._make(name)
 
-    def send(self, request: Request, *, seconds: float) -> Answer:
+    def send(self, request: TransportRequest, *, seconds: float) -> TransportAnswer:
         path, body = request.path, request.body or {}
         if request.method == "GET" and path.rpartition("/")[2] in _KINDS:
             return _good({"metadata": {}, "items": self._listed(path, request)})
@@ -140,7 +140,9 @@ class Kubeflow:
         elif request.method == "PATCH" and "/secrets/" in path:
             self.objects[path] = dict(body)
         elif path not in self.objects:
-            return Answer(code=404, body=b'{"code": 404, "reason": "NotFound"}', headers={})
+            return TransportAnswer(
+                code=404, body=b'{"code": 404, "reason": "NotFound"}', headers={}
+            )
         elif request.method == "DELETE":
             del self.objects[path]
         elif request.method == "PATCH":
@@ -149,13 +151,15 @@ class Kubeflow:
             self.reconcile()
         return _good(self.objects.get(path, {}))
 
-    def stream(self, request: Request, *, connect_seconds: float, silence_seconds: float) -> Stream:
+    def stream(
+        self, request: TransportRequest, *, connect_seconds: float, silence_seconds: float
+    ) -> Stream:
         raise NotImplementedError
 
     def close(self) -> None:
         """Nothing to close."""
 
-    def _listed(self, path: str, request: Request) -> list[dict[str, Any]]:
+    def _listed(self, path: str, request: TransportRequest) -> list[dict[str, Any]]:
         selector = dict(request.query or {}).get("labelSelector", "")
         name, _, value = str(selector).partition("=")
         found = [obj for at, obj in self.objects.items() if at.startswith(f"{path}/")]
@@ -180,5 +184,5 @@ class Kubeflow:
         }
 
 
-def _good(body: Any) -> Answer:
-    return Answer(code=200, body=json.dumps(body).encode(), headers={})
+def _good(body: Any) -> TransportAnswer:
+    return TransportAnswer(code=200, body=json.dumps(body).encode(), headers={})

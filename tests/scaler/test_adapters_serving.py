@@ -13,8 +13,8 @@ from brain.types.world import ReplicaExit
 from scaler.adapters.__main__ import _parser, serve
 from scaler.adapters.kubeflow import PYTORCHJOB
 from scaler.adapters.pytorchjob import PyTorchJobBackend
-from scaler.adapters.record import Entry, Record
-from scaler.adapters.sources import Listed, Reflected
+from scaler.adapters.record import JobRecord, RecordEntry
+from scaler.adapters.sources import ListedJobs, Reflected
 from scaler.kubernetes.runtime import Manager, connect
 from scaler.kubernetes.runtime.cluster import LEASE, NAMESPACE, POD, Cluster, Kind
 from tests.kubernetes.apiserver import Server, serving
@@ -64,7 +64,7 @@ def cluster(server: Server) -> Iterator[Cluster]:
     made = Cluster(connect(kubeconfig=str(server.kubeconfig)))
     made.create(CRDS, definition())
     made.create(NAMESPACE, {"metadata": {"name": "team"}})
-    until("the kind is served", lambda: Listed(made, ["team"]).jobs() == [])
+    until("the kind is served", lambda: ListedJobs(made, ["team"]).jobs() == [])
     yield made
     made.close()
 
@@ -89,7 +89,7 @@ def test_what_is_reflected_is_what_would_be_listed(cluster: Cluster):
     cluster.create(POD, a_pod(job))
     manager = Manager(cluster, namespaces=["team"])
     reflected = PyTorchJobBackend(cluster, Reflected(manager, autoscalers=False), pool="local")
-    listed = PyTorchJobBackend(cluster, Listed(cluster, ["team"]), pool="local")
+    listed = PyTorchJobBackend(cluster, ListedJobs(cluster, ["team"]), pool="local")
     manager.start()
     try:
         assert manager.synced(60.0)
@@ -128,18 +128,20 @@ def test_one_leads_and_hands_the_lease_back(cluster: Cluster, server: Server, tm
 
 
 def test_a_record_does_not_grow_for_ever_and_no_id_comes_back():
-    ended = [Entry(id=n, pod=f"p{n}", uid=f"u{n}", generation=1, started_at=NOW) for n in range(9)]
-    record = Record()
+    ended = [
+        RecordEntry(id=n, pod=f"p{n}", uid=f"u{n}", generation=1, started_at=NOW) for n in range(9)
+    ]
+    record = JobRecord()
     for each in ended:
         record = record.put(each)
     open_ones = record.bounded(set(), count=3)
-    closed = Record(entries=tuple(_ended(each) for each in ended)).bounded({"u0"}, count=3)
+    closed = JobRecord(entries=tuple(_ended(each) for each in ended)).bounded({"u0"}, count=3)
 
     assert open_ones == record
     assert [each.id for each in closed.entries] == [0, 6, 7, 8]
     assert closed.next_id == 9
-    assert Record(forgotten=closed.next_id).next_id == 9
+    assert JobRecord(forgotten=closed.next_id).next_id == 9
 
 
-def _ended(entry: Entry) -> Entry:
+def _ended(entry: RecordEntry) -> RecordEntry:
     return replace(entry, exit=ReplicaExit.LEFT, ended_at=NOW)

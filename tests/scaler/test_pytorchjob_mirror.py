@@ -17,7 +17,7 @@ from brain.views import JobDetail, ResizeRequest
 from scaler.adapters.kubeflow import training
 from scaler.adapters.mirror import Mirror
 from scaler.adapters.worlds import reports
-from scaler.kubernetes.brain import BrainDoor
+from scaler.kubernetes.brain import OperatorsBrain
 from scaler.ports import Phase
 from tests.api.app import Api
 from tests.scaler.kubeflow import Kubeflow, elastic
@@ -107,7 +107,7 @@ def mirrored(api: Api, kubeflow: Kubeflow) -> tuple[Mirror, BrainClient]:
     backend = kubeflow.backend()
     for node in backend.nodes(api.now):
         client.send(calls.put_node(node))
-    door = BrainDoor(client, "local")
+    door = OperatorsBrain(client, "local")
     return Mirror(backend, door, client, clock=lambda: api.now), client
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from brain.errors import BadInput, NotAllowed, NotFound
-from scaler.kubernetes.pods.manifest import Injection
+from scaler.kubernetes.pods.manifest import AgentInjection
 from scaler.kubernetes.runtime.cluster import POD, Cluster
 
 #: ``--agent-image own``: the image of the operator's own container.
@@ -15,11 +15,11 @@ _POD, _CONTAINER = "POD_NAME", "scaler"
 
 
 def injected(
-    said: Injection | None,
+    said: AgentInjection | None,
     cluster: Cluster,
     namespace: str,
     environ: Mapping[str, str] = os.environ,
-) -> Injection | None:
+) -> AgentInjection | None:
     """What comes into jobs; the operator's own image where that was asked for.
 
     So it need not be said twice: who gives a kustomization another image changes containers, and

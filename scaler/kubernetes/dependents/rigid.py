@@ -14,7 +14,7 @@ from brain.types.resources import NodeName
 from brain.types.world import Cause, Member, World, WorldEvent, WorldReport
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.pods import identity
-from scaler.kubernetes.pods.orders import House, elastic
+from scaler.kubernetes.pods.orders import Installation, elastic
 from scaler.kubernetes.runtime.cluster.kind import Object
 from scaler.ports import Phase, ReplicaSeen
 
@@ -28,7 +28,7 @@ def running(seen: Sequence[ReplicaSeen]) -> tuple[int, ...]:
     return tuple(each.id for each in seen if each.phase is Phase.RUNNING and not each.leaving)
 
 
-def held(world: World | None, obj: Object | None, house: House) -> frozenset[int] | None:
+def held(world: World | None, obj: Object | None, house: Installation) -> frozenset[int] | None:
     """Replicas that a job's coordinator alone lets go; None: no world is known.
 
     Without an agent there is no coordinator, and what is too many would never go.

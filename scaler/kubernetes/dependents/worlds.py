@@ -5,7 +5,7 @@ from datetime import datetime
 
 from brain.types.job import JobDocument, JobId
 from brain.views import JobView
-from scaler.kubernetes.brain import BrainDoor
+from scaler.kubernetes.brain import OperatorsBrain
 from scaler.kubernetes.dependents import rigid
 from scaler.ports import ReplicaSeen
 
@@ -13,7 +13,7 @@ from scaler.ports import ReplicaSeen
 class Worlds:
     """All replicas of a job that run are its world; each is told once."""
 
-    def __init__(self, brain: BrainDoor, clock: Callable[[], datetime]) -> None:
+    def __init__(self, brain: OperatorsBrain, clock: Callable[[], datetime]) -> None:
         self._brain, self._clock = brain, clock
         self._told: dict[JobId, tuple[int, ...]] = {}
 

@@ -23,8 +23,8 @@ from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.plans.migration import left_by
 from scaler.kubernetes.pods import identity, places, ports
 from scaler.kubernetes.pods.manifest import manifest
-from scaler.kubernetes.pods.orders import House, exhausted, order, past
-from scaler.kubernetes.pods.sight import Ending, ended_as, look
+from scaler.kubernetes.pods.orders import Installation, exhausted, order, past
+from scaler.kubernetes.pods.sight import PodEnding, ended_as, look
 from scaler.kubernetes.replicas.actions import Acts
 from scaler.kubernetes.replicas.cache import Sent, on_the_way
 from scaler.kubernetes.replicas.losses import Losses
@@ -50,7 +50,7 @@ class KubernetesBackend(Replicas):
         pods: Store,
         nodes: Store,
         find: Callable[[JobId], Object | None],
-        house: Callable[[], House],
+        house: Callable[[], Installation],
         pool: str,
         creators: int = 8,
         host_ports: tuple[int, int] = (ports.FIRST, ports.LAST),
@@ -169,7 +169,7 @@ class KubernetesBackend(Replicas):
             seen = self._seen(job, now).get(replica)
             if seen is None or seen.phase not in (Phase.GONE, Phase.INTENDED):
                 return
-            ending = Ending(exit=exit, exit_code=seen.exit_code, detail=detail, at=now)
+            ending = PodEnding(exit=exit, exit_code=seen.exit_code, detail=detail, at=now)
             self._job(job).gone[replica] = ended_as(seen, ending)
         pod = self._pod(job, replica)
         if pod is not None and not self._advised(job):
@@ -234,7 +234,7 @@ class KubernetesBackend(Replicas):
             known.sent.pop(replica, None)
             if isinstance(why, Invalid) and why.final:
                 said = f"the API server refuses the pod: {why}; mend the template"
-                ending = Ending(exit=ReplicaExit.FAILED, detail=said, at=now)
+                ending = PodEnding(exit=ReplicaExit.FAILED, detail=said, at=now)
                 known.gone[replica] = ended_as(look(pod, replica), ending)
             known.refuse(said, now)
         self.held_up(job)

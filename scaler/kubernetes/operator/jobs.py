@@ -11,7 +11,7 @@ from brain.errors import BadInput, BrainError, Conflict, NotAllowed, NotFound
 from brain.types.job import FINISHED, Intent, JobDocument, JobId, Policy, PolicyMode
 from brain.types.world import ReplicaState
 from brain.views import JobDetail, JobView
-from scaler.kubernetes.brain import AWAY, REFUSED, BrainDoor
+from scaler.kubernetes.brain import AWAY, REFUSED, OperatorsBrain
 from scaler.kubernetes.dependents import rigid
 from scaler.kubernetes.dependents.gangs import Gangs, GangState
 from scaler.kubernetes.dependents.roles import Roles
@@ -28,14 +28,14 @@ from scaler.kubernetes.kinds import (
 from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.operator.backend import KubernetesBackend
-from scaler.kubernetes.plans.migration import Moves, marked
+from scaler.kubernetes.plans.migration import Migrations, marked
 from scaler.kubernetes.plans.requests import Requests
 from scaler.kubernetes.pods import gang, identity
 from scaler.kubernetes.pods.fitting import infeasible
-from scaler.kubernetes.pods.orders import House, by_volcano, elastic, specimen
+from scaler.kubernetes.pods.orders import Installation, by_volcano, elastic, specimen
 from scaler.kubernetes.runtime import Cluster, Condition, Key, Kind, Recorder, Result, write_status
 from scaler.kubernetes.runtime.cluster import Object
-from scaler.kubernetes.runtime.store import Change, Store
+from scaler.kubernetes.runtime.store import Store, StoreChange
 from scaler.kubernetes.status.happenings import happenings
 from scaler.kubernetes.status.job_status import (
     Findings,
@@ -68,15 +68,15 @@ _SAID = (NotAllowed, BadInput, NotFound)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class JobRules:
     """What an installation decides for all jobs."""
 
-    house: House
+    house: Installation
     #: Who approves where a job does not say.
     mode: PolicyMode = PolicyMode.SHADOW
 
 
-class Jobs:
+class ElasticJobs:
     """``reconcile`` one ElasticJob after the other; calling it again does no harm."""
 
     def __init__(
@@ -87,9 +87,9 @@ class Jobs:
         pods: Store,
         nodes: Store,
         backend: KubernetesBackend,
-        brain: BrainDoor,
+        brain: OperatorsBrain,
         events: Recorder,
-        rules: Callable[[], Rules],
+        rules: Callable[[], JobRules],
         clock: Callable[[], datetime],
         namespaces: Sequence[str] = (),
     ) -> None:
@@ -101,7 +101,7 @@ class Jobs:
         self._rules, self._clock = rules, clock
         self._upkeep = Upkeep(cluster, pods, nodes)
         self._gangs = Gangs(self._upkeep, pods, nodes)
-        self._roles, self._moves = Roles(self._upkeep, pods), Moves(cluster, pods)
+        self._roles, self._moves = Roles(self._upkeep, pods), Migrations(cluster, pods)
         self._requests, self._worlds = Requests(brain, self._say), Worlds(brain, clock)
         #: What Brain was last told of each job, so that it is told of news alone.
         self._told: dict[JobId, JobDocument] = {}
@@ -131,7 +131,7 @@ class Jobs:
             return self._refuse(obj, Reason.NOT_OURS, message, now, type=JobCondition.CONFLICT)
         return self._keep(obj, job, document, now)
 
-    def changed(self, change: Change) -> None:
+    def changed(self, change: StoreChange) -> None:
         """An object came, changed or went, by the watching thread."""
         if change.new is None and _orphans(change.latest):
             self._orphaned.add(JobId(str(change.latest["metadata"].get("uid"))))
@@ -280,7 +280,7 @@ class Jobs:
         job: ElasticJob,
         document: JobDocument,
         mine: Sequence[Object],
-        rules: Rules,
+        rules: JobRules,
         view: JobView,
     ) -> str:
         """Everything but the pods that plans scale; why some do not move yet, or nothing."""

@@ -18,21 +18,21 @@ from brain.client import AsyncBrainClient, BrainClient
 from brain.errors import BadInput, NotAllowed, NotFound
 from brain.types.job import JobId, PolicyMode
 from brain.views import JobWish
-from scaler.kubernetes.brain import BrainDoor
+from scaler.kubernetes.brain import OperatorsBrain
 from scaler.kubernetes.dependents.own_pod import injected
 from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.operator.backend import KubernetesBackend
-from scaler.kubernetes.operator.jobs import JOB, Jobs, Rules
+from scaler.kubernetes.operator.jobs import JOB, ElasticJobs, JobRules
 from scaler.kubernetes.operator.probes import serving
 from scaler.kubernetes.plans.plans import Plans
 from scaler.kubernetes.pods import gang, identity, ports
-from scaler.kubernetes.pods.manifest import Injection
-from scaler.kubernetes.pods.orders import House, elastic, spares_of
+from scaler.kubernetes.pods.manifest import AgentInjection
+from scaler.kubernetes.pods.orders import Installation, elastic, spares_of
 from scaler.kubernetes.replicas.losses import PATIENCE, Losses
-from scaler.kubernetes.runtime import Change, Cluster, Manager, Object, Terms, connect
+from scaler.kubernetes.runtime import Cluster, ElectionTerms, Manager, Object, StoreChange, connect
 from scaler.kubernetes.runtime.cluster import LEASE, NODE, POD, key_of
-from scaler.kubernetes.runtime.cluster.client import Limits
+from scaler.kubernetes.runtime.cluster.client import ClientLimits
 from scaler.kubernetes.runtime.store import Store
 from scaler.kubernetes.status.plan_status import PLAN
 from scaler.loop import Pace, Scaler
@@ -53,7 +53,7 @@ DEPOSED = 75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class OperatorOptions:
     """What ``brain-scale --kubernetes`` is told."""
 
     url: str
@@ -68,14 +68,14 @@ class Options:
     context: str | None = None
     #: URL at which pods reach Brain; None: as this process does.
     pods_url: str | None = None
-    injection: Injection | None = None
+    injection: AgentInjection | None = None
     mode: PolicyMode = PolicyMode.SHADOW
     #: host:port of probes and metrics; None: none are served.
     metrics: str | None = None
     workers: int = 4
     in_flight: int = 8
     poll_seconds: float = 2.0
-    lease: Terms | None = None
+    lease: ElectionTerms | None = None
     #: False: there is no other operator that could act.
     elect: bool = True
     host_ports: tuple[int, int] = (ports.FIRST, ports.LAST)
@@ -89,7 +89,7 @@ class Operator:
 
     def __init__(
         self,
-        options: Options,
+        options: OperatorOptions,
         cluster: Cluster | None = None,
         client: BrainClient | None = None,
     ) -> None:
@@ -100,15 +100,15 @@ class Operator:
                 context=options.context,
                 connections=options.in_flight + 16,
             ),
-            limits=Limits(in_flight=options.in_flight),
+            limits=ClientLimits(in_flight=options.in_flight),
         )
-        terms = options.lease or Terms(namespace=options.own_namespace)
+        terms = options.lease or ElectionTerms(namespace=options.own_namespace)
         self.manager = Manager(
             self._cluster, terms=terms if options.elect else None, namespaces=options.namespaces
         )
         self._stop = threading.Event()
         self._client = client or BrainClient(options.url, options.token)
-        self.brain = BrainDoor(self._client, options.pool)
+        self.brain = OperatorsBrain(self._client, options.pool)
         self._volcano, self._injection = False, options.injection
         self._wire()
 
@@ -118,7 +118,7 @@ class Operator:
         pods, nodes, plans = manager.store(POD), manager.store(NODE), manager.store(PLAN)
         self._jobs_store = jobs
         self.backend = self._replicas(jobs, pods, nodes)
-        self.jobs = Jobs(
+        self.jobs = ElasticJobs(
             manager.cluster,
             jobs=jobs,
             pods=pods,
@@ -126,7 +126,7 @@ class Operator:
             backend=self.backend,
             brain=self.brain,
             events=manager.events,
-            rules=lambda: Rules(house=self._house, mode=options.mode),
+            rules=lambda: JobRules(house=self._house, mode=options.mode),
             clock=_now,
             namespaces=options.namespaces,
         )
@@ -237,9 +237,9 @@ class Operator:
         return self.manager.metrics.text()
 
     @property
-    def _house(self) -> House:
+    def _house(self) -> Installation:
         options = self._options
-        return House(
+        return Installation(
             injection=self._injection,
             brain_url=options.pods_url or options.url,
             volcano=self._volcano,
@@ -373,7 +373,7 @@ def dlrover_leads(leases: Sequence[Object], now: datetime) -> str | None:
     return None
 
 
-def _ours(change: Change) -> bool:
+def _ours(change: StoreChange) -> bool:
     return change.new is not None
 
 
@@ -391,7 +391,7 @@ class _Waking:
     def __init__(self, loop: asyncio.AbstractEventLoop, scaler: Scaler) -> None:
         self._loop, self._scaler = loop, scaler
 
-    def __call__(self, change: Change) -> None:
+    def __call__(self, change: StoreChange) -> None:
         if identity.replica_of(change.latest) is None or self._loop.is_closed():
             return
         try:

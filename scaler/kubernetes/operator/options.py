@@ -6,12 +6,12 @@ from pathlib import Path
 
 from brain.errors import BadInput
 from brain.types.job import PolicyMode
-from scaler.kubernetes.operator.operator import Options
-from scaler.kubernetes.pods.manifest import Injection
-from scaler.kubernetes.runtime import Terms
+from scaler.kubernetes.operator.operator import OperatorOptions
+from scaler.kubernetes.pods.manifest import AgentInjection
+from scaler.kubernetes.runtime import ElectionTerms
 
 
-def operator_options(said: argparse.Namespace, home: Path) -> Options:
+def operator_options(said: argparse.Namespace, home: Path) -> OperatorOptions:
     """What ``brain-scale --kubernetes`` was told, with its token read.
 
     Raises:
@@ -19,7 +19,7 @@ def operator_options(said: argparse.Namespace, home: Path) -> Options:
         OSError: there is no token.
     """
     token = (said.token_file or home / "scaler.token").read_text().strip()
-    return Options(
+    return OperatorOptions(
         url=said.url,
         token=token,
         home=home,
@@ -41,13 +41,13 @@ def operator_options(said: argparse.Namespace, home: Path) -> Options:
     )
 
 
-def _lease(namespace: str, seconds: float) -> Terms:
+def _lease(namespace: str, seconds: float) -> ElectionTerms:
     if seconds < 1.0:
         raise BadInput(
             f"--lease-seconds {seconds:g} is too short for a network; give 10 or so",
             field="lease-seconds",
         )
-    return Terms(
+    return ElectionTerms(
         namespace=namespace,
         lease_seconds=seconds,
         renew_seconds=0.7 * seconds,
@@ -55,10 +55,10 @@ def _lease(namespace: str, seconds: float) -> Terms:
     )
 
 
-def _injection(image: str | None, python: str | None) -> Injection | None:
+def _injection(image: str | None, python: str | None) -> AgentInjection | None:
     if python is not None:
-        return Injection(image=image, python=python)
-    return Injection(image=image) if image is not None else None
+        return AgentInjection(image=image, python=python)
+    return AgentInjection(image=image) if image is not None else None
 
 
 def _ports(said: str) -> tuple[int, int]:

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 _OVER = ("Succeeded", "Failed")
 
 
-class Moves:
+class Migrations:
     """Marks pods that are to move, evicts them when their time has come."""
 
     def __init__(self, cluster: Cluster, pods: Store) -> None:

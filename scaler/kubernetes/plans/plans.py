@@ -15,7 +15,7 @@ from brain.types.job import FINISHED, JobId
 from brain.types.plan import PlanState
 from brain.types.plan import ScalePlan as Standing
 from brain.views import JobView, PlanView
-from scaler.kubernetes.brain import AWAY, REFUSED, BrainDoor
+from scaler.kubernetes.brain import AWAY, REFUSED, OperatorsBrain
 from scaler.kubernetes.kinds import (
     DLROVER,
     ElasticJob,
@@ -25,13 +25,13 @@ from scaler.kubernetes.kinds import (
 )
 from scaler.kubernetes.kinds.documents import plan_unserved
 from scaler.kubernetes.kinds.reading import read_elastic_job, read_scale_plan
-from scaler.kubernetes.plans.migration import Moves
+from scaler.kubernetes.plans.migration import Migrations
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.runtime import Cluster, Condition, Key, Recorder, Result
 from scaler.kubernetes.runtime.cluster import AlreadyExists, Object
 from scaler.kubernetes.runtime.status import instant
 from scaler.kubernetes.runtime.store import Store
-from scaler.kubernetes.status.plan_status import PLAN, SOON_SECONDS, Shown
+from scaler.kubernetes.status.plan_status import PLAN, SOON_SECONDS, PlanStatus
 from scaler.kubernetes.status.progress import (
     AUTO,
     CLOSED,
@@ -73,7 +73,7 @@ class Plans:
         plans: Store,
         jobs: Store,
         pods: Store,
-        brain: BrainDoor,
+        brain: OperatorsBrain,
         events: Recorder,
         clock: Callable[[], datetime],
         keeping: Keeping | None = None,
@@ -81,9 +81,9 @@ class Plans:
         self._cluster, self._plans, self._jobs = cluster, plans, jobs
         self._brain, self._events, self._clock = brain, events, clock
         self._keeping = keeping or Keeping()
-        self._shown = Shown(cluster, plans, events, self._keeping)
+        self._shown = PlanStatus(cluster, plans, events, self._keeping)
         self._plans.index("job", job_key)
-        self._moves = Moves(cluster, pods)
+        self._moves = Migrations(cluster, pods)
 
     def reconcile(self, key: Key) -> Result:
         """Look at one plan."""

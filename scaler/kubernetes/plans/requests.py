@@ -4,7 +4,7 @@ from typing import Any, Protocol
 
 from brain.types.job import Intent, JobId
 from brain.views import JobView, PlanView
-from scaler.kubernetes.brain import AWAY, REFUSED, BrainDoor
+from scaler.kubernetes.brain import AWAY, REFUSED, OperatorsBrain
 from scaler.kubernetes.kinds import ElasticJob, Reason
 from scaler.kubernetes.runtime.cluster import Object
 from scaler.kubernetes.status.job_status import request_key, suspended_here
@@ -19,7 +19,7 @@ class Say(Protocol):
 class Requests:
     """Each edit is asked about once; its answer is remembered in the object's status."""
 
-    def __init__(self, brain: BrainDoor, say: Say) -> None:
+    def __init__(self, brain: OperatorsBrain, say: Say) -> None:
         self._brain, self._say = brain, say
 
     def intent(self, obj: Object, job: ElasticJob, view: JobView) -> JobView:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from scaler.kubernetes.kinds.documents.commands import LaunchKind, launch_of
 
 
-class Entry(StrEnum):
+class ContainerEntry(StrEnum):
     """Kinds of entry points; each wants another environment."""
 
     #: ``brain-run`` and ``dlrover-run``: ours.
@@ -28,10 +28,10 @@ class Entry(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class ContainerCommand:
     """A container's command, understood."""
 
-    entry: Entry
+    entry: ContainerEntry
     #: What is run, without a shell in front where that could be split off; empty: the image's own.
     argv: tuple[str, ...] = ()
     #: A shell has to run it: pipes, substitutions, more than one command.
@@ -49,7 +49,7 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _SHELL_ONLY = re.compile(r"[$`*?\[~{}#!]")
 
 
-def read_command(command: Sequence[str], args: Sequence[str] = ()) -> Command:
+def read_command(command: Sequence[str], args: Sequence[str] = ()) -> ContainerCommand:
     """Understand ``command`` and ``args`` of a container.
 
     >>> read_command(["/bin/bash", "-c", "cd /src && dlrover-run --nnodes=1:4 train.py"]).directory
@@ -57,11 +57,11 @@ def read_command(command: Sequence[str], args: Sequence[str] = ()) -> Command:
     """
     if not command:
         # What follows the image's own entry point cannot be told from it.
-        return Command(entry=Entry.OPAQUE)
+        return ContainerCommand(entry=ContainerEntry.OPAQUE)
     words = (*command, *args)
     text = _script(words)
     if text is None:
-        return _understood(Command(entry=Entry.OPAQUE, argv=words))
+        return _understood(ContainerCommand(entry=ContainerEntry.OPAQUE, argv=words))
     return _split(text) or _in_shell(words, text)
 
 
@@ -78,7 +78,7 @@ def _script(words: Sequence[str]) -> str | None:
     return None
 
 
-def _split(text: str) -> Command | None:
+def _split(text: str) -> ContainerCommand | None:
     """The one simple command of a script; None where a shell has to run it."""
     steps = None if _SHELL_ONLY.search(text) else _steps(text)
     if not steps:
@@ -98,19 +98,21 @@ def _split(text: str) -> Command | None:
     last = last[1:] if last[:1] == ["exec"] else last
     if not last:
         return None
-    known = Command(entry=Entry.OPAQUE, argv=tuple(last), directory=directory, exports=exports)
+    known = ContainerCommand(
+        entry=ContainerEntry.OPAQUE, argv=tuple(last), directory=directory, exports=exports
+    )
     return _understood(known)
 
 
-def _in_shell(words: Sequence[str], text: str) -> Command:
+def _in_shell(words: Sequence[str], text: str) -> ContainerCommand:
     """Classified by the first step that looks like a launcher, run as it stands."""
     for step in _steps(text) or ():
         while step and _ASSIGNMENT.fullmatch(step[0]):
             step = step[1:]
-        found = _understood(Command(entry=Entry.OPAQUE, argv=tuple(step)))
-        if found.entry is not Entry.OPAQUE:
+        found = _understood(ContainerCommand(entry=ContainerEntry.OPAQUE, argv=tuple(step)))
+        if found.entry is not ContainerEntry.OPAQUE:
             return replace(found, argv=tuple(words), shell=True)
-    return Command(entry=Entry.OPAQUE, argv=tuple(words), shell=True)
+    return ContainerCommand(entry=ContainerEntry.OPAQUE, argv=tuple(words), shell=True)
 
 
 def _steps(text: str) -> list[list[str]] | None:
@@ -139,21 +141,21 @@ def _assignments(words: Sequence[str]) -> dict[str, str]:
     return {each[1]: each[2] for each in found if each}
 
 
-def _understood(command: Command) -> Command:
+def _understood(command: ContainerCommand) -> ContainerCommand:
     return replace(command, entry=_entry(command.argv))
 
 
-def _entry(argv: Sequence[str]) -> Entry:
+def _entry(argv: Sequence[str]) -> ContainerEntry:
     """What a simple command starts; a program in front of it makes it opaque."""
     launch = launch_of(argv)
     if len(launch.words) != len(argv):
-        return Entry.OPAQUE
+        return ContainerEntry.OPAQUE
     match launch.kind:
         case LaunchKind.TORCHRUN:
-            return Entry.OURS if launch.program in _OURS else Entry.TORCHRUN
+            return ContainerEntry.OURS if launch.program in _OURS else ContainerEntry.TORCHRUN
         case LaunchKind.LAUNCH:
-            return Entry.LAUNCH
+            return ContainerEntry.LAUNCH
         case LaunchKind.PYTHON:
-            return Entry.PYTHON
+            return ContainerEntry.PYTHON
         case LaunchKind.OPAQUE:
-            return Entry.OPAQUE
+            return ContainerEntry.OPAQUE

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scaler.kubernetes.pods.command import Entry
+from scaler.kubernetes.pods.command import ContainerEntry
 
 #: Where rank 0 meets the others, unless the pod has its host's network.
 MASTER_PORT = 29500
@@ -31,7 +31,7 @@ class Crowd:
     master_port: int = MASTER_PORT
 
 
-def variables(entry: Entry, crowd: Crowd) -> list[dict[str, Any]]:
+def variables(entry: ContainerEntry, crowd: Crowd) -> list[dict[str, Any]]:
     """What the pod is told beside what its template says; DLRover's names for every kind."""
     return [*_fields(), *_named(_identity(crowd)), *_named(_launch(entry, crowd))]
 
@@ -71,14 +71,14 @@ def _identity(crowd: Crowd) -> dict[str, str]:
     }
 
 
-def _launch(entry: Entry, crowd: Crowd) -> dict[str, str]:
+def _launch(entry: ContainerEntry, crowd: Crowd) -> dict[str, str]:
     match entry:
-        case Entry.OURS:
+        case ContainerEntry.OURS:
             return _rendezvous(crowd)
-        case Entry.TORCHRUN:
+        case ContainerEntry.TORCHRUN:
             # Its agents would share a store that ends with one of them.
             return _rendezvous(crowd) | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-        case Entry.LAUNCH:
+        case ContainerEntry.LAUNCH:
             return _master(crowd) | {
                 "PET_NNODES": str(crowd.size),
                 "PET_NODE_RANK": str(crowd.rank),
@@ -86,9 +86,9 @@ def _launch(entry: Entry, crowd: Crowd) -> dict[str, str]:
                 "PET_MASTER_ADDR": crowd.master,
                 "PET_MASTER_PORT": str(crowd.master_port),
             }
-        case Entry.PYTHON:
+        case ContainerEntry.PYTHON:
             return _process(crowd)
-        case Entry.OPAQUE:
+        case ContainerEntry.OPAQUE:
             # Whatever the image starts finds what it looks for; torchrun prefers PET_*.
             return _rendezvous(crowd) | _process(crowd)
 

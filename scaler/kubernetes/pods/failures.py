@@ -29,7 +29,7 @@ class Remedy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class PodFailure:
     """How a pod failed."""
 
     remedy: Remedy
@@ -48,26 +48,30 @@ _HARDWARE = frozenset({201, 202, 14})
 _FATAL = frozenset({1, 2, 126, 127, 134})
 
 
-def failure(pod: Object) -> Failure:
+def failure(pod: Object) -> PodFailure:
     """Classify a pod of phase Failed, or one whose container ended."""
     status: Mapping[str, Any] = pod.get("status") or {}
     reason, message = str(status.get("reason") or ""), str(status.get("message") or "").strip()
     said = f": {message}" if message else ""
     if reason in _CLUSTER or _disrupted(status):
-        return Failure(Remedy.RETRY, f"{reason or 'disrupted'} on {_node(pod)}{said}")
+        return PodFailure(Remedy.RETRY, f"{reason or 'disrupted'} on {_node(pod)}{said}")
     if reason in _UNFIT:
-        return Failure(Remedy.ELSEWHERE, f"{reason} on {_node(pod)}{said}")
+        return PodFailure(Remedy.ELSEWHERE, f"{reason} on {_node(pod)}{said}")
     ended = terminated(pod)
     if ended is None:
-        return Failure(Remedy.RETRY, f"{reason or 'gone without a word'} on {_node(pod)}{said}")
+        return PodFailure(Remedy.RETRY, f"{reason or 'gone without a word'} on {_node(pod)}{said}")
     code = ended.get("exitCode")
     if ended.get("reason") == "OOMKilled" or code == 247:
-        return Failure(Remedy.MEMORY, f"out of memory on {_node(pod)}", code)
+        return PodFailure(Remedy.MEMORY, f"out of memory on {_node(pod)}", code)
     if code in _HARDWARE:
-        return Failure(Remedy.ELSEWHERE, f"exit code {code}: a device of {_node(pod)} fails", code)
+        return PodFailure(
+            Remedy.ELSEWHERE, f"exit code {code}: a device of {_node(pod)} fails", code
+        )
     if code in _FATAL:
-        return Failure(Remedy.FATAL, f"the container ended with {code}{_last_words(ended)}", code)
-    return Failure(Remedy.RETRY, f"the container ended with {code}{_last_words(ended)}", code)
+        return PodFailure(
+            Remedy.FATAL, f"the container ended with {code}{_last_words(ended)}", code
+        )
+    return PodFailure(Remedy.RETRY, f"the container ended with {code}{_last_words(ended)}", code)
 
 
 def terminated(pod: Object) -> Mapping[str, Any] | None:
@@ -122,7 +126,7 @@ def unschedulable(pod: Object) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
+class ExceededQuota:
     """A ResourceQuota that refused a pod."""
 
     #: One sentence.
@@ -138,7 +142,7 @@ _EXCEEDED = re.compile(
 _UNSAID = re.compile(r"failed quota: (?P<name>[^:]+): must specify (?P<fields>[^()]*)")
 
 
-def over_quota(refusal: str) -> Quota | None:
+def over_quota(refusal: str) -> ExceededQuota | None:
     """What a quota says, by the words of the API server; None where none refuses.
 
     >>> over_quota("exceeded quota: q, requested: cpu=2, used: cpu=3, limited: cpu=4 (403)").never
@@ -149,7 +153,9 @@ def over_quota(refusal: str) -> Quota | None:
     if unsaid := _UNSAID.search(refusal):
         name, said = unsaid["name"], unsaid["fields"].split(";")
         fields = ", ".join(each.partition(" for:")[0].strip() for each in said)
-        return Quota(f"quota {name} wants {fields} of every container; add them", never=True)
+        return ExceededQuota(
+            f"quota {name} wants {fields} of every container; add them", never=True
+        )
     found = _EXCEEDED.search(refusal)
     if found is None:
         return None
@@ -159,8 +165,8 @@ def over_quota(refusal: str) -> Quota | None:
         allows = ", ".join(f"{name}={most[name]}" for name in never)
         remedy = "raise it, or ask for less"
         message = f"quota {found['name']} allows {allows} and one pod wants {wants}; {remedy}"
-        return Quota(message, never=True)
-    return Quota(
+        return ExceededQuota(message, never=True)
+    return ExceededQuota(
         f"quota {found['name']} is used up: a pod wants {found['asked']}, {found['used']} of "
         f"{found['most']} are taken; raise it, end what uses it, or ask for less",
         never=False,

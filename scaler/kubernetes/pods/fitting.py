@@ -25,16 +25,16 @@ _OVER = ("Succeeded", "Failed")
 _NONE = Decimal(0)
 
 
-class Tally(dict[str, Decimal]):
+class FittingTally(dict[str, Decimal]):
     """Amounts that can be summed."""
 
-    def __add__(self, other: "Tally") -> "Tally":
-        return Tally(
+    def __add__(self, other: "FittingTally") -> "FittingTally":
+        return FittingTally(
             {name: self.get(name, _NONE) + other.get(name, _NONE) for name in self | other}
         )
 
-    def __sub__(self, other: "Tally") -> "Tally":
-        return Tally(
+    def __sub__(self, other: "FittingTally") -> "FittingTally":
+        return FittingTally(
             {name: self.get(name, _NONE) - other.get(name, _NONE) for name in self | other}
         )
 
@@ -61,7 +61,7 @@ class Room:
         nodes = {node["metadata"]["name"]: node for node in self._nodes}
         free = {name: dict(_offers(node)) for name, node in nodes.items()}
         for name, left in free.items():
-            for resource, amount in self._held.get(name, Tally()).items():
+            for resource, amount in self._held.get(name, FittingTally()).items():
                 left[resource] = offers(left, resource) - amount
         if any(map(neighbourly, (*wanted, *coming))):
             there = [pod for pod in self._pods if _stays(pod)]
@@ -75,8 +75,8 @@ def _stays(pod: Object) -> bool:
     return bool(_place(pod)) and (pod.get("status") or {}).get("phase") not in _OVER
 
 
-def _held(pod: Object) -> Tally:
-    return Tally(needs(pod["spec"])) if _stays(pod) else Tally()
+def _held(pod: Object) -> FittingTally:
+    return FittingTally(needs(pod["spec"])) if _stays(pod) else FittingTally()
 
 
 def _place(pod: Object) -> str:

@@ -12,7 +12,7 @@ from brain.types.grace import leave_seconds
 from scaler.kubernetes.kinds.documents import main_container
 from scaler.kubernetes.kinds.quantities import quantity
 from scaler.kubernetes.pods import gang, identity, ports
-from scaler.kubernetes.pods.command import Command, Entry, read_command
+from scaler.kubernetes.pods.command import ContainerCommand, ContainerEntry, read_command
 from scaler.kubernetes.pods.environment import Crowd, merged, variables
 from scaler.kubernetes.pods.fitting import said_bytes
 from scaler.kubernetes.pods.sight import RESTART
@@ -32,7 +32,7 @@ _SMALL = {"requests": {"cpu": "50m", "memory": "64Mi"}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Injection:
+class AgentInjection:
     """How our agent comes into a container."""
 
     #: Image whose ``/opt/brain`` is copied; None: the agent is in the job's own image.
@@ -61,7 +61,7 @@ class PodOrder:
     envs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     #: Names of variables whose values are in the job's Secret.
     secrets: tuple[str, ...] = ()
-    injection: Injection | None = None
+    injection: AgentInjection | None = None
     #: ``torchrun`` is to be ours, too.
     torchrun_ours: bool = False
     #: Restrained until its gang can begin; ``volcano`` where that admits it.
@@ -90,15 +90,17 @@ class PodOrder:
     written_at: datetime
 
 
-def agent_runs(command: Command, order_torchrun: bool, injected: bool) -> bool:
+def agent_runs(command: ContainerCommand, order_torchrun: bool, injected: bool) -> bool:
     """Whether our agent runs the container's command, instead of standing beside it."""
     if not injected:
         return False
-    ours = {Entry.OURS, Entry.PYTHON} | ({Entry.TORCHRUN} if order_torchrun else set())
+    ours = {ContainerEntry.OURS, ContainerEntry.PYTHON} | (
+        {ContainerEntry.TORCHRUN} if order_torchrun else set()
+    )
     return command.entry in ours
 
 
-def command_of(template: Object) -> Command:
+def command_of(template: Object) -> ContainerCommand:
     """The command of a template's main container."""
     container = main_container(template)
     return read_command(container.get("command") or (), container.get("args") or ())
@@ -215,7 +217,9 @@ def _raise_memory(main: dict[str, Any], memory_bytes: int) -> None:
             given["memory"] = said_bytes(memory_bytes)
 
 
-def _inject(spec: dict[str, Any], main: dict[str, Any], order: PodOrder, command: Command) -> None:
+def _inject(
+    spec: dict[str, Any], main: dict[str, Any], order: PodOrder, command: ContainerCommand
+) -> None:
     """Put our agent in front of the command, with what it needs beside it."""
     injection = order.injection
     assert injection is not None
@@ -289,7 +293,7 @@ def _volumes(job: str) -> list[dict[str, Any]]:
     ]
 
 
-def intent(order: PodOrder, command: Command, main: Mapping[str, Any]) -> dict[str, Any]:
+def intent(order: PodOrder, command: ContainerCommand, main: Mapping[str, Any]) -> dict[str, Any]:
     """What ``launcher.pod`` is told: a ``ReplicaIntent`` but for what only the pod knows."""
     crowd = order.crowd
     return {
@@ -316,7 +320,7 @@ def intent(order: PodOrder, command: Command, main: Mapping[str, Any]) -> dict[s
     }
 
 
-def _directory(command: Command, main: Mapping[str, Any]) -> str | None:
+def _directory(command: ContainerCommand, main: Mapping[str, Any]) -> str | None:
     """Where the command runs; None: where the container starts."""
     given: str | None = main.get("workingDir")
     if command.directory is None:

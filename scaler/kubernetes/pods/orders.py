@@ -20,12 +20,12 @@ from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.kinds.documents.templates import main_container, requests_of
 from scaler.kubernetes.kinds.quantities import quantity
 from scaler.kubernetes.pods import identity, tensorflow
-from scaler.kubernetes.pods.command import Entry
+from scaler.kubernetes.pods.command import ContainerEntry
 from scaler.kubernetes.pods.environment import MASTER_PORT, Crowd
 from scaler.kubernetes.pods.failures import Remedy, failure, raised
 from scaler.kubernetes.pods.manifest import (
     AGENT_PORT,
-    Injection,
+    AgentInjection,
     PodOrder,
     agent_runs,
     command_of,
@@ -36,17 +36,17 @@ _OVER = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class House:
+class Installation:
     """What an installation says of all its pods."""
 
-    injection: Injection | None = None
+    injection: AgentInjection | None = None
     brain_url: str | None = None
     #: Volcano's PodGroup is installed.
     volcano: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Past:
+class EarlierReplicas:
     """What earlier pods of a role tell about the next one."""
 
     #: The lowest rank that nobody alive has.
@@ -59,7 +59,7 @@ class Past:
     avoid: frozenset[str]
 
 
-def past(pods: Iterable[Object], going: Collection[int] = ()) -> Past:
+def past(pods: Iterable[Object], going: Collection[int] = ()) -> EarlierReplicas:
     """What the pods of a role that exist tell about the next one.
 
     ``going``: ids of those that are being replaced, so that others may have their ranks.
@@ -76,7 +76,7 @@ def past(pods: Iterable[Object], going: Collection[int] = ()) -> Past:
     relaunches = 0
     if last is not None:
         relaunches = _label(last, identity.RELAUNCHES) + (id(last) in own)
-    return Past(
+    return EarlierReplicas(
         rank=rank,
         relaunches=relaunches,
         kills=sum(why.remedy is Remedy.MEMORY for _, why in failures),
@@ -92,8 +92,8 @@ def order(
     job: ElasticJob,
     wish: JobWish,
     replica: int,
-    before: Past,
-    house: House,
+    before: EarlierReplicas,
+    house: Installation,
     *,
     now: datetime,
     place: Mapping[str, Any] | None = None,
@@ -183,7 +183,7 @@ def gang_size(job: ElasticJob, document: JobDocument) -> int:
     return document.replicas.min
 
 
-def by_volcano(job: ElasticJob, house: House) -> bool:
+def by_volcano(job: ElasticJob, house: Installation) -> bool:
     """Whether Volcano admits the gang: where it is installed, unless the job says otherwise."""
     said = job.spec.replica_specs[job.scaled].batch_scheduler
     return house.volcano and said is not BatchScheduler.DEFAULT
@@ -196,14 +196,14 @@ def spares_of(job: ElasticJob, document: JobDocument) -> int:
     return min(asked - first, unit - 1) if unit > 1 and asked > first else 0
 
 
-def elastic(job: ElasticJob, house: House) -> bool:
+def elastic(job: ElasticJob, house: Installation) -> bool:
     """Whether an agent of ours runs the job's workers, so that worlds may change their size."""
     role = job.spec.replica_specs[job.scaled]
     ours = annotations_of(job).get(identity.TORCHRUN) == "brain"
     return agent_runs(command_of(role.template or {}), ours, injected(job, house))
 
 
-def injected(job: ElasticJob, house: House) -> bool:
+def injected(job: ElasticJob, house: Installation) -> bool:
     """Whether our agent comes into the job's containers; TensorFlow's processes are no world."""
     wanted = annotations_of(job).get(identity.INJECT) != "off"
     return house.injection is not None and wanted and job.strategy is not Strategy.PARAMETER_SERVER
@@ -212,7 +212,7 @@ def injected(job: ElasticJob, house: House) -> bool:
 def opaque(job: ElasticJob) -> bool:
     """Whether nothing is to be seen of what the containers start."""
     role = job.spec.replica_specs[job.scaled]
-    return command_of(role.template or {}).entry is Entry.OPAQUE
+    return command_of(role.template or {}).entry is ContainerEntry.OPAQUE
 
 
 def master_name(job: ElasticJob) -> str:

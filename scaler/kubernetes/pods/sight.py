@@ -18,7 +18,7 @@ from scaler.ports import Phase, ReplicaSeen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class PodEnding:
     """How a replica ended: what its agent leaves as termination message, and what we write down."""
 
     exit: ReplicaExit
@@ -64,7 +64,7 @@ def vanished(last: ReplicaSeen, asked_at: datetime | None, now: datetime) -> Rep
         return last
     if asked_at is not None:
         detail = "its pod was deleted as asked"
-        ended = Ending(exit=ReplicaExit.LEFT, detail=detail, at=now)
+        ended = PodEnding(exit=ReplicaExit.LEFT, detail=detail, at=now)
         return ended_as(replace(last, asked_at=asked_at), ended)
     said = last.detail or "its pod was deleted"
     return replace(last, phase=Phase.GONE, detail=said, leaving=False)
@@ -98,15 +98,17 @@ def _over(pod: Object, seen: ReplicaSeen, phase: str) -> ReplicaSeen:
     if said is not None:
         return ended_as(seen, replace(said, at=said.at or at))
     if phase == "Succeeded":
-        return ended_as(seen, Ending(exit=ReplicaExit.SUCCEEDED, exit_code=0, at=at))
+        return ended_as(seen, PodEnding(exit=ReplicaExit.SUCCEEDED, exit_code=0, at=at))
     why = failure(pod)
     if why.remedy is Remedy.FATAL or not relaunched(pod):
-        ending = Ending(exit=ReplicaExit.FAILED, exit_code=why.exit_code, detail=why.detail, at=at)
+        ending = PodEnding(
+            exit=ReplicaExit.FAILED, exit_code=why.exit_code, detail=why.detail, at=at
+        )
         return ended_as(seen, ending)
     return replace(seen, phase=Phase.GONE, detail=why.detail, exit_code=why.exit_code)
 
 
-def ended_as(seen: ReplicaSeen, ending: Ending) -> ReplicaSeen:
+def ended_as(seen: ReplicaSeen, ending: PodEnding) -> ReplicaSeen:
     """The same replica, over."""
     return replace(
         seen,
@@ -120,10 +122,10 @@ def ended_as(seen: ReplicaSeen, ending: Ending) -> ReplicaSeen:
 
 
 #: Built at import: msgspec is not safe where threads use a class for the first time at once.
-_ENDING = msgspec.json.Decoder(Ending)
+_ENDING = msgspec.json.Decoder(PodEnding)
 
 
-def _ending(text: object) -> Ending | None:
+def _ending(text: object) -> PodEnding | None:
     if not isinstance(text, str) or not text.startswith("{"):
         return None
     try:

@@ -12,7 +12,7 @@ from brain.types.job import JobId
 from brain.types.resources import Resources
 from brain.types.world import ReplicaExit
 from scaler.kubernetes.kinds.documents.templates import reserved
-from scaler.kubernetes.pods.sight import Ending, ended_as, look
+from scaler.kubernetes.pods.sight import PodEnding, ended_as, look
 from scaler.kubernetes.runtime.cluster.kind import Key, Object, key_of
 from scaler.ports import Phase, ReplicaSeen
 
@@ -51,7 +51,7 @@ class Sent:
 
 
 @dataclass(slots=True)
-class JobMemory:
+class JobCache:
     """What is remembered of one job; replicas by id."""
 
     #: Above every id that is known to be used; None: nobody has looked what was used before.
@@ -88,7 +88,9 @@ class JobMemory:
             return one
         del self.sent[id]
         # Nothing ran, so nothing is lost.
-        never = Ending(exit=ReplicaExit.CANCELLED, detail="its pod never came into being", at=now)
+        never = PodEnding(
+            exit=ReplicaExit.CANCELLED, detail="its pod never came into being", at=now
+        )
         self.gone[id] = ended_as(one, never)
         return self.gone[id]
 
@@ -111,7 +113,7 @@ class JobMemory:
         return not self.sent and not self.gone
 
 
-def on_the_way(jobs: Mapping[JobId, JobMemory]) -> Iterator[Sent]:
+def on_the_way(jobs: Mapping[JobId, JobCache]) -> Iterator[Sent]:
     """Every pod that was asked for and is not reflected yet."""
     for known in list(jobs.values()):
         yield from list(known.sent.values())

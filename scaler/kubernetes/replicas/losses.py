@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from scaler.kubernetes.runtime.cluster.kind import Object
-from scaler.kubernetes.runtime.store import Change
+from scaler.kubernetes.runtime.store import StoreChange
 
 #: A node that is not ready for so long is taken to be lost.
 PATIENCE = timedelta(seconds=30)
@@ -52,7 +52,7 @@ class Losses:
         self._out: dict[str, None] = {}
         self._draining: set[str] = set()
 
-    def changed(self, change: Change, now: datetime) -> None:
+    def changed(self, change: StoreChange, now: datetime) -> None:
         """A node came, changed or went."""
         name, node = change.key.name, change.new
         with self._lock:

@@ -9,10 +9,10 @@ from brain.types.job import JobId
 from brain.types.world import ReplicaExit
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.sight import look, vanished
-from scaler.kubernetes.replicas.cache import JobMemory
+from scaler.kubernetes.replicas.cache import JobCache
 from scaler.kubernetes.replicas.losses import Loss, Losses
 from scaler.kubernetes.runtime.cluster import Object
-from scaler.kubernetes.runtime.store import Change, Store
+from scaler.kubernetes.runtime.store import Store, StoreChange
 from scaler.ports import Phase, ReplicaSeen
 
 
@@ -40,9 +40,9 @@ class Replicas:
         self._pods.index("job", identity.job_index)
         self._pods.index("their job", identity.their_index)
         self._lock = threading.RLock()
-        self._known: dict[JobId, JobMemory] = {}
+        self._known: dict[JobId, JobCache] = {}
 
-    def changed(self, change: Change, now: datetime) -> None:
+    def changed(self, change: StoreChange, now: datetime) -> None:
         """A pod came, changed or went, by the watching thread."""
         found = identity.scaled_of(change.latest)
         theirs = identity.theirs_of(change.latest) if found is None else None
@@ -180,8 +180,8 @@ class Replicas:
             return known.next
         return self._used_before(job)
 
-    def _job(self, job: JobId) -> JobMemory:
-        return self._known.setdefault(job, JobMemory())
+    def _job(self, job: JobId) -> JobCache:
+        return self._known.setdefault(job, JobCache())
 
 
 def _left_to_its_master(one: ReplicaSeen) -> ReplicaSeen:

@@ -17,37 +17,37 @@ from scaler.kubernetes.runtime.cluster import (
     version_of,
 )
 from scaler.kubernetes.runtime.controller import Controller, Reconcile, Result
-from scaler.kubernetes.runtime.election import Election, Terms
+from scaler.kubernetes.runtime.election import Election, ElectionTerms
 from scaler.kubernetes.runtime.events import About, Recorder
 from scaler.kubernetes.runtime.manager import Manager
-from scaler.kubernetes.runtime.metrics import Metrics
+from scaler.kubernetes.runtime.metrics import RuntimeMetrics
 from scaler.kubernetes.runtime.pace import Backoff, Clock, SystemClock
 from scaler.kubernetes.runtime.queue import WorkQueue
 from scaler.kubernetes.runtime.reflector import Reflector
 from scaler.kubernetes.runtime.status import Condition, conditions, write_status
-from scaler.kubernetes.runtime.store import Change, Store, meant
+from scaler.kubernetes.runtime.store import Store, StoreChange, meant
 
 __all__ = [
     "About",
     "Backoff",
-    "Change",
     "Clock",
     "Cluster",
     "Condition",
     "Controller",
     "Election",
+    "ElectionTerms",
     "Key",
     "Kind",
     "Manager",
-    "Metrics",
     "Object",
     "Reconcile",
     "Recorder",
     "Reflector",
     "Result",
+    "RuntimeMetrics",
     "Store",
+    "StoreChange",
     "SystemClock",
-    "Terms",
     "WorkQueue",
     "conditions",
     "connect",

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class ElectionTerms:
     """How long leading lasts. A second operator acts ``lease_seconds`` + 2 × ``retry_seconds``
     after the first one's last renewal at the latest: 13 s."""
 
@@ -95,7 +95,7 @@ class Election:
     def __init__(
         self,
         leases: Leases,
-        terms: Terms,
+        terms: ElectionTerms,
         identity: str,
         *,
         clock: Clock,

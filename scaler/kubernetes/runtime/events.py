@@ -58,7 +58,7 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RecordedEvent:
     """One event as it should stand at the API server."""
 
     about: About
@@ -81,13 +81,13 @@ class Correlator:
     """Decides which event a thing that happened belongs to. Pure: times come in."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[object, ...], tuple[Entry, float]] = OrderedDict()
+        self._known: OrderedDict[tuple[object, ...], tuple[RecordedEvent, float]] = OrderedDict()
         self._similar: OrderedDict[tuple[object, ...], tuple[set[str], float]] = OrderedDict()
         self._budgets: OrderedDict[About, _Budget] = OrderedDict()
 
     def observe(
         self, about: About, type: Type, reason: str, message: str, now: datetime, elapsed: float
-    ) -> Entry | None:
+    ) -> RecordedEvent | None:
         """The event to write, with its count; None: too much was said about this object."""
         if not self._afford(about, elapsed):
             return None
@@ -97,7 +97,7 @@ class Correlator:
             key, message = key[:3], f"one of many of this reason: {message}"
         entry, at = self._known.pop(key, (None, 0.0))
         if entry is None or elapsed - at > SAME_SECONDS:
-            entry = Entry(about, type, reason, message, _name(key, about, now), 0, now, now)
+            entry = RecordedEvent(about, type, reason, message, _name(key, about, now), 0, now, now)
         entry = replace(entry, message=message, count=entry.count + 1, last=now)
         self._known[key] = entry, elapsed
         _trim(self._known)
@@ -143,7 +143,7 @@ class Recorder:
         self._cluster, self._clock = cluster, clock
         self._component, self._instance = component, instance
         self._correlator = Correlator()
-        self._waiting: OrderedDict[str, Entry] = OrderedDict()
+        self._waiting: OrderedDict[str, RecordedEvent] = OrderedDict()
         #: Names of events that were created, the oldest first.
         self._written: deque[str] = deque(maxlen=_REMEMBERED)
         self._changed = threading.Condition()
@@ -198,7 +198,7 @@ class Recorder:
                 self.dropped += 1
                 log.exception("event %s of %s", entry.reason, entry.about.name)
 
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: RecordedEvent) -> None:
         where = entry.about.namespace or "default"
         if entry.name in self._written:
             patch = {
@@ -215,7 +215,7 @@ class Recorder:
         self._cluster.create(EVENT, self._event(entry, where))
         self._written.append(entry.name)
 
-    def _event(self, entry: Entry, where: str) -> dict[str, Any]:
+    def _event(self, entry: RecordedEvent, where: str) -> dict[str, Any]:
         about = entry.about
         reference: Mapping[str, str] = {
             "apiVersion": about.api_version,

@@ -23,13 +23,13 @@ from random import Random
 from scaler.kubernetes.runtime.cluster.client import Cluster
 from scaler.kubernetes.runtime.cluster.kind import Key, Kind, Object, controller_of
 from scaler.kubernetes.runtime.controller import Controller, Reconcile
-from scaler.kubernetes.runtime.election import Election, Terms
+from scaler.kubernetes.runtime.election import Election, ElectionTerms
 from scaler.kubernetes.runtime.events import Recorder
-from scaler.kubernetes.runtime.metrics import Metrics
+from scaler.kubernetes.runtime.metrics import RuntimeMetrics
 from scaler.kubernetes.runtime.pace import Backoff, Clock, SystemClock, spread
 from scaler.kubernetes.runtime.queue import PAUSES, WorkQueue
 from scaler.kubernetes.runtime.reflector import Reflector
-from scaler.kubernetes.runtime.store import Change, Index, Store
+from scaler.kubernetes.runtime.store import Index, Store, StoreChange
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ _LINGER_SECONDS = 15.0
 _LOOK_SECONDS = 1.0
 
 #: Which keys of a controller a change of another kind concerns.
-Concerns = Callable[[Change], Iterable[Key]]
+Concerns = Callable[[StoreChange], Iterable[Key]]
 
 
 @dataclass(slots=True)
@@ -49,9 +49,9 @@ class _Watched:
 
     store: Store
     reflectors: list[Reflector]
-    told: list[Callable[[Change], None]]
+    told: list[Callable[[StoreChange], None]]
 
-    def tell(self, change: Change) -> None:
+    def tell(self, change: StoreChange) -> None:
         for told in self.told:
             try:
                 told(change)
@@ -74,17 +74,17 @@ class Manager:
         self,
         cluster: Cluster,
         *,
-        terms: Terms | None = None,
+        terms: ElectionTerms | None = None,
         namespaces: Sequence[str] = (),
         identity: str | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
-        metrics: Metrics | None = None,
+        metrics: RuntimeMetrics | None = None,
         component: str = "brain-scaler",
     ) -> None:
         """``terms`` None: this is the only operator there is. No ``namespaces``: all of them."""
         self._clock, self._random = clock or SystemClock(), random or Random()
-        self.metrics = metrics or Metrics()
+        self.metrics = metrics or RuntimeMetrics()
         self.identity = identity or _identity()
         self._namespaces = tuple(dict.fromkeys(namespaces)) or ("",)
         door = cluster.observed(self.metrics.requests(cluster.host))
@@ -127,7 +127,7 @@ class Manager:
         return watched.store
 
     def listen(
-        self, kind: Kind, told: Callable[[Change], None], *, label_selector: str = ""
+        self, kind: Kind, told: Callable[[StoreChange], None], *, label_selector: str = ""
     ) -> None:
         """Have ``told`` called with every change of a kind, by the watching thread: be quick."""
         self._watch(kind, label_selector).told.append(told)
@@ -141,7 +141,7 @@ class Manager:
         workers: int = 4,
         owns: Sequence[Kind] = (),
         also: Mapping[Kind, Concerns] | None = None,
-        when: Callable[[Change], bool] = lambda change: True,
+        when: Callable[[StoreChange], bool] = lambda change: True,
         resync_seconds: float = RESYNC_SECONDS,
         pauses: Backoff = PAUSES,
         label_selector: str = "",
@@ -256,7 +256,7 @@ class Manager:
             )
         return watched
 
-    def _election(self, door: Cluster, terms: Terms | None) -> Election | None:
+    def _election(self, door: Cluster, terms: ElectionTerms | None) -> Election | None:
         if terms is None:
             return None
         self.metrics.leads(terms.name, False)
@@ -291,18 +291,18 @@ def _look_at_all(controlled: _Controlled, within_seconds: float, random: Random)
         controlled.controller.queue.add_after(key, within_seconds * random.random())
 
 
-def _tell_owner(queue: WorkQueue, kind: Kind, change: Change) -> None:
+def _tell_owner(queue: WorkQueue, kind: Kind, change: StoreChange) -> None:
     for obj in _sides(change):
         if owner := controller_of(obj, kind):
             queue.add(owner)
 
 
-def _tell_concerned(queue: WorkQueue, concerns: Concerns, change: Change) -> None:
+def _tell_concerned(queue: WorkQueue, concerns: Concerns, change: StoreChange) -> None:
     for key in concerns(change):
         queue.add(key)
 
 
-def _sides(change: Change) -> list[Object]:
+def _sides(change: StoreChange) -> list[Object]:
     return [side for side in (change.old, change.new) if side is not None]
 
 

@@ -26,7 +26,7 @@ _METHODS = {
 }
 
 
-class Metrics:
+class RuntimeMetrics:
     """One registry, and what is written into it."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
@@ -119,7 +119,7 @@ class Metrics:
 class RequestSight:
     """Told of every answer of the API server."""
 
-    def __init__(self, metrics: Metrics, host: str) -> None:
+    def __init__(self, metrics: RuntimeMetrics, host: str) -> None:
         self._metrics, self._host = metrics, host
         # Looking a series up by its labels costs more than counting.
         self._sent: dict[tuple[str, int], Counter] = {}
@@ -141,7 +141,7 @@ class RequestSight:
 class QueueSight:
     """Told of what happens in one queue."""
 
-    def __init__(self, metrics: Metrics, name: str) -> None:
+    def __init__(self, metrics: RuntimeMetrics, name: str) -> None:
         self._depth, self._adds = metrics.depth.labels(name), metrics.adds.labels(name)
         self._waited, self._worked = metrics.waited.labels(name), metrics.worked.labels(name)
         self._retries = metrics.retries.labels(name)
@@ -165,7 +165,7 @@ class QueueSight:
 class ControllerSight:
     """Told of what one controller does."""
 
-    def __init__(self, metrics: Metrics, name: str) -> None:
+    def __init__(self, metrics: RuntimeMetrics, name: str) -> None:
         self._metrics, self._name = metrics, name
         self._seconds, self._active = metrics.seconds.labels(name), metrics.active.labels(name)
         self._ends = {

@@ -12,11 +12,11 @@ from random import Random
 from typing import Any, Protocol
 
 from brain.errors import BrainError, Overloaded
-from scaler.kubernetes.runtime.cluster.answers import Page, Watch
+from scaler.kubernetes.runtime.cluster.answers import Page, WatchStream
 from scaler.kubernetes.runtime.cluster.errors import Gone, Unreachable
 from scaler.kubernetes.runtime.cluster.kind import Key, Kind, key_of, version_of
 from scaler.kubernetes.runtime.pace import Backoff, Clock, spread
-from scaler.kubernetes.runtime.store import Change, Store
+from scaler.kubernetes.runtime.store import Store, StoreChange
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Listed(Protocol):
         resource_version: str,
         timeout_seconds: int,
         label_selector: str,
-    ) -> Watch:
+    ) -> WatchStream:
         """See ``Cluster.watch``."""
 
 
@@ -61,7 +61,7 @@ class Reflector:
         random: Random,
         namespace: str = "",
         label_selector: str = "",
-        told: Callable[[Change], None] = lambda change: None,
+        told: Callable[[StoreChange], None] = lambda change: None,
         pauses: Backoff = Backoff(),
         page: int = PAGE,
     ) -> None:
@@ -77,7 +77,7 @@ class Reflector:
         self._failures = 0
         #: How often in a row a list was worth nothing soon after, and when the last one ended.
         self._useless, self._listed_at = 0, -float("inf")
-        self._watch: Watch | None = None
+        self._watch: WatchStream | None = None
         self._stopped = False
 
     def run(self, stop: threading.Event) -> None:

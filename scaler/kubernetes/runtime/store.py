@@ -24,7 +24,7 @@ A = TypeVar("A", bound=Amount)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StoreChange:
     """An object came (``old`` is None), changed, or went (``new`` is None)."""
 
     key: Key
@@ -39,7 +39,7 @@ class Change:
         return found
 
 
-def meant(change: Change) -> bool:
+def meant(change: StoreChange) -> bool:
     """Whether somebody wants something else of the object: it came, goes, or its generation rose.
 
     False for a change of status alone, our own above all.
@@ -166,7 +166,7 @@ class Store:
         sums = self.sums(name, of, lambda obj: "")
         return lambda: sums.get("", nothing)
 
-    def put(self, obj: Object, *, listed: bool = False) -> Change | None:
+    def put(self, obj: Object, *, listed: bool = False) -> StoreChange | None:
         """Keep the object; None if this version, or a newer one, was heard of already.
 
         ``listed``: it is the newest there is, although its number be lower (a restored server).
@@ -177,12 +177,12 @@ class Store:
             if kept is not None and not _newer(obj, kept):
                 same = version_of(obj) == version_of(kept)
                 if same and key in self._learned:
-                    return Change(key, self._learned.pop(key), kept)
+                    return StoreChange(key, self._learned.pop(key), kept)
                 if same or not listed:
                     return None
             old = self._learned.pop(key, kept)
             self._place(key, kept, obj)
-        return Change(key, old, obj)
+        return StoreChange(key, old, obj)
 
     def learn(self, obj: Object) -> None:
         """Keep the answer to a write of ours until the watch brings it, if it is still news.
@@ -208,7 +208,7 @@ class Store:
         with self._lock:
             self._listed = version
 
-    def drop(self, key: Key) -> Change | None:
+    def drop(self, key: Key) -> StoreChange | None:
         """Forget an object; None if it is not known."""
         with self._lock:
             old = self._objects.get(key)
@@ -219,7 +219,7 @@ class Store:
             self._ended[_uid(old)] = None
             if len(self._ended) > _REMEMBERED:
                 del self._ended[next(iter(self._ended))]
-        return Change(key, old, None)
+        return StoreChange(key, old, None)
 
     def _place(self, key: Key, old: Object | None, new: Object | None) -> None:
         for name, index in self._indexes.items():

@@ -11,9 +11,9 @@ from brain.views import JobView
 from scaler.kubernetes.kinds import BatchScheduler, ElasticJob, JobCondition, Reason, ReplicaType
 from scaler.kubernetes.kinds.documents import unserved
 from scaler.kubernetes.pods import identity
-from scaler.kubernetes.pods.command import Entry, read_command
+from scaler.kubernetes.pods.command import ContainerEntry, read_command
 from scaler.kubernetes.pods.failures import over_quota, stuck, unschedulable
-from scaler.kubernetes.pods.orders import House, elastic, opaque
+from scaler.kubernetes.pods.orders import Installation, elastic, opaque
 from scaler.kubernetes.runtime.cluster.connection import unknown_pod_fields
 from scaler.kubernetes.runtime.cluster.errors import denial
 from scaler.kubernetes.runtime.cluster.kind import Object
@@ -334,7 +334,7 @@ def _phase(pod: Object) -> str:
     return str((pod.get("status") or {}).get("phase") or "")
 
 
-def honoured(job: ElasticJob, house: House) -> list[Condition]:
+def honoured(job: ElasticJob, house: Installation) -> list[Condition]:
     """What the spec asks for and does not get, and what can be measured."""
     unknown = list(misspelt(job))
     missing = [*unknown, *unserved(job, house.brain_url or "")]
@@ -379,7 +379,7 @@ def uncontested() -> Condition:
 
 def told_size(document: JobDocument) -> bool:
     """Whether pods are told how many there are; torchrun's own agents find that out."""
-    return read_command(document.command).entry is not Entry.TORCHRUN
+    return read_command(document.command).entry is not ContainerEntry.TORCHRUN
 
 
 def accepted(

@@ -21,7 +21,7 @@ PLAN = Kind(GROUP, API_VERSION.partition("/")[2], "scaleplans", "ScalePlan")
 SOON_SECONDS = 5.0
 
 
-class Shown:
+class PlanStatus:
     """Writes what is found; an Event tells of it once."""
 
     def __init__(self, cluster: Cluster, plans: Store, events: Recorder, keeping: Keeping) -> None:

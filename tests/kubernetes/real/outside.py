@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import httpx2
 
-from scaler.kubernetes.runtime import Change, Manager
+from scaler.kubernetes.runtime import Manager, StoreChange
 from scaler.kubernetes.runtime.cluster import NODE, POD, Cluster, connect
 from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.apiserver.core.store import Key, Resource
@@ -96,7 +96,7 @@ class Outside:
     def listen(self, hear: Callable[[Heard], None]) -> Callable[[], None]:
         """Watch pods and nodes."""
 
-        def told(resource: Resource, change: Change) -> None:
+        def told(resource: Resource, change: StoreChange) -> None:
             obj = dict(change.latest)
             if resource == NODES or obj["spec"].get("schedulerName") == SCHEDULER:
                 self.soon(lambda: hear(Heard(resource, obj, change.new is None)))

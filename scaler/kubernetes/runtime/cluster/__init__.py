@@ -1,17 +1,17 @@
 """The door to a Kubernetes API server: kinds, requests, and errors of our domain."""
 
 from brain.errors import Conflict, NotFound
-from scaler.kubernetes.runtime.cluster.answers import Page, Watch, WatchEvent
-from scaler.kubernetes.runtime.cluster.client import Cluster, Limits
+from scaler.kubernetes.runtime.cluster.answers import Page, WatchEvent, WatchStream
+from scaler.kubernetes.runtime.cluster.client import ClientLimits, Cluster
 from scaler.kubernetes.runtime.cluster.connection import connect
 from scaler.kubernetes.runtime.cluster.errors import (
     AlreadyExists,
-    Cause,
     Denied,
     Forbidden,
     Gone,
     Invalid,
     NotLeading,
+    StatusCause,
     TooMany,
     Unreachable,
     denial,
@@ -44,7 +44,7 @@ __all__ = [
     "SECRET",
     "SERVICE",
     "AlreadyExists",
-    "Cause",
+    "ClientLimits",
     "Cluster",
     "Conflict",
     "Denied",
@@ -53,16 +53,16 @@ __all__ = [
     "Invalid",
     "Key",
     "Kind",
-    "Limits",
     "NotFound",
     "NotLeading",
     "Object",
     "Page",
+    "StatusCause",
     "TooMany",
     "Transport",
     "Unreachable",
-    "Watch",
     "WatchEvent",
+    "WatchStream",
     "connect",
     "controller_of",
     "denial",

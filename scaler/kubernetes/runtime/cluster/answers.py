@@ -8,7 +8,7 @@ import msgspec
 
 from scaler.kubernetes.runtime.cluster.errors import Unreachable, failed_event
 from scaler.kubernetes.runtime.cluster.kind import Kind
-from scaler.kubernetes.runtime.cluster.transport import Request, Stream
+from scaler.kubernetes.runtime.cluster.transport import Stream, TransportRequest
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ _OBJECT = msgspec.json.Decoder(dict[str, Any])
 _ANYTHING = msgspec.json.Decoder(Any)
 
 
-def page(body: bytes, kind: Kind, asked: Request) -> Page:
+def page(body: bytes, kind: Kind, asked: TransportRequest) -> Page:
     """A page of a list of ``kind``."""
     found = _decoded(_LIST, body, asked)
     items = found.items or []
@@ -60,17 +60,17 @@ def page(body: bytes, kind: Kind, asked: Request) -> Page:
     return Page(items=items, resource_version=meta.resource_version, continue_=meta.continue_ or "")
 
 
-def whole(body: bytes, asked: Request) -> dict[str, Any]:
+def whole(body: bytes, asked: TransportRequest) -> dict[str, Any]:
     """An object."""
     return _decoded(_OBJECT, body, asked)
 
 
-def anything(body: bytes, asked: Request) -> Any:
+def anything(body: bytes, asked: TransportRequest) -> Any:
     """Whatever JSON it is."""
     return _decoded(_ANYTHING, body, asked)
 
 
-class Watch:
+class WatchStream:
     """Changes as they come, within ``with``, in one thread; another may ``close`` it."""
 
     def __init__(self, stream: Stream, asked: str) -> None:
@@ -96,7 +96,7 @@ class Watch:
         """End it: the thread that iterates stops."""
         self._stream.interrupt()
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> "WatchStream":
         return self
 
     def __exit__(self, *failed: object) -> None:
@@ -112,7 +112,7 @@ class Watch:
         return event
 
 
-def _decoded(decoder: msgspec.json.Decoder[T], body: bytes, asked: Request) -> T:
+def _decoded(decoder: msgspec.json.Decoder[T], body: bytes, asked: TransportRequest) -> T:
     try:
         return decoder.decode(body)
     except msgspec.DecodeError as why:

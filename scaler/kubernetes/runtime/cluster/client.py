@@ -12,10 +12,16 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Literal
 
-from scaler.kubernetes.runtime.cluster.answers import Page, Watch, anything, page, whole
+from scaler.kubernetes.runtime.cluster.answers import Page, WatchStream, anything, page, whole
 from scaler.kubernetes.runtime.cluster.errors import TooMany, Unreachable, failure
 from scaler.kubernetes.runtime.cluster.kind import LEASE, POD, Kind, Object
-from scaler.kubernetes.runtime.cluster.transport import APPLY, MERGE, Answer, Request, Transport
+from scaler.kubernetes.runtime.cluster.transport import (
+    APPLY,
+    MERGE,
+    Transport,
+    TransportAnswer,
+    TransportRequest,
+)
 from scaler.kubernetes.runtime.pace import Backoff, Clock, SystemClock
 
 #: Told of every answer: verb, code (0: none came) and seconds.
@@ -24,7 +30,7 @@ Propagation = Literal["Background", "Foreground", "Orphan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ClientLimits:
     """What the door allows itself."""
 
     #: Requests at one moment, watches aside; one of them is kept for leases.
@@ -44,7 +50,7 @@ class Cluster:
     def __init__(
         self,
         transport: Transport,
-        limits: Limits = Limits(),
+        limits: ClientLimits = ClientLimits(),
         *,
         clock: Clock | None = None,
         random: Random | None = None,
@@ -121,7 +127,7 @@ class Cluster:
                 "resourceVersion": resource_version,
             }
         )
-        request = Request(method="GET", path=kind.path(namespace), query=query)
+        request = TransportRequest(method="GET", path=kind.path(namespace), query=query)
         return page(self._answer("list", request, safe=True).body, kind, request)
 
     def watch(
@@ -133,7 +139,7 @@ class Cluster:
         timeout_seconds: int = 270,
         label_selector: str = "",
         field_selector: str = "",
-    ) -> Watch:
+    ) -> WatchStream:
         """What changes after ``resource_version``, until the server ends it after the time-out.
 
         Raises:
@@ -146,7 +152,7 @@ class Cluster:
             "timeoutSeconds": timeout_seconds,
         }
         query |= _given({"labelSelector": label_selector, "fieldSelector": field_selector})
-        request = Request(method="GET", path=kind.path(namespace), query=query)
+        request = TransportRequest(method="GET", path=kind.path(namespace), query=query)
         began, code = self._clock.elapsed(), 0
         try:
             stream = self._transport.stream(
@@ -159,21 +165,21 @@ class Cluster:
                 raise failure(code, stream.read(), stream.headers, f"watch {kind}")
         finally:
             self._observe("watch", code, self._clock.elapsed() - began)
-        return Watch(stream, f"watch {kind}")
+        return WatchStream(stream, f"watch {kind}")
 
     def get(self, kind: Kind, namespace: str, name: str, *, sub: str = "") -> dict[str, Any]:
         """One object, or a part of it. Raises NotFound."""
-        request = Request(method="GET", path=kind.path(namespace, name, sub))
+        request = TransportRequest(method="GET", path=kind.path(namespace, name, sub))
         return self._object("get", request, safe=True, lane=self._lane(kind))
 
     def read(self, path: str, query: Mapping[str, str | int] | None = None) -> Any:
         """What is at any path, decoded: discovery, metrics, what a kubelet says of its node."""
-        request = Request(method="GET", path=path, query=query)
+        request = TransportRequest(method="GET", path=path, query=query)
         return anything(self._answer("get", request, safe=True).body, request)
 
     def text(self, path: str, query: Mapping[str, str | int] | None = None) -> str:
         """The same as text: a container's log."""
-        request = Request(method="GET", path=path, query=query)
+        request = TransportRequest(method="GET", path=path, query=query)
         return self._answer("get", request, safe=True).body.decode(errors="replace")
 
     # -- writing ---------------------------------------------------------------------------------
@@ -188,7 +194,7 @@ class Cluster:
             Invalid: with the causes.
         """
         where = obj["metadata"].get("namespace") or namespace
-        request = Request(
+        request = TransportRequest(
             method="POST", path=kind.path(where), body=obj, query=_dry(dry_run) or None
         )
         return self._write("create", request, safe=False, lane=self._lane(kind))
@@ -208,7 +214,7 @@ class Cluster:
         """
         metadata = obj["metadata"]
         query = {"fieldManager": owner, "force": "true" if force else "false"} | _dry(dry_run)
-        request = Request(
+        request = TransportRequest(
             method="PATCH",
             path=kind.path(metadata.get("namespace", ""), metadata["name"]),
             query=query,
@@ -227,7 +233,7 @@ class Cluster:
         Raises:
             Conflict: it is not.
         """
-        request = Request(
+        request = TransportRequest(
             method="PATCH",
             path=kind.path(namespace, name, sub),
             body=patch,
@@ -269,7 +275,7 @@ class Cluster:
             body["preconditions"] = {"uid": uid}
         if grace_seconds is not None:
             body["gracePeriodSeconds"] = grace_seconds
-        request = Request(method="DELETE", path=kind.path(namespace, name), body=body)
+        request = TransportRequest(method="DELETE", path=kind.path(namespace, name), body=body)
         # By name alone a repetition could meet a successor.
         self._write("delete", request, safe=uid is not None)
 
@@ -292,7 +298,9 @@ class Cluster:
             "metadata": {"name": name, "namespace": namespace},
             "deleteOptions": options,
         }
-        request = Request(method="POST", path=POD.path(namespace, name, "eviction"), body=body)
+        request = TransportRequest(
+            method="POST", path=POD.path(namespace, name, "eviction"), body=body
+        )
         self._write("evict", request, safe=False, patient=False)
 
     # -- how -------------------------------------------------------------------------------------
@@ -300,7 +308,7 @@ class Cluster:
     def _write(
         self,
         verb: str,
-        request: Request,
+        request: TransportRequest,
         *,
         safe: bool,
         patient: bool = True,
@@ -311,7 +319,7 @@ class Cluster:
     def _object(
         self,
         verb: str,
-        request: Request,
+        request: TransportRequest,
         *,
         safe: bool,
         patient: bool = True,
@@ -324,13 +332,13 @@ class Cluster:
     def _answer(
         self,
         verb: str,
-        request: Request,
+        request: TransportRequest,
         *,
         safe: bool,
         patient: bool = True,
         lane: threading.BoundedSemaphore | None = None,
         writes: bool = False,
-    ) -> Answer:
+    ) -> TransportAnswer:
         waited = 0.0
         for attempt in range(1, self._limits.attempts + 1):
             try:
@@ -358,8 +366,8 @@ class Cluster:
         return max(own, why.retry_after_seconds or 0.0)
 
     def _once(
-        self, verb: str, request: Request, lane: threading.BoundedSemaphore, writes: bool
-    ) -> Answer:
+        self, verb: str, request: TransportRequest, lane: threading.BoundedSemaphore, writes: bool
+    ) -> TransportAnswer:
         with lane:
             seconds = self._limits.request_seconds
             if writes and self._fence is not None:

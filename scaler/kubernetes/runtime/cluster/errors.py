@@ -45,7 +45,7 @@ _RETRY_AFTER_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class StatusCause:
     """One reason why an object is invalid."""
 
     #: Path of the field, ``spec.replicas`` for example.
@@ -60,7 +60,9 @@ class Invalid(BadInput):
     ``final``: the object breaks the rules of its kind, so it is refused whenever it is sent.
     """
 
-    def __init__(self, detail: str, causes: Sequence[Cause] = (), *, final: bool = False) -> None:
+    def __init__(
+        self, detail: str, causes: Sequence[StatusCause] = (), *, final: bool = False
+    ) -> None:
         super().__init__(detail, field=causes[0].field if causes else None)
         self.causes, self.final = tuple(causes), final
 
@@ -184,7 +186,7 @@ def refusal(code: int, status: Status, asked: str, after: float | None = None) -
 
 
 def _invalid(said: str, message: str, causes: Sequence[_Cause]) -> Invalid:
-    found = [Cause(each.field, each.message, each.reason) for each in causes]
+    found = [StatusCause(each.field, each.message, each.reason) for each in causes]
     broken = bool(found) and all(each.field for each in found)
     return Invalid(said, found, final=broken or _UNREADABLE in message)
 

@@ -20,7 +20,7 @@ from urllib3.exceptions import HTTPError
 
 from brain.errors import BadInput
 from scaler.kubernetes.runtime.cluster.errors import Unreachable
-from scaler.kubernetes.runtime.cluster.transport import Answer, Request
+from scaler.kubernetes.runtime.cluster.transport import TransportAnswer, TransportRequest
 
 _USER_AGENT = "brain-scaler"
 #: Largest piece of a stream that is waited for.
@@ -107,13 +107,13 @@ class OfficialTransport:
             pool = manager.connection_from_url(self.host)
             self._open, self._before = pool.urlopen, urlsplit(self.host).path.rstrip("/")
 
-    def send(self, request: Request, *, seconds: float) -> Answer:
+    def send(self, request: TransportRequest, *, seconds: float) -> TransportAnswer:
         connecting = min(_CONNECT_SECONDS, seconds)
         response = self._response(request, connecting, seconds, whole=True)
-        return Answer(code=response.status, body=response.data, headers=response.headers)
+        return TransportAnswer(code=response.status, body=response.data, headers=response.headers)
 
     def stream(
-        self, request: Request, *, connect_seconds: float, silence_seconds: float
+        self, request: TransportRequest, *, connect_seconds: float, silence_seconds: float
     ) -> "OfficialStream":
         response = self._response(request, connect_seconds, silence_seconds, whole=False)
         return OfficialStream(response, str(request))
@@ -122,7 +122,7 @@ class OfficialTransport:
         self._client.close()
 
     def _response(
-        self, request: Request, connect_seconds: float, read_seconds: float, *, whole: bool
+        self, request: TransportRequest, connect_seconds: float, read_seconds: float, *, whole: bool
     ) -> urllib3.BaseHTTPResponse:
         headers = {"Accept": "application/json", "User-Agent": _USER_AGENT}
         if request.body is not None:

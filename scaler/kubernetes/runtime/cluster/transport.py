@@ -11,7 +11,7 @@ APPLY = "application/apply-patch+yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class TransportRequest:
     """One request to the API server."""
 
     method: str
@@ -30,7 +30,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class TransportAnswer:
     """What came back, whole."""
 
     code: int
@@ -62,10 +62,12 @@ class Transport(Protocol):
 
     host: str
 
-    def send(self, request: Request, *, seconds: float) -> Answer:
+    def send(self, request: TransportRequest, *, seconds: float) -> TransportAnswer:
         """Send and wait for the whole answer, ``seconds`` at most between two bytes."""
 
-    def stream(self, request: Request, *, connect_seconds: float, silence_seconds: float) -> Stream:
+    def stream(
+        self, request: TransportRequest, *, connect_seconds: float, silence_seconds: float
+    ) -> Stream:
         """Send and wait for the head of the answer. A silence that long counts as a cut."""
 
     def close(self) -> None:
