@@ -25,7 +25,6 @@ from brain.types.job import (
 )
 from brain.types.pool import Freeze
 from brain.types.resources import PoolName
-from brain.types.world import ReplicaState
 from brain.typeset import count
 
 #: Kind of what is kept of a job whose first size Brain chose.
@@ -363,8 +362,3 @@ def _without_secrets(document: JobDocument) -> JobDocument:
         for name, value in document.environment.items()
     }
     return replace(document, environment=names)
-
-
-def anything_alive(tx: Transaction, job: Job) -> bool:
-    """Whether any replica of the job is starting or running."""
-    return any(r.state is not ReplicaState.EXITED for r in tx.worlds.replicas(job.id))

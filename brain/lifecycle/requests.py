@@ -57,7 +57,7 @@ def request(
     size, clamped = clamp(tx, job, replicas)
     _, current = standing(tx.plans.of(job.id), job)
     active = tx.plans.active(job.id)
-    _expectchange(job, size, current, active, clamped)
+    _expect_change(job, size, current, active, clamped)
     sight = look(tx, job, settings=settings, now=now)
     said = f"{by} asked for {count(replicas, 'replica')}"
     plan = draft(
@@ -245,7 +245,7 @@ def _expect_unfinished(job: Job) -> None:
         raise Conflict(f"job {job.document.name} is {job.state}; nothing of it can change")
 
 
-def _expectchange(
+def _expect_change(
     job: Job, size: int, current: Allocation, active: ScalePlan | None, clamped: str
 ) -> None:
     moving = active is not None and active.state is PlanState.APPLYING

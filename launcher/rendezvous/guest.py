@@ -155,7 +155,7 @@ class GuestWorkerGroup(WorkerGroup):
 
     async def _started(self, world: WorldDocument, *, joining: bool = False) -> Any:
         turn = RendezvousTurn(
-            world, self._rank_in(world), lambda exit: self._exited(world.epoch, exit)
+            world, self._own_rank(world), lambda exit: self._exited(world.epoch, exit)
         )
         self.offer(turn)
         return turn

@@ -219,7 +219,7 @@ class WorkerGroup:
         self._tell(messages.Started(epoch=world.epoch))
         self._phase("running")
         if self.config.events:
-            rank = self._rank_in(world)
+            rank = self._own_rank(world)
             for local_rank, pid in enumerate(self._workers.pids):
                 events.tell(events.started(self.config, world, rank, local_rank, pid))
 
@@ -239,7 +239,7 @@ class WorkerGroup:
         return await Workers.start(
             self.config,
             world,
-            self._rank_in(world),
+            self._own_rank(world),
             fork_server=self._fork_server,
             on_event=self._announced,
             on_exit=lambda exit: self._exited(self._epoch_now(world), exit),
@@ -278,7 +278,7 @@ class WorkerGroup:
             self._next = await Workers.prepare(
                 self.config,
                 world,
-                self._rank_in(world),
+                self._own_rank(world),
                 fork_server=self._fork_server,
                 on_event=self._announced,
                 on_exit=lambda exit: self._exited(self._epoch_now(world), exit),
@@ -378,7 +378,7 @@ class WorkerGroup:
     def _exited(self, epoch: int, exit: WorkerExit) -> None:
         if self.last is not None and epoch == self.last.epoch:
             if self.config.events:
-                rank = self._rank_in(self.last)
+                rank = self._own_rank(self.last)
                 events.tell(events.ended(self.config, self.last, rank, exit))
             self._telling.exited(self.last, exit, self.progress)
         elif not exit.stopped:
@@ -394,6 +394,7 @@ class WorkerGroup:
         """Say that this agent lives, and how far its workers are; ``heard`` as in the message."""
         self._telling.beat(self.epoch, self.progress, heard)
 
-    def _rank_in(self, world: WorldDocument) -> int:
+    def _own_rank(self, world: WorldDocument) -> int:
+        """This agent's GROUP_RANK in a world that it is a member of."""
         replica = self.config.replica
         return next(m.group_rank for m in world.members if m.replica == replica)
