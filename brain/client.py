@@ -198,7 +198,7 @@ def idempotency_key() -> dict[str, str]:
 
 
 def _here(url: str) -> bool:
-    """Whether it is this machine's own.
+    """True if it is this machine's own.
 
     No proxy of the environment is the way to it, and its certificate, made for another name, says
     no more than that it is here.

@@ -257,12 +257,12 @@ def _rest(sight: Sight, settings: Settings, now: datetime) -> float:
 
 
 def _goes_on(active: ScalePlan) -> bool:
-    """Whether a plan may go on at any turn: when others make room, or let it be approved."""
+    """True if a plan may go on at any turn: when others make room, or let it be approved."""
     return active.state in _WAITING or (active.state is PlanState.PROPOSED and bool(active.after))
 
 
 def _awaited(job: Job, sight: Sight, active: ScalePlan | None) -> bool:
-    """Whether the next samples of a job let something be decided or judged."""
+    """True if the next samples of a job let something be decided or judged."""
     judged = active is not None and active.state is PlanState.APPLIED
     return judged or (job.state in _DECIDED and not isinstance(sight.present, Point))
 

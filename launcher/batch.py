@@ -62,14 +62,8 @@ class Batch:
             share = -(-int(said["global_batch"]) // workers)
             accumulation = -(-share // int(said["local_most"]))
             return -(-share // accumulation), accumulation, float(said["learning_rate_scale"])
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            TypeError,
-            ArithmeticError,
-        ):  # nothing is desired
-            return None
+        except (OSError, ValueError, KeyError, TypeError, ArithmeticError):
+            return None  # there is no file, or Brain chose no batch
 
 
 def _of_rank_0(found: Any) -> Any:

@@ -309,7 +309,7 @@ def _dcp() -> Any:
 
 
 def _sharded(state: Mapping[str, Any]) -> bool:
-    """Whether there is a DTensor in it."""
+    """True if there is a DTensor in it."""
     tensor = sys.modules.get("torch.distributed.tensor")
     if tensor is None:
         return False

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def locked(path: Path) -> bool:
-    """Whether some process holds the flock of ``path``."""
+    """True if some process holds the flock of ``path``."""
     try:
         # NFS locks bytes instead, exclusively only for who may write.
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)

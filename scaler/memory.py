@@ -79,7 +79,7 @@ class MemoryBackend:
             self.end(job, replica, exit, now, detail)
 
     def has_token(self, job: JobId) -> bool:
-        """Whether it was given and not cleared."""
+        """True if it was given and not cleared."""
         return job in self._tokens
 
     def put_token(self, job: JobId, secret: str) -> None:

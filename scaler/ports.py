@@ -72,7 +72,7 @@ class ReplicaSeen:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs or is about to: it reserves resources and counts towards the wish."""
+        """True if it runs or is about to: it reserves resources and counts towards the wish."""
         going = self.phase in (Phase.INTENDED, Phase.STARTING, Phase.RUNNING)
         return going and not self.leaving
 
@@ -140,7 +140,7 @@ class JobBackend(Protocol):
         ...
 
     def has_token(self, job: JobId) -> bool:
-        """Whether the job's agents have a token to use."""
+        """True if the job's agents have a token to use."""
         ...
 
     def put_token(self, job: JobId, secret: str) -> None:

@@ -286,7 +286,7 @@ def _end(replica: ReplicaSeen, why: str, now: datetime) -> Iterator[Action]:
 
 
 def _passed(since: datetime, span: timedelta, now: datetime) -> bool:
-    """Whether ``span`` is over. A clock that was set back counts as over: waiting could be long."""
+    """True if ``span`` is over. A clock that was set back counts as over: waiting could be long."""
     return not since <= now < since + span
 
 

@@ -191,7 +191,7 @@ def _job_of(tx: Transaction, token: Token | None) -> Job | None:
 
 
 def _has_ended(job: Job, now: datetime) -> bool:
-    """Whether nothing of a job is on its way any more; nobody asks for the rest of a cancelled."""
+    """True if nothing of a job is on its way any more; nobody asks for the rest of a cancelled."""
     if job.finished_at is None:
         return False
     return job.state is JobState.CANCELLED or now - job.finished_at > AFTER_JOB

@@ -145,7 +145,7 @@ class TokenMonitor:
         self._looked = looked
 
     async def ended(self) -> bool:
-        """Whether it is over; not while nobody can tell."""
+        """True if it is over; not while nobody can tell."""
         if not self._due():
             return False
         try:

@@ -132,7 +132,7 @@ class Feed:
 
     @property
     def stale(self) -> bool:
-        """Whether something may have been committed that nobody reads yet."""
+        """True if something may have been committed that nobody reads yet."""
         return self._rung != self._bell.rings and not self._reading.locked()
 
     def start(self) -> int:

@@ -27,7 +27,7 @@ class Filter:
     words: tuple[str, ...] = ()
 
     def matches(self, row: Mapping[str, str], text: str) -> bool:
-        """Whether a row with these values, and ``text`` for words, passes."""
+        """True if a row with these values, and ``text`` for words, passes."""
         return all(row[key].lower() in some for key, some in self.values.items()) and all(
             word in text.lower() for word in self.words
         )

@@ -105,7 +105,7 @@ class Condition:
             self._metrics.degraded.labels(what).set(0)
 
     def is_degraded(self, what: str) -> bool:
-        """Whether ``what`` is degraded."""
+        """True if ``what`` is degraded."""
         with self._lock:
             return what in self._degraded
 

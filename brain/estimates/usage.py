@@ -38,7 +38,7 @@ class Used:
 
     @property
     def few(self) -> bool:
-        """Whether the newest world was hardly read yet."""
+        """True if the newest world was hardly read yet."""
         return not self.uses or self.uses[-1].readings < _FIRST
 
 

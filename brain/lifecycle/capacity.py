@@ -157,7 +157,7 @@ def _copies(free: _Amount, each: _Amount) -> int:
 
 
 def has_left(tx: Transaction, plan: ScalePlan) -> bool:
-    """Whether others may have what a plan frees.
+    """True if others may have what a plan frees.
 
     Not before its world steps, for it may fail and want everything back; unless its job is known
     to run with so few: then, as soon as its replicas are gone.

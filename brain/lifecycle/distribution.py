@@ -86,7 +86,7 @@ def not_distributed(
 
 
 def undid_copies(plan: ScalePlan) -> bool:
-    """Whether a plan undid a growth into copies."""
+    """True if a plan undid a growth into copies."""
     return plan.kind is PlanKind.ROLLBACK and plan.explanation.code == NOT_DISTRIBUTED
 
 

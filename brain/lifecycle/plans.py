@@ -256,7 +256,7 @@ def judge(
 
 
 def _left_to_the_pool(job: Job, plan: ScalePlan, measured: Prediction, worths: Worths) -> bool:
-    """Whether the next round decides, not this verdict: others have what the plan gave up, or the
+    """True if the next round decides, not this verdict: others have what the plan gave up, or the
     job does more than before, though less than was promised.
     """
     if job.document.optimize_mode is not OptimizeMode.CLUSTER:

@@ -14,7 +14,7 @@ from brain.typeset import number
 
 
 def outdated(plan: ScalePlan | None, measured: Prediction | None, settings: Settings) -> bool:
-    """Whether a proposal of Brain's rests on a measurement that no longer holds.
+    """True if a proposal of Brain's rests on a measurement that no longer holds.
 
     What is measured now lies outside of the interval that was measured then, by so much that half
     of the least gain worth a restart might be gone.

@@ -216,7 +216,7 @@ def remember(tx: Transaction, job: Job, sight: Sight, now: datetime) -> None:
 
 
 def _worth_storing(stored: list[Point], sight: Sight) -> bool:
-    """Whether the stored point of this world and batch is missing, half a minute old, or of before
+    """True if the stored point of this world and batch is missing, half a minute old, or of before
     its noise was known: a trial ends as soon as that is."""
     last, present = stored[-1] if stored else None, sight.present
     if last is None or last in sight.earlier:
@@ -228,7 +228,7 @@ def _worth_storing(stored: list[Point], sight: Sight) -> bool:
 
 
 def _newer(stored: datetime | None, until: datetime | None) -> bool:
-    """Whether what is known now is so much newer than what is stored that it is stored again."""
+    """True if what is known now is so much newer than what is stored that it is stored again."""
     if stored is None or until is None:
         return until is not None
     return (until - stored).total_seconds() >= KEEP_SECONDS

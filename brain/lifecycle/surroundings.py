@@ -175,13 +175,13 @@ def _own_changes(plans: Sequence[ScalePlan], now: datetime) -> list[ScalePlan]:
 
 
 def _grew(plan: ScalePlan) -> bool:
-    """Whether a plan was Brain's advice to grow."""
+    """True if a plan was Brain's advice to grow."""
     larger = plan.target.replicas > plan.current.replicas
     return larger and plan.kind is PlanKind.RESIZE and plan.proposed_by == BRAIN
 
 
 def _moved(plan: ScalePlan) -> bool:
-    """Whether a plan left nodes without giving replicas up."""
+    """True if a plan left nodes without giving replicas up."""
     before, after = dict(plan.current.nodes), dict(plan.target.nodes)
     left = any(after.get(node, 0) < count for node, count in before.items())
     return bool(after) and left and plan.target.replicas >= plan.current.replicas

@@ -98,7 +98,7 @@ def compared(
 
 
 def more(plan: ScalePlan, measured: Prediction, worths: Worths = SAME) -> bool:
-    """Whether a growth surely brought something, though perhaps less than was promised."""
+    """True if a growth surely brought something, though perhaps less than was promised."""
     return measured.low * worths.now > _before(plan, worths) > 0
 
 

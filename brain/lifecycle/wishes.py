@@ -61,7 +61,7 @@ def effective_mode(job: Job, settings: Settings) -> PolicyMode:
 
 
 def may_act(job: Job, settings: Settings) -> bool:
-    """Whether Brain may approve its own plans for this job."""
+    """True if Brain may approve its own plans for this job."""
     return effective_mode(job, settings) is PolicyMode.AUTO and job.advise_only is None
 
 
@@ -89,7 +89,7 @@ def freeze_reason(job: Job, freeze: Freeze) -> str:
 
 
 def reached(plan: ScalePlan) -> bool:
-    """Whether a world ever met the plan's target."""
+    """True if a world ever met the plan's target."""
     return plan.state in _REACHED or (
         plan.state is PlanState.SUPERSEDED and plan.outcome.epoch is not None
     )
@@ -142,7 +142,7 @@ def wish(tx: Transaction, job: Job, settings: Settings) -> WorldWish:
 
 
 def meets(world: World | None, target: Allocation) -> bool:
-    """Whether the observed world steps at ``target``."""
+    """True if the observed world steps at ``target``."""
     return (
         world is not None
         and world.stepping_at is not None
@@ -152,7 +152,7 @@ def meets(world: World | None, target: Allocation) -> bool:
 
 
 def moved(world: World, target: Allocation) -> bool:
-    """Whether the world is on the nodes that ``target`` names, if it names any."""
+    """True if the world is on the nodes that ``target`` names, if it names any."""
     found = Counter(member.node for member in world.members)
     return not target.nodes or found == Counter(dict(target.nodes))
 

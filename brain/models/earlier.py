@@ -117,7 +117,7 @@ def inherited(
 
 
 def tells_noise(point: Point) -> bool:
-    """Whether a world could measure the noise of gradients: of one micro-batch nobody can."""
+    """True if a world could measure the noise of gradients: of one micro-batch nobody can."""
     return point.processes * point.accumulation > 1
 
 
@@ -206,13 +206,13 @@ def noise_at(runs: Sequence[EarlierRun], done: float, batch: float | None) -> fl
 
 
 def outdated(points: Sequence[Point], first: float | None) -> bool:
-    """Whether a job did half of its work since its noise could be measured: noise grows with it."""
+    """True if a job did half of its work since its noise could be measured: noise grows with it."""
     told = [at for at, p in enumerate(points) if tells_noise(p) and p.noise_scale is not None]
     return not told or outgrew(points, points[: told[-1] + 1], first)
 
 
 def outgrew(points: Sequence[Point], then: Sequence[Point], first: float | None) -> bool:
-    """Whether a job's work has doubled since it had made ``then`` of its points."""
+    """True if a job's work has doubled since it had made ``then`` of its points."""
     return work_done(points, first) > _OUTDATED * work_done(then, first)
 
 

@@ -235,7 +235,7 @@ def _expect_enough(
 
 
 def copies(samples: Sequence[ThroughputSample]) -> bool:
-    """Whether every rank of a world of several says that it met nobody: all do the same work."""
+    """True if every rank of a world of several says that it met nobody: all do the same work."""
     newest = {sample.place.rank: sample for sample in samples}
     processes = max((sample.processes for sample in newest.values()), default=1)
     told = [sample.met for sample in newest.values()]

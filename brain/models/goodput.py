@@ -46,7 +46,7 @@ class Batches:
         return self.first if self.noise is None else max(self.first, self.largest)
 
     def spread(self, copies: int) -> bool:
-        """Whether some allowed batch gives each of so many copies the least that it takes."""
+        """True if some allowed batch gives each of so many copies the least that it takes."""
         return max(self.first, self.smallest_local * copies) <= self.top * (1 + 1e-9)
 
 

@@ -112,7 +112,7 @@ class JobModel:
 
     @property
     def surprised(self) -> bool:
-        """Whether the last worlds were far from what was expected of them."""
+        """True if the last worlds were far from what was expected of them."""
         return surprised(self.outcomes)
 
     @property
@@ -340,7 +340,7 @@ class JobModel:
         return center, spread
 
     def _same_batch(self, point: Point, size: Size) -> bool:
-        """Whether a point's batch is the one that its size would have now."""
+        """True if a point's batch is the one that its size would have now."""
         if self.batching is Batching.TOLD:
             return like(configuration(point, self.terms), self._runs(size))
         return same_batch(point, self.present, self.batching)

@@ -106,7 +106,7 @@ def declared(steps: int | None, epochs: int | None, past: Sequence[Finished]) ->
 
 
 def proved(ratios: Sequence[float]) -> bool:
-    """Whether declarations may be relied on: the last ones were all right to within twice.
+    """True if declarations may be relied on: the last ones were all right to within twice.
 
     Args:
         ratios: Declared over actual work of finished runs of the job, oldest first.

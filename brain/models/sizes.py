@@ -88,13 +88,13 @@ def unspread(replicas: int, batches: Batches, terms: Terms) -> Undetermined | No
 
 
 def like(one: Configuration, other: Configuration) -> bool:
-    """Whether two of one size make nearly the same batch, in as many micro-batches."""
+    """True if two of one size make nearly the same batch, in as many micro-batches."""
     near = abs(one.batch / other.batch - 1) <= _SAME
     return near and one.accumulation == other.accumulation
 
 
 def same_batch(point: Point, present: Point, rule: Batching) -> bool:
-    """Whether a point's batch is the one that its size would have now."""
+    """True if a point's batch is the one that its size would have now."""
     if present.examples_per_step is None or point.examples_per_step is None:
         return True
     share = point.processes / present.processes

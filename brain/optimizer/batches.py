@@ -82,7 +82,7 @@ def better_batch(model: JobModel, standing: BatchWish | None) -> BatchChoice | N
 
 
 def outgrown(situation: Situation) -> bool:
-    """Whether another batch would do so much more at the present size that it has to be measured
+    """True if another batch would do so much more at the present size that it has to be measured
     first: what is promised of other sizes would rest on a batch that was never made."""
     model = situation.model
     best = None if model is None else _best(model, model.present, None)
@@ -123,14 +123,14 @@ def brought(wish: BatchWish, replicas: int) -> str:
 
 
 def taken(wish: BatchWish, present: Point) -> bool:
-    """Whether the world that was measured makes the batch that is wished for."""
+    """True if the world that was measured makes the batch that is wished for."""
     local, accumulation = wish.split(present.processes)
     near = abs(local_batch(present) / local - 1) <= SAME_BATCH
     return near and present.accumulation == accumulation
 
 
 def _may(situation: Situation) -> bool:
-    """Whether the batch of this job is Brain's to choose, now."""
+    """True if the batch of this job is Brain's to choose, now."""
     job = situation.job
     mine = situation.mode is PolicyMode.AUTO and job.advise_only is None and job.document.tunes
     return mine and job.state is JobState.RUNNING and situation.active is None
@@ -184,7 +184,7 @@ def _pair(situation: Situation, standing: BatchWish) -> BatchChoice | None:
 
 
 def unsettled(situation: Situation) -> bool:
-    """Whether larger batches may be chosen once gradients have told how noisy they are."""
+    """True if larger batches may be chosen once gradients have told how noisy they are."""
     model = situation.model
     if model is None or not _noise_unknown(model):
         return False
@@ -200,7 +200,7 @@ def _noise_unknown(model: JobModel) -> bool:
 
 
 def _tried_in_vain(model: JobModel) -> bool:
-    """Whether micro-batches told no noise lately: it is tried again when the job's work has
+    """True if micro-batches told no noise lately: it is tried again when the job's work has
     doubled."""
     points = model.points
     vain = [at for at, p in enumerate(points) if p.accumulation > 1 and p.noise_scale is None]

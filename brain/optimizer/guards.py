@@ -212,7 +212,7 @@ def dwell_seconds(situation: Situation) -> float:
 
 
 def climbs(situation: Situation) -> bool:
-    """Whether a job that would be left alone may grow all the same, and only that.
+    """True if a job that would be left alone may grow all the same, and only that.
 
     A job that begins small and doubles would else spend its first hour on the way to its size.
     """

@@ -48,7 +48,7 @@ def not_in_vain(situation: Situation) -> Situation:
 
 
 def starves(situation: Situation) -> bool:
-    """Whether workers wait for data so long that more of them are no remedy."""
+    """True if workers wait for data so long that more of them are no remedy."""
     waits, busy = situation.data_wait_share or 0.0, situation.cpu_share or 0.0
     return waits >= _STARVING or (waits > _HUNGRY and busy > _BUSY)
 

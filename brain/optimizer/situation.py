@@ -142,7 +142,7 @@ class Situation:
 
     @property
     def shared(self) -> bool:
-        """Whether it is decided about together with the others of its pool."""
+        """True if it is decided about together with the others of its pool."""
         return self.job.document.optimize_mode is OptimizeMode.CLUSTER
 
     @property

@@ -116,7 +116,7 @@ class Service:
         )
 
     def _awaited(self, seen: Seen) -> bool:
-        """Whether Brain waits for what the probes of a job tell next."""
+        """True if Brain waits for what the probes of a job tell next."""
         looked = self._memo.looked.get(seen.id)
         starts = seen.run.ready_at >= self._world.now
         return starts or looked is None or looked.awaited

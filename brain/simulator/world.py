@@ -146,7 +146,7 @@ class World:
 
     @property
     def over(self) -> bool:
-        """Whether every job has finished."""
+        """True if every job has finished."""
         return not self._coming and not self.present
 
     @property

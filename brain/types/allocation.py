@@ -23,7 +23,7 @@ class Allocation:
     batch: BatchWish | None = field(default=None, compare=False)
 
     def elsewhere(self, other: "Allocation") -> bool:
-        """Whether both say where their replicas are, and not the same."""
+        """True if both say where their replicas are, and not the same."""
         return bool(self.nodes and other.nodes) and dict(self.nodes) != dict(other.nodes)
 
     @property
@@ -54,5 +54,5 @@ class Bounds:
         return iter(range(lowest, self.max + 1, self.unit))
 
     def allow(self, replicas: int) -> bool:
-        """Whether a job of these bounds may run at ``replicas``."""
+        """True if a job of these bounds may run at ``replicas``."""
         return self.min <= replicas <= self.max and replicas % self.unit == 0

@@ -165,7 +165,7 @@ class JobDocument:
 
     @property
     def tunes(self) -> bool:
-        """Whether the script takes its batch from us. Data-parallel ones can."""
+        """True if the script takes its batch from us. Data-parallel ones can."""
         whole = self.parallelism == Parallelism()
         # Words of a command may stand in one text behind a shell's -c.
         flags = {flag for word in self.command for flag in word.split()}

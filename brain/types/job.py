@@ -149,7 +149,7 @@ class Job:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing will happen to this job any more."""
+        """True if nothing will happen to this job any more."""
         return self.state in FINISHED
 
     def moved(self, to: JobState, reason: str, now: datetime) -> "Job":

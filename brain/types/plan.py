@@ -166,7 +166,7 @@ class ScalePlan:
 
     @property
     def active(self) -> bool:
-        """Whether the plan may still change the job."""
+        """True if the plan may still change the job."""
         return self.state in ACTIVE
 
     def moved(self, to: PlanState, now: datetime) -> "ScalePlan":

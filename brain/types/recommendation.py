@@ -37,5 +37,5 @@ class Recommendation:
 
     @property
     def hold(self) -> bool:
-        """Whether this is a decision not to change."""
+        """True if this is a decision not to change."""
         return self.target == self.current and not self.target.elsewhere(self.current)

@@ -70,7 +70,7 @@ class Stay:
     end: datetime | None = None
 
     def covers(self, at: datetime) -> bool:
-        """Whether a reading of ``at`` may be of this pod."""
+        """True if a reading of ``at`` may be of this pod."""
         return self.begin <= at and (self.end is None or at <= self.end + LAG)
 
 

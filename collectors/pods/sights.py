@@ -41,7 +41,7 @@ class PodEnd:
 
     @property
     def succeeded(self) -> bool:
-        """Whether all its containers ended with 0."""
+        """True if all its containers ended with 0."""
         return self.reason == "Completed"
 
 

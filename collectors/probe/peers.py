@@ -14,7 +14,7 @@ LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "HOROVOD
 
 
 def met() -> bool:
-    """Whether anything in this process is connected with another worker now.
+    """True if anything in this process is connected with another worker now.
 
     Nothing is imported for it and nothing is asked over a network: libraries that the script did
     not import have connected nobody.

@@ -18,12 +18,12 @@ class Upload:
 
     @property
     def over(self) -> bool:
-        """Whether nothing is written any more."""
+        """True if nothing is written any more."""
         return self.future is not None and bool(self.future.done())
 
     @property
     def complete(self) -> bool:
-        """Whether it is over and can be loaded."""
+        """True if it is over and can be loaded."""
         return self.over and not self.future.cancelled() and self.future.exception() is None
 
 
@@ -48,11 +48,11 @@ class Uploads:
         self._under_way = [each for each in self._under_way if each is not upload]
 
     def writes(self, place: Any) -> bool:
-        """Whether a save to ``place`` is the background's half of one of them."""
+        """True if a save to ``place`` is the background's half of one of them."""
         return any(each.place == place for each in self._under_way)
 
     def writes_state_of(self, step: int) -> bool:
-        """Whether the state after ``step`` is still being written."""
+        """True if the state after ``step`` is still being written."""
         return any(each.step == step and not each.over for each in self._under_way)
 
     def take_complete(self) -> list[Upload]:

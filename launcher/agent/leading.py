@@ -11,7 +11,7 @@ from launcher.coordinator.coordinator import Coordinator
 _HOME_SECONDS = 0.25
 
 
-class Leading:
+class CoordinatorRole:
     """Make one per agent; whether it coordinates, ``coordinator`` says."""
 
     def __init__(

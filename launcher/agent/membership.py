@@ -15,7 +15,7 @@ from brain.types.resources import NodeName
 from brain.types.world import ReplicaExit
 from launcher import messages
 from launcher.agent.ended import AgentEnd
-from launcher.agent.leading import Leading
+from launcher.agent.leading import CoordinatorRole
 from launcher.agent.network_check.measurement import measure
 from launcher.agent.search import Found, Search
 from launcher.agent.worker_group.group import WorkerGroup
@@ -64,9 +64,9 @@ class AgentMembership:
         #: How long to look for a first coordinator, and how long one may say nothing before it is
         #: taken to hang.
         self._join_seconds, self._lease_seconds = join_seconds, lease_seconds
-        self._memory = RamCheckpoint(token_sha256)
+        self._ram_checkpoint = RamCheckpoint(token_sha256)
         self._worker_group = worker_group(
-            config, host, memory=self._memory, tell=self._tell, phase=self._enter, say=say
+            config, host, memory=self._ram_checkpoint, tell=self._tell, phase=self._enter, say=say
         )
         self._connection: Connection | None = None
         self.witness = WitnessFile()
@@ -108,7 +108,7 @@ class AgentMembership:
             last=lambda: self.last,
             say=self.say,
         )
-        self._leading = Leading(
+        self._leading = CoordinatorRole(
             self._search,
             coordinate=lambda: self._coordinate(self, self._search.leadership),
             listen=self.listen,
@@ -122,12 +122,11 @@ class AgentMembership:
         serving = asyncio.create_task(self._serve())
         try:
             ended = await self._until_ended(serving, tasks)
-            await (
-                self._worker_group.end()
-            )  # asked twice, too: what renews the leases goes on until then
+            # Asked twice, too: what renews the leases goes on until then.
+            await self._worker_group.end()
             connection = self._connection
             serving.cancel()
-            await self._memory.drain(hurry=self._hurry.is_set())
+            await self._ram_checkpoint.drain(hurry=self._hurry.is_set())
             if connection is not None:
                 await connection.close()
             await self._leading.let_go()
@@ -161,7 +160,7 @@ class AgentMembership:
             if hello is None:
                 return
             if isinstance(hello, messages.Fetch | messages.Offer):
-                await self._memory.answer(hello, connection)
+                await self._ram_checkpoint.answer(hello, connection)
                 return
             await self._begun.wait()
             if isinstance(hello, messages.Lead):
@@ -284,7 +283,7 @@ class AgentMembership:
             found.connection.send(messages.Known(world=self.last))
         if found.welcome.replica != self.config.replica:
             self.config = replace(self.config, replica=found.welcome.replica)
-        self.config = self._worker_group.config = self._memory.configured(self.config)
+        self.config = self._worker_group.config = self._ram_checkpoint.configured(self.config)
         return found.connection
 
     def _hello(self) -> messages.Hello:
@@ -309,7 +308,7 @@ class AgentMembership:
             exits=worker_group.running_exits,
             elastic=worker_group.elastic,
             witness=self.witness.seen,
-            held=self._memory.held,
+            held=self._ram_checkpoint.held,
             ready=worker_group.ready,
             port=free_port(self.host),
             topology=self.config.topology,
@@ -392,7 +391,7 @@ class AgentMembership:
         self._tell(messages.Leave())
 
     def handles(self, signum: signal.Signals) -> bool:
-        """Whether a worker has a handler for the signal, or has ended, maybe by it."""
+        """True if a worker has a handler for the signal, or has ended, maybe by it."""
         return self._worker_group.handles(signum)
 
     @property

@@ -297,7 +297,7 @@ def by_hand(
     warned: asyncio.Event | None = None,
     worker_group: Callable[..., WorkerGroup] = WorkerGroup,
 ) -> AgentMembership:
-    """Make the participant of an agent that no scaler started; the first one coordinates.
+    """Make the ``AgentMembership`` of an agent that no scaler started; the first one coordinates.
 
     ``scratch`` is a directory of its own; ``rank`` the GROUP_RANK asked for; ``warned`` has the job
     suspended; ``worker_group`` is what runs the workers.

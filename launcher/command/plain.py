@@ -9,7 +9,7 @@ from launcher.command.torchrun import description
 
 
 def wanted(environment: Mapping[str, str]) -> bool:
-    """Whether ``BRAIN_OFF`` says so.
+    """True if ``BRAIN_OFF`` says so.
 
     Raises:
         BadInput: it says neither yes nor no.

@@ -133,7 +133,7 @@ class DesiredByBrain:
                 said = await self._ask(desired)
             except BrainError as silent:
                 if pause == _FIRST_RETRY_SECONDS:
-                    say(f"{silent}; the last desired world stands")
+                    say(f"{silent}; the last desired world stands until it answers")
                     desired = desired or self._remembered(tell)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LAST_RETRY_SECONDS)
@@ -151,7 +151,10 @@ class DesiredByBrain:
         try:
             self._place.keep("wish", desired)
         except OSError as full:
-            say(f"wish.json cannot be written, a successor would miss it: {full}")
+            say(
+                f"wish.json cannot be written ({full}): while Brain is away a successor would not "
+                "know the desired world; make room on the disk"
+            )
 
     def _remembered(self, tell: Callable[[WorldWish], None]) -> WorldWish | None:
         """The desired world on disk, unless it was one to stop: an agent was started since."""

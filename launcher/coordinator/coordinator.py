@@ -12,11 +12,11 @@ from collections.abc import Callable
 from brain.types.world import ReplicaExit, WorldWish
 from launcher import messages
 from launcher.coordinator.brain import DesiredWorlds, Reports
-from launcher.coordinator.hangs import Hanging
+from launcher.coordinator.hangs import HangWatch
 from launcher.coordinator.leadership import Leadership
 from launcher.coordinator.membership import decide
-from launcher.coordinator.network_checks import Checking
-from launcher.coordinator.shards import Counter
+from launcher.coordinator.network_checks import NetworkChecks
+from launcher.coordinator.shards import ShardServer
 from launcher.coordinator.witness_file import WitnessFile
 from launcher.coordinator.world import actions, in_process
 from launcher.coordinator.world.heartbeats import Heartbeats
@@ -24,7 +24,7 @@ from launcher.coordinator.world.journal import Journal
 from launcher.coordinator.world.monitor import WorldMonitor
 from launcher.coordinator.world.peers import Peer, Peers
 from launcher.coordinator.world.state import CoordinatorState, CoordinatorTerms
-from launcher.coordinator.world.witness import Witnessing
+from launcher.coordinator.world.witness import WitnessOffer
 from launcher.messages import Connection
 from launcher.values import observation
 from launcher.values.config import WorldDocument
@@ -67,11 +67,11 @@ class Coordinator:
             clock=clock,
         )
         self._it = CoordinatorState(terms, self._journal, self._peers, say, clock, witness)
-        self._witnessing = Witnessing(self._it, leadership.near)
+        self._witnessing = WitnessOffer(self._it, leadership.near)
         # An agent that is started anew looks at home, and would begin the job there.
         self._heartbeats = Heartbeats(self._it, lambda: leadership.holds() and not leadership.home)
-        self._checking = Checking(terms.check, self._peers)
-        self._counter = Counter(place, self._peers, say, clock)
+        self._checking = NetworkChecks(terms.check, self._peers)
+        self._shards = ShardServer(place, self._peers, say, clock)
         self._waiting = ""
         #: Why an agent can start no workers at all; empty: all can.
         self._unusable = ""
@@ -81,27 +81,27 @@ class Coordinator:
         self._changed = asyncio.Event()
         self._it.witness.changed = self._changed.set
         self._ready = asyncio.Event()
-        self._hanging = Hanging(terms.hang, self._it, self._changed.set)
+        self._hanging = HangWatch(terms.hang, self._it, self._changed.set)
 
     @property
     def over(self) -> bool:
-        """Whether the job ends, so that this coordinator has no successor."""
+        """True if the job ends, so that this coordinator has no successor."""
         return self._journal.ledger.over is not None
 
     async def run(self) -> None:
         """Form worlds until the job is over and everybody knows; or until somebody else does, or
         until cancelled."""
         self._it.recover(self._last)
-        self._counter.begin()
+        self._shards.begin()
         if self._it.monitor is not None:
             self._checking.skip()
         self._ready.set()
         tasks = [
-            asyncio.create_task(self._desired_worlds.follow(self._wished)),
+            asyncio.create_task(self._desired_worlds.follow(self._desired)),
             asyncio.create_task(self._reports.deliver()),
             asyncio.create_task(self._peers.watch_silence()),
             asyncio.create_task(self._journal.settle()),
-            asyncio.create_task(self._hanging.monitor()),
+            asyncio.create_task(self._hanging.watch()),
         ]
         for task in tasks:
             task.add_done_callback(lambda _: self._changed.set())
@@ -174,7 +174,7 @@ class Coordinator:
         match message:
             case messages.Heartbeat():
                 peer.connection.send(self._heartbeats.answer(peer, message))
-                self._counter.beat(peer)
+                self._shards.beat(peer)
             case messages.Leave() if peer.leaving_since is None:
                 peer.leaving_since = self._it.clock()
                 self._changed.set()
@@ -195,8 +195,8 @@ class Coordinator:
             case messages.Looked():
                 self._hanging.heard(peer.replica, message)
             case messages.Asked() | messages.Shared():
-                self._counter.heard(peer, message)
-                if not self._counter.settled:
+                self._shards.heard(peer, message)
+                if not self._shards.settled:
                     self._changed.set()
             case messages.Appointed() | messages.Agreed():
                 in_process.heard(self._it, peer, message)
@@ -218,7 +218,7 @@ class Coordinator:
         self._checking.left(peer.replica)
         self._hanging.left(peer.replica)
         if not peer.turned:  # else another coordinator knows of its workers
-            self._counter.left(peer.replica)
+            self._shards.left(peer.replica)
         if peer.turned:
             self._it.turned_until = self._it.clock() + self._it.terms.lease_seconds
         elif proved or self._leadership.near(peer.hello.address):
@@ -302,8 +302,8 @@ class Coordinator:
         if preparation.settled:
             self._changed.set()
 
-    def _wished(self, desired: WorldWish) -> None:
-        self._it.wished(desired)
+    def _desired(self, desired: WorldWish) -> None:
+        self._it.desire(desired)
         self._changed.set()
 
     async def _turn(self) -> None:
@@ -317,8 +317,8 @@ class Coordinator:
             for replica in gone:
                 it.gone.add(replica)
                 it.running.stopped(replica)
-        if not self._counter.settled and self._all_heard:
-            self._counter.settle()
+        if not self._shards.settled and self._all_heard:
+            self._shards.settle()
         it.observe()
         self._witnessing.look()
         if it.monitor is not None and it.monitor.formed and it.monitor.parting:
@@ -340,9 +340,9 @@ class Coordinator:
 
     @property
     def _all_heard(self) -> bool:
-        """Whether all who may know what the coordinator before knew are here, or are gone."""
+        """True if all who may know what the coordinator before knew are here, or are gone."""
         it = self._it
-        if it.monitor is None or it.behind or not self._counter.complete:
+        if it.monitor is None or it.behind or not self._shards.complete:
             return False
         return not it.missing or it.clock() >= it.lease_until
 

@@ -1,4 +1,4 @@
-"""The coordinator's side: looks at a world now and then, asks agents, tells what was found."""
+"""Looks at a quiet world now and then, asks its agents, and tells what was found."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ _SECONDS_PER_RANK = 1e-3
 _ATTACHED, _CHARACTERS = 8, 8000
 
 
-class Hanging:
+class HangWatch:
     """Make one per coordinator; ``watch`` for ever."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Hanging:
         self._looks: list[inspection.StackLook] = []
         self._answered = asyncio.Event()
 
-    async def monitor(self) -> None:
+    async def watch(self) -> None:
         """Look for ever; cancelled at the end."""
         if self._terms is None:
             await asyncio.Event().wait()

@@ -61,7 +61,7 @@ class Leadership(Protocol):
         ...
 
     def near(self, address: str) -> bool:
-        """Whether an agent there that is silent beyond its lease is gone, because no network can
+        """True if an agent there that is silent beyond its lease is gone, because no network can
         have come between."""
         ...
 
@@ -129,7 +129,7 @@ class LocalLeadership:
         return True
 
     def holds(self) -> bool:
-        """Whether the file is still the one that this agent wrote."""
+        """True if the file is still the one that this agent wrote."""
         seen = _identity(self._file)
         if seen != self._seen and self._find() == self._mine:
             self._seen = seen
@@ -269,7 +269,7 @@ class EndpointLeadership:
         )
 
     def _refused(self, address: str, seconds: float) -> bool:
-        """Whether it has for so long, as far as it was asked; asks again. No silence may delay a
+        """True if it has for so long, as far as it was asked; asks again. No silence may delay a
         decision."""
         asked = self._asked.get(address)
         if asked is not None and not asked.done():
@@ -302,7 +302,7 @@ class EndpointLeadership:
 
 
 def _lives(holder: Coordinating) -> bool:
-    """Whether the process that wrote ``coordinator.json`` still runs, and is not this one."""
+    """True if the process that wrote ``coordinator.json`` still runs, and is not this one."""
     try:
         return holder.pid != os.getpid() and started_ticks(holder.pid) == holder.ticks
     except (OSError, ValueError):
@@ -318,7 +318,7 @@ def _identity(file: Path) -> tuple[int, int] | None:
 
 
 async def _refuses(address: str) -> bool:
-    """Whether the kernel says that nobody listens there."""
+    """True if the kernel says that nobody listens there."""
     host, _, port = address.rpartition(":")
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):

@@ -1,4 +1,4 @@
-"""The coordinator's side of the check: a few rounds, then who is left out and why."""
+"""The coordinator's side of ``--network-check``: a few rounds, then who is left out and why."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from launcher.values.network_check import (
 _SLACK_SECONDS = 5.0
 
 
-class Checking:
+class NetworkChecks:
     """The check of one coordinator's first world; what passed is not checked again."""
 
     def __init__(self, terms: CheckTerms | None, peers: Peers) -> None:
@@ -41,7 +41,7 @@ class Checking:
 
     @property
     def due(self) -> bool:
-        """Whether nodes must be checked before a world is formed."""
+        """True if nodes must be checked before a world is formed."""
         return not self._passed
 
     def skip(self) -> None:

@@ -151,7 +151,7 @@ def sweep(directories: Iterable[str], *, job: str, keep: Iterable[Pin] = ()) -> 
 
 
 def loads(kept: Pin, path: str, inode: int | None) -> bool:
-    """Whether loading ``path`` (of ``inode``) is loading what was pinned, or a part of it."""
+    """True if loading ``path`` (of ``inode``) is loading what was pinned, or a part of it."""
     if inode == kept.inode or (inode is None and links.real(path) == kept.path):
         return True
     return os.path.realpath(path).startswith(os.path.realpath(kept.path) + os.sep)

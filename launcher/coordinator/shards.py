@@ -1,7 +1,7 @@
 """Where a coordinator serves shards: ``launcher.data.serving`` with a clock, messages and a file.
 
-Its books are written down before anything is answered, so a successor on this machine finds them;
-agents hear of them with their heartbeats, so one on another machine finds them too.
+The ledgers are on disk before anything is answered, so a successor on this machine finds them.
+Agents hear of the ledgers after their heartbeats, so a successor on another machine finds them too.
 """
 
 import json
@@ -16,7 +16,7 @@ from launcher.coordinator.world.peers import Peer, Peers
 from launcher.data.serving import Serving, ShardAnswer, ShardQuestion
 from launcher.values.replica import JobPlace
 
-#: Seconds between two times that all agents are told the books, and bytes of it in a second.
+#: Seconds between two times that all agents are told the ledgers, and bytes of them in a second.
 _ROUND_SECONDS, _ROUND_BYTES_PER_SECOND = 0.5, 5e6
 
 
@@ -30,8 +30,11 @@ class _Books:
     books: str
 
 
-class Counter:
-    """One coordinator's. ``begin`` it before anything is heard; ``settle`` it when all was."""
+class ShardServer:
+    """The shards that one coordinator serves.
+
+    ``begin`` it before anything is heard; ``settle`` it once all was.
+    """
 
     def __init__(
         self,
@@ -60,12 +63,12 @@ class Counter:
 
     @property
     def settled(self) -> bool:
-        """Whether questions are answered."""
+        """True if questions are answered."""
         return self._serving.settled
 
     @property
     def complete(self) -> bool:
-        """Whether all agents that are here have said what they know."""
+        """True if all agents that are here have said what they know."""
         return all(peer.replica in self._heard for peer in self._peers)
 
     def settle(self) -> None:
@@ -104,7 +107,7 @@ class Counter:
             peer.connection.send(self._books)
 
     def _begin_round(self, now: float) -> None:
-        """Have what stands in the books now told to all agents, at a pace that links can bear."""
+        """Have the ledgers as they are now told to all agents, at a pace that links can bear."""
         self._next_at = now + _ROUND_SECONDS
         if self._serving.version > self._round:
             self._round = self._serving.version

@@ -1,4 +1,4 @@
-"""How a worker asks for shards: its agent under ``brain-run``, else books of its own."""
+"""How a worker asks for shards: its agent under ``brain-run``, else a ledger of its own."""
 
 import json
 import os
@@ -37,7 +37,7 @@ class Client(Protocol):
 
 
 class Alone:
-    """Books of this process only."""
+    """The ledgers of this process alone."""
 
     world = 0
 
@@ -55,7 +55,7 @@ class Alone:
 
 
 class ShardAsking:
-    """The agent's door."""
+    """Asks through the agent's socket."""
 
     def __init__(self, path: str, world: int) -> None:
         self.world, self._pid, self._number = world, os.getpid(), 0

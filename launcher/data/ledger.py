@@ -101,7 +101,7 @@ class HeldShard:
 
 @dataclass(frozen=True, slots=True)
 class ShardLedger:
-    """A dataset's books. Methods that change something return another one."""
+    """The ledger of one dataset. Methods that change something return another one."""
 
     terms: ShardTerms
     #: Where fresh shards come from: the epoch, and how many of its order were given out.
@@ -115,7 +115,7 @@ class ShardLedger:
 
     @property
     def over(self) -> bool:
-        """Whether all epochs are done."""
+        """True if all epochs are done."""
         return not self.doing and not self.back and self.epoch >= self.terms.epochs
 
     def ask(
@@ -154,7 +154,7 @@ class ShardLedger:
     def claim(
         self, holder: str, held: ShardSpan | None, done: Sequence[ShardSpan], now: float
     ) -> "ShardLedger":
-        """Believe a holder that knows more than these books: what it has, and what it did."""
+        """Believe a holder that knows more than this ledger: what it has, and what it did."""
         after = self.hand_back(holder)
         for span in (*done, *(() if held is None else (held,))):
             after = after._taken(span)
@@ -180,7 +180,7 @@ class ShardLedger:
 
     @classmethod
     def of(cls, terms: ShardTerms, state: Mapping[str, Any] | None) -> "ShardLedger":
-        """The books of a checkpoint; None: those of before the first example.
+        """The ledger in a checkpoint; None: the ledger before the first example.
 
         Raises:
             BadInput: the checkpoint is of other data, or not of a ledger.
@@ -241,7 +241,7 @@ class ShardLedger:
         return replace(self, back=back, lapsed=self.lapsed - {(holder, done)})
 
     def _taken(self, span: ShardSpan) -> "ShardLedger":
-        """Without a span among what is to do, however these books come to hear of it."""
+        """Without a span among what is to do, however this ledger learns of it."""
         after = self._up_to(span)
         apart = [rest for each in after.back for rest in _apart(each, span)]
         return replace(after, back=tuple(sorted(apart)))

@@ -21,7 +21,7 @@ class _Opened:
     #: What it holds, and up to where it has trained that.
     span: list[int] | None = None
     at: int | None = None
-    #: What it did, with the version of the coordinator's books that has it.
+    #: What it did, with the version of the coordinator's ledgers that has it.
     done: list[tuple[int, list[int]]] = field(default_factory=list)
     over: bool = False
     #: It takes no more.
@@ -46,7 +46,7 @@ class Relay:
 
     def __init__(self) -> None:
         self._workers: dict[str, _Worker] = {}
-        #: The coordinator's books, as they were last told here.
+        #: The coordinator's ledgers, as they were last told here.
         self._books = messages.Shared(version=0, books=b"{}")
 
     def asks(self, holder: str, number: int, body: Mapping[str, Any]) -> messages.Asked:
@@ -73,7 +73,7 @@ class Relay:
         return body
 
     def shared(self, message: messages.Shared) -> None:
-        """The coordinator tells its books; what stands in them need not be remembered."""
+        """The coordinator tells its ledgers; the relay need not remember anything in them."""
         self._books = message
         for holder, worker in list(self._workers.items()):
             for name, opened in list(worker.opened.items()):

@@ -204,7 +204,7 @@ class Serving:
         return dataset
 
     def _resume(self, question: ShardQuestion, now: float) -> Body:
-        """An agent says what a worker holds, and did, of which these books may not know."""
+        """An agent says what a worker holds, and did, of which the ledgers here may not know."""
         body = question.body
         terms, era = ShardTerms(**body["terms"]), body["era"]
         dataset = self._datasets.get(terms.name)
@@ -308,7 +308,7 @@ def _met(dataset: _Dataset) -> list[ShardAnswer]:
 
 
 def _awaited(holder: _Holder) -> bool:
-    """Whether it holds something, or may."""
+    """True if it holds something, or may."""
     return not holder.over and holder.waits is None
 
 

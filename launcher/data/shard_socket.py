@@ -23,8 +23,8 @@ _ASKED = frozenset({"open", "ask", "cut", "close"})
 _NUMBERS = 1 << 62
 
 
-class ShardConnection:
-    """The door of the workers of one world."""
+class ShardListener:
+    """The socket where the workers of one world ask for shards."""
 
     def __init__(self, shard_socket: "ShardSocket", path: Path) -> None:
         self._shard_socket, self._path = shard_socket, path
@@ -71,12 +71,12 @@ class ShardSocket:
         self._tell, self._relay = tell, Relay()
         self._writers: dict[str, asyncio.StreamWriter] = {}
 
-    def way(self, path: Path) -> ShardConnection:
-        """A doorway at ``path``, to be opened."""
-        return ShardConnection(self, path)
+    def way(self, path: Path) -> ShardListener:
+        """The socket at ``path`` for the workers of one world; ``open`` it."""
+        return ShardListener(self, path)
 
     def came(self, holder: str, writer: asyncio.StreamWriter) -> None:
-        """A worker is at the door."""
+        """A worker has connected."""
         self._writers[holder] = writer
 
     def said(self, holder: str, said: dict[str, Any]) -> None:

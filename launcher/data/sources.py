@@ -185,7 +185,7 @@ def _read_index(file: BinaryIO) -> _Index:
 
 
 def _ends_lines(encoding: str) -> bool:
-    """Whether a line ends with one byte, the same as in ASCII."""
+    """True if a line ends with one byte, the same as in ASCII."""
     try:
         return b"\n".decode(encoding) == "\n"
     except (LookupError, UnicodeError):

@@ -156,7 +156,7 @@ class Shards(Generic[T]):
         return None if self._span is None else self._at
 
     def _more(self, *, wait: bool) -> bool:
-        """Whether there is an example; asks for another shard where this one is through."""
+        """True if there is an example; asks for another shard where this one is through."""
         if self._span is not None and self._at < self._span.stop:
             return True
         done = None if self._span is None else self._span.plain()

@@ -57,21 +57,21 @@ class Coming:
 
     @property
     def watched(self) -> bool:
-        """Whether steps have to ask for it at all."""
+        """True if steps have to ask for it at all."""
         return self.plan is not None and (self.plan.now or self.at is not None)
 
     @property
     def now(self) -> bool:
-        """Whether nobody waits for a step."""
+        """True if nobody waits for a step."""
         return self.plan is not None and self.plan.now
 
     @property
     def certain(self) -> bool:
-        """Whether it is decided, and its members have met."""
+        """True if it is decided, and its members have met."""
         return self.built and (self.now or self.committed)
 
     def about(self, epoch: int) -> bool:
-        """Whether something said of ``epoch`` is of this."""
+        """True if something said of ``epoch`` is of this."""
         return self.plan is not None and self.plan.epoch == epoch
 
     def planned(self, plan: Plan, world: int) -> Coming:

@@ -17,7 +17,7 @@ _SIGNS = (
 
 
 def of_communication(error: BaseException) -> bool:
-    """Whether it may come from a peer that is gone.
+    """True if it may come from a peer that is gone.
 
     >>> of_communication(RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer"))
     True

@@ -1,8 +1,9 @@
 """Process groups of which torch's registry knows nothing: built beside a training, ended at once.
 
-gloo opens one connection per pair of members, each to the listening port of one of both. Those
-ports are told on the board, so that a group's own connections are known among all of a process's,
-and ``end`` can shut them down: ``abort`` of torch 2.13 does not wake who waits in a gloo exchange.
+gloo opens one connection per pair of members, each to the listening port of one of both. Members
+tell each other those ports in the world's store, so that a group's own connections are known among
+all of a process's. ``end`` can shut them down: ``abort`` of torch 2.13 does not wake a thread that
+waits in a gloo exchange.
 Even so a thread of gloo was seen, in an all-reduce, to wait for ever to have sent (``waitSend``);
 so the script waits for futures of ours, which ``end`` completes, and that thread stays behind.
 """
@@ -137,7 +138,7 @@ class Exchanges(dist.ProcessGroup):  # type: ignore[misc]
 
     @property
     def calls(self) -> bool:
-        """Whether a thread of gloo calls Python, or is about to."""
+        """True if a thread of gloo calls Python, or is about to."""
         return bool(self._called) or (self.open > 0 and not self._over)
 
     def _ended(
@@ -221,19 +222,19 @@ class SessionGroup:
 
     @property
     def broken(self) -> bool:
-        """Whether an exchange failed; one of NCCL is only known to once the group is ended."""
+        """True if an exchange failed; one of NCCL is only known to once the group is ended."""
         return self.ended or (not self._cuda and self.group.failed)
 
     @property
     def still(self) -> bool:
-        """Whether none of its threads waits for anything."""
+        """True if none of its threads waits for anything."""
         return bool(self._cuda or self.group.open == 0)
 
 
 def build(
     store: RendezvousStore, rank: int, size: int, *, host: str, device: torch.device
 ) -> SessionGroup:
-    """Meet all members of the world that ``board`` is for, to exchange tensors of ``device``.
+    """Meet all members of the world that ``store`` belongs to, to exchange tensors of ``device``.
 
     Raises:
         RuntimeError: they do not meet.

@@ -56,7 +56,7 @@ def member(steps: Callable[[], int], device: torch.device) -> SessionMember | No
 
 
 def joining() -> bool:
-    """Whether this process was started into a world that trains already."""
+    """True if this process was started into a world that trains already."""
     told = _told()
     return told is not None and bool(told["joining"])
 

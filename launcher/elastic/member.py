@@ -53,7 +53,7 @@ class SessionMember:
         self.group: SessionGroup | None = None
         self._coming = Coming()
         self._next: SessionGroup | None = None
-        self._boards: dict[int, RendezvousStore] = {}
+        self._stores: dict[int, RendezvousStore] = {}
         self._began = 0, 0.0
         #: How often a step was asked for since: each time some had made it before they were told.
         self._asked = 0
@@ -64,12 +64,12 @@ class SessionMember:
 
     @property
     def ended(self) -> bool:
-        """Whether the present world's group was ended, so that whatever used it has failed."""
+        """True if the present world's group was ended, so that whatever used it has failed."""
         return self.group is not None and self.group.ended
 
     @property
     def bereft(self) -> bool:
-        """Whether exchanges of the present world have failed, the script may say what it likes."""
+        """True if exchanges of the present world have failed, the script may say what it likes."""
         return self.group is not None and self.group.broken
 
     def open(self) -> None:
@@ -103,7 +103,7 @@ class SessionMember:
             assert group is not None
             if self.group is not None:
                 self._keeping.keep(self.group)
-            self._boards = {e: store for e, store in self._boards.items() if e > plan.epoch}
+            self._stores = {e: store for e, store in self._stores.items() if e > plan.epoch}
             self.world, self.group, self._next = plan.epoch, group, None
             self._come(Coming())
             return plan, group
@@ -198,8 +198,8 @@ class SessionMember:
     def _forget(self) -> None:
         """What was being built does not come."""
         plan = self._coming.plan
-        if plan is not None and plan.epoch in self._boards:
-            self._boards[plan.epoch].cancel()
+        if plan is not None and plan.epoch in self._stores:
+            self._stores[plan.epoch].cancel()
         if self._next is not None:
             self._next.end()
             self._keeping.keep(self._next)
@@ -228,11 +228,11 @@ class SessionMember:
 
     def _store(self, epoch: int) -> RendezvousStore:
         with self._changed:
-            if epoch not in self._boards:
-                self._boards[epoch] = RendezvousStore(
+            if epoch not in self._stores:
+                self._stores[epoch] = RendezvousStore(
                     lambda key, value: self._line.say(
                         "post", epoch=epoch, key=key, value=base64.b64encode(value).decode()
                     ),
                     JOIN_SECONDS,
                 )
-            return self._boards[epoch]
+            return self._stores[epoch]

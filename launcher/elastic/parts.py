@@ -14,7 +14,7 @@ class StatePart(Protocol):
 
     @property
     def last(self) -> bool:
-        """Whether gradients are exchanged now and the optimizer steps."""
+        """True if gradients are exchanged now and the optimizer steps."""
         ...
 
 

@@ -121,7 +121,7 @@ class Session:
 
     @property
     def elastic(self) -> bool:
-        """Whether worlds can change without ending this process."""
+        """True if worlds can change without ending this process."""
         return self._member is not None
 
     @property
@@ -248,7 +248,7 @@ class Session:
 
     @property
     def _hollow(self) -> bool:
-        """Whether a step ends well that nobody has made: its script keeps a loss to itself."""
+        """True if a step ends well that nobody has made: its script keeps a loss to itself."""
         member = self._member
         unmade = self._part.last and self._seen and self._applied == 0
         return member is not None and unmade and member.bereft

@@ -2,7 +2,7 @@
 
 A store for torch's process groups without a server of its own: what is set goes by the agents and
 their coordinator to all members, and is waited for here. No connection is made for it, so none can
-be late or refused. Each world has a board of its own, so nothing on it is stale.
+be late or refused. Each world has a store of its own, so nothing in it is stale.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import torch.distributed as dist
 
 
 class Over(RuntimeError):
-    """The world that this board was for does not come."""
+    """The world that this store was for does not come."""
 
 
 class RendezvousStore(dist.Store):  # type: ignore[misc]  # torch has no types here
-    """The board of one world; values are bytes."""
+    """The store of one world; its values are bytes."""
 
     def __init__(self, post: Callable[[str, bytes], None], patience_seconds: float) -> None:
         """``post`` takes what is set to all other members."""
@@ -57,7 +57,7 @@ class RendezvousStore(dist.Store):  # type: ignore[misc]  # torch has no types h
         return self._values[key]
 
     def check(self, keys: list[str]) -> bool:
-        """Whether all of these are here."""
+        """True if all of these are here."""
         return all(key in self._values for key in keys)
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:

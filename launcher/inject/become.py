@@ -325,7 +325,7 @@ def _stream(fd: int, name: str, like: "Any") -> "Any":
 
 
 def _threads_run_on() -> bool:
-    """Whether daemon threads of the script are left; all others have ended by now."""
+    """True if daemon threads of the script are left; all others have ended by now."""
     threading = sys.modules.get("threading")
     if threading is None:
         return False
@@ -348,7 +348,7 @@ def _flush(stream: "Any") -> None:
 
 
 def _safe_path() -> bool:
-    """Whether the script's directory stays off the path (-I, -P)."""
+    """True if the script's directory stays off the path (-I, -P)."""
     return bool(sys.flags.isolated or getattr(sys.flags, "safe_path", False))
 
 

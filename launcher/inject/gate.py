@@ -164,13 +164,13 @@ class Gate:
         return path in self.around or self._near(path) or self._changed(path)
 
     def _near(self, path: str) -> bool:
-        """Whether it is a known checkpoint, in one, or beside one."""
+        """True if it is a known checkpoint, in one, or beside one."""
         above = os.path.dirname(path)
         inside = any(path.startswith(known + os.sep) for known in self.known)
         return path in self.known or above in self.around or inside
 
     def _changed(self, path: str) -> bool:
-        """Whether it changed since the job runs, or may come into being."""
+        """True if it changed since the job runs, or may come into being."""
         try:
             return bool(self.stat(path).st_mtime >= self.since)
         except OSError:
@@ -192,7 +192,7 @@ class Gate:
             return False
 
     def _makes(self, path: str) -> bool:
-        """Whether a new file comes to be among temporary ones, which nobody else can mean."""
+        """True if a new file comes to be among temporary ones, which nobody else can mean."""
         near = self._near(path) or path.startswith(os.getcwd() + os.sep)
         new = not near and path.startswith(self.temporary)
         try:
@@ -204,7 +204,7 @@ class Gate:
         return False
 
     def _ours(self, path: str) -> bool:
-        """Whether this process has made it, or what it is in."""
+        """True if this process has made it, or what it is in."""
         while path not in self.made and path != os.path.dirname(path):
             path = os.path.dirname(path)
         return path in self.made
@@ -226,7 +226,7 @@ class Gate:
         return look
 
     def _seen(self, path: str) -> bool:
-        """Whether the answer to a look at it may become another."""
+        """True if the answer to a look at it may become another."""
         if self._near(path):
             return True
         try:

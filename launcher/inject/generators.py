@@ -97,7 +97,7 @@ class Generators:
         return new[0] if new else None
 
     def _numbers_drawn(self) -> bool:
-        """Whether numbers of a generator may be kept somewhere, which nobody could renew."""
+        """True if numbers of a generator may be kept somewhere, which nobody could renew."""
         known = {id(each) for each in _of_sympy()}
         drawn = (pair for at, pair in self._drawn.items() if at not in known)
         return any(generator.getstate() != state for generator, state in drawn)
@@ -118,7 +118,7 @@ class Generators:
 
 
 def _names() -> bool:
-    """Whether the seed is for temporary names: every process makes such a generator for itself."""
+    """True if the seed is for temporary names: every process makes such a generator for itself."""
     frame: "Any" = sys._getframe(2)
     while frame is not None and frame.f_globals.get("__name__") == "random":
         frame = frame.f_back
@@ -168,7 +168,7 @@ def _torch_used() -> bool:
 
 
 def _unseeded(generator: "Any") -> bool:
-    """Whether a generator of numpy or torch may have drawn its seed."""
+    """True if a generator of numpy or torch may have drawn its seed."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy.random.mtrand")
     if hasattr(generator, "initial_seed"):
         seed = generator.initial_seed()

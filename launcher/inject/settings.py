@@ -306,7 +306,7 @@ def _ignored() -> "set[int]":
 
 
 def _installed(name: str, module: "Any", known: "frozenset[str]") -> bool:
-    """Whether it is an installed library that was imported ahead, and no part of one."""
+    """True if it is an installed library that was imported ahead, and no part of one."""
     if "." in name or name in known or name.startswith("_brain_"):
         return False
     spec: "Any" = getattr(module, "__spec__", None)

@@ -381,7 +381,7 @@ def _wrap(module: Any, name: str, around: Callable[[Any], Any]) -> None:
 
 
 def _maps_privately() -> bool:
-    """Whether what a script does with a file that torch mapped stays with the script."""
+    """True if what a script does with a file that torch mapped stays with the script."""
     options = getattr(sys.modules["torch.serialization"], "get_default_mmap_options", None)
     return options is None or options() == mmap.MAP_PRIVATE
 

@@ -116,7 +116,7 @@ def _has(wanted: "Name") -> bool:
 
 
 def _comes_late(module: str) -> bool:
-    """Whether a module that is not imported is there at all, or its parent not yet."""
+    """True if a module that is not imported is there at all, or its parent not yet."""
     if module.rpartition(".")[0] not in sys.modules:
         return True
     try:

@@ -181,7 +181,7 @@ class Traces:
 
 
 def _renewed(frame: "Any") -> bool:
-    """Whether what is drawn from the system in this frame is looked at, or renewed, elsewhere."""
+    """True if what is drawn from the system in this frame is looked at, or renewed, elsewhere."""
     if frame.f_code.co_name == "getrandbits" and frame.f_locals.get("k") == _SEED_BITS:
         return True
     return bool(frame.f_globals.get("__name__") == _DRAWS)

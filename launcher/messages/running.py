@@ -133,7 +133,7 @@ class Stopped(Message, tag="Stopped", frozen=True, kw_only=True):
 
 
 def lasts(message: Message) -> bool:
-    """Whether workers may live on by it."""
+    """True if workers may live on by it."""
     return isinstance(message, Run) or (isinstance(message, Lease) and message.seconds > 0)
 
 

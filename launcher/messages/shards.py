@@ -1,4 +1,4 @@
-"""Shards of data: workers ask through their agent, the coordinator answers and keeps books."""
+"""Shards of data: workers ask through their agent; the coordinator answers, and keeps ledgers."""
 
 from launcher.messages.message import Message
 
@@ -19,15 +19,17 @@ class Answered(Message, tag="Answered", frozen=True, kw_only=True):
 
     holder: str
     number: int
-    #: Of the coordinator's books, once they have what was said.
+    #: Version of the coordinator's ledgers that has what was said.
     version: int
     #: JSON.
     body: bytes
 
 
 class Shared(Message, tag="Shared", frozen=True, kw_only=True):
-    """The coordinator's books of shards, kept by agents for a successor: to whom each hands them on
-    as the last of what it has to say about them."""
+    """The coordinator's ledgers of shards, which agents keep for a successor.
+
+    Each agent hands them on last of all that it says about shards.
+    """
 
     version: int
     #: JSON.

@@ -10,5 +10,5 @@ def digest(token: str) -> str:
 
 
 def same(said: str, token_sha256: str) -> bool:
-    """Whether a token that came over the wire is the right one, whatever it consists of."""
+    """True if a token that came over the wire is the right one, whatever it consists of."""
     return hmac.compare_digest(said.encode(), token_sha256.encode())

@@ -14,7 +14,7 @@ from brain.types.world import Member, MemoryCheckpoint
 from launcher import messages
 from launcher.messages import Connection
 from launcher.ram_checkpoint.shared_memory import SharedMemory, free_root, words
-from launcher.ram_checkpoint.sharing import Sharing, buddy_of
+from launcher.ram_checkpoint.sharing import PartSharing, buddy_of
 from launcher.values.config import LaunchConfig, WorldDocument
 from launcher.values.console import say
 from launcher.values.ram_checkpoint import parts
@@ -38,7 +38,7 @@ class RamCheckpoint:
         self.off = ""
         self._config: LaunchConfig | None = None
         self._root: Path | None = None
-        self._sharing: Sharing | None = None
+        self._sharing: PartSharing | None = None
         self._world: WorldDocument | None = None
         self._replica = -1
         self._tasks: set[asyncio.Task[None]] = set()
@@ -179,7 +179,7 @@ class RamCheckpoint:
             self.off = str(without)
             say(f"{without}; checkpoints are saved as always")
             return
-        self._sharing = Sharing(self.hold.root / "steps", config.job, self._token_sha256)
+        self._sharing = PartSharing(self.hold.root / "steps", config.job, self._token_sha256)
 
     async def _when_stored(
         self, hold: SharedMemory, exit: WorkerExit, tell: Callable[[WorkerExit], None]
@@ -189,7 +189,7 @@ class RamCheckpoint:
             exit = replace(exit, code=1, message=f"its last checkpoint could not be saved: {lost}")
         tell(exit)
 
-    async def _bring(self, sharing: Sharing, path: str) -> None:
+    async def _bring(self, sharing: PartSharing, path: str) -> None:
         key, _, name = path.partition("/")
         others = [m for m in self._members() if m.replica != self._replica]
         try:

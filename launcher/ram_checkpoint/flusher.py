@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 
 from launcher.ram_checkpoint.slots import Slot, alive, remove
-from launcher.ram_checkpoint.storage import Storing
+from launcher.ram_checkpoint.storage import StepStorage
 from launcher.values.ram_checkpoint import parts
 
 #: Seconds between looks when nobody rings, and that a name may not be found.
@@ -45,7 +45,7 @@ class Flusher:
         self.slots: dict[str, Slot] = {}
         self.lost: list[str] = []
         self.reported = ""
-        self.storing, self.behind = Storing(Path(root)), False
+        self.storing, self.behind = StepStorage(Path(root)), False
         #: Numbers that the agent sent, and that were answered.
         self.asked = self.answered = 0
         # Without it no flusher would ever finish what was left here.
@@ -137,7 +137,7 @@ class Flusher:
         return done
 
     def forgotten(self, slot: Slot, now: float) -> bool:
-        """Whether nobody has a name for it any more."""
+        """True if nobody has a name for it any more."""
         if any("removed" in told for told in slot.told()):
             return True
         slot.missed_since = slot.missed_since or now
@@ -147,14 +147,14 @@ class Flusher:
         return True
 
     def finished(self, since: float) -> bool:
-        """Whether nothing can come any more, and the pieces that are waited for will not."""
+        """True if nothing can come any more, and the pieces that are waited for will not."""
         if not self.deserted(since) or (self.behind and not self.storing.stuck):
             return False
         self.lost += [self.storing.stuck] if self.behind else []
         return True
 
     def deserted(self, since: float) -> bool:
-        """Whether no worker that may still save runs, or has for too long without its agent."""
+        """True if no worker that may still save runs, or has for too long without its agent."""
         if time.monotonic() - since > ORPHANS_SECONDS:
             return True
         for name in os.listdir(self.root):
@@ -212,7 +212,7 @@ def gone_name(root: str) -> str:
 
 
 def held(root: str) -> bool:
-    """Whether an agent or a flusher has the lock of a directory of shared memory."""
+    """True if an agent or a flusher has the lock of a directory of shared memory."""
     try:
         descriptor = os.open(os.path.join(root, "lock"), os.O_RDWR | os.O_CLOEXEC)
     except OSError:

@@ -149,7 +149,7 @@ class SharedMemory:
         return self._flusher.pid
 
     def holds(self, pid: int | None = None) -> bool:
-        """Whether a save (of worker ``pid``) is not on storage yet."""
+        """True if a save (of worker ``pid``) is not on storage yet."""
         mark = "slot-" if pid is None else f"slot-{pid}-"
         with contextlib.suppress(FileNotFoundError):
             return any(name.startswith(mark) for name in os.listdir(self.root))

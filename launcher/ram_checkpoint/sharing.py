@@ -39,7 +39,7 @@ def buddy_of(members: Sequence[Member], replica: int) -> Member | None:
     return next((each for each in others if each.node != members[at].node), others[0])
 
 
-class Sharing:
+class PartSharing:
     """What one agent gives and takes."""
 
     def __init__(

@@ -206,7 +206,7 @@ def row_of(slot: str) -> str | None:
 
 
 def points(name: str, memory: str) -> bool:
-    """Whether ``name`` is a link to ``memory``."""
+    """True if ``name`` is a link to ``memory``."""
     try:
         return os.readlink(name) == memory
     except OSError:
@@ -251,7 +251,7 @@ def write(path: str, value: object) -> None:
 
 
 def alive(pid: int, ticks: str = "") -> bool:
-    """Whether a process lives (and is the one that was started then)."""
+    """True if a process lives (and is the one that was started then)."""
     try:
         with open(f"/proc/{pid}/stat", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()

@@ -26,7 +26,7 @@ _SAME_SECONDS = 60.0
 STUCK_SECONDS = 15.0
 
 
-class Storing:
+class StepStorage:
     """One turn after the other, each as long as one step takes."""
 
     def __init__(self, root: Path) -> None:
@@ -155,7 +155,7 @@ class Storing:
 
 
 def _is_of(part: StepPart, whole: str) -> bool:
-    """Whether what is on storage is the save that ``part`` is of, not one of an earlier run."""
+    """True if what is on storage is the save that ``part`` is of, not one of an earlier run."""
     key, _, accepted = whole.partition(" ")
     return key == str(part.key) and abs(float(accepted) - part.accepted) < _SAME_SECONDS
 
@@ -176,7 +176,7 @@ def _become(gathering: Path, final: Path, whole: str) -> None:
 
 
 def _ours(part: StepPart) -> bool:
-    """Whether it is for this agent to store: pieces of its own, and the whole of rank 0."""
+    """True if it is for this agent to store: pieces of its own, and the whole of rank 0."""
     return part.storage and not part.copied and (part.rank == 0 or not part.shared)
 
 

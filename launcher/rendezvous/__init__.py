@@ -1,7 +1,7 @@
 """``torchrun --rdzv-backend=brain``: our worlds for those who keep torchrun.
 
 torchrun starts and watches the workers as ever; who meets whom is decided by the coordinator of
-``launcher.coordinator``, with the same messages and rules as under ``brain-run``. Memberships are
+``launcher.coordinator``, with the same messages and rules as under ``brain-run``. Worlds are
 pushed, a notice to leave is passed on at once, ranks follow the topology, and a world that was
 replaced never goes on beside its successor.
 

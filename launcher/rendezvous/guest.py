@@ -63,7 +63,7 @@ class RendezvousTurn:
 
     @property
     def over(self) -> bool:
-        """Whether its workers must not run any more."""
+        """True if its workers must not run any more."""
         lease = self.world.lease_seconds > 0 and time.monotonic_ns() > self.lease_until_ns
         return self.halted or lease
 
@@ -225,7 +225,7 @@ class Guest:
 
     @property
     def waiting(self) -> bool:
-        """Whether torchrun is to end its workers and to ask for the next world; costs nothing."""
+        """True if torchrun is to end its workers and to ask for the next world; costs nothing."""
         if self._ended is not None and self._ended.exit is ReplicaExit.SUCCEEDED:
             return False
         turn = self._taken
@@ -233,12 +233,12 @@ class Guest:
 
     @property
     def met(self) -> bool:
-        """Whether a coordinator ever let this agent in."""
+        """True if a coordinator ever let this agent in."""
         return self._membership is not None and self._membership.welcomed_epoch is not None
 
     @property
     def closed(self) -> bool:
-        """Whether the job is over."""
+        """True if the job is over."""
         return self._ended is not None or self._crash is not None
 
     def close(self, reason: str) -> None:
@@ -267,8 +267,10 @@ class Guest:
     @property
     def _may_wait(self) -> bool:
         """A spare waits for as long as its job runs without it."""
-        part = self._membership
-        return part is not None and part.last is None and bool(part.welcomed_epoch)
+        membership = self._membership
+        return (
+            membership is not None and membership.last is None and bool(membership.welcomed_epoch)
+        )
 
     def _begin(self) -> None:
         if self._thread is None:
@@ -332,7 +334,7 @@ class Guest:
 
     async def _take_part(self, scratch: Path) -> AgentEnd:
         self._loop = asyncio.get_running_loop()
-        self._membership = part = program.by_hand(
+        self._membership = membership = program.by_hand(
             self._asked.config,
             scratch,
             rank=self._asked.rank,
@@ -341,8 +343,8 @@ class Guest:
             worker_group=self._worker_group,
         )
         if self._signals is not None:
-            self._loop.add_reader(self._signals.fileno(), self._signalled, part)
-        ended = await part.run()
+            self._loop.add_reader(self._signals.fileno(), self._signalled, membership)
+        ended = await membership.run()
         # What is cancelled with the loop has nothing more to say to torchrun's console.
         self._loop.set_exception_handler(lambda loop, context: None)
         return ended
@@ -352,11 +354,11 @@ class Guest:
         worker_group.offer = self._offer
         return worker_group
 
-    def _signalled(self, part: AgentMembership) -> None:
+    def _signalled(self, membership: AgentMembership) -> None:
         assert self._signals is not None
         heeded = [number for number in self._signals.recv(64) if number in self._heeded]
         if heeded and self._leaving is None:
-            part.leave(signal.Signals(heeded[0]))
+            membership.leave(signal.Signals(heeded[0]))
             self._leaving = asyncio.ensure_future(self._left())
 
     async def _left(self) -> None:
@@ -368,7 +370,7 @@ class Guest:
 
 
 def _has_children() -> bool:
-    """Whether this process has children that were not reaped; takes none from torchrun."""
+    """True if this process has children that were not reaped; takes none from torchrun."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

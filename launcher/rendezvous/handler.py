@@ -82,7 +82,7 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
 
     @property
     def use_agent_store(self) -> bool:
-        """Whether workers use the agents' store, which is a fresh one for every world."""
+        """True if workers use the agents' store, which is a fresh one for every world."""
         return os.environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0") != "1"
 
     def next_rendezvous(self) -> RendezvousInfo:
@@ -101,7 +101,7 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
         return int(self._guest.waiting)
 
     def is_closed(self) -> bool:
-        """Whether the job is over."""
+        """True if the job is over."""
         return self._guest.closed
 
     def set_closed(self) -> None:

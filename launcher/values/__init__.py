@@ -1,4 +1,4 @@
-"""Values that every room of the launcher shares, and the pure rules about them. Imports nothing.
+"""Values and pure rules that the launcher's rooms share, and the files that several rooms read.
 
 config          how a job's workers are launched, and the document of a world
 observation     a coordinator's observations, its rules and the actions it may take

@@ -1,7 +1,8 @@
 """What one agent is told to run, and the world it is told to run it in.
 
-Values only: ``launcher.cli`` (a command line) and ``launcher.agent`` (a replica's intent) build a
-``LaunchConfig`` each; the coordinator builds a ``WorldDocument``; ``launcher.workers`` reads both.
+Values only: ``launcher.options`` builds a ``LaunchConfig`` from a command line, ``agent.program``
+completes one from a replica's intent, and ``rendezvous.settings`` builds one from torchrun's
+parameters. The coordinator builds a ``WorldDocument``; ``launcher.workers`` reads both.
 """
 
 import ipaddress
@@ -185,7 +186,8 @@ class WorldDocument:
     max_restarts: int = 0
     #: As far as whoever keeps this knows, all its workers can go over into another world.
     elastic: bool = False
-    #: A world of this script stepped without the checkpoint that was kept for it: ``Ledger``.
+    #: As ``WorldLedger.unchecked``: a world of this script stepped without the checkpoint that was
+    #: kept for it.
     unchecked: bool = False
 
     @property
@@ -210,7 +212,7 @@ class WorldDocument:
 
 
 def on_loopback(address: str) -> bool:
-    """Whether an address with its port is reached without any network.
+    """True if an address with its port is reached without any network.
 
     >>> on_loopback("127.0.0.1:9"), on_loopback("[::1]:9"), on_loopback("10.0.0.1:9")
     (True, True, False)

@@ -1,6 +1,7 @@
 """What a coordinator knows, and what it may do: the values of ``launcher.coordinator.membership``.
 
-Pure: standard library only. Times are seconds of the coordinator's monotonic clock.
+Pure: standard library and ``brain`` words only. Times are seconds of the coordinator's monotonic
+clock.
 """
 
 import math
@@ -39,7 +40,7 @@ class AgentObserved:
 class Shape:
     """A job that asks for processes, not for replicas of so many each (``--world``).
 
-    Wishes then count processes, and agents of any sizes may serve that together have them.
+    Desired worlds then count processes. Agents of any sizes serve if their processes add up.
     """
 
     #: Processes desired (WORLD_SIZE).
@@ -63,7 +64,7 @@ class Saves:
 
     @property
     def known(self) -> bool:
-        """Whether there is anything to wait for."""
+        """True if there is anything to wait for."""
         return self.declared or self.count > 0
 
 
@@ -85,7 +86,7 @@ class WorldChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preparing:
+class PreparationObserved:
     """The next world's workers are being started, held before they meet, while this one trains."""
 
     form: "FormWorld"
@@ -151,7 +152,7 @@ class WorldObserved:
     change: WorldChange | None = None
     saves: Saves = Saves()
     parking: WorldParking | None = None
-    preparing: Preparing | None = None
+    preparing: PreparationObserved | None = None
     #: Member that coordinated as it was formed; it decides between halves that see no other.
     coordinated: int | None = None
     #: Why it was ended; None while it runs, and after a stop that its owner asked for.
@@ -159,12 +160,12 @@ class WorldObserved:
 
     @property
     def elastic(self) -> bool:
-        """Whether all its workers can go over into another world without being ended."""
+        """True if all its workers can go over into another world without being ended."""
         return all(member.replica in self.sessions for member in self.members)
 
     @property
     def stopped(self) -> bool:
-        """Whether its owner had it stopped, so that nothing is to be healed."""
+        """True if its owner had it stopped, so that nothing is to be healed."""
         return self.phase is WorldPhase.ENDED and self.ended_by is None
 
 
@@ -217,7 +218,7 @@ class WorldRules:
 
     @property
     def by_hand(self) -> bool:
-        """Whether nobody but a person at a terminal hears what is wrong."""
+        """True if nobody but a person at a terminal hears what is wrong."""
         return self.free_seconds > 0
 
 

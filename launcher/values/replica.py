@@ -123,7 +123,7 @@ class Lock:
 
 
 def held(path: Path) -> bool:
-    """Whether some process holds the lock at ``path``; a file that is not there is free."""
+    """True if some process holds the lock at ``path``; a file that is not there is free."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -249,7 +249,7 @@ class JobPlace:
         return read(self.directory / f"{name}.json", kind)
 
     def alive(self, replica: int) -> bool:
-        """Whether the agent of a replica lives, by its lock."""
+        """True if the agent of a replica lives, by its lock."""
         return held(self.directory / str(replica) / "lock")
 
 

@@ -72,7 +72,7 @@ def undelivered(home: str, job: str, url: str) -> str | None:
 
 
 def _is_bound(path: str) -> bool:
-    """Whether a process of this machine listens on the socket at ``path``."""
+    """True if a process of this machine listens on the socket at ``path``."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probing:
         return probing.connect_ex(path) == 0
 

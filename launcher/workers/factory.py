@@ -144,9 +144,9 @@ class WorkerFactory:
     def _spawn(
         self, arguments: list[str], environment: dict[str, str], streams: list[output.OutputStream]
     ) -> "subprocess.Popen[bytes]":
-        leashed = [*process.leashed(), "exec", str(os.getpid()), *arguments]
+        reaped = [*process.reaped(), "exec", str(os.getpid()), *arguments]
         return subprocess.Popen(
-            leashed,
+            reaped,
             env=environment,
             cwd=self._config.directory,
             stdin=None if self._config.replica_directory is None else subprocess.DEVNULL,

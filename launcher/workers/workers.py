@@ -17,7 +17,7 @@ from functools import partial
 import msgspec
 
 from brain.errors import BadInput
-from launcher.data.shard_socket import ShardConnection, ShardSocket
+from launcher.data.shard_socket import ShardListener, ShardSocket
 from launcher.values.config import LaunchConfig, WorldDocument
 from launcher.values.workers import ParkRequest, ProbeEvent, Progress, WorkerExit
 from launcher.workers import stopping
@@ -80,7 +80,7 @@ class Workers:
         self._directory = process.private_directory()
         self._guard.watch(self._directory)  # at once: this agent may be killed at any moment
         #: Where they ask for shards of data.
-        self._shard_socket: ShardConnection | None = (
+        self._shard_socket: ShardListener | None = (
             None if shard_socket is None else shard_socket.way(self._directory / "data")
         )
         #: Epoch that they went over from last, and that they may still speak of; 0: none.
@@ -170,7 +170,7 @@ class Workers:
 
     @property
     def gated(self) -> bool:
-        """Whether all of them live and wait at the gate."""
+        """True if all of them live and wait at the gate."""
         started = len(self._started) == self._world.member(self._group_rank).processes
         return started and not self._exits and all(each.control.gated for each in self._started)
 
@@ -189,7 +189,7 @@ class Workers:
 
     @property
     def elastic(self) -> bool:
-        """Whether all of them can go over into another world without being ended."""
+        """True if all of them can go over into another world without being ended."""
         return self.sessions is not None and self.sessions.complete
 
     def go_over(self, world: WorldDocument, group_rank: int) -> None:
@@ -222,7 +222,7 @@ class Workers:
 
     @property
     def running(self) -> bool:
-        """Whether any worker still runs."""
+        """True if any worker still runs."""
         return len(self._exits) < len(self._started)
 
     async def wait(self) -> tuple[WorkerExit, ...]:

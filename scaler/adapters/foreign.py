@@ -13,7 +13,7 @@ MANAGER = "brain"
 
 
 def may_act(annotations: Mapping[str, str]) -> bool:
-    """Whether the owner allows more than advice."""
+    """True if the owner allows more than advice."""
     return annotations.get(MANAGED_BY) == MANAGER
 
 

@@ -167,7 +167,7 @@ class PyTorchJobBackend:
                 self._keep(read, known.put(ended))
 
     def has_token(self, job: JobId) -> bool:
-        """Whether the Secret beside the job has one; its pods get it where their template asks."""
+        """True if the Secret beside the job has one; its pods get it where their template asks."""
         read = self.find(job)
         return read is not None and "token" in self._secret(read)
 

@@ -122,7 +122,7 @@ class ListedJobs:
 
 
 def served(cluster: Cluster, kind: Kind, namespaces: Sequence[str]) -> bool:
-    """Whether a kind is installed, and may be read here."""
+    """True if a kind is installed, and may be read here."""
     try:
         cluster.list(kind, next(iter(namespaces), ""), limit=1)
     except (NotFound, NotAllowed):

@@ -62,7 +62,7 @@ class OperatorsBrain:
 
     @property
     def known(self) -> bool:
-        """Whether Brain ever said which jobs it has."""
+        """True if Brain ever said which jobs it has."""
         return not self.trouble or bool(self._views)
 
     def view(self, job: JobId) -> JobView | None:

@@ -174,7 +174,7 @@ class LocalBackend:
         directory.close(ReplicaEnding(exit=exit, exit_code=code, detail=detail, at=now))
 
     def has_token(self, job: JobId) -> bool:
-        """Whether ``replicas/<job>/token`` is there."""
+        """True if ``replicas/<job>/token`` is there."""
         return (self._root / job / "token").exists()
 
     def put_token(self, job: JobId, secret: str) -> None:

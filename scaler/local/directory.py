@@ -94,15 +94,15 @@ class ReplicaDirectory:
         return next((ending for ending in found if ending), None)
 
     def runs(self) -> bool:
-        """Whether an agent holds the lock. Only asked once it has had it: see the module."""
+        """True if an agent holds the lock. Only asked once it has had it: see the module."""
         return (self.path / "state.json").exists() and locked(self.path / "lock")
 
     def launched(self) -> bool:
-        """Whether an agent was ever started here."""
+        """True if an agent was ever started here."""
         return (self.path / "agent.log").exists()
 
     def starting(self) -> bool:
-        """Whether an agent was started and still has the output it was given."""
+        """True if an agent was started and still has the output it was given."""
         return locked(self.path / "agent.log")
 
     def launch(

@@ -167,7 +167,7 @@ def test_a_failure_brings_what_was_to_stay_in_memory_to_storage(tmp_path: Path) 
 
 def test_who_has_not_the_jobs_token_gets_nothing(tmp_path: Path) -> None:
     async def story() -> None:
-        from launcher.ram_checkpoint.sharing import Sharing
+        from launcher.ram_checkpoint.sharing import PartSharing
 
         async with company(tmp_path, 1) as agents:
             await agents.run(agents.world(1), "checkpoint.save(dict(step=7), 7)")
@@ -175,8 +175,8 @@ def test_who_has_not_the_jobs_token_gets_nothing(tmp_path: Path) -> None:
             for directory in ("stolen", "own"):
                 (tmp_path / directory).mkdir()
             name = agent.config.job
-            thief = Sharing(tmp_path / "stolen", name, TOKEN[::-1])
-            owner = Sharing(tmp_path / "own", name, TOKEN)
+            thief = PartSharing(tmp_path / "stolen", name, TOKEN[::-1])
+            owner = PartSharing(tmp_path / "own", name, TOKEN)
             got = [await s.fetch([agent.address], "7-1", "state.pt") for s in (thief, owner)]
             assert got == [False, True]
 

@@ -19,7 +19,7 @@ from launcher import messages
 from launcher.messages import Connection
 from launcher.ram_checkpoint.flusher import Flusher
 from launcher.ram_checkpoint.shared_memory import orphans
-from launcher.ram_checkpoint.sharing import Sharing
+from launcher.ram_checkpoint.sharing import PartSharing
 from launcher.values.ram_checkpoint.links import SHARED, mine
 from launcher.values.ram_checkpoint.parts import StepPart
 from tests.launcher.building import soon
@@ -81,7 +81,7 @@ async def keeping(
         offer = await connection.receive(messages.Offer)
         assert offer is not None
         try:
-            await Sharing(steps, "job", TOKEN).take(offer, connection)
+            await PartSharing(steps, "job", TOKEN).take(offer, connection)
         except Exception as error:  # noqa: BLE001 - whatever it is, a test looks at it
             came.set_result(error)
         else:
@@ -158,8 +158,8 @@ def test_a_host_that_hangs_holds_up_neither_who_asks_it_nor_who_copies_to_it(
     part = StepPart(**PART | {"files": ("state.pt",)})
 
     async def story() -> list[bool]:
-        own = Sharing(tmp_path / "own", "job", TOKEN, patience_seconds=0.05)
-        other = Sharing(tmp_path / "other", "job", TOKEN, patience_seconds=0.05)
+        own = PartSharing(tmp_path / "own", "job", TOKEN, patience_seconds=0.05)
+        other = PartSharing(tmp_path / "other", "job", TOKEN, patience_seconds=0.05)
 
         async def serve(connection: Connection) -> None:
             asked = await connection.receive(messages.Fetch)

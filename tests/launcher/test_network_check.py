@@ -17,7 +17,7 @@ from brain.types.world import Member
 from launcher import messages
 from launcher.agent.network_check import script
 from launcher.agent.network_check.measurement import measure
-from launcher.coordinator.network_checks import Checking
+from launcher.coordinator.network_checks import NetworkChecks
 from launcher.values.network_check import (
     CheckRound,
     CheckTerms,
@@ -173,7 +173,7 @@ class Agents:
         self._broken, self._slow = broken, slow
         self.released: dict[int, str] = {}
         self.asked: list[messages.Check] = []
-        self.checking: Checking | None = None
+        self.checking: NetworkChecks | None = None
 
     def get(self, replica: int) -> "Agent":
         return Agent(replica, self)
@@ -215,7 +215,7 @@ def checking(home: Path, agents: Agents, count: int, minimum: int = 1, **changes
     ]
 
     async def run() -> None:
-        checked = agents.checking = Checking(terms, agents)  # type: ignore[arg-type]
+        checked = agents.checking = NetworkChecks(terms, agents)  # type: ignore[arg-type]
         await checked.run(members, unit=1, minimum=minimum)
         assert not checked.due
 

@@ -10,8 +10,8 @@ from launcher.values.observation import (
     FormWorld,
     JobObserved,
     ParkWorld,
+    PreparationObserved,
     PrepareWorld,
-    Preparing,
     Saves,
     StopWorld,
     Swap,
@@ -32,9 +32,9 @@ def growing(now: WorldObserved, *here: int) -> JobObserved:
     return planned(2, observation(1, *here, world=now, rules=RULES))
 
 
-def preparing(form: FormWorld = TWO, **fields: object) -> Preparing:
+def preparing(form: FormWorld = TWO, **fields: object) -> PreparationObserved:
     """What is prepared since ``NOW``."""
-    return replace(Preparing(form=form, since=NOW), **fields)
+    return replace(PreparationObserved(form=form, since=NOW), **fields)
 
 
 def test_a_growth_is_prepared_before_anybody_parks() -> None:

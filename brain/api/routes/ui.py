@@ -68,7 +68,7 @@ class Dashboard:
 
 
 def _is_navigation(request: Request) -> bool:
-    """Whether a person typed or followed a link to a page of the dashboard."""
+    """True if a person typed or followed a link to a page of the dashboard."""
     path = request.url.path
     machine = path.startswith(("/api/", "/assets/", "/v1/")) or "." in path.rsplit("/", 1)[-1]
     return not machine and "text/html" in request.headers.get("accept", "")

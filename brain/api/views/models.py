@@ -126,7 +126,7 @@ def models(tx: Transaction) -> ModelsView:
 
 
 def _judged(plan: ScalePlan) -> bool:
-    """Whether there are a promise with a band and a measurement to compare."""
+    """True if there are a promise with a band and a measurement to compare."""
     promised, measured = plan.promised, plan.outcome.measured
     if promised is None or measured is None:
         return False

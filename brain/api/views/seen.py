@@ -47,12 +47,12 @@ class Seen:
 
     @property
     def stepping(self) -> bool:
-        """Whether the job makes steps, so that it has a present."""
+        """True if the job makes steps, so that it has a present."""
         return self._job.state in STEPPING
 
     @property
     def measured(self) -> bool:
-        """Whether anything was ever measured that is still kept raw."""
+        """True if anything was ever measured that is still kept raw."""
         return self._newest is not None
 
     @property

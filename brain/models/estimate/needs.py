@@ -132,7 +132,7 @@ class Needs:
 
     @property
     def gradients_measured(self) -> bool:
-        """Whether any similar job ran over several nodes."""
+        """True if any similar job ran over several nodes."""
         return any(point.nodes > 1 and use.sent_bytes_per_second for point, use in self._worlds())
 
     def _volume(self) -> Band | None:

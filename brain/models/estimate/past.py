@@ -48,7 +48,7 @@ class Script:
         return named[0] if named else None
 
     def runs_again(self, other: "Script") -> bool:
-        """Whether another job of this owner runs the same: text, name, image, and arguments but for
+        """True if another job of this owner runs the same: text, name, image, and arguments but for
         values that are numbers; ``vgg11`` is none.
         """
         known = self.text is not None and other.text is not None
@@ -202,7 +202,7 @@ class Past:
 
     @property
     def measured(self) -> bool:
-        """Whether anything was."""
+        """True if anything was."""
         return bool(self.points or self.uses)
 
     def use(self, point: Point) -> WorldUse | None:
@@ -222,7 +222,7 @@ class Neighbour:
 
     @property
     def alike(self) -> bool:
-        """Whether its measurements count."""
+        """True if its measurements count."""
         return self.likeness > ALIKE
 
 

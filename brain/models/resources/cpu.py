@@ -136,7 +136,7 @@ def request(
 
 
 def censored(usage: Usage, *, limit_millis: float, throttled_share: float = 0.0) -> bool:
-    """Whether the limit holds use down, so that use says nothing of the need.
+    """True if the limit holds use down, so that use says nothing of the need.
 
     >>> full = Usage().added([980.0] * 20, at_seconds=0)
     >>> censored(full, limit_millis=1000), censored(full, limit_millis=2000)
@@ -193,7 +193,7 @@ class LoaderSigns:
 
 
 def loader_bound(signs: LoaderSigns) -> bool:
-    """Whether at least two signs say that the job waits for its data (models.md section 3.4).
+    """True if at least two signs say that the job waits for its data (models.md section 3.4).
 
     Such a job needs processor before replicas, and its step times say nothing of scaling.
     """

@@ -129,7 +129,7 @@ def _exponent(x: _Floats, grown: _Floats) -> float:
 
 
 def _changed(x: _Floats, grown: _Floats) -> bool:
-    """Whether the newest examples brought more than the law of those before expects."""
+    """True if the newest examples brought more than the law of those before expects."""
     before = x < x[-1] * (1 - _CHANGE)
     if before.sum() < 4:
         return False

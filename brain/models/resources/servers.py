@@ -95,7 +95,7 @@ class Served:
         return float((asked**-SHARPNESS + bound**-SHARPNESS) ** (-1 / SHARPNESS))
 
     def grows(self) -> bool:
-        """Whether more workers may come: none may while a server is full."""
+        """True if more workers may come: none may while a server is full."""
         return max(one.busy for one in self.servers) <= FULL
 
 

@@ -88,7 +88,7 @@ class Seating:
         return (int(found[0]), float(columns.utility[job, found[0]])) if len(found) else None
 
     def stays(self, job: int) -> bool:
-        """Whether the job is where it was."""
+        """True if the job is where it was."""
         return self.placed.get(job) == self.jobs[job].current
 
     def size(self, job: int) -> float:

@@ -201,7 +201,7 @@ class Grant:
 
     @property
     def changes(self) -> bool:
-        """Whether the job's world has to change."""
+        """True if the job's world has to change."""
         return self.placement != self.before
 
     @property

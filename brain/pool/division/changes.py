@@ -223,7 +223,7 @@ class _Carried:
             self.put_off.setdefault(key, "nobody can take what it would free now")
 
     def _sort(self, member: Member, grant: Grant) -> bool:
-        """Whether a grant takes something; what only gives is kept until somebody needs it."""
+        """True if a grant takes something; what only gives is kept until somebody needs it."""
         must = bool(member.flees or member.untenable)
         gives = grant.outcome is Outcome.SHRINKS and not must
         if gives or (grant.outcome is Outcome.STOPS and member.key in self._stoppable):
@@ -365,7 +365,7 @@ def _gain(made: Change) -> float | None:
 
 
 def _leaves(made: Change) -> bool:
-    """Whether a change moves replicas to other nodes that might stay where they are."""
+    """True if a change moves replicas to other nodes that might stay where they are."""
     before, after = Counter(made.member.nodes), dict(made.nodes)
     left = any(after.get(NodeName(name), 0) < count for name, count in before.items())
     return left and made.grant.replicas >= before.total()

@@ -80,7 +80,7 @@ GUARDS = tuple(guard for guard in guards.ALL if guard is not guards.rigid)
 
 
 def shares(job: Job) -> bool:
-    """Whether a job is decided about together with the others of its pool.
+    """True if a job is decided about together with the others of its pool.
 
     One that reserves neither accelerators nor cores takes nothing from anybody, and is decided
     about alone.

@@ -57,7 +57,7 @@ def _hopes(situation: Situation, size: int) -> list[tuple[float, str]]:
 
 
 def _paid(situation: Situation) -> bool:
-    """Whether the present size does enough more than a smaller one that was measured: then each
+    """True if the present size does enough more than a smaller one that was measured: then each
     worker loads for itself."""
     present, rate = situation.replicas, situation.rate
     return any(

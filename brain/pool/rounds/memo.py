@@ -91,7 +91,7 @@ class Memo:
         return self._lives.get(id, "")
 
     def due(self, id: JobId, now: datetime) -> bool:
-        """Whether anything happened to a job since it was looked at, or time did."""
+        """True if anything happened to a job since it was looked at, or time did."""
         last = self.looked.get(id)
         return last is None or last.mark != self.marks[id] or now >= last.again_at
 

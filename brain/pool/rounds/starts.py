@@ -43,7 +43,7 @@ def known_before(tx: Transaction, memo: Memo, job: Job, settings: Settings) -> J
 
 
 def yields(job: Job, settings: Settings) -> bool:
-    """Whether a job takes nothing that Brain could not give to others again."""
+    """True if a job takes nothing that Brain could not give to others again."""
     return shares(job) and may_act(job, settings)
 
 

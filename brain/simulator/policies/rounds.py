@@ -66,7 +66,7 @@ class Room:
         return None
 
     def has(self, wanted: int) -> bool:
-        """Whether some kind has so many."""
+        """True if some kind has so many."""
         return any(sum(free.values()) >= wanted for free in self._free.values())
 
     def count(self) -> dict[str, int]:

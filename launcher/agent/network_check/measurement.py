@@ -44,7 +44,7 @@ async def measure(config: LaunchConfig, asked: Check) -> Checked:
 
 async def _start(config: LaunchConfig, command: Sequence[str]) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        *process.leashed(),
+        *process.reaped(),
         "exec",
         str(os.getpid()),
         *command,

@@ -9,7 +9,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def enough(available_bytes: int, workers_bytes: int) -> bool:
-    """Whether as many workers again fit: those that wait hold less than those that train.
+    """True if as many workers again fit: those that wait hold less than those that train.
 
     >>> enough(8 * 2**30, 4 * 2**30), enough(4 * 2**30, 4 * 2**30)
     (True, False)

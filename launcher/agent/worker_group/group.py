@@ -58,7 +58,7 @@ class WorkerGroup:
         self.ready = False
         self._memory = memory
         self._tell, self._phase, self._say = tell, phase, say
-        self._telling = WorkerReports(tell, memory=memory, host=host)
+        self._reports = WorkerReports(tell, memory=memory, host=host)
         self._fork_server: ForkServer | None = None
         self._workers: Workers | None = None
         self._next: Workers | None = None
@@ -70,8 +70,8 @@ class WorkerGroup:
         self._orders: asyncio.Queue[Order] = asyncio.Queue()
         #: Where workers ask for shards of data.
         self.shard_socket = ShardSocket(tell)
-        #: Workers that go over into the next world without being ended.
-        self.staying = InProcessChanges(host, lambda: self.config.replica, tell)
+        #: Changes of the world that end no process.
+        self.in_process_changes = InProcessChanges(host, lambda: self.config.replica, tell)
         #: The batch that the script is to take, as last heard, and where it reads it.
         self._batch: BatchWish | None = None
         self._batch_file = BatchFile(config.batch_file, say)
@@ -104,7 +104,7 @@ class WorkerGroup:
 
     @property
     def elastic(self) -> bool:
-        """Whether they can go over into another world without being ended."""
+        """True if they can go over into another world without being ended."""
         return self._workers is not None and self._workers.elastic
 
     @property
@@ -133,7 +133,7 @@ class WorkerGroup:
             workers.ask_to_save(signal.Signals[name])
 
     def handles(self, signum: signal.Signals) -> bool:
-        """Whether a worker has a handler for the signal, or has ended, maybe by it."""
+        """True if a worker has a handler for the signal, or has ended, maybe by it."""
         workers = self._workers
         return workers is not None and bool(workers.exits or workers.catching(signum))
 
@@ -172,19 +172,19 @@ class WorkerGroup:
                 case messages.Run(world=world, memory=memory):
                     await self._run(world, memory)
                 case messages.Prepare(world=world, in_process=True, staying=staying):
-                    self.staying.stay = frozenset(staying)
+                    self.in_process_changes.stay = frozenset(staying)
                     await self._build(world)
                 case messages.Prepare(world=world):
                     await self._prepare(world)
                 case messages.Discard(epoch=epoch):
                     if self._next is not None and epoch in (0, self._next.world.epoch):
                         await self._discard()
-                    self.staying.unbuild(self._workers, epoch)
+                    self.in_process_changes.unbuild(self._workers, epoch)
                 case messages.Halt(epoch=epoch, grace_seconds=grace, lost=lost):
                     if epoch == self.epoch:
                         await self._stop(grace, lost=lost)
                     else:
-                        self._telling.stopped(epoch, self.progress)
+                        self._reports.stopped(epoch, self.progress)
 
     def let_go(self) -> None:
         """No lease comes any more; workers that have no place in the world have time to end."""
@@ -203,11 +203,11 @@ class WorkerGroup:
     async def _run(self, world: WorldDocument, memory: StepPart | None) -> None:
         if self.last is not None and world.epoch <= self.last.epoch:
             return
-        self.staying.unbuild(self._workers, 0)
+        self.in_process_changes.unbuild(self._workers, 0)
         if self._workers is not None:
             await self._stop(0)
         self.last = world
-        self.staying.over(world.epoch)
+        self.in_process_changes.over(world.epoch)
         self.heard_epoch = max(self.heard_epoch, world.epoch)
         self._memory.began(world, memory)
         self._batch_file.tell(self._batch, world.processes)
@@ -255,12 +255,12 @@ class WorkerGroup:
         if grace_seconds and workers.catching(self.signum):
             by_hand = self.config.replica_directory is None
             self._say(grace_told(self.signum, grace_seconds, by_hand=by_hand))
-        left_seconds = await self.staying.let_end(workers, grace_seconds)
+        left_seconds = await self.in_process_changes.let_end(workers, grace_seconds)
         self.exits = await workers.stop(left_seconds, signum=self.signum)
         self._stopping = False
         if lost:
             await self._memory.breakpoint()
-        self._telling.stopped(workers.world.epoch, self.progress)
+        self._reports.stopped(workers.world.epoch, self.progress)
         self._workers = None
         self._phase("waiting")
 
@@ -272,7 +272,7 @@ class WorkerGroup:
         pids = () if self._workers is None else self._workers.pids
         if not capacity.enough(capacity.available_bytes(), capacity.held_bytes(pids)):
             short = "memory is too short for workers beside those that train"
-            self._telling.refused(world.epoch, short)
+            self._reports.refused(world.epoch, short)
             return
         try:
             self._next = await Workers.prepare(
@@ -286,7 +286,7 @@ class WorkerGroup:
                 on_session=self._session,
             )
         except (BadInput, OSError) as cannot:  # a full disk, too: the world that trains goes on
-            self._telling.refused(world.epoch, str(cannot))
+            self._reports.refused(world.epoch, str(cannot))
             return
         self._look_at_gate()
 
@@ -305,18 +305,18 @@ class WorkerGroup:
         """Build the next world beside the training; without workers here, start them into it."""
         await self._discard()
         self.heard_epoch = max(self.heard_epoch, world.epoch)
-        self.staying.coming = world
+        self.in_process_changes.coming = world
         if self._workers is not None:
-            self.staying.begin(self._workers, world, now=False)
+            self.in_process_changes.begin(self._workers, world, now=False)
             return
         try:
             self._next = await self._started(world, joining=True)
         except (BadInput, OSError) as cannot:
-            self._telling.refused(world.epoch, str(cannot))
+            self._reports.refused(world.epoch, str(cannot))
 
     async def _go_over(self, world: WorldDocument, memory: StepPart | None) -> None:
         """The next world is decided: as it was built, or at once where the present one is over."""
-        coming, self.staying.coming = self.staying.coming, None
+        coming, self.in_process_changes.coming = self.in_process_changes.coming, None
         built = coming == world
         if self._next is not None and built:
             self._workers, self._next = self._next, None
@@ -331,8 +331,8 @@ class WorkerGroup:
         if built:
             workers.sessions.tell("commit", epoch=world.epoch)
         else:
-            self.staying.begin(workers, world, now=True)
-        self.staying.parting = group_rank is None
+            self.in_process_changes.begin(workers, world, now=True)
+        self.in_process_changes.parting = group_rank is None
         if group_rank is None:
             return
         self.last = world
@@ -341,21 +341,21 @@ class WorkerGroup:
         workers.go_over(world, group_rank)
         self._memory.goes_on(world)
         self._batch_file.tell(self._batch, world.processes)
-        self.staying.over(world.epoch)
+        self.in_process_changes.over(world.epoch)
         self._phase("running")
         for exit in workers.exits:  # it was said of the world before
             self._exited(world.epoch, exit)
 
     def asked(self, asked: messages.Appoint | messages.Agree | messages.Post) -> None:
         """Pass on what is asked, or told, about a world that is being built."""
-        self.staying.asked(asked, self._workers, self._next)
+        self.in_process_changes.asked(asked, self._workers, self._next)
 
     def _session(self, workers: Workers, what: str, message: SessionMessage) -> None:
         if what == "moved" and message["epoch"] == self.epoch:
             self.tell_progress()
             self._tell(messages.Started(epoch=self.epoch))
         else:
-            self.staying.heard(workers, what, message)
+            self.in_process_changes.heard(workers, what, message)
         if self.elastic and self.last is not None and self.last.epoch == self.epoch:
             self.last = replace(self.last, elastic=True)  # should this agent come to coordinate
 
@@ -373,26 +373,26 @@ class WorkerGroup:
             if event.event == "gated":
                 self._look_at_gate()
             return
-        self._telling.announced(event, self.epoch, self.progress)
+        self._reports.announced(event, self.epoch, self.progress)
 
     def _exited(self, epoch: int, exit: WorkerExit) -> None:
         if self.last is not None and epoch == self.last.epoch:
             if self.config.events:
                 rank = self._own_rank(self.last)
                 events.tell(events.ended(self.config, self.last, rank, exit))
-            self._telling.exited(self.last, exit, self.progress)
+            self._reports.exited(self.last, exit, self.progress)
         elif not exit.stopped:
-            self._telling.refused(epoch, f"a worker ended with {exit.exit_code} before the gate")
+            self._reports.refused(epoch, f"a worker ended with {exit.exit_code} before the gate")
 
     def tell_again(self) -> None:
         """Say to another coordinator what the one before may not have heard."""
-        self._telling.again()
-        self.staying.tell_again()
+        self._reports.again()
+        self.in_process_changes.tell_again()
         self.shard_socket.tell_again()
 
     def tell_progress(self, heard: float = 0.0) -> None:
         """Say that this agent lives, and how far its workers are; ``heard`` as in the message."""
-        self._telling.beat(self.epoch, self.progress, heard)
+        self._reports.beat(self.epoch, self.progress, heard)
 
     def _own_rank(self, world: WorldDocument) -> int:
         """This agent's GROUP_RANK in a world that it is a member of."""

@@ -91,7 +91,7 @@ def grace_told(signum: signal.Signals, grace_seconds: float, *, by_hand: bool) -
 
 
 def _lost_its_port(world: WorldDocument, exit: WorkerExit, progress: tuple[Progress, ...]) -> bool:
-    """Whether rank 0 failed before any step, and somebody else has the port that it was given:
+    """True if rank 0 failed before any step, and somebody else has the port that it was given:
     minutes may lie between choosing a port and meeting there."""
     failed = exit.rank == 0 and exit.code != 0 and not exit.stopped
     early = all(each.steps == 0 for each in progress)

@@ -1,7 +1,7 @@
 """Who is in the next world, and when it may form. SPINE of the launcher: pure.
 
-``decide(sight, now)`` looks at everything a coordinator knows and returns one frozen action; the
-coordinator carries it out, sees what came of it and asks again until the answer is to stay. No
+``decide(observation, now)`` looks at everything a coordinator knows and returns one frozen action;
+the coordinator carries it out, sees what came of it and asks again until the answer is to stay. No
 action remembers anything: a coordinator that was killed at any moment is replaced by another one
 which asks the same question. Times are seconds of the coordinator's monotonic clock. Every
 question is answered in O(n log n) for n agents, and none is asked for a heartbeat.

@@ -87,7 +87,7 @@ def leave(observation: JobObserved, world: WorldObserved, now: float) -> Action 
 
 
 def hopeless(codes: Sequence[int], limit: int | None) -> bool:
-    """Whether trying again is in vain: the last ``limit`` worlds of a job that never made a step
+    """True if trying again is in vain: the last ``limit`` worlds of a job that never made a step
     failed with one and the same code.
 
     >>> hopeless([1, 1, 1], 3), hopeless([1, 2, 1], 3), hopeless([1, 1, 1], None)
@@ -139,7 +139,7 @@ def _unmet(observation: JobObserved, world: WorldObserved, now: float) -> Action
 
 
 def _abandoned(observation: JobObserved) -> bool:
-    """Whether a person ends the job: nobody stays, and nobody would go on from a safe point."""
+    """True if a person ends the job: nobody stays, and nobody would go on from a safe point."""
     return not observation.rules.last_waits and all(
         a.leaving_since is not None for a in observation.agents
     )

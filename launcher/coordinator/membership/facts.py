@@ -48,7 +48,7 @@ def goal_of(observation: JobObserved, desired: WorldWish) -> tuple[int, bool]:
 
 
 def resting(observation: JobObserved, world: WorldObserved) -> bool:
-    """Whether this was given up, and nothing was saved since."""
+    """True if this was given up, and nothing was saved since."""
     held, desired = observation.held, observation.desired
     if held is None or desired is None or held.generation != desired.generation:
         return False

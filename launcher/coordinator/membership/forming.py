@@ -21,7 +21,7 @@ from launcher.values.observation import (
     FormWorld,
     Heal,
     JobObserved,
-    Preparing,
+    PreparationObserved,
     Switch,
     Take,
     WaitFor,
@@ -140,8 +140,8 @@ def _members_and_known(
     return [m.replica for m in world.members], {agent.replica for agent in observation.agents}
 
 
-def _holds(observation: JobObserved, preparing: Preparing, form: FormWorld) -> bool:
-    """Whether what was prepared can be formed, even where a later joiner might have come, too."""
+def _holds(observation: JobObserved, preparing: PreparationObserved, form: FormWorld) -> bool:
+    """True if what was prepared can be formed, even where a later joiner might have come, too."""
     ready = {agent.replica for agent in available(observation)}
     same = (preparing.form.cause, preparing.form.generation, preparing.form.goal)
     return (

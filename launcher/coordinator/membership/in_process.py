@@ -20,8 +20,8 @@ from launcher.values.observation import (
     FormWorld,
     Heal,
     JobObserved,
+    PreparationObserved,
     PrepareWorld,
-    Preparing,
     StopWorld,
     Swap,
     Switch,
@@ -112,13 +112,13 @@ def settling(observation: JobObserved, world: WorldObserved, now: float) -> Acti
 
 
 def _stays(world: WorldObserved, members: Sequence[Member]) -> bool:
-    """Whether somebody who has the state is in the next world, too."""
+    """True if somebody who has the state is in the next world, too."""
     last = {member.replica for member in world.members}
     return any(m.replica in last and m.replica not in world.broken for m in members)
 
 
-def _serves(observation: JobObserved, there: Preparing, form: FormWorld) -> bool:
-    """Whether what is being built is still wanted, even where a later joiner might come, too."""
+def _serves(observation: JobObserved, there: PreparationObserved, form: FormWorld) -> bool:
+    """True if what is being built is still wanted, even where a later joiner might come, too."""
     ready = {agent.replica for agent in available(observation)}
     made = there.form
     return replace(made, members=form.members) == form and (

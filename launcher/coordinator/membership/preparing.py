@@ -16,8 +16,8 @@ from launcher.values.observation import (
     DiscardWorld,
     FormWorld,
     JobObserved,
+    PreparationObserved,
     PrepareWorld,
-    Preparing,
     Swap,
     WaitFor,
     WorldObserved,
@@ -55,8 +55,8 @@ def first(
     return WaitFor(f"workers of a world of {len(form.members)} replicas get ready", until)
 
 
-def _of_another_kind(preparing: Preparing) -> bool:
-    """Whether it was begun while workers could go over, and not all can any more."""
+def _of_another_kind(preparing: PreparationObserved) -> bool:
+    """True if it was begun while workers could go over, and not all can any more."""
     return preparing.in_process and preparing.failed is None
 
 

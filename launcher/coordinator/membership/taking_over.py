@@ -14,7 +14,7 @@ def may_form(
     coordinated: int | None = None,
     witness: WitnessObserved = NO_WITNESS,
 ) -> bool:
-    """Whether a world may be formed although members of the last one are not heard of.
+    """True if a world may be formed although members of the last one are not heard of.
 
     With more than half of them; or with proof that all others are gone; or, once the lease of the
     silent ones ran out, with more than half of those that are not proved to be gone, or exactly
@@ -79,7 +79,7 @@ def quorum_at(
 
 
 def may_renew(heard: Iterable[float], lapsed_at: float, *, lost: bool, holds: bool) -> bool:
-    """Whether leases that ran out while everything stood still may be given once more, where only
+    """True if leases that ran out while everything stood still may be given once more, where only
     agents of the world itself can begin another.
 
     Only with proof that no successor was begun: the coordinator ``holds`` its leadership where new

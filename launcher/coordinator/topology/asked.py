@@ -41,16 +41,16 @@ def shape_of(said: str) -> Shape | None:
     if not said:
         return None
     found = re.fullmatch(r"(\d+)(?::(\d+))?(?::(\d+))?", said)
-    wished = int(found[1]) if found else 0
-    least = int(found[2] or wished) if found else 0
-    most = int(found[3] or wished) if found else 0
-    if not 0 < least <= wished <= most:
+    desired = int(found[1]) if found else 0
+    least = int(found[2] or desired) if found else 0
+    most = int(found[3] or desired) if found else 0
+    if not 0 < least <= desired <= most:
         raise BadInput(
             f"--world={said} is not DESIRED[:MIN[:MAX]] with 1 <= MIN <= DESIRED <= MAX; "
             "give the number of processes, 8 or 8:4:16 for example",
             field="world",
         )
-    return Shape(processes=wished, least=least, most=most)
+    return Shape(processes=desired, least=least, most=most)
 
 
 def parallel_of(said: str) -> tuple[int, int]:

@@ -239,7 +239,7 @@ def document_of(it: CoordinatorState, formed: observation.FormWorld) -> WorldDoc
 
 
 def _near(members: Iterable[Member]) -> bool:
-    """Whether no network comes between them: they meet over loopback."""
+    """True if no network comes between them: they meet over loopback."""
     return all(on_loopback(member.address) for member in members)
 
 

@@ -96,12 +96,12 @@ class WorldMonitor:
 
     @property
     def formed(self) -> bool:
-        """Whether all workers were started."""
+        """True if all workers were started."""
         return not self._unstarted
 
     @property
     def stepping(self) -> bool:
-        """Whether a first step was seen, or cannot be seen."""
+        """True if a first step was seen, or cannot be seen."""
         return self._stepping or (self._blind and self.formed)
 
     @property
@@ -133,7 +133,7 @@ class WorldMonitor:
 
     @property
     def awaited(self) -> bool:
-        """Whether the end of a worker that failed is still to be heard."""
+        """True if the end of a worker that failed is still to be heard."""
         return bool(self.failing - {replica for replica, _ in self._exits})
 
     def torn(self, reason: str, *, unbuilt: bool, now: float) -> None:
@@ -185,7 +185,7 @@ class WorldMonitor:
 
     @property
     def copies(self) -> bool:
-        """Whether its workers are copies of one program: each of several has saved, and none had
+        """True if its workers are copies of one program: each of several has saved, and none had
         met another by then."""
         return self.processes > 1 and not self._met and len(self._alone) == self.processes
 
@@ -218,13 +218,13 @@ class WorldMonitor:
 
     @property
     def finished(self) -> bool:
-        """Whether all workers ended with 0; or all that had the state did, and nobody is left who
+        """True if all workers ended with 0; or all that had the state did, and nobody is left who
         could give it to newcomers."""
         return self._done == self.processes or (not self.formed and self._ended_before_it)
 
     @property
     def _ended_before_it(self) -> bool:
-        """Whether the training was over before its workers went over into this world."""
+        """True if the training was over before its workers went over into this world."""
         members = [m for m in self.document.members if m.replica in self._stayed]
         well = [r for r, exit in self._exits if exit.code == 0 and not exit.stopped]
         ended = sum(replica in self._stayed for replica in well)

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from launcher.values.config import WorldDocument
-from launcher.values.observation import FormWorld, Preparing
+from launcher.values.observation import FormWorld, PreparationObserved
 
 
 class Preparation:
@@ -36,23 +36,23 @@ class Preparation:
 
     @property
     def in_process(self) -> bool:
-        """Whether it ends no process."""
+        """True if it ends no process."""
         return self.first is not None
 
     @property
     def built(self) -> bool:
-        """Whether all that there is to make is made."""
+        """True if all that there is to make is made."""
         return not self._waited and self.failed is None
 
     @property
     def ready(self) -> bool:
-        """Whether all its workers wait at the gate, or for the step that they agreed to."""
+        """True if all its workers wait at the gate, or for the step that they agreed to."""
         agreed = self._step is not None and not self._open and not self._late
         return self.built and (agreed or not self.in_process)
 
     @property
     def settled(self) -> bool:
-        """Whether there is no answer to wait for."""
+        """True if there is no answer to wait for."""
         return self.ready or self.failed is not None
 
     def answered(self, replica: int) -> None:
@@ -72,16 +72,16 @@ class Preparation:
         return not self._open and self._late
 
     def needs(self, replica: int) -> bool:
-        """Whether it is nothing without this replica."""
+        """True if it is nothing without this replica."""
         return self.failed is None and replica in self.involved
 
     def fits(self, form: FormWorld) -> bool:
-        """Whether it is exactly what must be formed."""
+        """True if it is exactly what must be formed."""
         return self.ready and self.form == form
 
-    def seen(self) -> Preparing:
+    def seen(self) -> PreparationObserved:
         """The facts as ``membership.decide`` wants them."""
-        return Preparing(
+        return PreparationObserved(
             form=self.form,
             since=self._since,
             ready=self.ready,

@@ -76,7 +76,7 @@ class CoordinatorTerms:
 
 
 class CoordinatorState:
-    """The facts; ``acts`` changes them by acting, ``Coordinator`` by listening."""
+    """The facts. ``actions`` and ``in_process`` change them, and ``Coordinator`` as it hears."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class CoordinatorState:
 
     @property
     def in_touch(self) -> bool:
-        """Whether no newer world can have been formed without us: a lease of the latest one that
+        """True if no newer world can have been formed without us: a lease of the latest one that
         somebody here was given lasts."""
         if self.recovered_at is None:
             return True
@@ -175,7 +175,7 @@ class CoordinatorState:
         best = told[0] if told[0].path == best.path and told[0].epoch == epoch else best
         return replace(best, holder=held, in_force=any(each.in_force for each in known))
 
-    def wished(self, desired: WorldWish) -> None:
+    def desire(self, desired: WorldWish) -> None:
         """Take a new desired world."""
         if self.desired is None or self.desired.generation != desired.generation:
             self.desired_since = self.clock()
@@ -395,7 +395,7 @@ class CoordinatorState:
         return then(found, what.told)
 
     def _can_spare(self, replica: int | None) -> bool:
-        """Whether a world can be formed without it."""
+        """True if a world can be formed without it."""
         desired = self.desired
         if desired is None or replica is None:
             return False

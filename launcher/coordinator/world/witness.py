@@ -16,7 +16,7 @@ from launcher.coordinator.world.state import CoordinatorState
 from launcher.values.observation import WorldPhase
 
 
-class Witnessing:
+class WitnessOffer:
     """The witness of one coordinator's worlds."""
 
     def __init__(self, it: CoordinatorState, near: Callable[[str], bool]) -> None:
@@ -83,7 +83,7 @@ class Witnessing:
                 self._tell(member)
 
     def _due(self, monitor: WorldMonitor) -> bool:
-        """Whether it is our world, whole, and a network could come between its members."""
+        """True if it is our world, whole, and a network could come between its members."""
         document = monitor.document
         return (
             monitor.phase is WorldPhase.RUNNING

@@ -93,7 +93,7 @@ def first(failed: Sequence[Failed]) -> tuple[Failed, FailureCause] | None:
 
 
 def _by_itself(failed: Failed, why: FailureCause, asked_at: float | None) -> bool:
-    """Whether one that was asked to end had failed by then: a worker may be asked while it ends.
+    """True if one that was asked to end had failed by then: a worker may be asked while it ends.
 
     Where nobody failed unasked, a lost connection is what a stop looks like.
     """

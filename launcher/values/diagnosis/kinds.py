@@ -225,7 +225,7 @@ def place_in(text: str) -> str:
 
 
 def is_victim(kind: FailureKind) -> bool:
-    """Whether it may be what a rank sees of a peer's failure."""
+    """True if it may be what a rank sees of a peer's failure."""
     return kind is FailureKind.NETWORK
 
 
@@ -250,7 +250,7 @@ def _by_hardware(code: int, signs: Signs) -> tuple[FailureKind, Evidence] | None
 
 
 def _too_little(free_bytes: int, words: str) -> bool:
-    """Whether a save that failed found the disk full."""
+    """True if a save that failed found the disk full."""
     return free_bytes < FULL_BYTES or bool(_FULL.search(words))
 
 

@@ -102,7 +102,7 @@ def consequence(
 
 
 def _repeats(history: Sequence[Occurrence]) -> bool:
-    """Whether the newest failures are one bug at one step, or one lack of device memory, that had
+    """True if the newest failures are one bug at one step, or one lack of device memory, that had
     been made before."""
     alike = history[-SAME_BUG:]
     last = alike[-1]

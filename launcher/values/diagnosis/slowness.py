@@ -75,7 +75,7 @@ def slowest(times: Sequence[RankTime], ratio: float) -> SlowSuspect | None:
 def pays(
     slow: SlowSuspect, *, replicas: int, left: int, restart_seconds: float, horizon_seconds: float
 ) -> bool:
-    """Whether going on without a slow replica ends the job sooner, the restart paid for.
+    """True if going on without a slow replica ends the job sooner, the restart paid for.
 
     Work goes as replicas by time of a step: ``replicas`` of them at the slow one's pace against
     ``left`` of them at the usual one. ``horizon_seconds`` is how long the job would go on as it is.

@@ -37,7 +37,7 @@ class StackLook:
 
     @property
     def busy(self) -> bool:
-        """Whether it does something, although it says nothing."""
+        """True if it does something, although it says nothing."""
         return (
             self.moved
             # A debugger holds it; or it would run, and the machine has no processor for it.
@@ -48,7 +48,7 @@ class StackLook:
 
 
 def may_be_busy(looks: Sequence[StackLook], ranks: Iterable[int]) -> bool:
-    """Whether one of ``ranks`` does something, or may: it is not known of whom nobody looked at.
+    """True if one of ``ranks`` does something, or may: it is not known of whom nobody looked at.
 
     An agent that answers too late (eight workers, py-spy slow on each) must not make a world whose
     only busy rank it has look as if it stood still.
@@ -77,12 +77,12 @@ def main_thread(stacks: str) -> tuple[str, ...]:
 
 
 def some_wait(looks: Iterable[StackLook]) -> bool:
-    """Whether one of these workers waits for others."""
+    """True if one of these workers waits for others."""
     return any(waits_for_peers(main_thread(look.stacks)) for look in looks)
 
 
 def waits_for_peers(frames: Sequence[str]) -> bool:
-    """Whether a main thread is inside a collective, or a backward pass that ends in one."""
+    """True if a main thread is inside a collective, or a backward pass that ends in one."""
     return any(sign in frame for frame in frames for sign in _WAITING)
 
 

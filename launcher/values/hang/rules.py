@@ -116,11 +116,11 @@ class Quiet:
 
     @property
     def due(self) -> bool:
-        """Whether it was quiet for so long that its workers are to be looked at."""
+        """True if it was quiet for so long that its workers are to be looked at."""
         return self.seconds >= self.budget_seconds
 
     def too_long(self, *, busy: bool, waiting: bool) -> bool:
-        """Whether that is too long for workers of which some are busy, or wait for others."""
+        """True if that is too long for workers of which some are busy, or wait for others."""
         allowed = self.budget_seconds if waiting else self.idle_seconds
         return self.seconds >= (self.busy_seconds if busy else allowed)
 
@@ -150,7 +150,7 @@ def shows(pace: WorldPace, program: str) -> ProgressShown:
 
 
 def news(known: ProgressShown | None, shown: ProgressShown) -> bool:
-    """Whether what a script has shown is worth writing down: a quarter more than is known."""
+    """True if what a script has shown is worth writing down: a quarter more than is known."""
     before = known if known is not None and known.program == shown.program else None
     before = before or ProgressShown(program=shown.program)
     return (

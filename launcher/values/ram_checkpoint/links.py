@@ -23,7 +23,7 @@ def mark() -> str:
 
 
 def mine(directory: Path) -> bool:
-    """Whether this user made it: everybody can make any name in ``SHARED``."""
+    """True if this user made it: everybody can make any name in ``SHARED``."""
     try:
         seen = directory.lstat()
     except OSError:

@@ -56,7 +56,7 @@ class StepPart:
 
     @property
     def shared(self) -> bool:
-        """Whether one part is the whole state."""
+        """True if one part is the whole state."""
         return "state.pt" in self.files
 
 

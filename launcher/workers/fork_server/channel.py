@@ -164,7 +164,7 @@ class Channel:
         return frozenset(child.pid for child in self._children)
 
     async def alone(self) -> bool:
-        """Whether the server has no child; False where it cannot say."""
+        """True if the server has no child; False where it cannot say."""
         if not self.alive:
             return False
         if self._asked is None:
@@ -314,7 +314,7 @@ class Channel:
 
 
 def _is_ours(pid: int) -> bool:
-    """Whether the kernel shows us how it ended: not where the script became another user."""
+    """True if the kernel shows us how it ended: not where the script became another user."""
     try:
         with open(f"/proc/{pid}/status", "rb") as status:
             ids = dict(line.split(b":", 1) for line in status.read().splitlines())

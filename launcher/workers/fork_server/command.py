@@ -113,7 +113,7 @@ def first_path(
 
 
 def has_modules(directory: str | None, names: Sequence[str]) -> bool:
-    """Whether any of these can be imported from a directory."""
+    """True if any of these can be imported from a directory."""
     places = [Path(directory, name) for name in names] if directory else []
     return any(
         list(path.parent.glob(path.name + ".*")) or list(path.glob("__init__.*")) for path in places
@@ -137,7 +137,7 @@ def source_of(command: PythonCommand, directory: str) -> bytes | None:
 
 
 def wants_torch(source: bytes | None) -> bool:
-    """Whether importing torch ahead helps and changes nothing: it is named, and no setting that is
+    """True if importing torch ahead helps and changes nothing: it is named, and no setting that is
     read at its import is made by the script. What cannot be read is believed to want it."""
     if source is None:
         return True

@@ -109,12 +109,12 @@ class ForkServer:
 
     @property
     def holds(self) -> bool:
-        """Whether forked workers wait at the gate where they are asked to."""
+        """True if forked workers wait at the gate where they are asked to."""
         return self._channel is not None and self._channel.alive and self._command is not None
 
     @property
     def learns(self) -> bool:
-        """Whether it wants to know what a worker has imported."""
+        """True if it wants to know what a worker has imported."""
         return self._command is not None and self._config.preload in ("learned", "parked")
 
     async def fork(

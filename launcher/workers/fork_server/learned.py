@@ -62,7 +62,7 @@ class Learned:
         return replace(self, unsafe=kept)
 
     def is_proven(self, module: str) -> bool:
-        """Whether a world may wait for the import of ``module``; torch is known to be safe."""
+        """True if a world may wait for the import of ``module``; torch is known to be safe."""
         return module in self.proven or module.split(".")[0] == "torch"
 
     def proving(self, modules: Iterable[str]) -> "Learned":
@@ -87,7 +87,7 @@ class Learned:
         )
 
     def sets_nothing(self, text: str) -> bool:
-        """Whether a script of this text was seen to make no settings before its imports."""
+        """True if a script of this text was seen to make no settings before its imports."""
         return self.exact and not self.environment and bool(text) and self.text == text
 
     def differing(self, told: "ImportSettings", text: str) -> "Learned":

@@ -34,17 +34,17 @@ class Control:
 
     @property
     def lapsed(self) -> bool:
-        """Whether the lease has run out, renewed later or not."""
+        """True if the lease has run out, renewed later or not."""
         return self._lapsed or self.over
 
     @property
     def over(self) -> bool:
-        """Whether the lease has run out, and was not renewed."""
+        """True if the lease has run out, and was not renewed."""
         return 0 < self._read(_LEASE) < time.monotonic_ns()
 
     @property
     def held(self) -> bool:
-        """Whether the worker stands still by itself, for its lease had run out."""
+        """True if the worker stands still by itself, for its lease had run out."""
         return self._read(_HELD) == 1
 
     def gate(self, closed: bool) -> None:
@@ -53,7 +53,7 @@ class Control:
 
     @property
     def gated(self) -> bool:
-        """Whether it waits there."""
+        """True if it waits there."""
         return self._read(_WAITING) == 1
 
     @property
@@ -73,7 +73,7 @@ class Control:
 
     @property
     def parked(self) -> bool:
-        """Whether the worker waits."""
+        """True if the worker waits."""
         return self._read(_PARKED) == 1
 
     @property

@@ -27,7 +27,7 @@ _WORDS_CHARACTERS = 300
 
 
 class WorkerFailure(Protocol):
-    """The part of ``launcher.workers.WorkerExit`` that a report shows."""
+    """The part of ``launcher.values.workers.WorkerExit`` that a report shows."""
 
     @property
     def rank(self) -> int: ...

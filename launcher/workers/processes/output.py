@@ -51,7 +51,7 @@ class Route:
 
     @property
     def piped(self) -> bool:
-        """Whether lines must be looked at."""
+        """True if lines must be looked at."""
         ways = self.console + (self.file is not None) + (self.replica_log is not None)
         return ways > 1 or self.replica_log is not None or bool(self.prefix)
 
@@ -180,7 +180,7 @@ class OutputStream:
 
     @property
     def flows(self) -> bool:
-        """Whether something may still arrive."""
+        """True if something may still arrive."""
         return self._thread is not None and self._thread.is_alive()
 
     def finish(self, seconds: float) -> None:

@@ -120,7 +120,7 @@ class WorkerProcess:
 
     @property
     def _kept(self) -> bool:
-        """Whether the error file outlives the world: not beside the control file."""
+        """True if the error file outlives the world: not beside the control file."""
         return self.control.path.parent not in self._error_file.parents
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ def bind(pid: int, cpus: Sequence[int]) -> None:
 
 
 def catches(pid: int, signum: int) -> bool:
-    """Whether the process listens to the signal: it has a handler (SigCgt in
+    """True if the process listens to the signal: it has a handler (SigCgt in
     ``/proc/<pid>/status``), or blocks it (SigBlk) and may take it by ``sigwait``."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(errors="replace")
@@ -164,7 +164,7 @@ def private_directory() -> Path:
     return made
 
 
-def leashed() -> list[str]:
+def reaped() -> list[str]:
     """The command line in front of what shall not outlive this process."""
     # Isolated and without site: it must start fast, and nothing of the job's environment may
     # reach it.
@@ -177,7 +177,7 @@ class Guard:
     def __init__(self) -> None:
         """Start it."""
         self._process = subprocess.Popen(
-            [*leashed(), "guard"],
+            [*reaped(), "guard"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -218,7 +218,7 @@ def listen(path: Path) -> socket.socket:
 
 
 def port_taken(host: str, port: int) -> bool:
-    """Whether somebody listens at a port of this machine."""
+    """True if somebody listens at a port of this machine."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -122,7 +122,7 @@ class Lasting:
 
 
 def lease_over(directory: str) -> bool:
-    """Whether a control file in ``directory`` has a lease that is past."""
+    """True if a control file in ``directory`` has a lease that is past."""
     names = os.listdir(directory) if os.path.isdir(directory) else ()
     controls = [os.path.join(directory, name) for name in names if name.startswith("control-")]
     return any(0 < lease_in(path) < time.monotonic_ns() for path in controls)

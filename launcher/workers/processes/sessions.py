@@ -40,7 +40,7 @@ class Sessions:
 
     @property
     def complete(self) -> bool:
-        """Whether all workers have a session."""
+        """True if all workers have a session."""
         return len(self._lines) == self._processes
 
     @property

@@ -104,14 +104,14 @@ def processes(job: ElasticJob, document: JobDocument) -> Iterator[dict[str, obje
 
 
 def surplus(job: ElasticJob, pod: Object) -> bool:
-    """Whether a pod of a role that plans do not scale has a rank that the object has no more."""
+    """True if a pod of a role that plans do not scale has a rank that the object has no more."""
     role = _role(pod)
     scaled = role == job.scaled or role not in sizes_of(job)
     return _stays(pod) and not scaled and _rank(pod) >= sizes_of(job)[role]
 
 
 def misled(job: ElasticJob, pod: Object) -> bool:
-    """Whether a process was told of other parameter servers than there are."""
+    """True if a process was told of other parameter servers than there are."""
     if job.strategy is not Strategy.PARAMETER_SERVER or not _stays(pod):
         return False
     role, here = _role(pod), sizes_of(job)
@@ -174,7 +174,7 @@ def _order(job: ElasticJob, role: str, id: int, mine: Sequence[Object], now: dat
 
 
 def _final(pod: Object) -> bool:
-    """Whether a pod failed so that another would, too."""
+    """True if a pod failed so that another would, too."""
     if (pod.get("status") or {}).get("phase") != "Failed":
         return False
     return failure(pod).remedy is Remedy.FATAL or not relaunched(pod)

@@ -174,7 +174,7 @@ def _schemas(crd: Object) -> list[object]:
 
 
 def _covers(stored: Any, shipped: Any) -> bool:
-    """Whether everything in ``shipped`` is in ``stored`` just so, beside what a server adds."""
+    """True if everything in ``shipped`` is in ``stored`` just so, beside what a server adds."""
     if isinstance(shipped, Mapping) and isinstance(stored, Mapping):
         return all(key in stored and _covers(stored[key], shipped[key]) for key in shipped)
     if isinstance(shipped, list) and isinstance(stored, list):

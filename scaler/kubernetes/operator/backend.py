@@ -178,7 +178,7 @@ class KubernetesBackend(Replicas):
             self._acts.do(name, partial(self._annotate, pod, said))
 
     def has_token(self, job: JobId) -> bool:
-        """Whether the job's Secret has one; where Brain only advises nobody needs one."""
+        """True if the job's Secret has one; where Brain only advises nobody needs one."""
         return self._advised(job) or self._secrets.has_token(job)
 
     def put_token(self, job: JobId, secret: str) -> None:

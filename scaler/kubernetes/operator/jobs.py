@@ -369,7 +369,7 @@ class ElasticJobs:
         return Result()
 
     def _left_alone(self, id: JobId) -> bool:
-        """Whether somebody deletes the object and wants the pods to go on (--cascade=orphan)."""
+        """True if somebody deletes the object and wants the pods to go on (--cascade=orphan)."""
         obj = self.find(id)
         if obj is not None:
             return _orphans(obj)
@@ -437,7 +437,7 @@ class ElasticJobs:
 
 
 def _orphans(obj: Object) -> bool:
-    """Whether what an object owns is to go on without it."""
+    """True if what an object owns is to go on without it."""
     return "orphan" in (obj["metadata"].get("finalizers") or ())
 
 

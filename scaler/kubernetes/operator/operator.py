@@ -229,7 +229,7 @@ class Operator:
 
     @property
     def ready(self) -> bool:
-        """Whether every store holds a whole list."""
+        """True if every store holds a whole list."""
         return self.manager.synced()
 
     def metrics(self) -> bytes:
@@ -297,7 +297,7 @@ class Operator:
                     self.backend.forget(job)
 
     def _past(self, job: JobId) -> bool:
-        """Whether a job is over for so long that nobody asks how its replicas ended."""
+        """True if a job is over for so long that nobody asks how its replicas ended."""
         if self.jobs.find(job) is not None or self.backend.pods_of(job):
             return False
         view = self.brain.view(job)
@@ -348,7 +348,7 @@ class Operator:
 
 
 def volcano_serves(cluster: Cluster, namespaces: Sequence[str]) -> bool:
-    """Whether Volcano's PodGroup is installed, as far as this operator may see."""
+    """True if Volcano's PodGroup is installed, as far as this operator may see."""
     try:
         # With a list of namespaces there are rights in these alone.
         cluster.list(gang.POD_GROUP, next(iter(namespaces), ""), limit=1)

@@ -12,7 +12,7 @@ class Served(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether every store holds a whole list."""
+        """True if every store holds a whole list."""
 
     def metrics(self) -> bytes:
         """In Prometheus' text format."""

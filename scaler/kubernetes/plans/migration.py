@@ -119,7 +119,7 @@ def left_by(pods: Iterable[Object]) -> Collection[str]:
 
 
 def alive(pod: Object) -> bool:
-    """Whether it is not over."""
+    """True if it is not over."""
     return (pod.get("status") or {}).get("phase") not in _OVER
 
 

@@ -71,7 +71,7 @@ class Room:
 
 
 def _stays(pod: Object) -> bool:
-    """Whether a pod has its node and has not ended."""
+    """True if a pod has its node and has not ended."""
     return bool(_place(pod)) and (pod.get("status") or {}).get("phase") not in _OVER
 
 
@@ -84,7 +84,7 @@ def _place(pod: Object) -> str:
 
 
 def _comes(pod: Object) -> bool:
-    """Whether a pod of ours is on its way to a node: no gate holds it, no verdict is known."""
+    """True if a pod of ours is on its way to a node: no gate holds it, no verdict is known."""
     metadata, spec = pod["metadata"], pod.get("spec") or {}
     if _place(pod) or (pod.get("status") or {}).get("phase") in _OVER:
         return False

@@ -42,7 +42,7 @@ def pod_group(
 
 
 def gated(pod: Object) -> bool:
-    """Whether our gate keeps a pod from being scheduled."""
+    """True if our gate keeps a pod from being scheduled."""
     gates = (pod.get("spec") or {}).get("schedulingGates") or ()
     return any(gate.get("name") == GATE for gate in gates)
 
@@ -53,7 +53,7 @@ def begun(pods: Iterable[Object]) -> list[Object]:
 
 
 def stays(pod: Object) -> bool:
-    """Whether a pod has not ended and is not about to."""
+    """True if a pod has not ended and is not about to."""
     over = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
     return not over and "deletionTimestamp" not in pod["metadata"]
 

@@ -91,7 +91,7 @@ class PodOrder:
 
 
 def agent_runs(command: ContainerCommand, order_torchrun: bool, injected: bool) -> bool:
-    """Whether our agent runs the container's command, instead of standing beside it."""
+    """True if our agent runs the container's command, instead of standing beside it."""
     if not injected:
         return False
     ours = {ContainerEntry.OURS, ContainerEntry.PYTHON} | (

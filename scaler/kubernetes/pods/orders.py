@@ -184,7 +184,7 @@ def gang_size(job: ElasticJob, document: JobDocument) -> int:
 
 
 def by_volcano(job: ElasticJob, house: Installation) -> bool:
-    """Whether Volcano admits the gang: where it is installed, unless the job says otherwise."""
+    """True if Volcano admits the gang: where it is installed, unless the job says otherwise."""
     said = job.spec.replica_specs[job.scaled].batch_scheduler
     return house.volcano and said is not BatchScheduler.DEFAULT
 
@@ -197,20 +197,20 @@ def spares_of(job: ElasticJob, document: JobDocument) -> int:
 
 
 def elastic(job: ElasticJob, house: Installation) -> bool:
-    """Whether an agent of ours runs the job's workers, so that worlds may change their size."""
+    """True if an agent of ours runs the job's workers, so that worlds may change their size."""
     role = job.spec.replica_specs[job.scaled]
     ours = annotations_of(job).get(identity.TORCHRUN) == "brain"
     return agent_runs(command_of(role.template or {}), ours, injected(job, house))
 
 
 def injected(job: ElasticJob, house: Installation) -> bool:
-    """Whether our agent comes into the job's containers; TensorFlow's processes are no world."""
+    """True if our agent comes into the job's containers; TensorFlow's processes are no world."""
     wanted = annotations_of(job).get(identity.INJECT) != "off"
     return house.injection is not None and wanted and job.strategy is not Strategy.PARAMETER_SERVER
 
 
 def opaque(job: ElasticJob) -> bool:
-    """Whether nothing is to be seen of what the containers start."""
+    """True if nothing is to be seen of what the containers start."""
     role = job.spec.replica_specs[job.scaled]
     return command_of(role.template or {}).entry is ContainerEntry.OPAQUE
 

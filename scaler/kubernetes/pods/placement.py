@@ -84,17 +84,17 @@ def after(pods: Sequence[Object], capacity: Capacity) -> Capacity:
 
 
 def may_come(pod: Object, node: Object) -> bool:
-    """Whether a node would take a pod if it were empty and alone."""
+    """True if a node would take a pod if it were empty and alone."""
     return not _dislike(pod, node)
 
 
 def neighbourly(pod: Object) -> bool:
-    """Whether it matters to a pod which others are near its node."""
+    """True if it matters to a pod which others are near its node."""
     return bool(_terms(pod, "podAffinity") or _terms(pod, "podAntiAffinity"))
 
 
 def averse(pod: Object) -> bool:
-    """Whether a pod keeps others from coming near."""
+    """True if a pod keeps others from coming near."""
     return bool(_terms(pod, "podAntiAffinity"))
 
 
@@ -230,7 +230,7 @@ def _tolerated(taint: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
 
 
 def _attracts(affinity: Mapping[str, Any], node: Object) -> bool:
-    """Whether required node affinity lets a pod come: one term of several holds whole."""
+    """True if required node affinity lets a pod come: one term of several holds whole."""
     required = (affinity.get("nodeAffinity") or {}).get(_REQUIRED)
     if required is None:
         return True
@@ -300,7 +300,7 @@ def _domains(terms: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> s
 
 
 def _selects(term: Mapping[str, Any], owner: Object, other: Object) -> bool:
-    """Whether an affinity term of ``owner`` is about ``other``."""
+    """True if an affinity term of ``owner`` is about ``other``."""
     home, there = (each["metadata"].get("namespace", "") for each in (owner, other))
     spaces, chosen = term.get("namespaces") or [], term.get("namespaceSelector")
     if not spaces and chosen is None:

@@ -77,7 +77,7 @@ def node_of(pod: Object) -> NodeName | None:
 
 
 def relaunched(pod: Object) -> bool:
-    """Whether what fails is replaced: all but what its template says is Never restarted."""
+    """True if what fails is replaced: all but what its template says is Never restarted."""
     annotations: Mapping[str, str] = pod["metadata"].get("annotations") or {}
     return annotations.get(RESTART) != "Never"
 

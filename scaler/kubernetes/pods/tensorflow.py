@@ -186,7 +186,7 @@ def variable(
 
 
 def outdated(pod: Object, wanted: str) -> bool:
-    """Whether a process was told of other servers, or another chief, than ``wanted`` names.
+    """True if a process was told of other servers, or another chief, than ``wanted`` names.
 
     Those it asks; of other workers it need not know.
     """

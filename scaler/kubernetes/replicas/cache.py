@@ -109,7 +109,7 @@ class JobCache:
 
     @property
     def empty(self) -> bool:
-        """Whether no replica is remembered."""
+        """True if no replica is remembered."""
         return not self.sent and not self.gone
 
 

@@ -93,7 +93,7 @@ class Losses:
 
 
 def ready(node: Object) -> bool:
-    """Whether a node's kubelet is heard; one of which nothing is said yet is taken to be."""
+    """True if a node's kubelet is heard; one of which nothing is said yet is taken to be."""
     for each in (node.get("status") or {}).get("conditions") or ():
         if each.get("type") == "Ready":
             return bool(each.get("status") == "True")

@@ -190,5 +190,5 @@ def _left_to_its_master(one: ReplicaSeen) -> ReplicaSeen:
 
 
 def _other(old: Object | None, new: Object) -> bool:
-    """Whether the name belongs to another pod by now."""
+    """True if the name belongs to another pod by now."""
     return old is not None and old["metadata"].get("uid") != new["metadata"].get("uid")

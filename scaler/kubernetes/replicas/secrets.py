@@ -45,7 +45,7 @@ class JobSecrets:
         self._writing: dict[JobId, threading.Lock] = {}
 
     def has_token(self, job: JobId) -> bool:
-        """Whether there is a token in it."""
+        """True if there is a token in it."""
         known = self._look(job)
         return known is not None and known.token
 

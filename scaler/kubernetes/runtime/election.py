@@ -69,7 +69,7 @@ class Sighting:
     at: float
 
     def free(self, identity: str, now: float) -> bool:
-        """Whether ``identity`` may take it."""
+        """True if ``identity`` may take it."""
         return self.holder in ("", identity) or now - self.at >= self.seconds
 
 
@@ -114,7 +114,7 @@ class Election:
 
     @property
     def leading(self) -> bool:
-        """Whether this operator may act now."""
+        """True if this operator may act now."""
         return self._clock.elapsed() < self._until
 
     @property
@@ -184,7 +184,7 @@ class Election:
             log.info("the lease could not be handed back, another waits for its end: %s", why)
 
     def _take(self, now: float) -> bool:
-        """Whether the lease is this operator's after looking, and reaching for it if it is free."""
+        """True if the lease is this operator's after looking, and reaching for it if it is free."""
         try:
             lease = self._leases.get(LEASE, self._terms.namespace, self._terms.name)
         except NotFound:

@@ -104,7 +104,7 @@ class Correlator:
         return entry
 
     def _many(self, about: About, type: Type, reason: str, message: str, elapsed: float) -> bool:
-        """Whether too many different messages were told under this reason of late."""
+        """True if too many different messages were told under this reason of late."""
         key = (about, type, reason)
         messages, at = self._similar.pop(key, (set(), elapsed))
         if elapsed - at > SAME_SECONDS:

@@ -104,7 +104,7 @@ class Manager:
 
     @property
     def leading(self) -> bool:
-        """Whether this operator may act now."""
+        """True if this operator may act now."""
         return self.election is None or self.election.leading
 
     @property
@@ -186,7 +186,7 @@ class Manager:
         self._spawn("work", self._work)
 
     def synced(self, wait_seconds: float = 0.0) -> bool:
-        """Whether every store holds a whole list, waiting so long for it."""
+        """True if every store holds a whole list, waiting so long for it."""
         until = time.monotonic() + wait_seconds
         return all(
             reflector.synced.wait(max(0.0, until - time.monotonic()))
@@ -280,7 +280,7 @@ def _started(name: str, work: Callable[[], None]) -> threading.Thread:
 
 
 def _ended(threads: Sequence[threading.Thread], until: float) -> bool:
-    """Whether all of them ended by ``until`` on the process's clock."""
+    """True if all of them ended by ``until`` on the process's clock."""
     for thread in threads:
         thread.join(max(0.0, until - time.monotonic()))
     return not any(thread.is_alive() for thread in threads)

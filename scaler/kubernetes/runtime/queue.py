@@ -77,7 +77,7 @@ class WorkQueue:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits and nothing is worked on; what is due later does not count."""
+        """True if nothing waits and nothing is worked on; what is due later does not count."""
         return not self._ready and not self._worked
 
     def add(self, key: Key) -> None:

@@ -40,7 +40,7 @@ class StoreChange:
 
 
 def meant(change: StoreChange) -> bool:
-    """Whether somebody wants something else of the object: it came, goes, or its generation rose.
+    """True if somebody wants something else of the object: it came, goes, or its generation rose.
 
     False for a change of status alone, our own above all.
     """
@@ -198,7 +198,7 @@ class Store:
                 self._place(key, old, {**obj, "metadata": metadata})
 
     def _over(self, obj: Object, kept: Object | None) -> bool:
-        """Whether something newer than ``obj`` was heard, its end perhaps."""
+        """True if something newer than ``obj`` was heard, its end perhaps."""
         if _uid(obj) in self._ended or not _later(version_of(obj), self._listed):
             return True
         return kept is not None and (_uid(kept) != _uid(obj) or not _newer(obj, kept))
@@ -247,13 +247,13 @@ class Store:
 
 
 def _newer(obj: Object, known: Object) -> bool:
-    """Whether ``obj`` is news."""
+    """True if ``obj`` is news."""
     version, before = version_of(obj), version_of(known)
     return _later(version, before) and (version != before or not version)
 
 
 def _later(version: str, before: str) -> bool:
-    """Whether ``version`` is the later one. Versions rise; where they are no numbers, it is."""
+    """True if ``version`` is the later one. Versions rise; where they are no numbers, it is."""
     if version.isdecimal() and before.isdecimal():
         return int(version) > int(before)
     return True

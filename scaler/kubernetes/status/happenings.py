@@ -62,7 +62,7 @@ def _end(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Happen
 def _turned(
     before: Mapping[str, Any], after: Mapping[str, Any], type: JobCondition, status: str
 ) -> bool:
-    """Whether a condition came to this status; one that begins as False has not turned."""
+    """True if a condition came to this status; one that begins as False has not turned."""
     known, now = _condition(before, type), _condition(after, type)
     began = "False" if known is None else known.get("status")
     return now is not None and now.get("status") == status and began != status

@@ -205,7 +205,7 @@ def _suspended(view: JobView, was_suspended: bool) -> Condition:
 
 
 def _was_suspended(known: Mapping[str, Any]) -> bool:
-    """Whether a job was suspended before, as its status says."""
+    """True if a job was suspended before, as its status says."""
     for each in known.get("conditions") or ():
         if each.get("type") == JobCondition.SUSPENDED:
             return each.get("reason") in (Reason.SUSPENDED, Reason.RESUMED)
@@ -276,7 +276,7 @@ def _stays(pod: Object) -> bool:
 
 
 def _ready(pod: Object) -> bool:
-    """Whether a pod runs as far as its kubelet, or who misses that, says."""
+    """True if a pod runs as far as its kubelet, or who misses that, says."""
     if not _stays(pod) or _phase(pod) != "Running":
         return False
     for each in (pod.get("status") or {}).get("conditions") or ():
@@ -378,7 +378,7 @@ def uncontested() -> Condition:
 
 
 def told_size(document: JobDocument) -> bool:
-    """Whether pods are told how many there are; torchrun's own agents find that out."""
+    """True if pods are told how many there are; torchrun's own agents find that out."""
     return read_command(document.command).entry is not ContainerEntry.TORCHRUN
 
 
@@ -398,7 +398,7 @@ def feasible(never: str | None) -> Condition:
 
 
 def wants_more(view: JobView, mine: Sequence[Object]) -> bool:
-    """Whether fewer pods live than are wished for: else what was refused to it once is over."""
+    """True if fewer pods live than are wished for: else what was refused to it once is over."""
     runs = view.state not in FINISHED and view.intent is Intent.RUN
     return runs and sum(_alive(pod) for pod in mine) < view.replicas_wished
 
@@ -423,7 +423,7 @@ def let_go(message: str) -> Condition:
 
 
 def suspended_here(obj: Object) -> bool:
-    """Whether the suspension that stands was asked for by this object, before its last edit."""
+    """True if the suspension that stands was asked for by this object, before its last edit."""
     for each in (obj.get("status") or {}).get("conditions") or ():
         if (each.get("type"), each.get("reason")) == (JobCondition.SUSPENDED, Reason.SUSPENDED):
             edited = int(obj["metadata"].get("generation") or 1)

@@ -165,7 +165,7 @@ def wanted(plan: ScalePlan, job: ElasticJob, view: JobView) -> int:
 
 
 def only_moves(plan: ScalePlan, job: ElasticJob) -> bool:
-    """Whether a plan replaces pods and leaves their number as it is."""
+    """True if a plan replaces pods and leaves their number as it is."""
     spec = plan.spec
     sized = any(one.replicas is not None for one in spec.replica_resource_specs.values())
     changed = {each.type for each in (*spec.create_pods, *spec.remove_pods)}
@@ -263,7 +263,7 @@ def collected(
 
 
 def unreadable(plan: Object, now: datetime, keeping: Keeping) -> bool:
-    """Whether a plan that cannot be read goes: refused long enough ago, and never a target."""
+    """True if a plan that cannot be read goes: refused long enough ago, and never a target."""
     status = plan.get("status") or {}
     refused = phase_of(plan) in CLOSED and status.get("generation") is None
     return refused and age_seconds(plan, now) >= keeping.seconds

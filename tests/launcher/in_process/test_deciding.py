@@ -12,8 +12,8 @@ from launcher.values.observation import (
     Heal,
     JobObserved,
     ParkWorld,
+    PreparationObserved,
     PrepareWorld,
-    Preparing,
     StopWorld,
     Switch,
     WaitFor,
@@ -51,13 +51,13 @@ def test_a_world_with_one_worker_that_has_no_session_takes_the_ordinary_way() ->
 
 
 def test_once_all_agreed_to_a_step_the_next_world_is_decided() -> None:
-    ready = Preparing(form=grown(0, 1, 2), since=99.0, ready=True, in_process=True)
+    ready = PreparationObserved(form=grown(0, 1, 2), since=99.0, ready=True, in_process=True)
     found = decide(seen(3, (0, 1, 2), elastic(0, 1, goal=3, preparing=ready)), 100.0)
     assert found == Switch(grown(0, 1, 2))
 
 
 def test_what_is_not_built_in_its_time_is_given_up_and_takes_the_ordinary_way() -> None:
-    late = Preparing(form=grown(0, 1, 2), since=-500.0, in_process=True)
+    late = PreparationObserved(form=grown(0, 1, 2), since=-500.0, in_process=True)
     saved = world(0, 1, goal=3, sessions=frozenset({0, 1}), preparing=late)
     assert isinstance(decide(seen(3, (0, 1, 2), saved), 100.0), DiscardWorld)
     given_up = replace(saved, preparing=replace(late, failed="its members did not meet"))
@@ -66,14 +66,14 @@ def test_what_is_not_built_in_its_time_is_given_up_and_takes_the_ordinary_way() 
 
 def test_who_comes_while_a_world_is_built_waits_for_the_next_one() -> None:
     form = replace(grown(0, 1, 2), goal=4)
-    built = Preparing(form=form, since=99.0, in_process=True)
+    built = PreparationObserved(form=form, since=99.0, in_process=True)
     found = decide(seen(4, (0, 1, 2, 3), elastic(0, 1, goal=4, preparing=built)), 100.0)
     assert isinstance(found, WaitFor)
 
 
 def test_what_is_built_without_somebody_who_is_gone_is_built_anew() -> None:
     form = FormWorld(members((0, 1, 2, 3)), Cause.MEMBERSHIP, 0, 4)
-    built = Preparing(form=form, since=99.0, in_process=True)
+    built = PreparationObserved(form=form, since=99.0, in_process=True)
     found = decide(seen(4, (0, 1, 2), elastic(0, 1, goal=4, preparing=built)), 100.0)
     assert found == DiscardWorld(None)
 
@@ -170,13 +170,13 @@ def test_workers_that_were_started_and_never_met_have_failed_unless_a_cause_is_s
 
 
 def test_workers_that_wait_at_a_gate_are_none_to_switch_to() -> None:
-    gated = Preparing(form=grown(0, 1, 2), since=99.0, ready=True)
+    gated = PreparationObserved(form=grown(0, 1, 2), since=99.0, ready=True)
     found = decide(seen(3, (0, 1, 2), elastic(0, 1, goal=3, preparing=gated)), 100.0)
     assert found == DiscardWorld(None)
 
 
 def test_a_group_that_was_built_in_process_holds_nobody_at_a_gate() -> None:
-    built = Preparing(form=grown(0, 1, 2), since=99.0, in_process=True)
+    built = PreparationObserved(form=grown(0, 1, 2), since=99.0, in_process=True)
     saved = world(0, 1, goal=3, preparing=built)
     assert decide(seen(3, (0, 1, 2), saved), 100.0) == DiscardWorld(None)
 

@@ -54,13 +54,13 @@ def test_a_worker_that_said_that_it_fails_has_failed_with_the_code_that_comes_la
 
 def test_another_coordinator_is_told_what_members_that_meet_may_wait_for() -> None:
     told: list[messages.Message] = []
-    staying = InProcessChanges("h", lambda: 0, told.append)
+    in_process_changes = InProcessChanges("h", lambda: 0, told.append)
     for epoch in (4, 5):
         said = {"epoch": epoch, "key": "ends/0", "value": base64.b64encode(b"h 1").decode()}
-        staying.heard(cast(Any, None), "post", said)
+        in_process_changes.heard(cast(Any, None), "post", said)
     told.clear()
-    staying.over(5)
-    staying.tell_again()
+    in_process_changes.over(5)
+    in_process_changes.tell_again()
     assert told == [messages.Post(epoch=5, key="ends/0", value=b"h 1")]
 
 
@@ -77,10 +77,10 @@ def test_a_worker_hears_what_members_tell_while_others_beside_it_are_being_start
     class Workers:
         world, joining, elastic, sessions = a_world(2, 2), True, False, Sessions()
 
-    staying = InProcessChanges("h", lambda: 10, lambda message: None)
-    staying.heard(cast(Any, Workers), "hello", {"local_rank": 0})
+    in_process_changes = InProcessChanges("h", lambda: 10, lambda message: None)
+    in_process_changes.heard(cast(Any, Workers), "hello", {"local_rank": 0})
     post = messages.Post(epoch=Workers.world.epoch, key="ends/2", value=b"h 1")
-    staying.asked(post, workers=None, newcomers=None)
+    in_process_changes.asked(post, workers=None, newcomers=None)
     assert told == [(0, "build"), (0, "posted")]
 
 
