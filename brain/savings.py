@@ -189,6 +189,8 @@ def _plans(
     for place, plan in enumerate(plans):
         if plan.kind is PlanKind.RESIZE and plan.state in _NEVER_TAKEN and not _met(plan):
             following = plans[place - 1].created_at if place else job.finished_at or now
+            if plan.state is PlanState.SUPERSEDED:  # withdrawn, maybe long before another came
+                following = min(following, plan.updated_at)
             count.proposed += _promised(plan, span, following, accelerators(job.document))
             verdict = plan.outcome.verdict
             if verdict is not None and span.seconds(plan.created_at, following):

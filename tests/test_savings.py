@@ -207,6 +207,12 @@ def test_advice_made_again_counts_once_at_a_time():
     assert found.proposed_hours == pytest.approx(8 * (4 * 0.92 - 2))
 
 
+def test_advice_that_was_withdrawn_counts_until_then():
+    withdrawn = plan(state=PlanState.SUPERSEDED, outcome=Outcome(), updated_at=NOW + 6 * HOUR)
+    found = saved(withdrawn, worlds=(world(1, 4, 0),))
+    assert found.proposed_hours == pytest.approx(2 * (4 * 0.92 - 2))
+
+
 def test_scores_of_advice_are_counted():
     scored = plan(state=PlanState.EXPIRED, outcome=Outcome(verdict=Verdict.KEPT, measured=rate(91)))
     assert saved(scored, worlds=(world(1, 4, 0),)).advice_kept == 1

@@ -20,9 +20,7 @@ from brain.views import Decision, JobView, PlanView, ResizeRequest, WhatIf
 
 COLUMNS = (
     output.Column[PlanView]("STATE", lambda view: view.plan.state, rank=0),
-    output.Column[PlanView](
-        "PLAN", lambda view: f"{view.job_name}/{view.plan.generation}", rank=0, least=16
-    ),
+    output.Column[PlanView]("PLAN", lambda view: _named(view), rank=0, least=16),
     output.Column[PlanView](
         "REPLICAS", lambda view: f"{view.plan.current.replicas} → {view.plan.target.replicas}"
     ),
@@ -93,7 +91,7 @@ class _Signed(click.Command):
 def resize(
     client: BrainClient, job: str, replicas: int, why: str, dry_run: bool, form: str
 ) -> None:
-    """Ask for a size within the job's bounds; it is clamped to what fits now, with a reason."""
+    """Ask for a size within the job's bounds."""
     request = ResizeRequest(replicas=replicas, why=why)
     asked = client.send(calls.resize(job, request, dry_run=dry_run))
     say_dry_run(dry_run, form)
@@ -101,7 +99,9 @@ def resize(
 
 
 def _decision(name: str, call: Callable[..., Any], about: str, state: PlanState) -> click.Command:
-    @click.command(name, help=f"{about}\n\nPLAN is JOB/GENERATION, or JOB for its newest.")
+    words = "PLAN is JOB/GENERATION, or JOB for its newest; JOB/GENERATION@VERSION once renewed."
+
+    @click.command(name, help=f"{about}\n\n{words}")
     @click.argument("plan")
     @click.option("--why", default="", help="For the audit log.")
     @dry_run_option
@@ -109,6 +109,8 @@ def _decision(name: str, call: Callable[..., Any], about: str, state: PlanState)
     @with_client
     def decide(client: BrainClient, plan: str, why: str, dry_run: bool, form: str) -> None:
         seen = find(client, plan, state)
+        if name == "approve" and "@" not in plan and _renewed(seen):
+            raise BadInput(_look_again(seen), field="plan")
         decision = Decision(version=seen.plan.version, why=why)
         decided = client.send(call(seen.plan.job, seen.plan.generation, decision, dry_run=dry_run))
         say_dry_run(dry_run, form)
@@ -129,8 +131,10 @@ def find(client: BrainClient, plan: str, state: PlanState) -> PlanView:
 
     Raises:
         UnknownPlan: the job has no such plan.
+        BadInput: the plan is not of the version that ``@VERSION`` names any more.
     """
-    job, slash, generation = plan.partition("/")
+    named, at, version = plan.partition("@")
+    job, slash, generation = named.partition("/")
     found = client.send(calls.plans_of(job)).items
     if slash and not generation.isdigit():
         raise BadInput(f"{plan!r} is neither JOB nor JOB/GENERATION", field="plan")
@@ -138,7 +142,31 @@ def find(client: BrainClient, plan: str, state: PlanState) -> PlanView:
         found = tuple(view for view in found if view.plan.generation == int(generation))
     if not found:
         raise UnknownPlan(f"{job} has no plan{f' {generation}' if slash else ''}")
-    return next((view for view in found if view.plan.state is state), found[0])
+    seen = next((view for view in found if view.plan.state is state), found[0])
+    if at and version != str(seen.plan.version):
+        raise BadInput(f"{plan} is not what it was. {_look_again(seen)}", field="plan")
+    return seen
+
+
+def _renewed(view: PlanView) -> bool:
+    """True for a proposal whose numbers are not those that it was first shown with."""
+    return view.plan.state is PlanState.PROPOSED and view.plan.updated_at > view.plan.created_at
+
+
+def _named(view: PlanView) -> str:
+    """The plan as ``brain approve`` takes it, with its version where it was renewed."""
+    version = f"@{view.plan.version}" if _renewed(view) else ""
+    return f"{view.job_name}/{view.plan.generation}{version}"
+
+
+def _look_again(view: PlanView) -> str:
+    plan = view.plan
+    return (
+        f"Plan {view.job_name}/{plan.generation} was renewed at {output.clock(plan.updated_at)}: "
+        f"{plan.current.replicas} → {plan.target.replicas} now promises "
+        f"{output.rate(plan.promised)}, measured {output.rate(plan.measured)}; "
+        f"approve {_named(view)} if that is what you want"
+    )
 
 
 @click.command()
@@ -238,4 +266,4 @@ def _text(decision: Recommendation, unit: str) -> str:
 
 
 def _show(found: list[PlanView], form: str) -> None:
-    output.show(found, COLUMNS, form, name=lambda view: f"{view.job_name}/{view.plan.generation}")
+    output.show(found, COLUMNS, form, name=_named)

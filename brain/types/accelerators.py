@@ -95,6 +95,8 @@ PRODUCT_LABELS = (*(label for each in VENDORS for label in each.product_labels),
 #: Every file that shows a kernel with accelerators.
 DEVICE_FILES = tuple(dict.fromkeys(file for each in VENDORS for file in each.device_files))
 _PER_DEVICE = {name: count for each in VENDORS for name, count in each.resources.items()}
+#: Ends of resources that are shares of a device: its memory, its cores.
+_PARTS = ("-memory", "-core")
 _PREFIXES = tuple(prefix for each in VENDORS for prefix in each.prefixes)
 
 
@@ -105,13 +107,15 @@ def devices(resource: str, amount: Decimal) -> Decimal:
 
     >>> devices("tencent.com/vcuda-core", Decimal(50)), devices("nvidia.com/mig-1g.5gb", Decimal(2))
     (Decimal('0.5'), Decimal('2'))
+    >>> devices("huawei.com/Ascend910A-memory", Decimal(2184))
+    Decimal('0')
     >>> devices("example.com/gpu", Decimal(1)), devices("cpu", Decimal(8))
     (Decimal('1'), Decimal('0'))
     """
     if resource in _PER_DEVICE:
         return amount / _PER_DEVICE[resource]
-    counted = resource.startswith(_PREFIXES) or resource.rpartition("/")[2] == "gpu"
-    return amount if counted else Decimal(0)
+    counted = resource.startswith(_PREFIXES) and not resource.endswith(_PARTS)
+    return amount if counted or resource.rpartition("/")[2] == "gpu" else Decimal(0)
 
 
 def product_in(labels: Mapping[str, str]) -> str | None:

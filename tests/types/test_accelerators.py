@@ -21,7 +21,10 @@ def test_operator_and_collector_count_the_same_devices(name: str, each: int) -> 
     assert counted == (Resources(gpus=4), Resources(gpus=4))
 
 
-@pytest.mark.parametrize("name", ["cpu", "memory", "hugepages-2Mi", "nvidia.com/gpu.memory"])
+@pytest.mark.parametrize(
+    "name",
+    ["cpu", "memory", "hugepages-2Mi", "nvidia.com/gpu.memory", "huawei.com/Ascend910A-memory"],
+)
 def test_what_is_no_device_is_not_counted(name: str) -> None:
     asked = {"containers": [{"resources": {"limits": {name: "4"}}}]}
     assert (resources({name: 4}, "limits").gpus, requests(asked).gpus) == (0, 0)

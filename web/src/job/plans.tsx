@@ -26,7 +26,7 @@ export function PlanList({ plans }: { plans: readonly PlanView[] }) {
                 <td><PlanBadge told={view} /></td>
                 <td><FromTo from={plan.current.replicas} to={plan.target.replicas} open={undecided} /></td>
                 <td><PlanStrip told={view} width={72} /></td>
-                <td class={`num ${undecided ? "brain" : missed(verdict) ? "bad" : "mut"}`}>{verdict === "inconclusive" ? "not measured" : measuredOf(plan.outcome.measured, plan.promised)}</td>
+                <td class={`num ${undecided ? "brain" : missed(verdict) ? "bad" : "mut"}`}>{verdict === "inconclusive" && !plan.outcome.measured ? "not measured" : measuredOf(plan.outcome.measured, plan.promised)}</td>
               </tr>
             );
           })}
