@@ -237,7 +237,7 @@ def _logs(options: Mapping[str, Any], environment: Mapping[str, str], run_id: st
     ranks = options.get("local_ranks_filter", "")
     if ranks and not re.fullmatch(r"\d+(,\d+)*", ranks):
         raise BadInput(
-            f"--local-ranks-filter={ranks} is not a list of numbers, 0,1,2 for example",
+            f"--local-ranks-filter={ranks} is not a list of numbers; give 0,1,2 for example",
             field="local_ranks_filter",
         )
     base = options.get("log_dir")

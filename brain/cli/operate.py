@@ -227,8 +227,8 @@ def sign_in(client: BrainClient, name: str | None) -> None:
     """
     if not sys.stdout.isatty():
         raise click.UsageError(
-            "a sign-in link is for a terminal alone, and this output is none; run `brain sign-in` "
-            "in a terminal (in a pod: kubectl exec -it)"
+            "brain sign-in prints its link to a terminal only, and its output is no terminal; "
+            "run it in one (in a pod: kubectl exec -it)"
         )
     click.echo(link(service_url(), client.send(calls.sign_in_code(name or somebody()))))
 

@@ -139,4 +139,6 @@ class ShardServer:
         try:
             self._place.keep("shards", books, durable=False)
         except OSError as full:
-            self._say(f"shards.json cannot be written, a successor would miss it: {full}")
+            self._say(
+                f"shards.json cannot be written ({full}): a successor would not have it; make room"
+            )

@@ -73,7 +73,7 @@ class Gate:
         self.made: "set[str]" = set()
 
     def install(self) -> None:
-        """Stand wherever the script may come by."""
+        """Install the gate's hooks at each call by which the script may reach its world."""
         sys.addaudithook(self.heard)
         for name in ("stat", "lstat", "access"):
             self._replace(os, name, self._looking(getattr(os, name)))

@@ -78,7 +78,10 @@ class Names:
     # -- what the script does with names ------------------------------------------------------
 
     def heard(self, event: str, args: tuple[Any, ...]) -> None:
-        """An audit event; raises only what storage said of a save that it has to wait for."""
+        """Handle an audit event.
+
+        Raises only the storage error of a save that the script has to wait for.
+        """
         if _thread.get_ident() in self.ours:
             return
         try:

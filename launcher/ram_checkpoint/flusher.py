@@ -137,7 +137,7 @@ class Flusher:
         return done
 
     def forgotten(self, slot: Slot, now: float) -> bool:
-        """True if nobody has a name for it any more."""
+        """True if no name points to the slot any more."""
         if any("removed" in told for told in slot.told()):
             return True
         slot.missed_since = slot.missed_since or now

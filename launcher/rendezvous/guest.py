@@ -162,7 +162,7 @@ class GuestWorkerGroup(WorkerGroup):
 
 
 class Guest:
-    """The thread, and what torchrun's thread asks of it. All methods are torchrun's."""
+    """Runs the agent's loop in a thread of its own; torchrun's thread calls the public methods."""
 
     def __init__(self, asked: RendezvousSettings, say: Callable[[str], None]) -> None:
         self._asked, self._say = asked, say

@@ -59,7 +59,7 @@ class Usual:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckWork:
-    """What nodes are given to do (``--rdzv-conf check_edge= check_mebibytes= check_repeats=``)."""
+    """The work of one check (``--rdzv-conf check_edge= check_mebibytes= check_repeats=``)."""
 
     #: Rows of the square matrices that are multiplied; 0: as suits the device.
     edge: int = 0

@@ -11,7 +11,7 @@ LEASE_EXIT = 83
 
 
 class Doing(IntEnum):
-    """What a worker is in the middle of, as far as its probe can see."""
+    """The activity of a worker, as far as its probe sees it."""
 
     STEPS = 0
     SAVING = 1

@@ -78,7 +78,7 @@ class _Machine:
             case "core-complex":
                 return self._complex(mine, sharing.index(index))
         raise BadInput(
-            f"--numa-binding={mode} is none of node, socket, exclusive and core-complex",
+            f"--numa-binding={mode} is unknown; give node, socket, exclusive or core-complex",
             field="numa_binding",
         )
 

@@ -138,7 +138,9 @@ class Journal:
         try:
             path = self._place.keep(name, value, durable=False)
         except OSError as full:
-            self._say(f"{name}.json cannot be written, a successor would miss it: {full}")
+            self._say(
+                f"{name}.json cannot be written ({full}): a successor would not have it; make room"
+            )
             return
         if durable:
             self._settle_later(path)

@@ -114,7 +114,10 @@ class Peers:
     async def serve(
         self, hello: messages.Hello, connection: Connection, *, epoch: int, taken: Collection[int]
     ) -> None:
-        """Let an agent in and listen until its connection ends; ``taken`` ids are not given out."""
+        """Let an agent in and read its messages until its connection ends.
+
+        A new agent gets an id that is not in ``taken``.
+        """
         if refused := self._refusal(hello):
             connection.send(refused)
             return

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signs:
-    """Beside the exit itself; everything is as far as it could be known."""
+    """The signs of a worker's end that its agent found, apart from the exit code."""
 
     #: Optimizer steps that the worker had completed in its world.
     steps: int = 0

@@ -93,5 +93,5 @@ def pays(
 
 
 def again(before: Mapping[int, int], slow: SlowSuspect | None) -> dict[int, int]:
-    """Count looks at which a replica was slow, in a row."""
+    """Pure rule: how many looks in a row found the same replica slow."""
     return {} if slow is None else {slow.replica: before.get(slow.replica, 0) + 1}

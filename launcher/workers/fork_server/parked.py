@@ -81,8 +81,10 @@ class ParkedWorkers:
         self._filling: asyncio.Task[None] | None = None
 
     async def open(self) -> Lacks | None:
-        """Park the first ones; returns when they have imported all they shall, with what their
-        torch does not have."""
+        """Start the first parked processes.
+
+        Returns the names that their torch lacks, once each has imported its modules.
+        """
         await self._fill()
         first = list(self._waiting)
         await asyncio.wait([parked.ready for parked in first] or [_done()])
