@@ -10,7 +10,7 @@ import pytest
 from brain.db import SqlStores
 from brain.db.engine import open_engine
 from brain.db.jobs import SqlPlans
-from brain.errors import StalePlan, Unavailable
+from brain.errors import Conflict, Unavailable
 from brain.memory import MemoryStores
 from brain.ports import Stores
 from brain.types.record import Event
@@ -167,6 +167,6 @@ class TestPlansWithoutTurns:
         with engine.begin() as connection:
             SqlPlans(connection).add(plan(1))
             waiting = beside(late)
-        with pytest.raises(StalePlan):
+        with pytest.raises(Conflict):  # stale, or beside one that is active: as the turns fall
             waiting.result(timeout=_SECONDS)
         engine.dispose()

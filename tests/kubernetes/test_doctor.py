@@ -143,7 +143,7 @@ def test_labels_that_nodes_lack_are_named():
     found = list(installed.nodes([node("a", labels=zone, gpus=8), node("b")]))
 
     assert [(each.level, each.what) for each in found] == [
-        ("note", "1 node (a) with GPUs: no label nvidia.com/gpu.product"),
+        ("note", "1 node (a) with GPUs: no label names their product (nvidia.com/gpu.product)"),
         ("note", "1 node (b): no label topology.kubernetes.io/zone"),
     ]
     assert "kubectl label node b topology.kubernetes.io/zone=" in found[1].remedy

@@ -100,8 +100,8 @@ def test_its_documents_are_documents() -> None:
 
 def test_its_commands_of_brain_exist() -> None:
     blocks = "".join(re.findall(r"```(?:sh|console)\n(.*?)```", TEXT, re.DOTALL))
-    started = re.findall(r"^(?:\$ )?brain ([a-z]+)", blocks, re.MULTILINE)
-    named = re.findall(r"`brain ([a-z]+)[^`]*`", re.sub(r"```.*?```", "", TEXT, flags=re.DOTALL))
+    started = re.findall(r"^(?:\$ )?brain ([a-z-]+)", blocks, re.MULTILINE)
+    named = re.findall(r"`brain ([a-z-]+)[^`]*`", re.sub(r"```.*?```", "", TEXT, flags=re.DOTALL))
     assert set(started + named) <= set(COMMANDS)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.workers.workers import Park
+from launcher.values.workers import ParkRequest
 from tests.launcher.building import (
     ANNOUNCE,
     AS_PROGRAM,
@@ -72,7 +72,7 @@ def test_a_parked_worker_goes_on_only_if_it_heard_that_it_shall_end(
         config = a_config(tmp_path, (*AS_PROGRAM, PARKED % handling))
         async with running(config) as watched:
             await watched.until(lambda: bool(watched.events))
-            watched.workers.park(Park.AT_SAVE)
+            watched.workers.park(ParkRequest.AT_SAVE)
             await watched.until(lambda: len(watched.events) == 2)
             await soon(watched.workers.stop(20))
         assert [path.read_text() for path in tmp_path.glob("stepped")] == stepped
@@ -83,14 +83,14 @@ def test_a_parked_worker_goes_on_only_if_it_heard_that_it_shall_end(
 @pytest.mark.parametrize(
     ("handler", "code", "then", "stopped"),
     [
-        ("lambda *_: None", 3, Park.AT_SAVE, True),
-        ("lambda *_: None", 3, Park.RUN, False),
-        ("lambda *_: None", 0, Park.RUN, True),
-        ("signal.SIG_DFL", 0, Park.AT_SAVE, True),
+        ("lambda *_: None", 3, ParkRequest.AT_SAVE, True),
+        ("lambda *_: None", 3, ParkRequest.RUN, False),
+        ("lambda *_: None", 0, ParkRequest.RUN, True),
+        ("signal.SIG_DFL", 0, ParkRequest.AT_SAVE, True),
     ],
 )
 def test_who_ends_because_it_was_signalled_to_save_has_neither_failed_nor_finished(
-    handler: str, code: int, then: Park, stopped: bool, tmp_path: Path
+    handler: str, code: int, then: ParkRequest, stopped: bool, tmp_path: Path
 ) -> None:
     script = (
         "import pathlib, signal, sys, time\n"
@@ -102,7 +102,7 @@ def test_who_ends_because_it_was_signalled_to_save_has_neither_failed_nor_finish
     async def story() -> None:
         async with running(a_config(tmp_path, python(script))) as watched:
             await file_appears(tmp_path / "ready")
-            watched.workers.park(Park.AT_SAVE)
+            watched.workers.park(ParkRequest.AT_SAVE)
             watched.workers.ask_to_save(signal.SIGUSR1)
             watched.workers.park(then)
             (tmp_path / "go").touch()

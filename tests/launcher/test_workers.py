@@ -15,11 +15,11 @@ import pytest
 from brain.errors import BadInput, Unavailable
 from launcher.messages import Exited, encoded
 from launcher.values.config import LogConfig, Std
+from launcher.values.workers import ParkRequest
 from launcher.workers.environment import WorkerInjection, worker_environment
 from launcher.workers.fork_server.channel import Child
 from launcher.workers.fork_server.fork_server import ForkServer
 from launcher.workers.workers import (
-    Park,
     WorkerExit,
     Workers,
     failure_report,
@@ -222,7 +222,7 @@ def test_progress_and_parking_go_through_the_control_file(tmp_path: Path) -> Non
     async def story() -> None:
         async with running(a_config(tmp_path, (*AS_PROGRAM, script))) as watched:
             await watched.until(lambda: len(watched.events) == 1)
-            watched.workers.park(Park.AT_SAVE)
+            watched.workers.park(ParkRequest.AT_SAVE)
             await watched.until(lambda: len(watched.events) == 2)
             (seen,) = watched.workers.progress()
             assert (seen.steps, seen.last_step_ns, seen.saved_step) == (7, 1000, 5)

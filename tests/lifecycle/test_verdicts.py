@@ -69,7 +69,7 @@ def test_the_event_of_the_way_back_says_what_is_rolled_back():
 
     with here.transaction() as (tx, job):
         said = [e.message for e in tx.events.after(0, job=job.id) if e.kind == "plan.Applied"]
-    assert said[-1].endswith("1\u202freplica again: 1 → 2 replicas is rolled back")
+    assert said[-1].endswith("1 replica again: 1 → 2 replicas is rolled back")
 
 
 def test_events_carry_the_verdict():

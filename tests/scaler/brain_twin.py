@@ -171,6 +171,7 @@ def _detail(job: JobId, state: str) -> bytes:
         "unit_of_throughput": "steps/s",
         "losses": {"gaps": 0, "dropped": 0},
         "sparkline": [],
+        "verdict": "not yet",
     }
     detail = {"document": {}, "world": None, "worlds": [], "replicas": []}
     return wire.encode(detail | {"job": view | unknown | none | one})
