@@ -1,6 +1,7 @@
 """Gangs on nodes that take some pods and not others: whole, or nothing is held."""
 
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -174,6 +175,21 @@ def test_a_gang_that_lost_a_node_lets_go_of_the_others_after_its_patience(
         place.says(made, "Scheduled", "True", "GangAdmitted")
 
 
+def test_a_job_that_ends_rank_by_rank_keeps_those_that_finish(stage: Stage, place: Place):
+    made = place.apply(gang(2, patience=1))
+    until("both run", lambda: len(place.run()) == 2, place.pods)
+    names = {index: pod["metadata"]["name"] for index, pod in place.pods().items()}
+    until("Brain knows", lambda: (place.condition(made, "Running") or ("",))[0] == "True")
+
+    stage.kubelet.exit(names["1"], 0, namespace=place.namespace)
+    until("one is ready", lambda: place.status(made).get("readyReplicas") == 1)
+    # Longer than its patience, in which the operator looks at it again.
+    time.sleep(2)
+    assert place.run() == {"0"}
+    stage.kubelet.exit(names["0"], 0, namespace=place.namespace)
+    place.says(made, "Complete", "True", "Succeeded")
+
+
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -238,10 +254,20 @@ class Gang:
         job, mine = read_elastic_job(self.obj), list(self.pods)
         now = NOW + timedelta(seconds=after_seconds)
         end = lambda pod: self.ended.append(pod["metadata"]["name"])  # noqa: E731
-        return self.gangs.tend(self.obj, job, job_document(job), mine, end, now)
+        return self.gangs.tend(job, job_document(job), mine, end, now)
+
+    def lose(self, id: int) -> None:
+        """A pod of it is gone."""
+        self.pods.drop(Key(self.obj["metadata"]["namespace"], f"p{id}"))
 
     def pod(
-        self, id: int, where: str = "", gated: bool = False, made: float = 0, bound: float = 0
+        self,
+        id: int,
+        where: str = "",
+        gated: bool = False,
+        made: float = 0,
+        bound: float = 0,
+        done: bool = False,
     ) -> None:
         """A pod of it; ``made`` and ``bound`` so many seconds after noon."""
         like = specimen(read_elastic_job(self.obj))
@@ -252,7 +278,9 @@ class Gang:
         if where:
             spec["nodeName"] = where
             status = {"type": "PodScheduled", "status": "True", "lastTransitionTime": told(bound)}
-        self.pods.put({"metadata": metadata, "spec": spec, "status": {"conditions": [status]}})
+        phase = "Succeeded" if done else "Running" if where else "Pending"
+        said = {"phase": phase, "conditions": [status]}
+        self.pods.put({"metadata": metadata, "spec": spec, "status": said})
 
 
 def told(after_seconds: float) -> str:
@@ -265,18 +293,12 @@ def a_node(name: str, came: float = -3600, gpus: int = 8, **more: Any) -> Json:
     return made
 
 
-def broke(gang: Gang, after_seconds: float) -> None:
-    condition = {"type": "Scheduled", "status": "False", "lastTransitionTime": told(after_seconds)}
-    gang.obj["status"] = {"conditions": [condition]}
-
-
 def test_a_gang_keeps_what_it_has_in_part_for_a_quarter_of_an_hour():
     gang = Gang(a_node("n0"), a_node("n1", gpus=4))
     gang.pod(0, "n0")
     gang.pod(1, gated=True)
-    broke(gang, 0)
 
-    assert "1 of 2 pods have nodes, and keep them until 12:15 UTC" in gang.look(1).waiting
+    assert "1 of 2 pods have nodes, and keep them until 12:15 UTC" in gang.look(0).waiting
     assert (gang.look(899).let_go, gang.ended) == ("", [])
     assert "no further node came" in gang.look(900).let_go
     assert gang.ended == ["p0"]
@@ -286,7 +308,7 @@ def test_a_node_that_comes_renews_the_patience_and_one_that_is_not_for_it_does_n
     gang = Gang(a_node("n0"), a_node("n1", came=600, gpus=4))
     gang.pod(0, "n0", bound=60)
     gang.pod(1, gated=True)
-    broke(gang, 0)
+    assert gang.look(0).look_seconds == 15 * 60 + 600
     strange = a_node("n2", came=1400, taints=[TEAM])
     gang.nodes.put(strange)
 
@@ -299,25 +321,50 @@ def test_a_gang_that_just_fell_apart_has_all_its_patience():
     gang.pod(0, "n0")
     assert gang.look(3600).look_seconds == 60
 
-    # Beyond its gang a pod waited for long; the one that is missing now was made a moment ago.
-    broke(gang, 0)
-    gang.pod(1, gated=True, made=3590)
-    assert gang.look(3600).look_seconds == 50
+    # The one that is missing was made a while later.
+    gang.pod(1, gated=True, made=3610)
+    assert gang.look(3620).look_seconds == 50
 
 
 def test_where_the_scheduler_knew_better_the_gate_stays_shut_for_a_while():
     gang = Gang(a_node("n0"), a_node("n1"), patience=60)
     gang.pod(0, "n0")
     gang.pod(1)
-    broke(gang, 0)
+    assert gang.look(0).look_seconds == 60
     assert gang.look(60).let_go
     assert gang.ended == ["p0", "p1"]
 
     for id in (0, 1):
-        gang.pods.drop(Key(gang.obj["metadata"]["namespace"], f"p{id}"))
+        gang.lose(id)
         gang.pod(id + 2, gated=True)
 
     assert "the scheduler found no nodes" in gang.look(61).waiting
     assert gang.upkeep.opened == []
     assert gang.look(120).waiting == ""
     assert gang.upkeep.opened == ["p2", "p3"]
+
+
+def test_a_gang_of_which_a_pod_is_done_lets_go_of_nothing():
+    gang = Gang(a_node("n0"), a_node("n1"), patience=60)
+    gang.pod(0, "n0")
+    gang.pod(1, "n1", done=True)
+
+    for after_seconds in (0, 3600):
+        looked = gang.look(after_seconds)
+        assert (looked.let_go, looked.look_seconds) == ("", None)
+    assert gang.ended == []
+
+
+def test_what_a_pod_beyond_the_gang_waited_for_is_no_patience_of_the_gang():
+    gang = Gang(a_node("n0"), a_node("n1"), patience=60)
+    gang.pod(0, "n0", made=-3600, bound=-3600)
+    gang.pod(1, "n1", made=-3600, bound=-3600)
+    gang.pod(2, gated=True, made=-3600)
+    said = {"type": "Scheduled", "status": "False", "lastTransitionTime": told(-3600)}
+    gang.obj["status"] = {"conditions": [said]}
+    assert gang.look(0).let_go == ""
+
+    gang.lose(1)
+    assert gang.look(10).look_seconds == 60
+    assert gang.look(69).let_go == ""
+    assert gang.look(70).let_go

@@ -12,11 +12,12 @@ from datetime import datetime, timedelta
 
 from brain.types.job import JobDocument
 from scaler.kubernetes.dependents.upkeep import Upkeep
-from scaler.kubernetes.kinds import ElasticJob, JobCondition
+from scaler.kubernetes.kinds import ElasticJob
 from scaler.kubernetes.pods import gang, identity
 from scaler.kubernetes.pods.fitting import Room, counted
 from scaler.kubernetes.pods.orders import gang_size
 from scaler.kubernetes.pods.placement import may_come, placed
+from scaler.kubernetes.pods.sight import succeeded
 from scaler.kubernetes.runtime.cluster import Object
 from scaler.kubernetes.runtime.status import read_instant
 from scaler.kubernetes.runtime.store import Store
@@ -45,10 +46,11 @@ class Gangs:
         self._opening = threading.Lock()
         #: Jobs whose pods found no nodes although the gate said so, and until when it stays shut.
         self._shut: dict[str, datetime] = {}
+        #: Since when a job's gang has nodes in part, as far as this operator saw.
+        self._broken: dict[str, datetime] = {}
 
     def tend(
         self,
-        obj: Object,
         job: ElasticJob,
         document: JobDocument,
         mine: Sequence[Object],
@@ -56,11 +58,13 @@ class Gangs:
         now: datetime,
     ) -> GangState:
         """One look. ``end`` has a pod that was let in end; another comes, behind the gate."""
-        least, held = gang_size(job, document), gang.holding(mine)
-        if not 0 < len(held) < least:
+        id, least, held = job.metadata.uid, gang_size(job, document), gang.holding(mine)
+        # A job of which a pod is done ends pod by pod.
+        if not 0 < len(held) < least or any(map(succeeded, mine)):
+            self._broken.pop(id, None)
             return GangState(waiting=self._open(job, document, mine, now))
-        patience = _patience(job)
-        left = (self._since(obj, mine, now) + patience - now).total_seconds()
+        patience, broke = _patience(job), self._broken.setdefault(id, now)
+        left = (self._since(broke, mine) + patience - now).total_seconds()
         if left > 0:
             waiting = self._open(job, document, mine, now)
             until = now + timedelta(seconds=left)
@@ -68,7 +72,7 @@ class Gangs:
             return GangState(waiting=f"{said}; {waiting}" if waiting else said, look_seconds=left)
         pending = [pod for pod in gang.begun(mine) if pod not in held]
         if pending and placed(pending, self._room.capacity(pending)).refusals is None:
-            self._shut[job.metadata.uid] = now + patience
+            self._shut[id] = now + patience
         for pod in (*held, *pending):
             end(pod)
         return GangState(
@@ -80,6 +84,7 @@ class Gangs:
     def forget(self, job: str) -> None:
         """It is over."""
         self._shut.pop(job, None)
+        self._broken.pop(job, None)
 
     def _open(
         self, job: ElasticJob, document: JobDocument, mine: Sequence[Object], now: datetime
@@ -110,12 +115,8 @@ class Gangs:
             f"{least} together{kept}"
         )
 
-    def _since(self, obj: Object, mine: Sequence[Object], now: datetime) -> datetime:
+    def _since(self, broke: datetime, mine: Sequence[Object]) -> datetime:
         """When a gang last changed: it fell apart, a pod was made or got a node, a node came."""
-        broke = now
-        for each in (obj.get("status") or {}).get("conditions") or ():
-            if (each.get("type"), each.get("status")) == (JobCondition.SCHEDULED, "False"):
-                broke = read_instant(each.get("lastTransitionTime")) or now
         staying = [pod for pod in mine if gang.stays(pod)]
         new = (*staying, *(node for node in self._nodes if may_come(staying[0], node)))
         came = (read_instant(each["metadata"].get("creationTimestamp")) for each in new)

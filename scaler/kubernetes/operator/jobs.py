@@ -184,7 +184,7 @@ class ElasticJobs:
             request = self._requests.size(obj, job, view)
             view = self._requests.intent(obj, job, view)
             try:
-                whole = self._gangs.tend(obj, job, document, mine, self._ender(id, now), now)
+                whole = self._gangs.tend(job, document, mine, self._ender(id, now), now)
                 moving = self._stand_beside(job, document, mine, rules, view)
                 if not elastic(job, rules.house):
                     self._as_coordinator(id, document, view, mine)

@@ -70,6 +70,11 @@ def vanished(last: ReplicaSeen, asked_at: datetime | None, now: datetime) -> Rep
     return replace(last, phase=Phase.GONE, detail=said, leaving=False)
 
 
+def succeeded(pod: Object) -> bool:
+    """True if a pod has done its part of the job and is over."""
+    return look(pod, 0).exit is ReplicaExit.SUCCEEDED
+
+
 def node_of(pod: Object) -> NodeName | None:
     """The node that a pod is bound to."""
     name = (pod.get("spec") or {}).get("nodeName")
