@@ -8,7 +8,7 @@ import pytest
 
 from brain.types.job import JobState
 from scaler.kubernetes.operator.jobs import JOB
-from scaler.kubernetes.runtime.cluster import POD
+from scaler.kubernetes.runtime.cluster import EVENT, POD
 from scaler.kubernetes.status.happenings import happenings
 from tests.kubernetes import jobs
 from tests.kubernetes.apiserver.core.kinds import Json
@@ -130,6 +130,19 @@ def test_the_end_says_what_it_was_and_what_it_was_not(stage: Stage, place: Place
         becomes(place, made, Complete="True", Failed="False", Running="False", Scheduled="False")
         place.told("Completed", "")
         assert (of_tools(place, made), place.status(made).get("readyReplicas")) == ("Current", 0)
+
+
+def test_a_job_that_ends_rank_by_rank_is_not_degraded(stage: Stage, place: Place):
+    made = place.apply(plain(replicas=2, minReplicas=1, maxReplicas=2))
+    with living(place):
+        becomes(place, made, Running="True", Degraded="False")
+        stage.kubelet.exit("digits-edljob-worker-1", 0, namespace=place.namespace)
+        until("one is ready", lambda: place.status(made).get("readyReplicas") == 1)
+        assert (status_of(place, made, "Degraded"), of_tools(place, made)) == ("False", "Current")
+        stage.kubelet.exit("digits-edljob-worker-0", 0, namespace=place.namespace)
+        becomes(place, made, Complete="True", Degraded="False")
+    events = place.operator.manager.cluster.list(EVENT, place.namespace).items
+    assert "Degraded" not in {each["reason"] for each in events}
 
 
 def test_a_failure_is_one_for_every_tool(stage: Stage, place: Place):

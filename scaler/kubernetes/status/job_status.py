@@ -14,6 +14,7 @@ from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.command import ContainerEntry, read_command
 from scaler.kubernetes.pods.failures import over_quota, stuck, unschedulable
 from scaler.kubernetes.pods.orders import Installation, elastic, opaque
+from scaler.kubernetes.pods.sight import succeeded
 from scaler.kubernetes.runtime.cluster.connection import unknown_pod_fields
 from scaler.kubernetes.runtime.cluster.errors import denial
 from scaler.kubernetes.runtime.cluster.kind import Object
@@ -68,7 +69,8 @@ def status(
     generation = int(obj["metadata"].get("generation") or 1)
     mine = [pod for pod in pods if _type(pod) == job.scaled]
     ready = sum(map(_ready, mine))
-    state = _from_brain(view, ready, _was_suspended(known)) if view else _unheard(known)
+    ends = any(map(succeeded, mine))
+    state = _from_brain(view, ready, ends, _was_suspended(known)) if view else _unheard(known)
     said = (*state, _scheduled(job, view, pods, found), *found.conditions)
     result: dict[str, Any] = {
         **known,
@@ -164,15 +166,18 @@ def _unheard(known: Mapping[str, Any]) -> list[Condition]:
     return _for_tools(True, False, Reason.STARTING, "")
 
 
-def _from_brain(view: JobView, ready: int, was_suspended: bool) -> list[Condition]:
-    """What holds by Brain's state, as far as the pods that are ready bear it out."""
+def _from_brain(view: JobView, ready: int, ends: bool, was_suspended: bool) -> list[Condition]:
+    """What holds by Brain's state, as far as the pods that are ready bear it out.
+
+    ``ends``: a pod is done, so none that is not ready is missed.
+    """
     reason, plan = view.reason, view.plan
     up = view.state in _TRAINS
     trains = up and view.replicas > 0 and ready > 0
     moving = plan is not None and plan.state in ACTIVE and view.state is JobState.CHANGING
     # While a plan changes the size, what trained before it began is still to be there.
     due = min(view.replicas_wished, view.replicas) if moving else view.replicas_wished
-    short = up and view.intent is Intent.RUN and ready < due
+    short = up and view.intent is Intent.RUN and ready < due and not ends
     degraded = short or view.state is JobState.DEGRADED
     counted = f"{ready} of {view.replicas_wished} replicas are ready: {reason}"
     why = Reason.WORLD_FORMED if trains else Reason.HEALING if up else _why_not(view.state)
