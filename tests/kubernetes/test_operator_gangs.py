@@ -30,6 +30,7 @@ from tests.kubernetes.scheduling import Scheduler
 
 TEAM = {"key": "team", "value": "others", "effect": "NoSchedule"}
 FOUR = ("n0", "n1", "n2", "n3")
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 ZONE = "topology.kubernetes.io/zone"
 Affinity = dict[str, Any]
 
@@ -56,16 +57,16 @@ def place(stage: Stage, tmp_path: Path) -> Iterator[Place]:
 
 
 @contextmanager
-def tainted(stage: Stage, *names: str) -> Iterator[None]:
-    """Nodes of another team for a while."""
+def tainted(stage: Stage, *names: str, taint: Json = TEAM) -> Iterator[None]:
+    """Nodes of another team, or with another taint, for a while."""
     hands = stage.ground.hands
     for name in names:
-        hands.write_taints(name, lambda had: [*had, TEAM])
+        hands.write_taints(name, lambda had: [*had, taint])
     try:
         yield
     finally:
         for name in names:
-            hands.write_taints(name, lambda had: [t for t in had if t["key"] != "team"])
+            hands.write_taints(name, lambda had: [t for t in had if t["key"] != taint["key"]])
 
 
 def gang(size: int, patience: int | None = None, **more: Any) -> Json:
@@ -111,7 +112,7 @@ def homes(place: Place) -> list[str]:
 def near(kind: str, key: str) -> Affinity:
     """Affinity, or anti-affinity, of a gang's pods to each other."""
     term = {"labelSelector": {"matchLabels": {NAME: "digits"}}, "topologyKey": key}
-    return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return {kind: {REQUIRED: [term]}}
 
 
 def test_a_gang_for_which_too_few_nodes_bear_its_pods_never_fits(stage: Stage, place: Place):
@@ -120,6 +121,40 @@ def test_a_gang_for_which_too_few_nodes_bear_its_pods_never_fits(stage: Stage, p
         place.says(made, "Feasible", "False", "NeverFits", "team=others:NoSchedule")
 
         assert not of_the_job(place)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "nvidia.com/gpu",
+        "karpenter.sh/disrupted",
+        "ToBeDeletedByClusterAutoscaler",
+        "DeletionCandidateOfClusterAutoscaler",
+        "node.cilium.io/agent-not-ready",
+    ],
+)
+def test_taints_that_admission_bears_or_that_pass_make_no_job_infeasible(
+    stage: Stage, place: Place, key: str
+):
+    with tainted(stage, *FOUR, taint={"key": key, "value": "x", "effect": "NoSchedule"}):
+        place.says(place.apply(gang(2)), "Feasible", "True", "Fits")
+
+
+def test_pods_of_others_that_a_gang_wants_near_may_come_later(place: Place):
+    affinity = near("podAffinity", ZONE)
+    (own,) = affinity["podAffinity"][REQUIRED]
+    cache = {"labelSelector": {"matchLabels": {"app": "cache"}}, "topologyKey": ZONE}
+    affinity["podAffinity"][REQUIRED] = [cache, own]
+
+    made = place.apply(gang(2, affinity=affinity))
+    place.says(made, "Feasible", "True", "Fits")
+    place.says(made, "Scheduled", "False", "WaitingForCapacity", "is excluded by pod affinity")
+
+
+def test_a_gang_that_wants_to_be_near_itself_never_fits_what_no_zone_holds(place: Place):
+    made = place.apply(gang(3, affinity=near("podAffinity", ZONE)))
+
+    place.says(made, "Feasible", "False", "NeverFits", "2 fit the 4 nodes")
 
 
 def test_a_gang_holds_nothing_while_nodes_that_it_may_not_have_are_free(stage: Stage, place: Place):
@@ -188,9 +223,6 @@ def test_a_job_that_ends_rank_by_rank_keeps_those_that_finish(stage: Stage, plac
     assert place.run() == {"0"}
     stage.kubelet.exit(names["0"], 0, namespace=place.namespace)
     place.says(made, "Complete", "True", "Succeeded")
-
-
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 @pytest.mark.parametrize(

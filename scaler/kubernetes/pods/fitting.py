@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from scaler.kubernetes.kinds.documents.templates import pod_requests
 from scaler.kubernetes.kinds.quantities import is_accelerator, quantity
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.failures import unschedulable
@@ -17,12 +18,18 @@ from scaler.kubernetes.pods.placement import (
     neighbourly,
     offers,
     placed,
+    without_others,
 )
 from scaler.kubernetes.runtime.cluster.kind import Object
 from scaler.kubernetes.runtime.store import Store
 
 _OVER = ("Succeeded", "Failed")
 _NONE = Decimal(0)
+#: Resources that Kubernetes itself knows are no extended ones.
+_NATIVE = "kubernetes.io/"
+#: Taints that tell of a node's state, by their prefix, and those of a cluster autoscaler.
+_PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/")
+_LEAVING = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler")
 
 
 class FittingTally(dict[str, Decimal]):
@@ -96,14 +103,15 @@ def _comes(pod: Object) -> bool:
 def infeasible(pod: Object, least: int, nodes: Sequence[Object]) -> str | None:
     """Why a job whose least size is ``least`` such pods can never run here; None where it might.
 
-    Nodes are taken as if nothing ran on them and all of them were well. Where there are none
-    nothing can be said: some may be made when they are asked for.
+    Nodes are taken as if nothing ran on them and all of them were well, and pods of others that
+    the job wants near it as if they came with it. Where there are no nodes nothing can be said:
+    some may be made when they are asked for.
     """
     if not nodes:
         return None
     well = {node["metadata"]["name"]: _well(node) for node in nodes}
     empty = Capacity(nodes=well, free={name: _offers(node) for name, node in well.items()})
-    found = placed([pod] * least, empty)
+    found = placed([_tolerant(without_others(pod))] * least, empty)
     if found.refusals is None:
         return None
     if found.nodes:
@@ -126,6 +134,15 @@ def infeasible(pod: Object, least: int, nodes: Sequence[Object]) -> str | None:
     )
 
 
+def _tolerant(pod: Object) -> Object:
+    """A pod as admission may leave it: ``ExtendedResourceToleration`` has it bear the taints of
+    nodes that are kept for what it asks of them (GKE taints its GPU nodes so)."""
+    spec: Mapping[str, Any] = pod["spec"]
+    extended = (name for name in pod_requests(spec) if "/" in name and _NATIVE not in name)
+    borne = [{"key": each, "operator": "Exists", "effect": "NoSchedule"} for each in extended]
+    return {**pod, "spec": {**spec, "tolerations": [*(spec.get("tolerations") or ()), *borne]}}
+
+
 def _well(node: Object) -> Object:
     """A node without what passes: a cordon, and taints that say how it is just now."""
     spec: Mapping[str, Any] = node.get("spec") or {}
@@ -135,7 +152,7 @@ def _well(node: Object) -> Object:
 
 
 def _passes(taint: str) -> bool:
-    return taint.startswith(("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"))
+    return taint in _LEAVING or taint.startswith(_PASSING) or taint.endswith("/agent-not-ready")
 
 
 def counted(refusals: Mapping[str, str]) -> str:

@@ -98,6 +98,14 @@ def averse(pod: Object) -> bool:
     return bool(_terms(pod, "podAntiAffinity"))
 
 
+def without_others(pod: Object) -> Object:
+    """A pod that wants none near it but such as itself."""
+    affinity = pod["spec"].get("affinity") or {}
+    own = [term for term in _terms(pod, "podAffinity") if _selects(term, pod, pod)]
+    near = {**(affinity.get("podAffinity") or {}), _REQUIRED: own}
+    return {**pod, "spec": {**pod["spec"], "affinity": {**affinity, "podAffinity": near}}}
+
+
 def domains_near(pod: Object, node: Object) -> dict[str, str]:
     """Labels of ``node`` that hold whoever is to be near a pod there."""
     labels = _labels(node)
