@@ -191,6 +191,20 @@ def test_pods_that_want_to_be_near_begin_where_all_find_room(stage: Stage, place
     assert homes(place) == ["n2", "n3"]
 
 
+def test_pods_that_want_another_near_begin_in_all_its_domains(stage: Stage, place: Place):
+    others(place, stage, "n1", "n3")
+    for name in ("n0", "n2"):
+        spec = here({"containers": [{"name": "main", "image": "x"}], "nodeName": name})
+        metadata = {"name": f"cache-{name}", "namespace": place.namespace}
+        labels = {"labels": {"app": "cache"}}
+        stage.ground.hands.create(("", "pods"), {"metadata": metadata | labels, "spec": spec})
+    cache = {"labelSelector": {"matchLabels": {"app": "cache"}}, "topologyKey": ZONE}
+
+    place.apply(gang(2, affinity={"podAffinity": {REQUIRED: [cache]}}))
+    until("both run", lambda: len(place.run()) == 2, place.pods)
+    assert homes(place) == ["n0", "n2"]
+
+
 def test_a_gang_that_lost_a_node_lets_go_of_the_others_after_its_patience(
     stage: Stage, place: Place
 ):

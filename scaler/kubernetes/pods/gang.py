@@ -111,5 +111,11 @@ def admitted(
     # A job whose least size is no multiple of its unit keeps what does not make one as spares.
     count = max(first, whole, 0)
     begins = waiting[: count if fits < len(waiting) else len(waiting)]
-    near = domains_near(waiting[0], capacity.nodes[found.nodes[0]]) if begins else {}
-    return Admission(begins, near, refusals)
+    domains = [domains_near(begins[0], capacity.nodes[name]) for name in found.nodes[: len(begins)]]
+    return Admission(begins, _common(domains), refusals)
+
+
+def _common(domains: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Labels that all nodes share: pods that may be in several domains are held to none of them."""
+    first = domains[0] if domains else {}
+    return dict(item for item in first.items() if all(item in each.items() for each in domains))
