@@ -4,19 +4,33 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from brain.types.job import JobState
+from brain.errors import BrainError
+from brain.types.job import JobId, JobState
+from scaler.kubernetes.operator.backend import KubernetesBackend
 from scaler.kubernetes.operator.jobs import JOB
+from scaler.kubernetes.pods.orders import Installation
 from scaler.kubernetes.replicas.cache import JobCache
-from scaler.kubernetes.runtime.cluster import POD, Cluster, Denied, Invalid, connect
+from scaler.kubernetes.runtime.cluster import (
+    POD,
+    Cluster,
+    Denied,
+    Invalid,
+    NotFound,
+    TooMany,
+    Unreachable,
+    connect,
+)
 from scaler.kubernetes.runtime.cluster.errors import Status, refusal
+from scaler.kubernetes.runtime.store import Store
 from tests.kubernetes import jobs
 from tests.kubernetes.apiserver import Server, serving
 from tests.kubernetes.apiserver.core.kinds import Json, Kind
 from tests.kubernetes.operating import Place, Stage, job, living, operating, staged, until
-from tests.scaler.wished import NOW
+from tests.scaler.wished import NOW, wish
 
 GROUP = "admissionregistration.k8s.io"
 ROOTLESS = "pods run as nobody here: set runAsNonRoot"
@@ -172,6 +186,55 @@ def test_only_what_breaks_the_schema_is_final(cluster: tuple[Server, Cluster]):
     proxied = refusal(400, Status(message="Bad Request"), "create pods")
     assert isinstance(proxied, Invalid)
     assert not proxied.final
+
+
+class Failing:
+    """A cluster that makes no pod."""
+
+    def __init__(self, why: BrainError) -> None:
+        self.why = why
+
+    def get(self, *_: object) -> None:
+        raise NotFound("no Secret")
+
+    def create(self, *_: object) -> None:
+        raise self.why
+
+    merge = create
+
+
+@pytest.mark.parametrize(
+    ("why", "pauses"),
+    [
+        (Denied("no"), [10, 20, 40, 80, 160, 300, 300]),
+        (Unreachable("no answer"), [10] * 7),
+        (TooMany("slow down", retry_after_seconds=1), [10] * 7),
+    ],
+)
+def test_pods_are_asked_for_ever_more_seldom_where_somebody_says_no(
+    why: BrainError, pauses: list[int]
+):
+    made = job(replicas=1)
+    made["metadata"] |= {"uid": "u", "namespace": "team"}
+    backend = KubernetesBackend(
+        cast(Any, Failing(why)),
+        pods=Store(),
+        nodes=Store(),
+        find=lambda job: made,
+        house=Installation,
+        pool="pool",
+    )
+    at, seen = NOW, list[int]()
+    for _ in pauses:
+        backend.start(wish(1, job=JobId("u")), 0, {}, at)
+        asked = at
+        until("it is refused", lambda at=asked: backend.observe(JobId("u"), at).lacking)
+        while backend.observe(JobId("u"), at).lacking:
+            at += timedelta(seconds=1)
+        seen.append(round((at - asked).total_seconds()))
+    backend.close_down()
+
+    assert seen == pauses
 
 
 def test_pods_that_are_refused_again_and_again_are_asked_for_ever_more_seldom():

@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import partial
 
 from brain import wire
-from brain.errors import BadInput, NotFound
+from brain.errors import BadInput, NotFound, Overloaded, Unavailable
 from brain.types.job import JobId
 from brain.types.resources import Node, PoolName, Resources
 from brain.types.world import ReplicaExit, unfit_nodes
@@ -236,7 +236,7 @@ class KubernetesBackend(Replicas):
                 said = f"the API server refuses the pod: {why}; mend the template"
                 ending = PodEnding(exit=ReplicaExit.FAILED, detail=said, at=now)
                 known.gone[replica] = ended_as(look(pod, replica), ending)
-            known.refuse(said, now)
+            known.refuse(said, now, heard=not isinstance(why, (Unavailable, Overloaded)))
         self.held_up(job)
 
     def _only_advised(self, job: JobId) -> bool:

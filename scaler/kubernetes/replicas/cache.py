@@ -18,8 +18,8 @@ from scaler.ports import Phase, ReplicaSeen
 
 #: A pod that was created and is not reflected after so long is not there.
 _UNSEEN = timedelta(seconds=30)
-#: After a refusal (a quota, a policy) pods of a job are asked for again after so long, and twice
-#: as long after each further one.
+#: After a refusal pods of a job are asked for again after so long, and twice as long after each
+#: further one that judged them (a quota, a policy).
 _REFUSED, _LONGEST = timedelta(seconds=10), timedelta(minutes=5)
 
 
@@ -98,10 +98,13 @@ class JobCache:
         """Why the API server takes no pod of this job just now."""
         return None if self.refused is None or now >= self.refused.until else self.refused.said
 
-    def refuse(self, said: str, now: datetime) -> None:
-        """The API server says no to a pod that was asked for at ``now``."""
+    def refuse(self, said: str, now: datetime, *, heard: bool = True) -> None:
+        """The API server says no to a pod that was asked for at ``now``.
+
+        ``heard``: it judged the pod. One that is away, or busy, may be back at any moment.
+        """
         pause, before = _REFUSED, self.refused
-        if before is not None:
+        if before is not None and heard:
             # Those that were asked for together are refused together.
             together = now < before.until
             pause = before.pause if together else min(2 * before.pause, _LONGEST)
