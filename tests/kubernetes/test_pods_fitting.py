@@ -28,14 +28,18 @@ def pod(name: str, where: str | None = None, gpus: int = 8, gate: bool = False) 
     return {"metadata": {"name": name}, "spec": {**spec(gpus), **gates, **placed_at}}
 
 
-def room(nodes: Sequence[dict[str, Any]], pods: Sequence[dict[str, Any]]) -> Capacity:
-    """What is free where these are."""
+def room(
+    nodes: Sequence[dict[str, Any]],
+    pods: Sequence[dict[str, Any]],
+    wanted: Sequence[dict[str, Any]] = (),
+) -> Capacity:
+    """What is free for ``wanted`` where these are."""
     there, running = Store(), Store()
     found = Room(there, running)
     for store, objects in ((there, nodes), (running, pods)):
         for each in objects:
             store.put(each)
-    return found.capacity([])
+    return found.capacity(wanted)
 
 
 def admitted(waiting: int, begun: int, least: int, free: int, unit: int = 1) -> int:
@@ -60,6 +64,33 @@ def test_a_gang_that_was_let_in_has_its_room_before_the_scheduler_comes():
     refused = coming | {"status": {"conditions": [told]}}
     for other in (pod("stranger"), pod("gated", gate=True), refused):
         assert room([node("n0")], [other]).free["n0"]["nvidia.com/gpu"] == 8
+
+
+def of(name: str, app: str, where: str | None = None, **affinity: Any) -> dict[str, Any]:
+    """A pod of an application, and the applications that it wants near it, or far from it."""
+    made = pod(name, where, gpus=0)
+    made["metadata"] |= {"namespace": "team", "labels": {"app": app}}
+    made["spec"]["affinity"] = {
+        kind: {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"labelSelector": {"matchLabels": {"app": each}}, "topologyKey": "zone"}
+            ]
+        }
+        for kind, each in affinity.items()
+    }
+    return made
+
+
+def test_only_pods_that_matter_to_a_gang_are_looked_at_for_each_of_its_pods():
+    there = [of(f"s{number}", "web", "n0") for number in range(500)]
+    there += [of("cache", "cache", "n0"), of("shy", "web", "n0", podAntiAffinity="shop")]
+    there += [of("digits", "digits", "n0"), of("elsewhere", "digits", "n0")]
+    there[-1]["metadata"]["namespace"] = "other"
+    gang = [of(f"g{n}", "digits", podAffinity="cache", podAntiAffinity="digits") for n in range(8)]
+
+    looked_at = room([node("n0")], there, gang).pods
+
+    assert [each["metadata"]["name"] for each in looked_at] == ["cache", "shy", "digits"]
 
 
 def test_pods_are_placed_on_the_fullest_node_that_has_room():

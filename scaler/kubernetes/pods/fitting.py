@@ -14,6 +14,7 @@ from scaler.kubernetes.pods.placement import (
     Capacity,
     after,
     averse,
+    matter_to,
     needs,
     neighbourly,
     offers,
@@ -49,7 +50,7 @@ class FittingTally(dict[str, Decimal]):
 class Room:
     """What is free on each node, from sums that stores keep: no look goes through all pods.
 
-    Only for pods that want others near them, or far from them, those are gone through.
+    Only for pods that want others near them, or far from them, those are gone through: once.
     """
 
     def __init__(self, nodes: Store, pods: Store) -> None:
@@ -71,7 +72,8 @@ class Room:
             for resource, amount in self._held.get(name, FittingTally()).items():
                 left[resource] = offers(left, resource) - amount
         if any(map(neighbourly, (*wanted, *coming))):
-            there = [pod for pod in self._pods if _stays(pod)]
+            matters = matter_to((*wanted, *coming))
+            there = [pod for pod in self._pods if _stays(pod) and matters(pod)]
         else:
             there = self._pods.by("averse", "")
         return after(coming, Capacity(nodes=nodes, free=free, pods=there))

@@ -5,7 +5,7 @@ affinity and anti-affinity, and what is free. Preferences are not looked at: any
 a pod is good enough to begin on.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -96,6 +96,17 @@ def neighbourly(pod: Object) -> bool:
 def averse(pod: Object) -> bool:
     """True if a pod keeps others from coming near."""
     return bool(_terms(pod, "podAntiAffinity"))
+
+
+def matter_to(pods: Iterable[Object]) -> Callable[[Object], bool]:
+    """Tells of another pod if it can matter to where ``pods`` come."""
+    found: dict[str, tuple[Mapping[str, Any], Object]] = {}
+    for pod in pods:
+        for term in (*_terms(pod, "podAffinity"), *_terms(pod, "podAntiAffinity")):
+            found.setdefault(f"{pod['metadata'].get('namespace')} {term}", (term, pod))
+    return lambda other: (
+        averse(other) or any(_selects(term, owner, other) for term, owner in found.values())
+    )
 
 
 def without_others(pod: Object) -> Object:
