@@ -1,7 +1,6 @@
 """Gangs on nodes that take some pods and not others: whole, or nothing is held."""
 
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -232,8 +231,8 @@ def test_a_job_that_ends_rank_by_rank_keeps_those_that_finish(stage: Stage, plac
 
     stage.kubelet.exit(names["1"], 0, namespace=place.namespace)
     until("one is ready", lambda: place.status(made).get("readyReplicas") == 1)
-    # Longer than its patience, in which the operator looks at it again.
-    time.sleep(2)
+    ended = datetime.now(UTC)
+    until("its patience is over", lambda: datetime.now(UTC) - ended > timedelta(seconds=2))
     assert place.run() == {"0"}
     stage.kubelet.exit(names["0"], 0, namespace=place.namespace)
     place.says(made, "Complete", "True", "Succeeded")
