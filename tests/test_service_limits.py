@@ -1,12 +1,15 @@
 """What the service takes of strangers and friends: bytes, time, connections, requests."""
 
 import select
+import socket
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from brain import calls
+from brain.api.routes.ui import directory
 from brain.client import BrainClient
 from brain.errors import Overloaded
 from tests.api.app import digits
@@ -40,6 +43,36 @@ def ingest(agent: BrainClient, job: str, number: int = 0) -> int:
     at = datetime.now(UTC)
     sample = throughput(number, job=job, measured_at=at)
     return agent.send(calls.telemetry([sample], sent_at=at)).stored
+
+
+def ask_and_never_read(sender: Wire, path: str = "/livez", *, times: int = 20_000) -> None:
+    """Ask for far more than what lies between sender and service has room for."""
+    sender.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sender.send(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode() * times)
+
+
+def unsent(running: Service) -> list[str]:
+    """What the kernel holds of the service's answers, by connection."""
+    port = f":{int(running.url.rpartition(':')[2]):04X}"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [row[4].partition(":")[0] for row in rows if row[1].endswith(port)]
+
+
+def until_stuck(running: Service, count: int) -> None:
+    """Wait until so many connections have answers that nobody takes, and get no more of them."""
+
+    def stuck() -> bool:
+        before = unsent(running)
+        time.sleep(0.5)
+        return before == unsent(running) and sum(int(each, 16) > 0 for each in before) == count
+
+    eventually(stuck)
+
+
+def sockets(running: Service) -> int:
+    """Connections that the service has, those included that it does not count any more."""
+    found = Path(f"/proc/{running.process.pid}/fd").iterdir()
+    return sum(str(each.readlink()).startswith("socket:") for each in found)
 
 
 @pytest.mark.parametrize("length", [MIB, None])
@@ -99,6 +132,32 @@ def test_a_flood_of_half_open_connections_keeps_nobody_out(tmp_path: Path) -> No
     assert "the oldest without a whole request" in document["detail"]
 
 
+def test_a_flood_that_never_reads_its_answers_keeps_nobody_out(tmp_path: Path) -> None:
+    with service(tmp_path, "--connections-per-address=5") as running, wires(running, 5) as flood:
+        for each in flood:
+            ask_and_never_read(each)
+        until_stuck(running, 5)
+        with running.client() as admin:
+            assert admin.send(calls.health()).role == "admin"
+
+
+def test_answers_that_nobody_reads_hold_no_connection_that_is_not_counted(tmp_path: Path) -> None:
+    with service(tmp_path, "--connections-per-address=74") as running:
+        before = sockets(running)
+        root = directory()
+        assert root is not None
+        # Nearly all of such an answer is one write of its body: nothing of the next one was sent.
+        (font, *_) = root.rglob("*.woff2")
+        with wires(running, 70), wires(running, 4) as unread:
+            for each in unread:
+                ask_and_never_read(each, f"/{font.relative_to(root)}", times=200)
+            until_stuck(running, 4)
+            # Each takes another's place: the silent go first, and are more than may linger.
+            with wires(running, 74):
+                eventually(lambda: refusals(running, "connections_per_address") >= 74)
+                eventually(lambda: sockets(running) <= before + 74, seconds=15)
+
+
 def test_an_address_has_no_more_connections_than_its_limit(tmp_path: Path) -> None:
     with service(tmp_path, "--connections-per-address=10") as running:
         with wires(running, 10) as kept:
@@ -134,6 +193,16 @@ def test_a_request_that_does_not_come_whole_is_ended(
         assert refusals(running, limit) == (2 if route is None else 1)
     assert status == 408
     assert f"did not come within {limit} 0.5; send it again" in document["detail"]
+
+
+def test_a_slow_head_after_an_answer_is_told(tmp_path: Path) -> None:
+    with service(tmp_path, "--head-seconds=0.5") as running, wires(running, 1) as (kept,):
+        kept.head("GET /api/v1/health", length=0)
+        assert kept.answer()[0] == 401
+        kept.send(b"GET /livez HTTP/1.1\r\n")
+        status, _, document = kept.answer()
+    assert status == 408
+    assert "did not come within head_seconds 0.5" in document["detail"]
 
 
 def test_a_token_that_asks_too_often_is_told_when_to_come_back_and_ingest_goes_on(

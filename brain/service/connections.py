@@ -153,13 +153,29 @@ class _Connection(H11Protocol):  # type: ignore[misc]
         super().on_response_complete()
         self._look()
 
+    def pause_writing(self) -> None:
+        """The far end does not read what it asked for."""
+        super().pause_writing()
+        self._look()
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        super().resume_writing()
+        self._look()
+
     def _look(self) -> None:
         """Note what the connection waits for."""
         if self._admitted is None:
             return
         state = self.conn.their_state
         answered = self.cycle is None or self.cycle.response_complete
-        self._admitted.waits = state is h11.SEND_BODY or (state is h11.IDLE and answered)
+        self._admitted.waits = (
+            state is h11.SEND_BODY
+            or (state is h11.IDLE and answered)
+            # It does not read, for as long as it likes.
+            or self.flow.write_paused
+            or self.transport.is_closing()
+        )
         if state is not h11.IDLE:
             self._unwatch()
         elif self.conn.trailing_data[0]:
@@ -195,7 +211,11 @@ class _Connection(H11Protocol):  # type: ignore[misc]
     def _tell(self, why: BrainError) -> None:
         """Say why, where it would not be taken for another answer, and close."""
         begun = self.cycle is None or self.conn.trailing_data[0] or not self.cycle.response_complete
-        answering = self.cycle is not None and self.cycle.response_started and begun
+        answering = (
+            self.cycle is not None
+            and self.cycle.response_started
+            and not self.cycle.response_complete
+        )
         # Before its handshake is done nobody could read it.
         speaks = self._shared.tls is None or self.flow is not None
         if speaks and begun and not answering:
@@ -215,7 +235,8 @@ class _Connection(H11Protocol):  # type: ignore[misc]
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         if self._shared.lingering >= _LINGERING:
-            self.transport.close()
+            # To close would be to wait for a far end that may never read.
+            self.transport.abort()
             return
         if self.transport.can_write_eof():
             self.transport.write_eof()
