@@ -184,23 +184,27 @@ def prices_of(text: str) -> dict[str, float]:
 
 
 def networks_of(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
-    """Read ``trusted_proxies``.
+    """Read ``trusted_proxies``, each of IPv4 also as a listener for IPv6 sees its addresses.
 
     Raises:
         BadInput: a part is neither an address nor a network.
 
     >>> [str(network) for network in networks_of("10.0.0.0/8, 127.0.0.1")]
-    ['10.0.0.0/8', '127.0.0.1/32']
+    ['10.0.0.0/8', '::ffff:a00:0/104', '127.0.0.1/32', '::ffff:7f00:1/128']
     """
-    found = []
+    found: list[IPv4Network | IPv6Network] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         try:
-            found.append(ip_network(part))
+            network = ip_network(part)
         except ValueError as bad:
             raise BadInput(
                 f"trusted_proxies {part!r} is no address or network; write 10.0.0.7 or 10.0.0.0/8",
                 field="trusted_proxies",
             ) from bad
+        found.append(network)
+        if isinstance(network, IPv4Network):
+            mapped = f"::ffff:{network.network_address}/{96 + network.prefixlen}"
+            found.append(IPv6Network(mapped))
     return tuple(found)
 
 

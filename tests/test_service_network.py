@@ -3,9 +3,11 @@
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -49,11 +51,11 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def cookie_of(running: Service, **headers: str) -> str:
+def cookie_of(running: Service, url: str = "", **headers: str) -> str:
     """The cookie that a browser gets which signs in with a code."""
     with running.client() as admin:
         code = admin.send(calls.sign_in_code("ada")).code
-    with httpx2.Client(base_url=running.url, verify=False) as browser:
+    with httpx2.Client(base_url=url or running.url, verify=False) as browser:
         answer = browser.post("/api/v1/sign-in", json={"code": code}, headers=headers)
     assert answer.status_code == 200, answer.text
     return answer.headers["set-cookie"]
@@ -112,6 +114,24 @@ def test_what_a_proxy_says_of_its_client_is_believed_where_the_proxy_is_trusted(
         assert [entry.after for entry in entries] == ["from 127.0.0.1", "from 203.0.113.9"]
     with service(tmp_path / "two") as wary:
         assert "Secure" not in cookie_of(wary, **told)
+
+
+def test_a_trusted_proxy_is_known_on_a_listener_of_both_kinds_of_addresses(tmp_path: Path) -> None:
+    told = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "203.0.113.9"}
+    flags = ("--host=::", "--allow-remote-submit", "--connections-per-address=2")
+    # On loopback first, which makes the tokens.
+    with service(tmp_path):
+        pass
+    with service(tmp_path, *flags, "--trusted-proxies=127.0.0.0/8") as running:
+        port = urlsplit(running.url).port
+        assert "Secure" in cookie_of(running, f"http://127.0.0.1:{port}", **told)
+        with ExitStack() as kept:
+            # More than one address may have; all of them stay.
+            opened = [
+                kept.enter_context(socket.create_connection(("127.0.0.1", port), 60))
+                for _ in range(5)
+            ]
+            eventually(lambda: metric(running, "brain_connections") >= len(opened))
 
 
 def test_a_second_service_on_one_sqlite_file_is_refused(

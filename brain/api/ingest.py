@@ -84,7 +84,10 @@ def unpacked(body: bytes, encoding: str, limit: int) -> bytes:
     except (zlib.error, zstandard.ZstdError, EOFError) as damaged:
         raise BadInput(f"the body is no {encoding}: {damaged}", field="body") from damaged
     if len(data) > limit:
-        raise TooLarge(f"the body unpacks to over body_limit_bytes {limit}; split the batch")
+        raise TooLarge(
+            f"the body unpacks to over body_limit_bytes {limit}; split the batch",
+            limit="body_limit_bytes",
+        )
     return data
 
 

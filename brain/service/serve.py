@@ -20,7 +20,7 @@ from brain.api.secrets import Seal, write_private
 from brain.ports import Stores
 from brain.service.connections import ACCEPTS, Connections, most_connections
 from brain.service.tick import Ticker
-from brain.settings import Settings
+from brain.settings import Settings, networks_of
 
 #: Of ``shutdown_seconds``, what is kept for the tick and for closing the stores.
 _RESERVED_SECONDS = 2.0
@@ -110,7 +110,7 @@ def _configuration(app: Any, settings: Settings, connections: Connections) -> uv
         access_log=False,
         server_header=False,
         proxy_headers=bool(settings.trusted_proxies),
-        forwarded_allow_ips=settings.trusted_proxies,
+        forwarded_allow_ips=[str(network) for network in networks_of(settings.trusted_proxies)],
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=max(0.5, settings.shutdown_seconds - _RESERVED_SECONDS),
     )

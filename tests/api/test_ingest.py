@@ -293,6 +293,8 @@ def test_a_bomb_is_refused_before_it_is_parsed(api: Api, pack: object) -> None:
     encoding = "gzip" if pack is gzip.compress else "zstd"
     answer = _post(api, job, packed, content_encoding=encoding)
     assert (answer.status_code, answer.json()["type"]) == (413, f"/problems/{TooLarge.__name__}")
+    said = api.http(api.token(Role.SCALER)).get("/metrics").text
+    assert 'brain_refusals_total{limit="body_limit_bytes"} 1.0' in said
 
 
 @pytest.mark.parametrize(
