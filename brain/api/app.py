@@ -41,9 +41,9 @@ from brain.settings import Settings
 
 _log = logging.getLogger("brain.api")
 
-#: Threads of telemetry, which are the batches that are stored at once, and of everything else;
-#: together as many as there are connections to the database.
-_INGESTING, _THREADS = 16, 24
+#: Threads of telemetry, which are the batches that are stored at once, of sign-ins by a code, and
+#: of everything else; ``brain.db.engine`` has a connection for each of them, and some to spare.
+_INGESTING, _SIGNING_IN, _THREADS = 16, 2, 24
 #: What browsers call a page that is not ours.
 _ELSEWHERE = ("cross-site", "same-site")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -85,6 +85,7 @@ def create_app(
         measured=measured,
         ingesting=Semaphore(_INGESTING),
         telemetry_threads=CapacityLimiter(_INGESTING),
+        sign_in_threads=CapacityLimiter(_SIGNING_IN),
         monotonic=monotonic,
         rates=RequestRates(settings),
         bodies=BodyBudget(settings.body_budget_bytes, body_bytes=settings.body_limit_bytes),

@@ -63,6 +63,8 @@ class Context:
     ingesting: Semaphore
     #: Threads of telemetry's own, for the same reason.
     telemetry_threads: CapacityLimiter
+    #: Threads of sign-ins by a code: each waits for its turn to write, and anybody may try one.
+    sign_in_threads: CapacityLimiter
     #: Seconds on a clock that is never set.
     monotonic: Callable[[], float]
     #: How often each may ask.
@@ -90,14 +92,17 @@ async def principal_of(request: Request, here: Here) -> Principal:
         Overloaded: this token is used too often.
     """
     secret, route = auth.secret_in(request), route_of(request)
-    key = auth.sha256(secret or "")
+    is_telemetry = route == TELEMETRY
+    key = auth.sha256(secret or "") + ("/telemetry" if is_telemetry else "")
     here.rates.expect(key, now=here.monotonic())
+    # Before its token is read, so that a revocation meanwhile is one that comes after.
+    request.state.revocations = here.bell.revocations
     principal = await to_thread.run_sync(
         auth.sign_in,
         here.stores,
         secret,
         here.clock(),
-        limiter=here.telemetry_threads if route == TELEMETRY else None,
+        limiter=here.telemetry_threads if is_telemetry else None,
     )
     here.rates.take(key, principal, now=here.monotonic())
     if (connection := getattr(request.state, "connection", None)) is not None:
@@ -128,9 +133,10 @@ class TokenMonitor:
     service revoked, for expiry and for the end of an agent's job.
     """
 
-    def __init__(self, here: Context, secret: str | None) -> None:
+    def __init__(self, here: Context, secret: str | None, *, revocations: int) -> None:
+        """``revocations`` were there before the token was read."""
         self._here, self._secret = here, secret
-        self._looked = (here.bell.revocations, here.monotonic())
+        self._looked = (revocations, here.monotonic())
 
     def check(self) -> None:
         """Do nothing while it is good.
@@ -166,7 +172,8 @@ class TokenMonitor:
 
 async def token_of(request: Request, here: Here, who: Who) -> TokenMonitor:
     """The sign-in of this request."""
-    return TokenMonitor(here, auth.secret_in(request))
+    revocations: int = request.state.revocations
+    return TokenMonitor(here, auth.secret_in(request), revocations=revocations)
 
 
 OwnToken = Annotated[TokenMonitor, Depends(token_of)]

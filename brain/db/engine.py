@@ -13,8 +13,9 @@ from brain.errors import BadInput
 
 #: Seconds to wait for another's lock, or for a connection, before saying so.
 PATIENCE_SECONDS = 10.0
-#: As many as the service has threads, those of ingest included; a connection that waits for its
-#: turn costs nothing. Two Brains have room in PostgreSQL's default of 100.
+#: One for each of the service's 42 threads (``brain.api.app``), and some for what it does beside
+#: requests; a connection that waits for its turn costs nothing. Two Brains have room in
+#: PostgreSQL's default of 100.
 _CONNECTIONS = 48
 
 

@@ -4,16 +4,19 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import uvicorn
 
 
 @contextmanager
-def served(app: Any) -> Iterator[str]:
-    """Serve ``app`` on loopback, without what it does beside requests; yields the URL."""
+def served(app: Any, *, lifespan: Literal["on", "off"] = "off") -> Iterator[str]:
+    """Serve ``app`` on loopback; yields the URL.
+
+    What it does beside requests, and the number of its threads, are of its ``lifespan``.
+    """
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None))
+        server = uvicorn.Server(uvicorn.Config(app, lifespan=lifespan, log_config=None))
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         try:

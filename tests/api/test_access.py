@@ -1,6 +1,8 @@
 """Who may do what, by route and role."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from brain import calls
 from brain.api import openapi
 from brain.api.auth import ACCESS, COOKIE, OPEN
+from brain.memory import MemoryStores, MemoryTransaction
 from brain.types.record import Role
 from tests.api.app import URL, Api, digits
 
@@ -84,6 +87,31 @@ def test_a_revoked_token_is_refused_and_its_use_was_noted(api: Api) -> None:
         seen = next(one for one in admin.send(calls.tokens()).items if one.id == minted.id)
     assert seen.last_used_at == api.now
     assert seen.revoked_at == api.now
+
+
+class _ReadThen(MemoryStores):
+    """Something happens between the first reading transaction and what follows it."""
+
+    then: Callable[[], object] | None = None
+
+    @contextmanager
+    def transaction(self, *, read_only: bool = False) -> Iterator[MemoryTransaction]:
+        with super().transaction(read_only=read_only) as tx:
+            yield tx
+        if read_only and (then := self.then):
+            self.then = None
+            then()
+
+
+def test_a_token_that_is_revoked_just_after_it_was_read_opens_no_long_poll(tmp_path: Path) -> None:
+    stores = _ReadThen()
+    api = Api(tmp_path, stores=stores)
+    with api.client() as admin:
+        job = admin.send(calls.submit(digits())).id
+        minted = admin.send(calls.mint_token("ci", "scaler"))
+        with api.http(minted.secret) as ci:
+            stores.then = lambda: admin.send(calls.revoke_token(minted.id))
+            assert ci.get(f"/api/v1/jobs/{job}/world").status_code == 401
 
 
 def test_the_secret_of_a_token_is_neither_stored_nor_listed(api: Api) -> None:

@@ -1,5 +1,6 @@
 """On PostgreSQL a batch is acknowledged while somebody else decides, however long that takes."""
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -10,16 +11,18 @@ import pytest
 
 from brain import calls, wire
 from brain.api import auth
+from brain.api.app import _THREADS
 from brain.db import SqlStores
 from brain.types.job import JobId
 from brain.types.record import Role
 from tests.api.app import Api, digits
 from tests.api.served import served
 from tests.builders import NOW, event, node, throughput
+from tests.patience import Patience
 from tests.postgresql import Server
 
 #: Requests that wait for a decision, more than the service has threads for them.
-_WAITING = 45
+_WAITING = _THREADS + 5
 _SECONDS = 60
 
 
@@ -80,7 +83,7 @@ def test_a_batch_is_acknowledged_while_requests_that_wait_fill_the_service(
 ) -> None:
     agent, scaler = api.token(Role.AGENT, job=job), api.token(Role.SCALER)
     with (
-        served(api.app) as url,
+        served(api.app, lifespan="on") as url,
         ThreadPoolExecutor(_WAITING) as beside,
         httpx2.Client(base_url=url, timeout=_SECONDS) as http,
     ):
@@ -92,7 +95,7 @@ def test_a_batch_is_acknowledged_while_requests_that_wait_fill_the_service(
 
         with deciding(postgresql_url):
             waiting = [beside.submit(put, number) for number in range(_WAITING)]
-            _until_threads_wait(postgresql)
+            _until_waiting(postgresql, _THREADS)
             headers = {"Authorization": f"Bearer {agent}"}
             with httpx2.Client(base_url=url, timeout=_SECONDS / 2, headers=headers) as sender:
                 answer = sender.post("/api/v1/telemetry", content=_batch(job))
@@ -100,9 +103,34 @@ def test_a_batch_is_acknowledged_while_requests_that_wait_fill_the_service(
         assert {each.result(timeout=_SECONDS) for each in waiting} == {204}
 
 
-def _until_threads_wait(server: Server) -> None:
-    """Wait until all forty threads of the service are within a wait for the decision."""
+def test_reads_are_answered_while_a_stranger_guesses_codes_beside_a_decision(
+    api: Api, postgresql: Server, postgresql_url: str
+) -> None:
+    secret = api.token(Role.VIEWER)
+    with (
+        served(api.app, lifespan="on") as url,
+        ThreadPoolExecutor(_THREADS + 1) as beside,
+        httpx2.Client(base_url=url, timeout=_SECONDS) as http,
+    ):
+
+        def guess(number: int) -> int:
+            return http.post("/api/v1/sign-in", json={"code": f"brn_{number}.ada"}).status_code
+
+        with deciding(postgresql_url):
+            guessing = [beside.submit(guess, number) for number in range(_THREADS + 1)]
+            _until_waiting(postgresql, 2)
+            headers = {"Authorization": f"Bearer {secret}"}
+            with httpx2.Client(base_url=url, timeout=_SECONDS / 4, headers=headers) as viewer:
+                for _ in range(10):
+                    assert viewer.get("/api/v1/jobs").status_code == 200
+        assert {each.result(timeout=_SECONDS) for each in guessing} == {401}
+
+
+def _until_waiting(server: Server, count: int) -> None:
+    """Wait until so many threads of the service are within a wait for the decision."""
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory'"
+    patience = Patience(_SECONDS / 2)
     with server.connected("postgres") as admin:
-        while admin.execute(waiting).fetchone() != (40,):
-            pass
+        while (row := admin.execute(waiting).fetchone()) is None or row[0] < count:
+            assert not patience.over, f"{row} of {count} threads wait for the decision"
+            time.sleep(0.05)

@@ -4,11 +4,12 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from urllib.parse import quote
 
+from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 
 from brain import errors, wire
 from brain.api import auth
-from brain.api.deps import Act, Here, OpenBody, PageSize, Who, answer, json_body
+from brain.api.deps import Act, Context, Here, OpenBody, PageSize, Who, answer, json_body
 from brain.api.pages import key_of, page_of
 from brain.api.problems import problems
 from brain.errors import BadInput, NotFound, NotSignedIn
@@ -129,23 +130,13 @@ def new_code(here: Here, who: Who, act: Act) -> Response:
     response_model=SignedIn,
     responses=problems(NotSignedIn, errors.TooLarge, errors.TooSlow, errors.Overloaded),
 )
-def sign_in(request: Request, here: Here, body: OpenBody) -> Response:
+async def sign_in(request: Request, here: Here, body: OpenBody) -> Response:
     """Exchange a one-time code for a session cookie (HttpOnly, SameSite=Strict)."""
     code = wire.convert(json_body(body), SignIn).code
-    now = here.clock()
-    with here.stores.transaction() as tx:
-        if not tx.access.take_code(auth.sha256(code), now=now):
-            raise NotSignedIn(
-                "the sign-in code is unknown, used or expired; `brain sign-in` or "
-                "POST /api/v1/sign-in-codes makes another"
-            )
-        name = auth.name_in(code)
-        token, secret = auth.mint(name, Role.ADMIN, now=now, days=auth.SESSION_DAYS)
-        tx.access.add_token(token)
-        origin = f"from {request.client.host}" if request.client else ""
-        tx.audit.add(
-            AuditEntry(at=now, actor=name, action="sign in", target="session", after=origin)
-        )
+    origin = f"from {request.client.host}" if request.client else ""
+    token, secret = await to_thread.run_sync(
+        _exchanged, here, code, origin, limiter=here.sign_in_threads
+    )
     response = answer(SignedIn(who=token.name, role=token.role))
     response.set_cookie(
         auth.COOKIE,
@@ -189,6 +180,23 @@ def audit(
             size=page_size,
         )
         return answer(page)
+
+
+def _exchanged(here: Context, code: str, origin: str) -> tuple[Token, str]:
+    now = here.clock()
+    with here.stores.transaction() as tx:
+        if not tx.access.take_code(auth.sha256(code), now=now):
+            raise NotSignedIn(
+                "the sign-in code is unknown, used or expired; `brain sign-in` or "
+                "POST /api/v1/sign-in-codes makes another"
+            )
+        name = auth.name_in(code)
+        token, secret = auth.mint(name, Role.ADMIN, now=now, days=auth.SESSION_DAYS)
+        tx.access.add_token(token)
+        tx.audit.add(
+            AuditEntry(at=now, actor=name, action="sign in", target="session", after=origin)
+        )
+    return token, secret
 
 
 def _role(wanted: TokenRequest) -> Role:
