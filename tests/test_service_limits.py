@@ -27,6 +27,7 @@ from tests.serving import (
 
 MIB = 1024 * 1024
 SIGN_IN = "POST /api/v1/sign-in"
+WRONG_CODE = b'{"code": "brn_wrong.ada"}'
 
 
 def agent_of(running: Service) -> tuple[BrainClient, str]:
@@ -127,9 +128,11 @@ def test_a_flood_of_half_open_connections_keeps_nobody_out(tmp_path: Path) -> No
         with running.client() as admin:
             assert admin.send(calls.health()).role == "admin"
         assert metric(running, "brain_connections") <= 300 - 256
+        assert refusals(running, "connections") >= 1030 - (300 - 256)
+        assert refusals(running, "connections_per_address") == 0
         status, _, document = flood[0].answer()
     assert status == 408
-    assert "the oldest without a whole request" in document["detail"]
+    assert "connections is reached, and this connection was the oldest" in document["detail"]
 
 
 def test_a_flood_that_never_reads_its_answers_keeps_nobody_out(tmp_path: Path) -> None:
@@ -228,18 +231,28 @@ def test_a_token_that_asks_too_often_is_told_when_to_come_back_and_ingest_goes_o
         assert refusals(running, "requests_per_second") == len(refused)
 
 
+def test_a_token_over_its_rate_still_delivers_telemetry(tmp_path: Path) -> None:
+    with service(tmp_path, "--program-requests-per-second=0.5") as running:
+        agent, job = agent_of(running)
+        with agent:
+            # Its burst is 2.5 requests.
+            with pytest.raises(Overloaded, match="program_requests_per_second"):
+                _ = [agent.send(calls.job(job)) for _ in range(60)]
+            assert ingest(agent, job) == 1
+
+
 def test_guessing_codes_is_slowed_and_harms_nobody_who_has_a_token(tmp_path: Path) -> None:
     with service(tmp_path, "--open-requests-per-second=0.1") as running:
         said = []
         with wires(running, 3) as guessers:
             for guesser in guessers:
-                guesser.head(SIGN_IN, length=18)
-                guesser.send(b'{"code": "brn_xxx"}'[:18])
+                guesser.head(SIGN_IN, length=len(WRONG_CODE))
+                guesser.send(WRONG_CODE)
                 said.append(guesser.answer())
         with running.client() as admin:
             assert admin.send(calls.health()).role == "admin"
         assert refusals(running, "open_requests_per_second") == 2
-    assert [status for status, _, _ in said] == [422, 429, 429]
+    assert [status for status, _, _ in said] == [401, 429, 429]
     assert "open_requests_per_second 0.1" in said[-1][2]["detail"]
 
 

@@ -240,7 +240,7 @@ class ClientConnection:
     address: str
     #: Somebody signed in on it.
     signed_in: bool = False
-    #: Everything that it asked was answered, or its request has not come whole.
+    #: Everything that it asked was answered, its request has not come whole, or it does not read.
     waits: bool = True
 
 
@@ -257,8 +257,8 @@ class ConnectionTable:
 
     def add(
         self, connection: ClientConnection, *, is_proxy: bool = False
-    ) -> ClientConnection | None:
-        """Take a connection in; return another that must be closed for it.
+    ) -> tuple[ClientConnection, str] | None:
+        """Take a connection in; return another that must be closed for it, and for which limit.
 
         At a limit a new connection takes the place of the oldest that waits and on which nobody
         signed in: it sends its request at once, if it means to send one.
@@ -267,21 +267,21 @@ class ConnectionTable:
             Overloaded: a limit is reached, and nobody's place can be taken.
         """
         beside = self._open.get(connection.address, {})
-        closed = None
+        closed, limit = None, ""
         if len(beside) >= self._per_address and not is_proxy:
-            closed = _oldest_idle(beside)
+            closed, limit = _oldest_idle(beside), "connections_per_address"
             if closed is None:
-                raise _too_many("connections_per_address", self._per_address, connection.address)
+                raise _too_many(limit, self._per_address, connection.address)
         elif self._count >= self._most:
             by_size = sorted(self._open.values(), key=len, reverse=True)
-            closed = next(filter(None, map(_oldest_idle, by_size)), None)
+            closed, limit = next(filter(None, map(_oldest_idle, by_size)), None), "connections"
             if closed is None:
-                raise _too_many("connections", self._most, "everybody")
+                raise _too_many(limit, self._most, "everybody")
         if closed is not None:
             self.remove(closed)
         self._open.setdefault(connection.address, {})[connection] = None
         self._count += 1
-        return closed
+        return None if closed is None else (closed, limit)
 
     def remove(self, connection: ClientConnection) -> None:
         """Forget a connection; nothing happens where it is not known."""
@@ -294,12 +294,12 @@ class ConnectionTable:
             del self._open[connection.address]
 
 
-def displaced() -> TooSlow:
+def displaced(limit: str) -> TooSlow:
     """The refusal of a connection whose place another took."""
     return TooSlow(
-        "connections_per_address or connections is reached, and this connection was the oldest "
-        "without a whole request; connect again, or let an administrator raise them",
-        limit="connections_per_address",
+        f"{limit} is reached, and this connection was the oldest that waited; connect again, or "
+        f"let an administrator raise {limit}",
+        limit=limit,
     )
 
 

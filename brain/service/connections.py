@@ -49,14 +49,14 @@ class Connections:
         self._proxies = networks_of(settings.trusted_proxies)
         self._table = ConnectionTable(most=most, per_address=settings.connections_per_address)
         #: How each is closed for another.
-        self._closing: dict[ClientConnection, Callable[[], None]] = {}
+        self._closing: dict[ClientConnection, Callable[[str], None]] = {}
 
     def protocol(self, **uvicorn: Any) -> asyncio.Protocol:
         """The protocol of one connection, as uvicorn asks for it."""
         made: asyncio.Protocol = _Connection(self, **uvicorn)
         return made
 
-    def admit(self, address: str, close: Callable[[], None]) -> ClientConnection:
+    def admit(self, address: str, close: Callable[[str], None]) -> ClientConnection:
         """Let a connection in, for which another may be closed.
 
         Raises:
@@ -64,10 +64,11 @@ class Connections:
         """
         connection = ClientConnection(limits.source_of(address))
         proxied = any(ip_address(address) in network for network in self._proxies)
-        closed = self._table.add(connection, is_proxy=proxied)
+        displaced = self._table.add(connection, is_proxy=proxied)
         self._closing[connection] = close
-        if closed is not None:
-            self._closing[closed]()
+        if displaced is not None:
+            closed, limit = displaced
+            self._closing[closed](limit)
         self.metrics.connections.set(len(self._table))
         return connection
 
@@ -193,8 +194,8 @@ class _Connection(H11Protocol):  # type: ignore[misc]
     def _too_slow(self) -> None:
         self._refuse(limits.too_slow("head", "head_seconds", self._shared.head_seconds))
 
-    def _displace(self) -> None:
-        self._refuse(limits.displaced())
+    def _displace(self, limit: str) -> None:
+        self._refuse(limits.displaced(limit))
 
     def shutdown(self) -> None:
         """The service stops: nobody waits for the rest of a body."""

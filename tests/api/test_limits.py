@@ -79,7 +79,7 @@ def test_the_oldest_that_waits_makes_room_and_nobody_who_signed_in() -> None:
     table = ConnectionTable(most=10, per_address=3)
     first, second, third = _connections(table, "10.0.0.1", 3)
     first.signed_in, second.waits = True, False
-    assert table.add(ClientConnection("10.0.0.1")) is third
+    assert table.add(ClientConnection("10.0.0.1")) == (third, "connections_per_address")
     table.remove(third)
     assert len(table) == 3
 
@@ -88,7 +88,7 @@ def test_one_address_that_fills_the_service_makes_room_for_another() -> None:
     table = ConnectionTable(most=4, per_address=4)
     (lonely,) = _connections(table, "10.0.0.2", 1)
     flood = _connections(table, "10.0.0.1", 3)
-    assert table.add(ClientConnection("10.0.0.3")) is flood[0]
+    assert table.add(ClientConnection("10.0.0.3")) == (flood[0], "connections")
     for each in (lonely, *flood):
         each.signed_in = True
     newest = ClientConnection("10.0.0.4")
