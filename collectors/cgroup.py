@@ -1,6 +1,7 @@
-"""What the control group of this process allows and uses; inside a container that is the truth.
+"""Read the resource limits and the usage of this process's control group.
 
-psutil and /proc show the host's processors and memory even where a container may use a tenth.
+Inside a container, psutil and /proc still show the host's processors and memory, even if the
+container may use only a tenth of them. The control group has the container's own numbers.
 """
 
 from collections.abc import Iterator

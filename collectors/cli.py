@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def age_seconds(status: dict[str, object], now: datetime) -> float:
-    """How long ago the collector last said how it is.
+    """Return the seconds since the collector last wrote its status.
 
     >>> age_seconds({"at": "2026-01-01T00:00:00+00:00"}, datetime(2026, 1, 1, 0, 1, tzinfo=UTC))
     60.0

@@ -49,7 +49,7 @@ def delay_seconds(error: BrainError, failures: int, luck: float) -> float:
 
 @dataclass(slots=True)
 class _Way:
-    """How deliveries of one job go."""
+    """The delivery state of one job: failures, next attempt, batch size and client."""
 
     failures: int = 0
     #: On the monotonic clock.
@@ -106,7 +106,7 @@ class Delivery:
             way.not_before = 0.0
 
     def errors(self) -> dict[str, str]:
-        """What keeps jobs from being delivered, by job."""
+        """Last delivery error of each job that still has samples waiting."""
         ways = self.counts.ways
         waiting = set(self._spool.jobs())
         return {job: way.error for job, way in ways.items() if way.error and job in waiting}

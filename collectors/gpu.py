@@ -13,7 +13,7 @@ _BLANK = 0x7FFF_FFFF_FFFF_FFF0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSight:
-    """What was read, and what cannot be had here."""
+    """One reading of the GPUs, and the names of readings that are unavailable here."""
 
     readings: tuple[GpuReading, ...] = ()
     unavailable: tuple[str, ...] = ()

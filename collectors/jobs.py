@@ -1,4 +1,4 @@
-"""Which jobs have agents on this machine, read from what scaler and agents wrote there."""
+"""Find the jobs that have agents on this machine, in files that scaler and agents wrote there."""
 
 import os
 from pathlib import Path
@@ -49,7 +49,7 @@ class Jobs:
         return own
 
     def url(self, job: str) -> str | None:
-        """Where the job's replicas were told that Brain is, if they were."""
+        """URL of Brain that the job's replicas were given; None if they were given none."""
         urls = (intent.get("brain_url") for intent in self._intents(job))
         return next((str(url) for url in urls if url), None)
 

@@ -52,7 +52,7 @@ LAST_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How often, and for how long."""
+    """Options of the collector: addresses, intervals and waiting times."""
 
     home: Home
     #: The service; None: what ``service.json`` says, read anew after each failure.
@@ -201,7 +201,7 @@ class Collector:
                 self._arrived.set()
 
     def status(self, live: list[LiveJob]) -> dict[str, Any]:
-        """What ``status.json`` says."""
+        """Build the content of ``status.json``."""
         counts, spool = self._delivery.counts, self._spool
         return {
             "v": wire.VERSION,

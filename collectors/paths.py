@@ -1,4 +1,4 @@
-"""Where things lie under ``$BRAIN_HOME``, as docs/reference/protocols.md has it."""
+"""Paths under ``$BRAIN_HOME``, as docs/reference/protocols.md defines them."""
 
 import json
 import os
@@ -24,7 +24,7 @@ class Home:
 
     @property
     def collector(self) -> Path:
-        """What belongs to the collector."""
+        """Directory of the collector's own files."""
         return self.root / "collector"
 
     @property
@@ -34,7 +34,7 @@ class Home:
 
     @property
     def status(self) -> Path:
-        """What the collector says about itself."""
+        """File in which the collector writes its status."""
         return self.collector / "status.json"
 
     @property
@@ -44,7 +44,7 @@ class Home:
 
     @property
     def service(self) -> Path:
-        """Where the service of this machine listens, while it runs."""
+        """File with the address of this machine's service, while the service runs."""
         return self.root / "service.json"
 
     @property
@@ -54,12 +54,12 @@ class Home:
 
     @property
     def socket(self) -> Path:
-        """Where probes send to."""
+        """Path of the socket that probes send to."""
         return Path(probe_socket(str(self.root), os.getuid()))
 
     @property
     def local_socket(self) -> Path:
-        """Where the socket itself is, if the file system of the state directory takes none."""
+        """Path of the real socket if the file system of the state directory cannot hold sockets."""
         return Path(local_socket(str(self.socket), str(self.root), os.getuid()))
 
     def token(self, job: str) -> str:

@@ -1,4 +1,4 @@
-"""What was measured and is not delivered yet, on disk.
+"""Samples on disk that are not delivered yet.
 
 One directory per job, in it segments: files of one JSON sample a line, appended to, numbered in
 the order in which they were begun. A sample leaves the spool when the service has answered 200
@@ -55,7 +55,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Counts:
-    """What happened since the spool was opened."""
+    """Counts of lost lines and samples since the spool was opened."""
 
     #: Lines that a crash tore.
     torn: int = 0

@@ -1,4 +1,4 @@
-"""What a cluster says of the jobs on it: nodes, pods, how they end, what they use, their GPUs.
+"""Measure jobs from a cluster's API: nodes, pods, how pods end, what they use, their GPUs.
 
     quantities  ``3Gi`` -> bytes
     sights      a Node or Pod object -> what matters of it

@@ -1,7 +1,7 @@
-"""What this collector lacks in a cluster, for ``brain doctor --cluster``: one finding a line, JSON.
+"""Find out what this collector lacks in a cluster, for ``brain doctor --cluster``.
 
-Rights are asked of the API server itself (access reviews): the answer is that of the account that
-asks, or of the one that is named. Kinds and nodes are the operator's to look at.
+Each finding is one line of JSON. The API server itself answers about rights (access reviews), for
+the account that asks or for the account that is named. The operator looks at kinds and nodes.
 """
 
 import json

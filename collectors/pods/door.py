@@ -23,7 +23,7 @@ PAGE = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Where the API server is and how to sign in."""
+    """The API server's URL and the credentials for it."""
 
     url: str
     #: Read anew for each request: service account tokens are rotated.
@@ -137,7 +137,7 @@ class Door:
             query = {"limit": str(PAGE), "continue": token}
 
     async def watch(self, path: str, **query: str) -> AsyncIterator[dict[str, Any]]:
-        """What changes, event by event, until the server ends it; errors as in ``get``."""
+        """Yield changes event by event until the server ends the watch; errors as in ``get``."""
         asked = {"watch": "true", **query}
         silence = httpx2.Timeout(30.0, read=float(query.get("timeoutSeconds", "240")) + 30.0)
         request = self._http.build_request(

@@ -1,9 +1,9 @@
-"""Which job a pod is of, and which pod a name meant at an instant.
+"""Map pods to jobs, and a pod's name at an instant to the pod that had this name.
 
 Names are reused: ``digits-worker-0`` is another pod after a restart, and another job's after a
-second ``kubectl apply``. uids are not, but exporters and metrics-server only know names. So what
-is kept is *stays*: one pod uid, its place, its job, from when to when. A reading is joined to the
-stay that covers its instant; labels that come late, or never, cost nothing.
+second ``kubectl apply``. uids are not reused, but exporters and metrics-server only know names.
+So this module keeps *stays*: one pod uid, its place, its job, from when to when. A reading is
+joined to the stay that covers its instant; labels that come late, or never, cost nothing.
 """
 
 import re
@@ -156,7 +156,7 @@ def job_of(pod: PodSight, jobs: Jobs) -> JobId | None:
 
 
 def looked(stays: Stays, pods: Iterable[PodSight], jobs: Jobs, now: datetime) -> Stays:
-    """What is known of stays after one more look at all pods.
+    """Return the stays as they are known after one more look at all pods.
 
     A pod that is not listed any more ended between two looks; its last sight stays, so that how
     it ended is known where that was seen.

@@ -46,7 +46,7 @@ _LAST_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Where things are, and how often to look."""
+    """Options of the pod collector: addresses, credentials and the interval between looks."""
 
     home: Home
     url: str
@@ -137,7 +137,7 @@ class ClusterCollector:
         self._troubles = tuple(found.troubles)
 
     async def _ask_brain(self) -> None:
-        """Which of the jobs with pods here Brain knows."""
+        """Ask Brain which of the jobs with pods here it knows."""
         for job in {stay.job for stay in self._stays.all.values() if stay.job is not None}:
             if job in self._known or self._strange.get(job, 0.0) > time.monotonic():
                 continue
@@ -182,7 +182,7 @@ class ClusterCollector:
         self._refused[what] = str(why)
 
     def status(self) -> dict[str, Any]:
-        """What ``status.json`` says."""
+        """Build the content of ``status.json``."""
         counts = self._delivery.counts
         return {
             "v": wire.VERSION,

@@ -1,5 +1,7 @@
-"""What matters of a Node or Pod object, as frozen values. Unknown and missing things are borne:
-objects come from clusters of many versions."""
+"""The fields of a Node or Pod object that the collector needs, as frozen values.
+
+Unknown and missing fields are tolerated: objects come from clusters of many versions.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +32,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodEnd:
-    """How a pod ended."""
+    """The end of a pod: reason, exit code and time."""
 
     #: ``Completed``, ``Error``, ``OOMKilled``, ``Evicted``, ``Preempted``, ``NodeLost`` …
     reason: str
@@ -146,8 +148,11 @@ def node(obj: Object) -> NodeSight:
 
 
 def requests(spec: Object) -> Resources:
-    """What the scheduler reserves: the sum of the containers, or of the largest init container
-    beside the sidecars that run with it, and the overhead. Limits stand in for missing requests."""
+    """Return the resources that the scheduler reserves for a pod.
+
+    That is the sum of the containers, or of the largest init container and the sidecars that run
+    with it, whichever is larger, and the overhead. Limits stand in for missing requests.
+    """
     running = sum((_wanted(each) for each in spec.get("containers") or ()), Resources())
     sidecars, most = Resources(), Resources()
     for each in spec.get("initContainers") or ():

@@ -55,7 +55,7 @@ class Trouble:
 
 @dataclass(slots=True)
 class Look:
-    """What one round brought; None: not to be had."""
+    """The results of one round; None: this source could not be read."""
 
     pods: Sequence[PodSight] | None = None
     #: Heard of since the last round, and not listed any more.
@@ -202,7 +202,7 @@ async def prometheus_query(client: httpx2.AsyncClient, query: str) -> dict[str, 
 
 
 def _readable(read: Any, listed: Iterable[Object], source: str, found: Look) -> list[Any]:
-    """What can be read of a list; one odd object does not hide the others."""
+    """Read each object of a list; an unreadable object is reported and does not hide the others."""
     made, odd = [], None
     for each in listed:
         try:

@@ -1,4 +1,4 @@
-"""What nodes and pods use, as metrics-server or a kubelet says it."""
+"""Resource usage of nodes and pods, as metrics-server or a kubelet reports it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

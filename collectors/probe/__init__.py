@@ -1,4 +1,4 @@
-"""What sees a worker's steps, data waits and saves, from inside the script's own process.
+"""The probe: it sees a worker's steps, data waits and saves from inside the script's own process.
 
 A guest: standard library only, CPython 3.8 on, loaded by absolute path as the package
 ``_brain_probe``, whose parts import each other relatively: nothing of ours is on ``sys.path``. It

@@ -1,4 +1,4 @@
-"""Which file a script saved or loaded, under which name it is now, and whether it changed."""
+"""The files that a script saves or loads: their present names, and whether they changed."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def size(path: str) -> int:
 
 
 def print_of(path: str | None) -> tuple[Any, ...]:
-    """What tells one state of a file or directory from another; () where there is none."""
+    """Return a value that changes with the state of a file or directory; () if there is none."""
     try:
         if path is None:
             return ()

@@ -114,7 +114,10 @@ class Gradients:
         self.spent = 0
 
     def told(self) -> tuple[Any, ...]:
-        """What a window of steps found out: norms, waits in nanoseconds, why there are none."""
+        """Return and clear the findings of a window of steps.
+
+        The findings are norms, waits in nanoseconds, and the reason if there are none.
+        """
         if self.waiting:
             self._guarded(self._poll)
         reason = self.reason if self.misses >= ATTEMPTS else None

@@ -1,4 +1,4 @@
-"""Where the probe hangs itself into torch, safetensors and Lightning when a script imports them."""
+"""Install the probe's hooks in torch, safetensors and Lightning when a script imports them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ TRAINING, WARMUP, CHECKPOINT, EVALUATION = range(4)
 
 
 def samples(measured: tuple[Any, ...]) -> list[Any]:
-    """What was handed over, as (kind, monotonic nanoseconds, fields)."""
+    """Turn one measurement into samples: (kind, monotonic nanoseconds, fields)."""
     if measured[0] == "save":
         return [measured]
     _, at_ns, step, window, gradients, met = measured

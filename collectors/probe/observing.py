@@ -284,8 +284,11 @@ class Probe:
             self.failed("after_next", error)
 
     def _read(self) -> list[Any]:
-        """What was read for this step. Of several loaders the newest one feeds it, ones that are
-        read before most steps as well go along with it, others were an evaluation."""
+        """Return the data reads of this step.
+
+        If several loaders were read, the newest one feeds the step. A loader that is read before
+        most steps counts as well. Any other loader belongs to an evaluation.
+        """
         if len(self.loaders) == 1:
             return self.loaders.popitem()[1]
         read = self.loaders.pop(self.newest_loader)

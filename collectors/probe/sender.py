@@ -1,4 +1,4 @@
-"""What the probe has to say, to the agent at once and to the collector as samples."""
+"""Send the probe's events to the agent at once, and its samples to the collector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much an optimizer and a batch hold."""
+"""Count the parameters of an optimizer and the examples of a batch."""
 
 from __future__ import annotations
 
