@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Batch:
-    """What this worker takes now."""
+    """The batch that this worker takes now."""
 
     def __init__(
         self, local: int, accumulation: int = 1, environ: Mapping[str, str] | None = None
@@ -51,7 +51,7 @@ class Batch:
         return True
 
     def _read(self) -> tuple[int, int, float] | None:
-        """What the file says, for as many workers as there are; None where it says nothing."""
+        """Read the batch file, for the present number of workers; None where it says nothing."""
         path = self._environ.get("BRAIN_BATCH_FILE")
         if not path:
             return None
@@ -67,7 +67,7 @@ class Batch:
 
 
 def _of_rank_0(found: Any) -> Any:
-    """What rank 0 found, where there are others to agree with."""
+    """Return rank 0's finding if a process group is initialized, else ``found`` itself."""
     torch = sys.modules.get("torch")
     groups = getattr(torch, "distributed", None)
     if groups is None or not groups.is_available() or not groups.is_initialized():

@@ -33,8 +33,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _open_streams() -> None:
-    """Where a standard stream is closed, the next file of ours would be in its place, and workers
-    would write to that."""
+    """Open /dev/null in place of each standard stream that is closed.
+
+    Otherwise the next file that the agent opens would take the stream's descriptor, and workers
+    would write to that file.
+    """
     for fd in (0, 1, 2):
         try:
             os.fstat(fd)

@@ -7,7 +7,7 @@ from launcher.workers.processes.process import free_port
 
 
 def host(local_addr: str | None, endpoint: str) -> str:
-    """Where an agent is to be reached.
+    """Return the address at which peers reach this agent.
 
     Raises:
         BadInput: ``--local-addr`` is another machine's, or there is no way to ``--rdzv-endpoint``.

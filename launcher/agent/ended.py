@@ -1,4 +1,4 @@
-"""How an agent ends."""
+"""The end of an agent."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,10 @@ from brain.types.world import ReplicaExit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEnd:
-    """What an agent is told as it ends, or finds out for itself."""
+    """An agent's end: its exit, its exit code and the reason.
+
+    The agent is told of it, or finds it out for itself.
+    """
 
     exit: ReplicaExit
     exit_code: int

@@ -92,7 +92,7 @@ class AgentMembership:
 
     @property
     def exits(self) -> tuple[WorkerExit, ...]:
-        """How the workers of the last world ended."""
+        """Exits of the last world's workers."""
         return self._worker_group.exits
 
     async def run(self) -> AgentEnd:
@@ -267,7 +267,7 @@ class AgentMembership:
             self._leading.led(lead)
 
     def _lead(self) -> messages.Lead | None:
-        """What agents are told that look for a coordinator; None before the first world."""
+        """Build the answer for agents that look for a coordinator; None before the first world."""
         if self.last is None:
             return None
         return messages.Lead(

@@ -115,7 +115,7 @@ def run(config: LaunchConfig) -> int:
 
 
 def replica_config(intent: ReplicaIntent, place: ReplicaPlace) -> LaunchConfig:
-    """What a scaler's intent asks for, by the rules of the command inside it.
+    """Build the configuration of a replica from a scaler's intent and the command inside it.
 
     Raises:
         BadInput: the command cannot be used; the message names what is missing.

@@ -1,4 +1,4 @@
-"""How an agent finds the coordinator of its job: it asks, in the order of succession."""
+"""Find the coordinator of an agent's job by asking its candidates in the order of succession."""
 
 import asyncio
 import math
@@ -109,7 +109,7 @@ class Search:
         self._strayed = True
 
     def _candidates(self) -> list[str]:
-        """Who may coordinate, whom others named first."""
+        """Addresses of agents that may coordinate; the one that others named comes first."""
         named = [self.leader] if self.leader else []
         return list(dict.fromkeys([*named, *self.leadership.candidates(self._last())]))
 

@@ -22,7 +22,7 @@ FOUND_SECONDS = 0.6
 def terms_of(
     config: LaunchConfig, *, address: str, token_sha256: str, rules: WorldRules
 ) -> CoordinatorTerms:
-    """What whoever coordinates at ``address`` is told about the job."""
+    """Build the terms of the job for the agent that coordinates at ``address``."""
     return CoordinatorTerms(
         job=config.job,
         run_id=config.run_id,
@@ -77,21 +77,24 @@ def join_seconds(config: LaunchConfig) -> float:
 
 
 def lease_seconds(config: LaunchConfig) -> float:
-    """How long an agent may be silent: as many missed keep-alives as ``--rdzv-conf`` says, with
-    torchrun's three where it gives their interval alone.
+    """Return the seconds that an agent may be silent.
 
-    Heartbeats come twice a second, whatever is said; fewer than three of them would be a dead
-    network at every hiccup.
+    That is as many missed keep-alives as ``--rdzv-conf`` says. Where it gives only the interval,
+    torchrun's default of three keep-alives applies.
+
+    Heartbeats come twice a second, whatever ``--rdzv-conf`` says. A lease shorter than three
+    heartbeats would take every hiccup for a dead network.
     """
     attempts = _rendezvous(config, "keep_alive_max_attempt", 3.0)
     return max(1.5, attempts * _rendezvous(config, "keep_alive_interval", 1.0))
 
 
 def alone_seconds(config: LaunchConfig) -> float:
-    """How long who comes back at the endpoint leaves a world that lost its coordinator to find it.
+    """Return the seconds that an agent back at the endpoint waits before it forms a world.
 
-    Nothing where there are not agents enough for two worlds. The others need a lease to be sure
-    that the coordinator is gone; on loopback they know it at once.
+    In that time a world that lost its coordinator can find the agent. The wait is 0 s where there
+    are too few agents for two worlds. The other agents need a lease to be sure that the coordinator
+    is gone; on loopback they know it at once.
     """
     if not config.rdzv_endpoint or 2 * config.nodes_min > config.nodes_max:
         return 0.0

@@ -1,8 +1,8 @@
-"""What a command starts: the argument vector of one worker process.
+"""Parse a job's command into the argument vector of one worker process.
 
 A job's command may begin with a launcher (``torchrun``, ``brain-run``, ``dlrover-run``, ``python -m
 torch.distributed.run``): then its flags are read here and the rest is what workers run. It may be
-``python script …`` or ``python -m module …``; anything else is opaque and run as it stands.
+``python script …`` or ``python -m module …``; any other command is opaque and run as it stands.
 """
 
 import os
@@ -89,7 +89,7 @@ def launched(
     *,
     prog: str = "brain-run",
 ) -> Entrypoint:
-    """What stands behind a launcher: its flags as ``options``, and the command of a worker.
+    """Parse the arguments after a launcher: its flags as ``options``, and the command of a worker.
 
     Raises:
         BadInput: as ``parse_command``.

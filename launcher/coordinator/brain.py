@@ -37,7 +37,7 @@ _LATER = (Unavailable, Overloaded, NotSignedIn, NotAllowed, UnknownVersion)
 
 
 class DesiredWorlds(Protocol):
-    """Where the coordinator learns what is desired."""
+    """A source of desired worlds for the coordinator."""
 
     async def follow(self, tell: Callable[[WorldWish], None]) -> None:
         """Call ``tell`` with the desired world, and again whenever it changes, until cancelled."""
@@ -79,7 +79,7 @@ class _Service:
 
 
 def service_url(home: str, given: str) -> str:
-    """Where the service of this machine listens now; ``given`` where none says so."""
+    """URL at which this machine's service listens now; ``given`` where no file names it."""
     try:
         found = replica.read(Path(home) / "service.json", _Service)
     except (BadInput, OSError):
@@ -171,7 +171,7 @@ class DesiredByBrain:
 
 
 class Reports:
-    """What was observed, on its way to Brain: in order, once each, over restarts of either side."""
+    """Reports of observed worlds to Brain: in order, once each, over restarts of either side."""
 
     def __init__(self, directory: Path, brain: Brain | None) -> None:
         directory.mkdir(exist_ok=True)

@@ -257,7 +257,7 @@ class Coordinator:
         return 0 if self._it.monitor is None else self._it.monitor.document.epoch
 
     def _stir(self, peer: Peer) -> None:
-        """Who may be in a world has changed, unless it is not ready to be."""
+        """Wake the coordinator; if ``peer`` is ready, note that the usable agents changed."""
         if peer.ready:
             self._it.stirred_at = self._it.clock()
         self._changed.set()

@@ -171,7 +171,7 @@ class HangWatch:
 
 
 def seen(monitor: WorldMonitor) -> list[rules.RankObserved]:
-    """What heartbeats told of a world's workers that have not ended."""
+    """Return what heartbeats told of each worker of a world that has not ended."""
     ended = {exit.rank for exit in monitor.exits}
     return [_rank(each, offset) for each, offset in monitor.progress if each.rank not in ended]
 
@@ -182,7 +182,7 @@ def finding(
     monitor: WorldMonitor,
     step: int | None,
 ) -> Diagnosis:
-    """What is told of a world that stands still."""
+    """Build the finding about a world that stands still."""
     by_rank: Mapping[int, inspection.StackLook] = {look.rank: look for look in looks}
     blamed = inspection.culprits(looks, quiet.suspects)
     rank = blamed[0] if blamed else None

@@ -30,7 +30,7 @@ _ANSWER_SECONDS = 0.5
 
 
 class Leadership(Protocol):
-    """How an agent finds the coordinator, or becomes it."""
+    """A way for an agent to find the coordinator, or to become it."""
 
     def candidates(self, last: WorldDocument | None) -> Sequence[str]:
         """Addresses to ask, best first; one's own where it is one's turn."""
@@ -71,8 +71,10 @@ class Leadership(Protocol):
 
     @property
     def home(self) -> str:
-        """Where new agents look for the coordinator although another agent might listen there;
-        empty: they look where this one is."""
+        """Address at which new agents look for the coordinator, even if another agent listens.
+
+        Empty: new agents look where this agent does.
+        """
         ...
 
     def leave(self) -> None:
@@ -96,7 +98,7 @@ class LocalLeadership:
         self._seen: tuple[int, int] | None = None
 
     def candidates(self, last: WorldDocument | None) -> Sequence[str]:
-        """Whoever wrote ``coordinator.json``."""
+        """Address of the coordinator that wrote ``coordinator.json``; empty if there is none."""
         found = self._find()
         return () if found is None else (found.address,)
 
@@ -285,7 +287,7 @@ class EndpointLeadership:
         return False
 
     def near(self, address: str) -> bool:
-        """Where it is reached without any network."""
+        """Return True if ``address`` is reached without any network."""
         return on_loopback(address)
 
     def settle(self) -> None:

@@ -162,7 +162,7 @@ def _renamed_over(kept: Pin) -> bool:
 
 
 def directory_of(path: str) -> Path:
-    """Where files of ours belong that go with the checkpoint at ``path``."""
+    """Return the directory for the launcher's own files that go with the checkpoint at ``path``."""
     clean = Path(os.path.abspath(path))
     beside, above = clean.parent, clean.parent.parent
     higher = clean.is_dir() and above != beside and _may_rename(beside, above)

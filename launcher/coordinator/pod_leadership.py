@@ -1,4 +1,4 @@
-"""Who coordinates among pods: at first the eldest, by the scaler's word, then the lowest rank."""
+"""Leadership among pods: at first the eldest pod, as the scaler says, then the lowest rank."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,7 +38,7 @@ class PodLeadership(EndpointLeadership):
     async def gone(
         self, members: Sequence[Member], *, lease_expired: bool, in_touch: bool
     ) -> frozenset[int]:
-        """What the cluster knows to be gone, and what their machines say."""
+        """Return the replicas that the cluster, or their own machines, know to be gone."""
         told = frozenset(read_place(self._file).gone)
         known = frozenset(member.replica for member in members if member.replica in told)
         rest = [member for member in members if member.replica not in known]

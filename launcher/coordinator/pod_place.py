@@ -1,4 +1,4 @@
-"""Where a pod is among the others, as the scaler says it in a file of the pod."""
+"""A pod's place among the others, as the scaler writes it in a file of the pod."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,7 @@ from brain.errors import BadInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodPlace:
-    """What is written on the pod, and appears in its file."""
+    """The scaler's text on the pod, which appears in the pod's file."""
 
     #: host:port of an agent of the job that lives, the eldest; empty: none has an address yet.
     endpoint: str = ""
@@ -20,7 +20,7 @@ class PodPlace:
 
 
 def read_place(file: Path) -> PodPlace:
-    """What the scaler says now; nothing where it has said nothing that can be read."""
+    """Read the scaler's present text; empty where it has said nothing that can be read."""
     try:
         text = file.read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""Where a coordinator serves shards: ``launcher.data.serving`` with a clock, messages and a file.
+"""Serve shards from a coordinator: ``launcher.data.serving`` with a clock, messages and a file.
 
 The ledgers are on disk before anything is answered, so a successor on this machine finds them.
 Agents hear of the ledgers after their heartbeats, so a successor on another machine finds them too.

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class WitnessFile:
-    """What an agent knows of the witness of its latest world, and its hand on the file."""
+    """An agent's knowledge of its latest world's witness, and its access to the witness's file."""
 
     def __init__(self, rename: Callable[[str, str], None] = os.rename) -> None:
         self._rename = rename

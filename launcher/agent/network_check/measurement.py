@@ -58,7 +58,7 @@ async def _start(config: LaunchConfig, command: Sequence[str]) -> asyncio.subpro
 
 
 def read(out: str, err: str) -> NodeMeasured:
-    """What the script said.
+    """Read the measurement from the output of the check's script.
 
     >>> read('{"ok": false, "reason": "no link", "torch": true}', "").reason
     'no link'

@@ -109,12 +109,12 @@ class WorkerGroup:
 
     @property
     def running_exits(self) -> tuple[WorkerExit, ...]:
-        """Who of the running world's workers has ended."""
+        """Exits of the running world's workers that have ended."""
         return () if self._workers is None else self._workers.exits
 
     @property
     def progress(self) -> tuple[Progress, ...]:
-        """How far the running workers are."""
+        """Progress of the running workers."""
         return () if self._workers is None else self._workers.progress()
 
     def order(self, order: Order) -> None:

@@ -19,7 +19,7 @@ _LOOK_SECONDS = 0.005
 
 
 class InProcessChanges:
-    """What the workers of one agent were told of the world to come, and what they answered."""
+    """The next world as one agent's workers were told of it, and their answers."""
 
     def __init__(
         self, host: str, replica: Callable[[], int], tell: Callable[[messages.Message], None]
@@ -74,7 +74,7 @@ class InProcessChanges:
             self._plan(workers, local_rank, world, now=now)
 
     def unbuild(self, workers: Workers | None, epoch: int) -> None:
-        """What was being built as ``epoch`` does not come; 0: whatever was."""
+        """Discard the world that is being built if its epoch is ``epoch``; 0: any epoch."""
         coming = self.coming
         if coming is None or epoch not in (0, coming.epoch):
             return

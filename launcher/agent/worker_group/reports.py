@@ -1,4 +1,4 @@
-"""What the coordinator is told of this agent's workers, and what another one is told again."""
+"""Reports on this agent's workers to the coordinator; the next coordinator gets them again."""
 
 import signal
 import time
@@ -26,7 +26,7 @@ class WorkerReports:
         self._said: list[ProbeEvent] = []
 
     def announced(self, event: ProbeEvent, epoch: int, progress: tuple[Progress, ...]) -> None:
-        """What a probe says, and how far the workers of ``epoch`` are by then."""
+        """Pass on an event of a probe, and the progress of ``epoch``'s workers at that moment."""
         self._remember(event)
         self.beat(epoch, progress)
         self._tell(messages.Said(event=event))

@@ -1,4 +1,6 @@
-"""What only torch can answer. Run by path under the workers' interpreter, CPython 3.8 on.
+"""Answer questions that only torch can answer, under the workers' interpreter.
+
+Run by path, CPython 3.8 on.
 
 torch is imported by name alone: nothing of the agent may import it, and a machine checks that.
 
@@ -37,8 +39,11 @@ def flags() -> "dict[str, object]":
 
 
 def digest(torch: str) -> str:
-    """What tells one torchrun from another, whatever its version is called: the sources that make
-    its command line, below the directory of the package; empty where they cannot be read."""
+    """Digest of the sources that make torchrun's command line; empty where they cannot be read.
+
+    It tells one torchrun from another, whatever its version is called. ``torch`` is the directory
+    of the package.
+    """
     sources = ("distributed/run.py", "distributed/argparse_util.py", "numa/binding.py")
     found = hashlib.sha256()
     for source in sources:

@@ -1,9 +1,9 @@
-"""What the torchrun of an installed torch takes, without importing torch.
+"""Describe the flags of an installed torch's torchrun, without importing torch.
 
-It is asked once of the interpreter that has it (``ask_torch.py``), remembered in the user's cache
-under the digest of the sources that say it (two builds of one version may differ, two versions may
-not), and shipped for the newest version that was looked at (``flags.json``), so that mostly nobody
-has to be asked.
+The interpreter that has torch is asked once (``ask_torch.py``). The answer is kept in the user's
+cache under the digest of the sources that say it: two builds of one version may differ, two
+versions may not. The answer of the newest version that was looked at is shipped (``flags.json``),
+so that mostly no interpreter has to be asked.
 """
 
 import json

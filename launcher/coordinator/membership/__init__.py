@@ -1,4 +1,4 @@
-"""Who is in the next world, and when it may form. SPINE of the launcher: pure.
+"""Decide which agents are in the next world, and when it may form. SPINE of the launcher: pure.
 
 ``decide(observation, now)`` looks at everything a coordinator knows and returns one frozen action;
 the coordinator carries it out, sees what came of it and asks again until the answer is to stay. No
@@ -13,9 +13,9 @@ question is answered in O(n log n) for n agents, and none is asked for a heartbe
     preparing     the next world is made ready while this one trains
     in_process    changes that end no process
     forming       the next world, once no worker runs
-    leaving       who gave notice, who is let go
-    taking_over   who may form a world while others are silent
-    facts         what several of them ask
+    leaving       agents that gave notice, agents that are let go
+    taking_over   agents that may form a world while others are silent
+    facts         questions that several of these modules ask
 """
 
 from launcher.coordinator.membership.deciding import decide

@@ -1,4 +1,4 @@
-"""What ends a world: by itself, because its owner wants it, because members leave."""
+"""Reasons to end a world: by itself, because its owner wants it, because members leave."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ from launcher.values.observation import (
 
 
 def trouble(observation: JobObserved, world: WorldObserved, now: float) -> Action | None:
-    """What ends a world by itself."""
+    """Return the action for a world that ends by itself; None where nothing ends it."""
     if world.finished:
         return End(ReplicaExit.SUCCEEDED, 0, "all workers ended with 0")
     if observation.hopeless:  # it was found out after the others had gone on

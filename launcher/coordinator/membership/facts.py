@@ -1,4 +1,4 @@
-"""What several of the rules ask."""
+"""Questions about an observation that several rules ask."""
 
 from collections.abc import Iterable, Sequence
 
@@ -21,12 +21,12 @@ def chosen(
 
 
 def size_of(observation: JobObserved, members: Sequence[Member]) -> int:
-    """How large a world is, in what the desired world counts."""
+    """Return the size of a world in the unit of the desired world: replicas or processes."""
     return extent(members, observation.rules.shape)
 
 
 def counted(observation: JobObserved) -> str:
-    """What the desired world counts, in a sentence."""
+    """Return the word for that unit: "replicas", or "processes" where the job has a shape."""
     return "replicas" if observation.rules.shape is None else "processes"
 
 

@@ -61,7 +61,7 @@ def _of_another_kind(preparing: PreparationObserved) -> bool:
 
 
 def after(observation: JobObserved, world: WorldObserved, swap: Swap) -> Action:
-    """What would be formed if this world ended now and nobody else were waited for."""
+    """Return the action that would follow if this world ended now, without waiting for agents."""
     cause = Cause.PLAN if swap.planned else Cause.MEMBERSHIP
     ended = replace(world, phase=WorldPhase.ENDED, ended_by=cause, parking=None)
     return forming.between(replace(observation, world=ended), math.inf)

@@ -1,4 +1,4 @@
-"""Who may form a world, and let its workers live, while others are silent."""
+"""Decide which agent may form a world, and let its workers live, while others are silent."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence

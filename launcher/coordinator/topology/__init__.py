@@ -1,4 +1,4 @@
-"""Who is in a world and in which order, by where machines are. Pure.
+"""Choose the agents of a world and their order, by where machines are. Pure.
 
 An agent's topology is a path, outermost first (zone, spine, rack, switch); its last name is the
 switch. Tensor-parallel groups talk most and stay on a machine, data-parallel neighbours share a

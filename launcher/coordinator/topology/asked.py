@@ -1,4 +1,4 @@
-"""What people write about processes, machines and parallel groups, read and checked."""
+"""Read and check the flags about processes, machines and parallel groups."""
 
 import re
 

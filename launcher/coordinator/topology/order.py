@@ -124,7 +124,7 @@ def _depth_first(agents: Sequence[AgentObserved]) -> list[AgentObserved]:
 def _nearness(
     depth: int,
 ) -> Iterable[tuple[Callable[[Member], Hashable], Callable[[AgentObserved], Hashable]]]:
-    """What a hole and its replacement may share, nearest first."""
+    """Yield the features that a hole and its replacement may share, nearest first."""
     yield lambda hole: hole.group_rank, lambda agent: agent.rank
     yield lambda hole: hole.node, lambda agent: agent.node
     for length in range(depth, -1, -1):

@@ -50,7 +50,7 @@ def pack(
 def _counts(
     available: Mapping[PackingKind, int], goal: int, unit: int, minimum: int, most: int
 ) -> dict[PackingKind, int]:
-    """How many agents of each kind; empty where no sum will do.
+    """Return the number of agents of each kind; empty where no sum will do.
 
     A bounded knapsack over sums in steps of what all sizes have in common.
     """

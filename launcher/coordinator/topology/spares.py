@@ -1,4 +1,4 @@
-"""Which agents a world leaves out: those whose absence breaks up the fewest units."""
+"""Choose the agents that a world leaves out: those whose absence breaks up the fewest units."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -89,7 +89,7 @@ def _cuts(
     unit: int,
     spare: int,
 ) -> list[tuple[Path, int]]:
-    """How many to leave out on which switch, in that order."""
+    """Return the number of agents to leave out on each switch, in the order of leaving out."""
     total: dict[Path, int] = defaultdict(int)
     for agent in everyone:
         total[agent.topology] += 1

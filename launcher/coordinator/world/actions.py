@@ -185,7 +185,7 @@ async def form(it: CoordinatorState, formed: observation.FormWorld) -> None:
 
 
 def _prepared(it: CoordinatorState, formed: observation.FormWorld) -> WorldDocument | None:
-    """What was prepared, where it is exactly this; else it is ended."""
+    """Return the prepared world if it is exactly ``formed``; else discard the preparation."""
     preparation = it.preparation
     if preparation is None or not preparation.fits(formed):
         discard(it, None)
@@ -319,7 +319,10 @@ async def end(it: CoordinatorState, ended: observation.End) -> None:
 
 
 def _code(it: CoordinatorState, code: int) -> int:
-    """What the job ends with: of a worker that only said that it fails, the end is heard by now."""
+    """Return the job's exit code.
+
+    A worker may only have said that it fails; its real exit is known by now and counts instead.
+    """
     monitor = it.monitor
     known = None if monitor is None or not monitor.failing else monitor.seen().failed
     return code if known is None else known

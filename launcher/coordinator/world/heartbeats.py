@@ -1,4 +1,4 @@
-"""What agents' heartbeats tell a coordinator, and the leases that answer them."""
+"""Heartbeats that agents send to a coordinator, and the leases that answer them."""
 
 import math
 from collections.abc import Callable

@@ -95,7 +95,7 @@ def switch(it: CoordinatorState, formed: observation.FormWorld) -> None:
 
 
 def heal(it: CoordinatorState, formed: observation.FormWorld) -> None:
-    """Whoever is left goes on at once; a failure is counted and told, and may end the job."""
+    """Let the remaining workers go on at once; a failure is counted and may end the job."""
     before = it.running
     actions.discard(it, None)
     if formed.cause is Cause.FAILURE:

@@ -1,8 +1,8 @@
-"""What a coordinator writes down: for its successor, and for Brain.
+"""The coordinator's journal: for its successor, and for Brain.
 
-Files are replaced before what they tell of happens, so that a successor on this machine finds them
-whatever process dies. That they outlive a power cut as well (which no worker does) is seen to
-behind everybody's back: a disk may take longer for it than a world takes to change.
+Each file is replaced before the event that it tells of happens, so that a successor on this
+machine finds the file whichever process dies. A background task makes the files outlive a power
+cut as well (which no worker does): a disk may take longer for that than a world takes to change.
 """
 
 import asyncio

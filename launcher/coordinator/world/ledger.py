@@ -1,4 +1,4 @@
-"""What a successor of a coordinator has to know: it is written down before anything happens."""
+"""Facts that a coordinator's successor has to know, written before the coordinator acts."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from launcher.values.observation import HeldWorld, WorldChange
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldPast:
-    """How far a world came."""
+    """Progress of a past world: steps, and the checkpoints it saved."""
 
     #: Optimizer steps of rank 0.
     steps: int = 0

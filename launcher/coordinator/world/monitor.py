@@ -1,4 +1,4 @@
-"""What was observed of one world."""
+"""Observations of one world."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -196,7 +196,7 @@ class WorldMonitor:
             self.unloaded = bool(self.pins) and not self._pinned_loaded
 
     def went(self, progress: Iterable[Progress], offset: float) -> None:
-        """How far workers are; ``offset`` seconds turn their clock into the coordinator's."""
+        """Note the progress; ``offset`` seconds turn the workers' clock into the coordinator's."""
         for each in progress:
             self._progress[each.rank] = (each, offset)
 
@@ -266,14 +266,14 @@ class WorldMonitor:
         self._parked.clear()
 
     def checkpoints(self) -> dict[str, bool]:
-        """What was saved at this safe point -> whether it was renamed into place."""
+        """Checkpoints saved at this safe point; True if the checkpoint was renamed into place."""
         # A step in an agent's memory needs no second hold: agents keep it for the next world.
         fresh = (path for path in self._fresh if not path.startswith(links.MEMORY))
         return {path: self._saved.get(path, (0, False))[1] for path in fresh}
 
     @property
     def past(self) -> WorldPast:
-        """How far it came."""
+        """Progress of this world so far, as its successor needs it."""
         if not self._progress:
             return WorldPast()
         first = self._progress.get(0)
@@ -299,11 +299,11 @@ class WorldMonitor:
 
     @property
     def progress(self) -> list[tuple[Progress, float]]:
-        """How far each worker is, with the seconds that turn its clock into the coordinator's."""
+        """Progress of each worker, with the seconds that turn its clock into the coordinator's."""
         return list(self._progress.values())
 
     def member_of(self, rank: int) -> Member | None:
-        """Where a rank runs; None where there is no such rank."""
+        """Return the member that runs ``rank``; None where there is no such rank."""
         first = 0
         for member in self.document.members:
             if rank < first + member.processes:
@@ -313,7 +313,7 @@ class WorldMonitor:
 
     @property
     def heard_exits(self) -> Exits:
-        """Which workers ended, in the order it was heard, with the time of that."""
+        """Exits of workers in the order they were heard, each with the time it was heard."""
         return self._exits
 
     @property

@@ -42,7 +42,7 @@ class Peer:
         return self.hello.replica
 
     def seen(self) -> AgentObserved:
-        """What ``membership.decide`` wants to know of it."""
+        """Return this peer as ``membership.decide`` needs it."""
         hello = self.hello
         return AgentObserved(
             replica=hello.replica,
@@ -59,7 +59,7 @@ class Peer:
 
 
 class Listener(Protocol):
-    """Who is told what happens on the connections."""
+    """A receiver of what happens on the connections."""
 
     def came(self, peer: Peer) -> None:
         """An agent was let in."""
@@ -108,7 +108,7 @@ class Peers:
 
     @property
     def replicas(self) -> Collection[int]:
-        """Who is here."""
+        """Replicas whose agents are connected."""
         return self._here.keys()
 
     async def serve(

@@ -1,4 +1,4 @@
-"""How things stand for a coordinator: what it was told, what it sees, what it wrote down."""
+"""The state of a coordinator: what it was told, what it sees, what it wrote down."""
 
 import math
 import os
@@ -42,7 +42,7 @@ _NOT_DISTRIBUTED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorTerms:
-    """What a coordinator is told about its job."""
+    """The terms of a coordinator's job."""
 
     job: str
     run_id: str
@@ -163,7 +163,7 @@ class CoordinatorState:
 
     @property
     def witness_seen(self) -> WitnessObserved:
-        """What anybody here knows of the witness of the latest world."""
+        """Return the best knowledge that any agent here has of the latest world's witness."""
         epoch = 0 if self.monitor is None else self.monitor.document.epoch
         told = [self.witness.seen, *(peer.hello.witness for peer in self.peers)]
         known = [each for each in told if each.path and each.epoch == epoch]
@@ -364,7 +364,10 @@ class CoordinatorState:
         return "a replica left" if cause is Cause.MEMBERSHIP else ""
 
     def found(self, cause: Cause, monitor: WorldMonitor | None = None) -> Diagnosis | None:
-        """Who failed first in the latest world, or this one, and why; None where nothing tells."""
+        """Diagnose the first failure of the latest world, or of ``monitor``'s.
+
+        None where nothing tells who failed first.
+        """
         monitor = monitor or self.monitor
         if monitor is None or monitor.port_taken:
             return None
