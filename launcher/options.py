@@ -27,7 +27,12 @@ _ASK_SECONDS = 120.0
 def launch_config(
     entrypoint: Entrypoint, environment: Mapping[str, str], directory: str
 ) -> LaunchConfig:
-    """What ``entrypoint.options`` ask for; torchrun's defaults where they are silent.
+    """Build the launch configuration that ``entrypoint.options`` ask for.
+
+    Where the options are silent, torchrun's defaults apply.
+
+    The environment gives ``BRAIN_HOME``, ``BRAIN_PROBE`` and what workers inherit. ``--log-dir`` is
+    made here, and devices are counted where ``--nproc-per-node`` leaves it to the launcher.
 
     The environment gives ``BRAIN_HOME``, ``BRAIN_PROBE`` and what workers inherit. ``--log-dir`` is
     made here, and devices are counted where ``--nproc-per-node`` leaves it to us.
@@ -289,7 +294,7 @@ def _grace(options: Mapping[str, Any], environment: Mapping[str, str]) -> float:
 
 
 def _check(options: Mapping[str, Any]) -> int:
-    """How much is checked before training: the most that any of the three flags asks for."""
+    """Return the level of checks before training: the highest that any flag asks for."""
     said = str(options.get("precheck", "0"))
     if said not in ("0", "1", "2"):
         raise BadInput(f"--precheck={said} is none of 0, 1 and 2", field="precheck")
@@ -365,7 +370,7 @@ def _ask_devices(kind: str, interpreter: str, environment: Mapping[str, str]) ->
 
 
 def _ask(question: list[str], flag: str, interpreter: str, environment: Mapping[str, str]) -> Any:
-    """What the workers' torch answers to ``ask_torch.py``.
+    """Return the answer of the workers' torch to a question for ``ask_torch.py``.
 
     Raises:
         BadInput: it cannot answer; the message begins with ``flag``.

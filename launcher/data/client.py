@@ -1,4 +1,4 @@
-"""How a worker asks for shards: its agent under ``brain-run``, else a ledger of its own."""
+"""The shard client of a worker: it asks the agent, or, without ``brain-run``, its own ledger."""
 
 import json
 import os

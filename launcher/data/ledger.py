@@ -1,9 +1,9 @@
-"""Which parts of a dataset are to do, being done, and done: pure values, no clock and no sockets.
+"""The ledger of a dataset's shards: to do, doing, done. Pure values, no clock and no sockets.
 
-A dataset is cut into *shards*, ranges of examples. Each epoch goes through them in an order of its
-own. One that is given out is *doing* until its holder says that it is done; where the holder leaves
-or its lease runs out, what is left of it is to do again. So nothing is lost, and while holders say
-what they did, nothing is done twice.
+A dataset is cut into *shards*, ranges of examples. Each epoch goes through the shards in an order
+of its own. A shard that is given out is *doing* until its holder says that it is done. If the
+holder leaves or its lease runs out, the rest of the shard is to do again. So no example is lost,
+and while holders report what they did, no example is done twice.
 """
 
 import math
@@ -36,7 +36,7 @@ class ShardSpan:
     stop: int
 
     def rest(self, trained: int | None) -> "tuple[ShardSpan, ...]":
-        """What is left once all before ``trained`` was; None: nothing is known to be."""
+        """Return the rest of the span from example ``trained`` on; None: all of the span."""
         start = self.start if trained is None else max(self.start, trained)
         return (replace(self, start=start),) if start < self.stop else ()
 
@@ -47,7 +47,7 @@ class ShardSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardTerms:
-    """What a dataset is, and how it is gone through."""
+    """A dataset's identity, and the order in which its shards are given out."""
 
     name: str
     #: Examples.
@@ -169,7 +169,7 @@ class ShardLedger:
         return replace(after, lapsed=frozenset())
 
     def state(self) -> dict[str, Any]:
-        """What ``cut`` left, as plain values."""
+        """Return the state that ``cut`` left, as plain values."""
         return {
             "v": _VERSION,
             "terms": {name: getattr(self.terms, name) for name in ("name", *_FIXED)},
@@ -204,7 +204,7 @@ class ShardLedger:
 
     @classmethod
     def load(cls, dumped: Mapping[str, Any], now: float) -> "ShardLedger":
-        """What ``dump`` gave."""
+        """Build the ledger that ``dump`` wrote."""
         terms = ShardTerms(**dumped["terms"])
         state = {**dumped, "terms": {name: getattr(terms, name) for name in ("name", *_FIXED)}}
         ledger = cls.of(terms, state)
@@ -282,7 +282,7 @@ class ShardLedger:
 
 
 def _apart(span: ShardSpan, other: ShardSpan) -> list[ShardSpan]:
-    """What is left of a span where another one is taken out of it."""
+    """Return the parts of ``span`` that remain when ``other`` is taken out of it."""
     if span.epoch != other.epoch or span.stop <= other.start or other.stop <= span.start:
         return [span]
     before = ShardSpan(span.epoch, span.start, other.start)

@@ -44,7 +44,7 @@ class ExampleOrder:
         return place
 
     def place_of(self, example: int) -> int:
-        """Where an example stands."""
+        """Return the place of an example in the order."""
         if self._plain:
             return example
         place = self._unstirred(example)

@@ -1,4 +1,4 @@
-"""How one global batch is divided: ranks, then micro-batches, and what each of them weighs."""
+"""Divide one global batch among ranks and into micro-batches, and weigh each micro-batch."""
 
 from dataclasses import dataclass
 
@@ -39,7 +39,7 @@ def plan(
 
 
 def weight(size: int, global_batch: int, world: int) -> float:
-    """What a micro-batch of ``size`` weighs: ``size * world / global_batch``.
+    """Return the weight of a micro-batch of ``size``: ``size * world / global_batch``.
 
     A rank backpropagates ``weight * mean(losses)`` for each of its micro-batches, and their sum is
     averaged over the ranks, as DDP does it::

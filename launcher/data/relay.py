@@ -13,7 +13,7 @@ from launcher import messages
 
 @dataclass(slots=True)
 class _Opened:
-    """What a worker has of one dataset."""
+    """A worker's use of one dataset: the shard it holds, and its progress."""
 
     #: ``open``, as it was asked, and what it was told of its beginning.
     began: Mapping[str, Any]
@@ -93,7 +93,7 @@ class Relay:
         return self.asks(holder, 0, {"do": "part", "at": at})
 
     def again(self) -> Iterator[messages.Message]:
-        """What another coordinator has to know, and what was not answered."""
+        """Yield messages for another coordinator: facts it has to know, unanswered questions."""
         for holder, worker in self._workers.items():
             for opened in worker.opened.values():
                 yield _asked(holder, -1, _resume(opened))

@@ -94,10 +94,10 @@ class Sampler:
         return sum(len(step.mine) for step in self._steps())
 
     def __iter__(self) -> Iterator[list[int]]:
-        """What this rank takes of the rest of the epoch, micro-batch by micro-batch.
+        """Yield this rank's part of the rest of the epoch, micro-batch by micro-batch.
 
-        Where there are more ranks than examples, one that takes none gets a filler of one index
-        whose weight is 0.
+        With more ranks than examples, a rank that takes no example gets a filler of one index whose
+        weight is 0.
         """
         order = ExampleOrder(self._size, seed=self._seed, epoch=self.epoch, shuffle=self._shuffle)
         for step in self._steps():
@@ -148,7 +148,7 @@ class Sampler:
         self._version += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """How far training is, with what decides the order; the same on every rank."""
+        """Return the progress of training and the settings of the order; the same on every rank."""
         return {
             "epoch": self.epoch,
             "consumed": self.consumed,
@@ -181,7 +181,7 @@ class Sampler:
 
     @property
     def _end(self) -> int:
-        """Where the epoch is over, seen from what is consumed."""
+        """Return the end of the epoch, counted from the examples already consumed."""
         if self._keep_last:
             return self._size
         return self._size - (self._size - self.consumed) % self._global_batch

@@ -18,7 +18,7 @@ Body = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardQuestion:
-    """What a worker asks, by way of the agent of ``replica``."""
+    """A worker's question, sent through the agent of ``replica``."""
 
     replica: int
     #: The worker, by a name that it gave itself.
@@ -30,7 +30,7 @@ class ShardQuestion:
 
 @dataclass(frozen=True, slots=True)
 class ShardAnswer:
-    """What is answered, and to which question."""
+    """The answer to one question."""
 
     question: ShardQuestion
     body: Body

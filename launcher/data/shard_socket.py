@@ -1,7 +1,7 @@
-"""Where an agent's workers ask for shards: a Unix socket beside the one of their probes.
+"""The Unix socket on which an agent's workers ask for shards, beside the socket of their probes.
 
-Lines of JSON, ``{"n": number, "do": …}``; each is answered by one with the same ``n``, in whatever
-order. The end of a connection is the end of its worker.
+Messages are lines of JSON, ``{"n": number, "do": …}``. Each gets an answer with the same ``n``,
+in whatever order. When a connection ends, its worker has ended.
 """
 
 import asyncio

@@ -1,8 +1,9 @@
-"""What shards are cut from: whatever has a length and gives its examples by range.
+"""Sources that shards are cut from: any object with a length that gives its examples by range.
 
-A text file's lines are found through an index that is built once per machine and file, kept in
-``$XDG_CACHE_HOME/elastic-brain`` (default ``~/.cache``): where every 256th line begins, and a
-digest of the whole content, by which workers on other machines know that theirs is the same.
+A text file's lines are found through an index, built once per machine and file and kept in
+``$XDG_CACHE_HOME/elastic-brain`` (default ``~/.cache``). The index holds where every 256th line
+begins, and a digest of the whole content. By the digest, workers on other machines know that
+their file is the same.
 """
 
 import contextlib
@@ -32,7 +33,7 @@ class Source(Protocol[T_co]):
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Number of examples."""
         ...
 
     @property
@@ -193,7 +194,7 @@ def _ends_lines(encoding: str) -> bool:
 
 
 def _state(fd: int) -> tuple[int, int]:
-    """What changes with a file's content."""
+    """Return the size and the time of change, which change with a file's content."""
     now = os.fstat(fd)
     return now.st_size, now.st_mtime_ns
 

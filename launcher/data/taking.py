@@ -1,4 +1,4 @@
-"""What a script sees of shards: something to go through, and its state for the checkpoint."""
+"""Shards for a script: an iterable, with its state for the checkpoint."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -76,7 +76,7 @@ class Shards(Generic[T]):
 
     @property
     def index(self) -> int | None:
-        """Which example was handed out last; None: none was."""
+        """Index of the example that was handed out last; None: none was."""
         return None if self._span is None else self._at - 1
 
     def __iter__(self) -> Iterator[T]:
@@ -120,8 +120,10 @@ class Shards(Generic[T]):
             self._items = self._source.read(self._at, self._span.stop)
 
     def state_dict(self) -> dict[str, Any]:
-        """How far all workers are together, for the checkpoint; all that was handed out counts as
-        trained. Every rank calls it, at the same step, and waits for the others.
+        """Return the progress of all workers together, for the checkpoint.
+
+        Every example that was handed out counts as trained. Every rank calls this at the same step,
+        and waits for the others.
 
         Raises:
             Unavailable: others did not come.

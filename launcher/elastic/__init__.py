@@ -21,7 +21,7 @@ __all__ = ["Session", "join"]
 
 
 def __getattr__(name: str) -> Any:
-    """What belongs to data, under this name, too: ``elastic.Sampler`` and the like."""
+    """Forward names of ``launcher.data``, such as ``elastic.Sampler``."""
     from launcher import data
 
     return getattr(data, name)

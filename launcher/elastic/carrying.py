@@ -1,8 +1,9 @@
-"""What newcomers receive: the state of the loop, the network and its optimizers.
+"""Send newcomers the state of the loop, the network and its optimizers.
 
-Everybody says how many steps it has completed; whoever is behind takes the state of one that is
-not, and those who give share the work. A number travels instead of each tensor in the state's
-outline; tensors on the group's device travel as they are, into place where there is one.
+Every member says how many steps it has completed. A member that is behind takes the state of a
+member that is not, and the members that give share the work. A number travels instead of each
+tensor in the state's outline. Tensors on the group's device travel as they are, into place where
+there is one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ NOTHING: Place = (-1, 0)
 
 
 def givers(places: Sequence[Place]) -> dict[int, int]:
-    """Who gives the state to whom: the most advanced to all others, and they share the work.
+    """Assign a giver of state to each rank that is behind: the most advanced ranks, in turn.
 
     Args:
         places: how far each is, by rank; ``NOTHING`` where there is no state.
@@ -57,7 +58,7 @@ class _Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedState:
-    """What one process holds of the job's state."""
+    """One process's part of the job's state."""
 
     module: torch.nn.Module
     optimizers: Sequence[torch.optim.Optimizer]

@@ -14,7 +14,7 @@ from typing import Any
 
 
 class Due(Enum):
-    """What a worker does at the end of a step, or where a step failed."""
+    """The choice for a worker at the end of a step, or after a step failed."""
 
     GO_ON = "go on"
     #: What is to come is not decided, or not built.
@@ -47,7 +47,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coming:
-    """What is known of the next world."""
+    """Knowledge of the next world."""
 
     plan: Plan | None = None
     built: bool = False
@@ -97,13 +97,13 @@ class Coming:
         return self if old or self.committed else Coming()
 
     def relief(self) -> Due:
-        """What to do where a step failed."""
+        """Return what to do after a step failed."""
         if self.plan is not None and self.plan.parting and self.committed:
             return Due.PART
         return Due.MOVE if self.certain and self.now else Due.WAIT
 
     def due(self, steps: int) -> Due:
-        """What to do after so many steps."""
+        """Return what to do after ``steps`` steps."""
         plan = self.plan
         if plan is None or not self.watched:
             return Due.GO_ON
@@ -119,7 +119,10 @@ class Coming:
 
 
 def step_to_change_at(steps: int, step_seconds: float, told_seconds: float) -> int:
-    """How many steps will be complete when all change, for a worker that has completed ``steps``.
+    """Return the number of completed steps at which all workers change.
+
+    ``steps``: completed steps of the worker that asks. All workers hear of the change before that
+    step, which takes ``told_seconds``. A worker that would have to be told later waits.
 
     Everybody shall hear of it before, which takes ``told_seconds``; who would have to be told
     later waits.

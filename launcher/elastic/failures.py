@@ -1,4 +1,4 @@
-"""Which exceptions say that a peer is gone; any other one is the script's own."""
+"""Exceptions that say that a peer is gone; any other one is the script's own."""
 
 import torch.distributed as dist
 

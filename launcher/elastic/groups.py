@@ -194,7 +194,7 @@ class SessionGroup:
         self._patience = () if self._cuda else (_FOREVER,)
 
     def gather(self, values: Sequence[int]) -> list[list[int]]:
-        """What every member gives, by rank."""
+        """Return the values of every member, by rank."""
         mine = torch.tensor(list(values), dtype=torch.int64, device=self.device)
         found = [torch.empty_like(mine) for _ in range(self.size)]
         self.group.allgather([found], [mine]).wait()
@@ -288,8 +288,12 @@ def _connect(
 
 
 def devices(host: str, interfaces: str) -> list[Any]:
-    """Where gloo listens: the interfaces that torch is told, else where peers reach this machine,
-    else, where that is no address of its own, under the machine's name as torch does."""
+    """Return the gloo devices to listen on.
+
+    With ``interfaces``, which torch is told, one device listens on each of them. Without, one
+    device listens on ``host``, where peers reach this machine. Where ``host`` is no address of this
+    machine, the device listens under the machine's name, as in torch.
+    """
     if interfaces:
         names = interfaces.split(",")
         return [dist.ProcessGroupGloo.create_device(interface=each) for each in names]
@@ -363,7 +367,7 @@ def _plain(address: Any) -> Address:
 
 
 def _with_socket(fd: int, act: Any) -> Any:
-    """What ``act`` says of a descriptor's socket; None where it went meanwhile."""
+    """Return the result of ``act`` on a descriptor's socket; None where the socket is gone."""
     try:
         own = os.dup(fd)
     except OSError:

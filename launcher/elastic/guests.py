@@ -1,4 +1,4 @@
-"""What this process has of ours beside the session: the way to its agent, and the probe."""
+"""The launcher's parts in this process beside the session: the way to its agent, and the probe."""
 
 from __future__ import annotations
 

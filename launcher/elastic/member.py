@@ -80,7 +80,7 @@ class SessionMember:
     # --- for the script's thread ------------------------------------------------------------
 
     def due(self) -> Due:
-        """What to do now; waits while that is being decided or built.
+        """Return what to do now; wait while that is being decided or built.
 
         Raises:
             TimeoutError: the agent has no word for it.
@@ -196,7 +196,7 @@ class SessionMember:
         self._changed.notify_all()
 
     def _forget(self) -> None:
-        """What was being built does not come."""
+        """Drop the world that was being built."""
         plan = self._coming.plan
         if plan is not None and plan.epoch in self._stores:
             self._stores[plan.epoch].cancel()

@@ -1,4 +1,4 @@
-"""What one ``with session.step()`` is of an optimizer step."""
+"""The part of an optimizer step that one ``with session.step()`` covers."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,7 +9,7 @@ class StatePart(Protocol):
 
     @property
     def weight(self) -> float:
-        """What the mean loss of it is multiplied by, so that gradients come out right."""
+        """Factor for the mean loss of this part, so that the gradients come out right."""
         ...
 
     @property

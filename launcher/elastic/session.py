@@ -1,4 +1,4 @@
-"""What a script holds: the model of the present world, the loop's place in it, and one step."""
+"""A script's session: the model of the present world, the loop's place in it, and one step."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class Session:
                     break
 
     def _dealt(self, loader: Iterable[B]) -> Iterator[B]:
-        """What the sampler deals out for the world of each step."""
+        """Yield the batches that the sampler deals out for the world of each step."""
         epoch, dealt, self._deals = self.epoch, self.sampler.over(loader), True
         try:
             while True:
@@ -182,7 +182,7 @@ class Session:
 
     @property
     def _device(self) -> torch.device:
-        """Where the network's gradients are exchanged."""
+        """Device on which the network's gradients are exchanged."""
         cards = (each.device for each in self.module.parameters() if each.is_cuda)
         return next(cards, torch.device("cpu"))
 
@@ -313,7 +313,7 @@ class Session:
         self._applied = 0  # else all make it again
 
     def _loop(self) -> dict[str, int]:
-        """What of the loop newcomers need, beside what the script named."""
+        """Return the loop's state that newcomers need, beside the objects that the script named."""
         return {
             "steps": self.steps,
             "applied": self._applied,
@@ -339,7 +339,7 @@ class Session:
 
 
 class SessionStep:
-    """What ``with session.step()`` enters; one object for all steps of a session."""
+    """The object that ``with session.step()`` enters; one object for all steps of a session."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

@@ -1,8 +1,9 @@
-"""Where members of a world that is being built leave their addresses for each other.
+"""The store of a world that is being built: its members leave their addresses for each other there.
 
-A store for torch's process groups without a server of its own: what is set goes by the agents and
-their coordinator to all members, and is waited for here. No connection is made for it, so none can
-be late or refused. Each world has a store of its own, so nothing in it is stale.
+It is a store for torch's process groups without a server of its own. A value that is set goes
+through the agents and their coordinator to all members, and ``get`` waits for it here. The store
+opens no connection, so no connection can be late or refused. Each world has a store of its own, so
+no value in it is stale.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class RendezvousStore(dist.Store):  # type: ignore[misc]  # torch has no types h
             self._changed.notify_all()
 
     def cancel(self) -> None:
-        """Whoever waits here is let go with ``Over``."""
+        """End all waits with ``Over``."""
         with self._changed:
             self._over = True
             self._changed.notify_all()
@@ -52,7 +53,7 @@ class RendezvousStore(dist.Store):  # type: ignore[misc]  # torch has no types h
         self._post(key, content)
 
     def get(self, key: str) -> bytes:
-        """What somebody has set, as soon as that is here."""
+        """Return the value that any member has set, as soon as it is here."""
         self.wait([key])
         return self._values[key]
 

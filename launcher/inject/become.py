@@ -39,7 +39,7 @@ def adopt() -> None:
 
 
 class Shown:
-    """What the kernel shows of this process: its command line, and one variable with room in it.
+    """The command line of this process as the kernel shows it, and one variable with room in it.
 
     The strings stand in memory as they were when the process was started; the agent left room in
     the last argument and in the last variable.

@@ -1,4 +1,4 @@
-"""What of ours stays in a worker: the watch over its lease, the probe, a list of its imports.
+"""The launcher's code that stays in a worker: the watch over its lease, the probe, its imports.
 
 Loaded by path as ``_brain_bootstrap``, by ``path/sitecustomize.py`` in an interpreter of its own
 or by ``fork_server.py`` before it forks. A guest: standard library, CPython 3.8 on; it never

@@ -1,7 +1,7 @@
-"""What is noted of the exception that left a script, beside its words. CPython 3.8 on.
+"""Note the circumstances of the exception that left a script, beside its words. CPython 3.8 on.
 
-A full disk comes out of torch as a position that was not expected, and a limit of the process as
-a want of memory; only this process can tell, and only now.
+From torch, a full disk appears as a position that was not expected, and a limit of the process as
+a lack of memory. Only this process can tell the cause, and only now.
 """
 
 import errno

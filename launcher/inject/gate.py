@@ -52,7 +52,7 @@ def at_end() -> None:
 
 
 class Gate:
-    """What is in the way of one worker until the agent lets it go."""
+    """The gate that holds one worker until the agent lets it go."""
 
     def __init__(self, config: "dict[str, Any]", control: mmap.mmap) -> None:
         self.config, self.control, self.pid = config, control, os.getpid()

@@ -47,12 +47,15 @@ class Generators:
         self._watch()
 
     def accept(self) -> None:
-        """What was imported so far is known to make nothing that ``renew`` does not renew."""
+        """Accept the modules imported so far: ``renew`` renews everything that they make."""
         self._look()
         gc.freeze()
 
     def trace(self) -> "str | None":
-        """What the modules imported since the last look made that no worker could renew."""
+        """Return what the modules imported since the last look made that no worker could renew.
+
+        None if they made no such thing.
+        """
         used = self._look()
         objects = gc.get_objects()
         gc.freeze()  # so that the next look is at what is new; a fork freezes it anyway
@@ -86,7 +89,7 @@ class Generators:
         random.Random.seed = noting  # type: ignore[method-assign,assignment]
 
     def _look(self) -> "str | None":
-        """Which of the generators that scripts seed was used for the first time."""
+        """Return a generator that scripts seed and that was used for the first time; None: none."""
         users = {
             "random": lambda: random.getstate() != self._standard,
             "numpy.random": _numpy_used,
@@ -136,7 +139,7 @@ def _renew_numpy_and_torch() -> None:
 
 
 def _renew_names() -> None:
-    """What makes names and keys that no other process has."""
+    """Renew the names and keys that no other process may share."""
     uuid = sys.modules.get("uuid")
     for name, fresh in _UUID_STATE.items():
         if hasattr(uuid, name):

@@ -1,8 +1,8 @@
-"""Where ranks meet: a store's client that comes before its server waits half a second too long.
+"""Make ranks meet without delay: hold each rank but rank 0 until rank 0's store listens.
 
 ``torch.distributed`` tries again 0.25 to 0.75 s after a refused connection. Workers that were
-forked come within milliseconds of one another, in any order, so whoever is not rank 0 first waits
-until rank 0 listens. A guest: standard library, CPython 3.8 on; what is unclear is left to torch.
+forked come within milliseconds of one another, in any order. So every rank but rank 0 first waits
+until rank 0 listens. A guest: standard library, CPython 3.8 on; unclear cases are left to torch.
 """
 
 import functools
@@ -44,7 +44,10 @@ def _once(module: "Any") -> None:
 
 
 def store_address(url: str, args: "tuple[Any, ...]") -> "tuple[str, int] | None":
-    """Where this rank will look for rank 0's store; None where it does not, or nobody can say."""
+    """Return the address of rank 0's store that this rank will use.
+
+    None if this rank uses none, or its address cannot be told.
+    """
     environ = os.environ
     own = args[0] if args and isinstance(args[0], int) and args[0] >= 0 else environ.get("RANK")
     if not str(url).startswith("env://") or own in (None, 0, "0"):

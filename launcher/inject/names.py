@@ -1,8 +1,8 @@
-"""What a script does with files that are in memory so far, and the slots of memory they are in.
+"""Names of files that are in memory so far, and the memory slots that hold them.
 
 Part of the shim, beside it and loaded by it as ``_brain_names``: standard library, CPython 3.8 on.
 A file in memory is a symbolic link into a *slot*, a directory of the agent's shared memory
-(docs/reference/protocols.md). All is in the file system, so every process sees the same.
+(docs/reference/protocols.md). All of it is in the file system, so every process sees the same.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ _WATCHED = {
 
 
 def row(path: str) -> str:
-    """What is the same for all saves of a row: ``step-20.pt`` and ``step-40.pt``."""
+    """Return the pattern that all saves of a row share: ``step-20.pt`` and ``step-40.pt``."""
     return re.sub(r"\d+", "#", path)
 
 

@@ -1,9 +1,10 @@
-"""Where ranks part: torch 2.13 may hang for ever where a gloo group goes right after its last use.
+"""Keep destroyed process groups alive for a while, because ranks may hang when they part.
 
-The group's destructor joins the group's threads and holds the interpreter's lock, for which such
-a thread may wait to let go of a tensor: about one ending in ten on a busy machine, under any
+torch 2.13 may hang for ever where a gloo group is destroyed right after its last use. The group's
+destructor joins the group's threads and holds the interpreter's lock. Such a thread may wait for
+that lock to let go of a tensor. This hangs about one ending in ten on a busy machine, under any
 launcher. So a destroyed group is kept until it has long been still, or its process ends. A guest:
-standard library, CPython 3.8 on; what is unclear is left to torch.
+standard library, CPython 3.8 on; unclear cases are left to torch.
 """
 
 import atexit

@@ -1,4 +1,4 @@
-"""Where a checkpoint may go through memory: room in it, and what file systems can do.
+"""Places where a checkpoint may go through memory: their room, and what their file systems can do.
 
 Part of the shim, beside it and loaded by it as ``_brain_places``: standard library, CPython 3.8 on.
 """

@@ -80,7 +80,7 @@ def load(name: str, path: "str | None" = None) -> "ModuleType":
 
 
 class Server:
-    """What one fork server has to do and has done."""
+    """The work of one fork server, still to do and done."""
 
     def __init__(self, connection: socket.socket, place: "Any", become: "ModuleType") -> None:
         self.connection, self.place, self.become = connection, place, become

@@ -83,7 +83,7 @@ def replace_environment(
 
 
 class Comparison:
-    """What one worker waits for until its script imports libraries."""
+    """The comparison that one worker waits for until its script imports libraries."""
 
     def __init__(
         self,
@@ -257,7 +257,7 @@ class Comparison:
         return "" if read == self.read else "it has read its input before that"
 
     def _restore(self) -> None:
-        """What an interpreter inherits is as this worker found it."""
+        """Restore the inherited settings of the process to the values that this worker found."""
         os.umask(self.umask)
         if self.cores is not None:
             os.sched_setaffinity(0, self.cores)
@@ -295,7 +295,7 @@ def _cores() -> "set[int] | None":
 
 
 def _lasting() -> "tuple[object, ...]":
-    """What a new program in this process inherits, and nobody can take back."""
+    """Return the settings that a new program in this process inherits and nobody can undo."""
     timers = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
     set_ones = [timer for timer in timers if signal.getitimer(timer) != (0.0, 0.0)]
     return os.getpriority(os.PRIO_PROCESS, 0), *set_ones
@@ -326,7 +326,7 @@ def _written() -> "int | None":
 
 
 def _read() -> int:
-    """How far standard input was read, or how much waits there; 0 where it cannot be read."""
+    """Return the bytes read of standard input, or those that wait; 0 where it cannot be read."""
     try:
         return os.lseek(0, 0, os.SEEK_CUR)
     except OSError:
@@ -360,7 +360,10 @@ def _tell(text: str) -> None:
 
 
 def reporter(config: "dict[str, Any]") -> "Callable[[dict[str, Any]], bool]":
-    """What tells the agent of BRAIN_WORKER; its answer: nobody else of this world has told yet."""
+    """Build the function that tells the agent of BRAIN_WORKER.
+
+    The function returns True if no other worker of this world has told it yet.
+    """
 
     def report(told: "dict[str, Any]") -> bool:
         path = config["control"] + ".settings"

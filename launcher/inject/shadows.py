@@ -58,7 +58,7 @@ def _files(directory: str, suffixes: "Collection[str]") -> "Collection[str]":
 
 
 def hidden(own: "Collection[str]", before: "Collection[str]") -> "list[str]":
-    """Which of the script's ``own`` modules another stands for in this process.
+    """Return the names in ``own``, the script's modules, that another module holds in this process.
 
     ``before``: modules that were there before anything of ours, as in any interpreter.
     """

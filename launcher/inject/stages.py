@@ -49,5 +49,5 @@ class Stages:
         return end
 
     def read_in(self, stages: "Iterable[int]") -> "set[str]":
-        """What was read in these stages."""
+        """Names that were read in these stages."""
         return {name for at in stages for name in self.reads[at]}

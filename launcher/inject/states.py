@@ -1,4 +1,4 @@
-"""What is inside a state, and how much there is of it.
+"""Measure the contents and the amount of a state.
 
 Part of the shim, beside it and loaded by it as ``_brain_states``: standard library, CPython 3.8 on.
 """

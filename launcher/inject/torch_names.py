@@ -90,7 +90,7 @@ def lacking() -> "list[Name]":
 
 
 def said(names: "list[Name]") -> str:
-    """What is missing, and what follows from it, for a line."""
+    """Return a line that names what is missing and what follows from it."""
     torch = sys.modules.get("torch")
     texts = ("%s.%s (%s: %s)" % each[:4] for each in names)
     return "torch %s has no %s" % (getattr(torch, "__version__", "?"), ", no ".join(texts))

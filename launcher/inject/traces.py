@@ -69,7 +69,7 @@ def replace_content(content: "Any") -> None:
 
 
 class Traces:
-    """What imports have left so far; make it before the first one, on ``Environment``."""
+    """Traces that imports have left so far; make it before the first one, on ``Environment``."""
 
     def __init__(self) -> None:
         os.environ._data[CANARY] = CANARY  # type: ignore[attr-defined]
@@ -86,7 +86,7 @@ class Traces:
         self._watch()
 
     def accept(self) -> None:
-        """What was imported last is known to leave nothing that ranks would feel."""
+        """Accept what was imported last: it is known to leave nothing that ranks would feel."""
         os.environ._data.asked = None  # type: ignore[attr-defined]
         self._known, self._names, self._modules = self._seen(), 0, set(sys.modules)
         self._drawn = 0
@@ -224,7 +224,7 @@ def settle() -> None:
 
 
 class Printed:
-    """What is printed by imports: kept in memory, and printed by each worker."""
+    """Output that imports print: kept in memory, and printed by each worker."""
 
     def __init__(self) -> None:
         self._kept = {}

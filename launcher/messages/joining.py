@@ -1,4 +1,4 @@
-"""How an agent comes to a coordinator, or to a later one, and how it goes."""
+"""Messages of an agent that comes to a coordinator, or to a later one, or that leaves."""
 
 from brain.types.resources import NodeName
 from brain.types.world import ReplicaExit
@@ -79,7 +79,10 @@ class Lead(Message, tag="Lead", frozen=True, kw_only=True):
 
 
 class Elsewhere(Message, tag="Elsewhere", frozen=True, kw_only=True):
-    """Who was asked does not coordinate; ``coordinator`` does, as far as it knows ("" = nobody)."""
+    """The asked agent does not coordinate; ``coordinator`` does, as far as the asked agent knows.
+
+    "" = no agent does.
+    """
 
     coordinator: str
     epoch: int

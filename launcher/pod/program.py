@@ -120,7 +120,7 @@ def _as_agent(told: PodIntent, home: Path, files: Path) -> int:
 def intent(
     told: PodIntent, place: PodPlace, environment: Mapping[str, str], home: Path, files: Path
 ) -> ReplicaIntent:
-    """What the agent is told, with the pod's own address and node."""
+    """Build the agent's intent, with the pod's own address and node."""
     return ReplicaIntent(
         job=told.job,
         name=told.name,
@@ -159,7 +159,7 @@ def _placed(file: Path, say: Callable[[str], None]) -> PodPlace:
 
 
 def _leave_word(directory: Path, log: Path) -> None:
-    """How it ended, where the cluster keeps it with the pod."""
+    """Write the agent's end where the cluster keeps it with the pod."""
     end = replica.read(directory / "exit.json", ReplicaEnd)
     if end is None:
         return

@@ -76,7 +76,7 @@ class RamCheckpoint:
 
     @property
     def state(self) -> MemoryCheckpoint | None:
-        """How far memory is ahead of storage; None where nobody asked for memory."""
+        """Return how far memory is ahead of storage; None where no RAM checkpoint is asked for."""
         if self.hold is None:
             return MemoryCheckpoint(off=self.off) if self.off else None
         since = self.hold.ahead_since

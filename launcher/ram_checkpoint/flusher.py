@@ -206,7 +206,7 @@ class Flusher:
 
 
 def gone_name(root: str) -> str:
-    """What a directory of shared memory is called while it is being removed."""
+    """Return the name of a directory of shared memory while it is being removed."""
     above, name = os.path.split(root)
     return os.path.join(above, f".gone-{name}")
 

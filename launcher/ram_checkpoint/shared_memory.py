@@ -112,7 +112,7 @@ class SharedMemory:
 
     @property
     def ahead(self) -> tuple[Ahead, ...]:
-        """What is ahead of storage now, as far as the flusher has told."""
+        """Saves that are ahead of storage now, as far as the flusher has told."""
         return self._report.ahead
 
     @property

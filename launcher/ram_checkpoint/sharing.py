@@ -29,8 +29,10 @@ _NAME = re.compile(r"\.metadata|[A-Za-z0-9_][A-Za-z0-9_.]*")
 
 
 def buddy_of(members: Sequence[Member], replica: int) -> Member | None:
-    """Who keeps a second copy of what ``replica`` has: the next one in order that is on another
-    node, else the next one; None where it is alone."""
+    """Return the member that keeps a second copy of ``replica``'s parts; None where it is alone.
+
+    That is the next member in order that is on another node, else the next member.
+    """
     ranks = [member.replica for member in members]
     if replica not in ranks or len(ranks) < 2:
         return None
@@ -40,7 +42,7 @@ def buddy_of(members: Sequence[Member], replica: int) -> Member | None:
 
 
 class PartSharing:
-    """What one agent gives and takes."""
+    """The parts of steps that one agent gives to others and takes from them."""
 
     def __init__(
         self, steps: Path, job: str, token_sha256: str, *, patience_seconds: float = 10.0
@@ -152,7 +154,7 @@ class PartSharing:
             await connection.close()
 
     def _file(self, key: str, name: str) -> Path:
-        """Where a file of a step is.
+        """Return the path of a file of a step.
 
         Raises:
             BadInput: the name leads out of the directory.

@@ -48,7 +48,7 @@ class Slot:
             return None
 
     def told(self) -> "list[dict[str, str]]":
-        """What became of its names, as the worker's hook saw it."""
+        """Return the changes of this slot's names, as the worker's hook saw them."""
         try:
             with open(os.path.join(self.path, "names")) as file:
                 return [json.loads(line) for line in file]
@@ -61,7 +61,7 @@ class Slot:
         return [*reversed(names), self.first]
 
     def moved(self, path: str) -> "list[str]":
-        """Where ``path`` may be, if its directory was renamed."""
+        """Return the paths that ``path`` may have now, if its directory was renamed."""
         name = os.path.basename(path)
         return [os.path.join(os.path.dirname(each), name) for each in self.names()]
 
@@ -72,7 +72,7 @@ class Slot:
         return next((path for path in self.moved(told) if os.path.lexists(path)), told)
 
     def name(self) -> str | None:
-        """Where its link is now; None where it cannot be found."""
+        """Return the present path of the slot's link; None where it cannot be found."""
         names = self.names()
         # What is not renamed yet is no name: its worker may not live to do it.
         ours = {os.path.basename(self.manifest[kind]) for kind in ("temporary", "link")}
@@ -197,7 +197,7 @@ def kept_in(root: str) -> "list[str]":
 
 
 def row_of(slot: str) -> str | None:
-    """What all saves of the row have in common; None of a slot that is being removed."""
+    """Return the slot's row, which all its saves share; None of a slot that is being removed."""
     try:
         with open(os.path.join(slot, "manifest")) as file:
             return str(json.load(file)["row"])

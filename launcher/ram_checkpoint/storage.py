@@ -181,7 +181,7 @@ def _ours(part: StepPart) -> bool:
 
 
 def _says(path: Path) -> str:
-    """What a small file says; nothing where it is not there."""
+    """Return the text of a small file; empty where it is not there."""
     try:
         return path.read_text()
     except OSError:

@@ -30,7 +30,7 @@ _IDLE = ("last_call_timeout", "heartbeat_timeout", "is_host", "store_type", "tim
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RendezvousSettings:
-    """What one agent of torchrun asks of the rendezvous."""
+    """Settings that one agent of torchrun asks of the rendezvous."""
 
     config: LaunchConfig
     #: Seconds to wait for a world, to close, and for the store.

@@ -1,4 +1,4 @@
-"""What one agent is told to run, and the world it is told to run it in.
+"""The configuration of one agent, and the world it is told to run.
 
 Values only: ``launcher.options`` builds a ``LaunchConfig`` from a command line, ``agent.program``
 completes one from a replica's intent, and ``rendezvous.settings`` builds one from torchrun's
@@ -32,7 +32,7 @@ class Std(IntFlag):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """Where the output of workers goes; the defaults are torchrun's: to the console, untouched."""
+    """Destinations of the workers' output; torchrun's defaults: to the console, untouched."""
 
     #: This run's own directory inside ``--log-dir``, made by ``output.run_directory``; None keeps
     #: no files.

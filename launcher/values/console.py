@@ -1,4 +1,4 @@
-"""What an agent says on standard error: by hand only what a person waits for."""
+"""Messages of an agent on standard error: when started by hand, only those a person waits for."""
 
 import asyncio
 import contextlib

@@ -1,13 +1,13 @@
-"""Who is paired with whom, and what the measurements say. Pure.
+"""Pair nodes for the network check, and judge the measurements. Pure.
 
-A node's own speed is timed by itself, so that two nodes are enough to tell which one is slow. What
-only a pair can show is tried again beside a partner that did well: who fails there too is to
-blame, whoever was beside it is not. Two rounds are enough, a third one where more nodes are
-suspected than are known to be well, and where there are three nodes in all.
+A node's own speed is timed by itself, so that two nodes are enough to tell which one is slow. A
+fault that only a pair can show is tried again beside a partner that did well: a node that fails
+there too is to blame, and the node that was beside it is not. Two rounds are enough, a third one
+where more nodes are suspected than are known to be well, and where there are three nodes in all.
 
-Times are medians of many, with their standard errors. A node is slow that takes ``ratio`` times as
-long as usual, judged at ``CUT`` of that excess, so that noise hides no such node; and only where
-the difference is ``SIGMAS`` errors or more, so that noise makes none.
+Times are medians of many, with their standard errors. A node is slow if it takes ``ratio`` times
+as long as usual, judged at ``CUT`` of that excess, so that noise hides no such node; and only
+where the difference is ``SIGMAS`` errors or more, so that noise makes none.
 """
 
 import math
@@ -26,7 +26,7 @@ ROUNDS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMeasured:
-    """What one node found in one round."""
+    """Measurements of one node in one round."""
 
     ok: bool
     #: What went wrong; empty where nothing did.
@@ -43,7 +43,7 @@ class NodeMeasured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRound:
-    """Who was grouped with whom, and what came of it, by replica."""
+    """The groups of one round, and the results by replica."""
 
     groups: tuple[Group, ...]
     measured: Mapping[int, NodeMeasured]
@@ -51,7 +51,7 @@ class CheckRound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usual:
-    """What nodes of one kind usually take where all is well; 0 = never measured."""
+    """Usual times of a node of one kind where all is well; 0 = never measured."""
 
     compute_seconds: float = 0.0
     exchange_seconds: float = 0.0
@@ -71,7 +71,7 @@ class CheckWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckTerms:
-    """How nodes are checked."""
+    """Options of the node check."""
 
     #: Print what was measured, as ``--comm-perf-test`` wants it.
     print_all: bool = False
@@ -139,8 +139,11 @@ def next_round(
 
 
 def verdicts(rounds: Sequence[CheckRound], usual: Mapping[str, Usual], ratio: float) -> Verdicts:
-    """Who failed and who is slow: ``ratio`` times as long as others of its kind, or as such nodes
-    usually take here (so that a cluster of which most are slow is seen, too)."""
+    """Return the nodes that failed and the nodes that are slow.
+
+    A node is slow if it takes ``ratio`` times as long as others of its kind, or as such nodes
+    usually take here (so that a cluster of which most are slow is seen, too).
+    """
     tries = _tries(rounds)
     failed = {replica: why for replica, tried in tries.items() if (why := _failure(tried))}
     failed |= _parted(rounds[0], tries, failed)
@@ -158,8 +161,11 @@ def verdicts(rounds: Sequence[CheckRound], usual: Mapping[str, Usual], ratio: fl
 
 
 def remembered(rounds: Sequence[CheckRound], usual: Mapping[str, Usual]) -> dict[str, Usual]:
-    """What is usual from now on: the lower third of what is now, where that is far better at once,
-    where it is better soon, where it is worse slowly."""
+    """Return the times that count as usual from now on.
+
+    They move to the lower third of the present times: at once where that is far better, soon where
+    it is better, slowly where it is worse.
+    """
     found = dict(usual)
     speeds = {replica: _speed(tried) for replica, tried in _tries(rounds).items()}
     for kind, (compute, exchange) in _references(speeds, {}).items():
@@ -179,8 +185,9 @@ def spared(
     minimum: int,
     times: Mapping[int, float] | None = None,
 ) -> tuple[int, ...]:
-    """Which slow nodes are left out: all, while the rest is enough, and quicker without them (all
-    wait for the slowest); else none.
+    """Return the slow nodes to leave out: all of them, or none.
+
+    All are left out if the rest is enough and quicker without them (all wait for the slowest).
 
     >>> spared({3: "slow"}, [0, 1, 2, 3], unit=1, minimum=2)
     (3,)
@@ -215,7 +222,10 @@ def _of_three(
 
 
 def _suspects(rounds: Sequence[CheckRound], usual: Mapping[str, Usual], ratio: float) -> set[int]:
-    """Who took long, or whose newest try with a partner (else alone) failed, the partner's too."""
+    """Return the replicas that took long, and all replicas of a group whose newest try failed.
+
+    A replica's newest try is the newest one with a partner, else the newest one alone.
+    """
     tries = _tries(rounds)
     speeds = {replica: _speed(tried) for replica, tried in tries.items()}
     good, cut = _references(speeds, usual), 1 + SUSPECT * (ratio - 1)
@@ -242,7 +252,7 @@ def _suspects(rounds: Sequence[CheckRound], usual: Mapping[str, Usual], ratio: f
 
 @dataclass(slots=True)
 class _Tried:
-    """What came of one node, with partners and alone; None: it did not answer."""
+    """The tries of one node, with partners and alone; None: it did not answer."""
 
     together: list[NodeMeasured | None] = field(default_factory=list)
     alone: list[NodeMeasured | None] = field(default_factory=list)
@@ -322,7 +332,7 @@ def _speed(tried: _Tried) -> _Speed:
 def _references(
     speeds: Mapping[int, _Speed], usual: Mapping[str, Usual]
 ) -> dict[str, tuple[_Time, _Time]]:
-    """What good nodes of each kind take: the lower third of all, or what is usual here."""
+    """Return the times of good nodes by kind: the lower third of all, or the usual time if less."""
     kinds: dict[str, list[_Speed]] = {}
     for speed in speeds.values():
         if speed.kind:

@@ -1,4 +1,4 @@
-"""What a coordinator knows, and what it may do: the values of ``launcher.coordinator.membership``.
+"""The coordinator's observations and actions: values of ``launcher.coordinator.membership``.
 
 Pure: standard library and ``brain`` words only. Times are seconds of the coordinator's monotonic
 clock.
@@ -53,7 +53,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saves:
-    """What is known of the script's checkpoints."""
+    """Knowledge of the script's checkpoints."""
 
     #: The job document names one, or this world loaded one.
     declared: bool = False
@@ -101,7 +101,7 @@ class PreparationObserved:
 
 
 class WorldPhase(StrEnum):
-    """How a world is."""
+    """The phase of a world."""
 
     #: Its workers run, or are being started.
     RUNNING = "running"

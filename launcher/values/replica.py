@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaIntent:
-    """What a scaler wants of a replica: ``intent.json``, written before the agent starts."""
+    """A scaler's order for a replica: ``intent.json``, written before the agent starts."""
 
     v: int = 1
     job: str

@@ -1,4 +1,4 @@
-"""What is known of the witness of a world; ``launcher.coordinator.witness_file`` has its file."""
+"""Knowledge of a world's witness; ``launcher.coordinator.witness_file`` has the file."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What workers are asked, what they announce, how far they are and how they ended."""
+"""Requests to workers, and their events, progress and exits."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +19,7 @@ class Doing(IntEnum):
 
 
 class ParkRequest(IntEnum):
-    """What workers are asked at step boundaries."""
+    """Request to workers, read at step boundaries."""
 
     RUN = 0
     #: Park after the next completed save.
@@ -30,7 +30,7 @@ class ParkRequest(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeEvent:
-    """What a probe announces; fields that an event does not have are None."""
+    """Event that a probe announces; fields that an event does not have are None."""
 
     v: int = 1
     rank: int
@@ -51,7 +51,7 @@ class ProbeEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far one worker is, from its control file; instants are CLOCK_MONOTONIC nanoseconds."""
+    """Progress of one worker, from its control file; instants are CLOCK_MONOTONIC nanoseconds."""
 
     rank: int
     local_rank: int
@@ -74,7 +74,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerExit:
-    """How one worker ended."""
+    """The end of one worker."""
 
     rank: int
     local_rank: int

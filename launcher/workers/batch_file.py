@@ -56,7 +56,7 @@ class BatchFile:
 
 
 def batch_environment(path: str | None, *, dlrover: bool) -> dict[str, str]:
-    """What names the file to a script."""
+    """Return the environment variables that name the batch file to a script."""
     if path is None:
         return {}
     return {"BRAIN_BATCH_FILE": path} | ({"DLROVER_PARAL_CONFIG_PATH": path} if dlrover else {})

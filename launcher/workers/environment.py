@@ -1,4 +1,4 @@
-"""What a worker finds in its environment: torchrun's variables, and one of ours."""
+"""The environment of a worker: torchrun's variables, and one of the launcher's own."""
 
 import json
 import os
@@ -66,7 +66,7 @@ def worker_environment(
 
 
 def world_environment(world: WorldDocument, group_rank: int, local_rank: int) -> dict[str, str]:
-    """What of it differs from world to world."""
+    """Return the part of a worker's environment that differs from world to world."""
     rank = str(world.first_rank(group_rank) + local_rank)
     return {
         "RANK": rank,
@@ -84,7 +84,7 @@ def world_environment(world: WorldDocument, group_rank: int, local_rank: int) ->
 
 
 def world_place(world: WorldDocument) -> dict[str, object]:
-    """What of BRAIN_WORKER differs from world to world."""
+    """Return the part of BRAIN_WORKER that differs from world to world."""
     return {
         "epoch": world.epoch,
         "generation": world.generation,

@@ -1,4 +1,4 @@
-"""How one worker is made: its environment, its streams, and a process that runs the command."""
+"""Make one worker: its environment, its streams, and a process that runs the command."""
 
 import os
 import subprocess

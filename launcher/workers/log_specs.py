@@ -47,7 +47,7 @@ class Specs:
         )
 
     def reify(self, environments: Mapping[int, Mapping[str, str]]) -> dict[str, Any]:
-        """What the plug-in says for the workers of one world, by local rank.
+        """Return the plug-in's settings for the workers of one world, by local rank.
 
         Raises:
             BadInput: it failed.
@@ -102,7 +102,7 @@ def _made(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamPlace:
-    """What a plug-in decides for one worker."""
+    """The plug-in's decision for one worker."""
 
     #: Variables that it set or changed.
     environment: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""Which CPUs are near which GPU: ``--numa-binding``, by the rules that torchrun documents.
+"""Map GPUs to the CPUs near them: ``--numa-binding``, by the rules that torchrun documents.
 
 Pure but for reading ``/sys``; its root is an argument.
 """

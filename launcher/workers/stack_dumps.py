@@ -55,7 +55,7 @@ def look(targets: Sequence[DumpTarget], seconds: float) -> tuple[StackLook, ...]
 
 
 def use(pid: int) -> _Use:
-    """What a worker and all of its session have used so far."""
+    """Return the usage of a worker and all of its session so far."""
     cpu, moved = 0.0, 0
     for each in _session(pid):
         cpu += _cpu_seconds(each)

@@ -217,7 +217,7 @@ class Workers:
 
     @property
     def exits(self) -> tuple[WorkerExit, ...]:
-        """Who has ended so far, in the order it was seen."""
+        """Exits of workers so far, in the order they were seen."""
         return tuple(self._exits)
 
     @property
@@ -278,7 +278,7 @@ class Workers:
             os.kill(pid, signal.SIGKILL)
 
     def progress(self) -> tuple[Progress, ...]:
-        """How far each worker is, by local rank; after ``stop`` as it was at the end."""
+        """Progress of each worker, by local rank; after ``stop`` as it was at the end."""
         return tuple(worker.progress() for worker in self._started)
 
     async def stop(

@@ -1,4 +1,4 @@
-"""What of ours runs first in a worker that starts as an interpreter of its own.
+"""The launcher's code that runs first in a worker started as an interpreter of its own.
 
 A guest in a foreign process: standard library, CPython 3.8 on. It puts everything back as the
 script would have found it (``sys.path``, ``PYTHONPATH``, the environment, the next

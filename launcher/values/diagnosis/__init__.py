@@ -1,4 +1,6 @@
-"""Who failed first, why, and what follows. Pure: standard library and ``brain`` words only.
+"""Find the worker that failed first, the reason, and the consequence.
+
+Pure: standard library and ``brain`` words only.
 
     signs     what an agent could find out when a worker of its ended (a value)
     kinds     one worker's signs -> the kind of its failure, with the words that tell so

@@ -1,8 +1,9 @@
-"""Which failure of a world came first, and what is said of it. Pure.
+"""Find the failure of a world that came first, and describe it. Pure.
 
-When a rank fails, its peers fail of it: their connections break. So whoever only says that a
-connection broke counts behind everybody who says anything else. Among equals the earliest counts,
-by the coordinator's clock: when its end was heard, less the time that the end took after the error.
+When a rank fails, its peers fail because of it: their connections break. So a worker that only
+says that a connection broke counts behind every worker that says anything else. Among equals the
+earliest counts, by the coordinator's clock: when the worker's end was heard, less the time that
+the end took after the error.
 """
 
 from collections.abc import Sequence
@@ -136,7 +137,7 @@ def hung(
     node: NodeName | None,
     step: int | None,
 ) -> Diagnosis:
-    """What is told of a world that stands still."""
+    """Build the diagnosis of a world that stands still."""
     return Diagnosis(
         kind=FailureKind.HANG,
         sentence=sentence,

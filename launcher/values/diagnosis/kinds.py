@@ -103,7 +103,7 @@ _WORDS_CHARACTERS = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureCause:
-    """What ended one worker."""
+    """The cause that ended one worker."""
 
     kind: FailureKind
     #: What it said of itself, or what is said of its signal; one line, may be empty.

@@ -1,6 +1,6 @@
-"""What follows from a failure. Pure.
+"""Decide the consequence of a failure. Pure.
 
-Transient faults restart in place. A sick node is left where the others are enough. A bug that
+Transient faults restart in place. A sick node is left where the other nodes are enough. A bug that
 repeats at the same step ends the job: the next hundred restarts would fail there, too.
 """
 
@@ -31,7 +31,7 @@ _OF_NODES = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrence:
-    """What is remembered of a failure."""
+    """A failure as the job's history keeps it."""
 
     kind: FailureKind
     node: NodeName | None = None
@@ -48,7 +48,7 @@ GO_BACK, GO_ON = "the others go on from the last checkpoint", "the others go on 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consequence:
-    """What is done."""
+    """The consequence of a failure."""
 
     #: Why the job ends; empty: it goes on.
     give_up: str = ""
@@ -59,7 +59,7 @@ class Consequence:
 
 
 def occurrence(diagnosis: Diagnosis, signature: str) -> Occurrence:
-    """What is to be remembered of a failure."""
+    """Return the entry of a failure for the job's history."""
     return Occurrence(
         kind=diagnosis.kind,
         node=diagnosis.node,
@@ -72,7 +72,7 @@ def occurrence(diagnosis: Diagnosis, signature: str) -> Occurrence:
 def consequence(
     history: Sequence[Occurrence], *, spare: bool, staying: bool = False
 ) -> Consequence:
-    """What follows from the newest failure of a history, oldest first.
+    """Decide the consequence of the newest failure in a history that begins with the oldest one.
 
     Args:
         history: failures of this job; the last one is to be answered.

@@ -1,4 +1,4 @@
-"""What an agent could find out when one of its workers ended."""
+"""Signs that an agent could find when one of its workers ended."""
 
 from dataclasses import dataclass
 

@@ -15,7 +15,7 @@ _SPIED = re.compile(r"^\s+(.+?) \((.+):(\d+)\)$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackLook:
-    """What an agent saw of one worker and whatever it started, between two looks."""
+    """An agent's view of one worker and the processes it started, between two looks."""
 
     rank: int
     #: All threads, most recent call first; empty where nothing could be had.
@@ -113,7 +113,7 @@ def collective(recorder: str) -> str:
 
 
 def place(look: StackLook | None) -> str:
-    """Where a worker is, in a few words; empty where nobody knows."""
+    """Return the worker's place in a few words; empty where none is known."""
     frames = main_thread(look.stacks) if look is not None else ()
     if frames:
         own = [f for f in frames if "-packages/" not in f and "/lib/python" not in f]

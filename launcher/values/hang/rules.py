@@ -15,7 +15,7 @@ _USUAL_STEPS, _NEWS = 16, 1.25
 
 
 class QuietPhase(StrEnum):
-    """What a world is in the middle of."""
+    """The activity that a world is in the middle of."""
 
     #: No step was seen yet: imports, compilation, data sets.
     FIRST_STEP = "the first step"
@@ -26,7 +26,7 @@ class QuietPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long a world may be quiet."""
+    """The times that a world may be quiet."""
 
     #: Seconds in training and evaluation at least; 0: nobody looks.
     seconds: float = 300.0
@@ -70,7 +70,7 @@ class RankObserved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressShown:
-    """What the worlds of one script came back from: a job's next world may be as quiet."""
+    """Quiet times after which worlds of one script went on: a job's next world may be as quiet."""
 
     #: Name of what is run.
     program: str
@@ -82,7 +82,7 @@ class ProgressShown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldPace:
-    """What a world has shown so far; ``paced`` folds the next look into it."""
+    """The pace that a world has shown so far; ``paced`` folds the next look into it."""
 
     #: When its workers were told to start.
     since: float
@@ -133,7 +133,7 @@ def begin(since: float, shown: ProgressShown | None = None, program: str = "") -
 
 
 def shows(pace: WorldPace, program: str) -> ProgressShown:
-    """What is known of a script by now: the most that any of its worlds has shown.
+    """Return the most that any world of a script has shown so far.
 
     >>> shows(WorldPace(since=0, moved_at=0, longest_seconds=40.0), "train.py").longest_seconds
     40.0
@@ -189,7 +189,7 @@ def paced(pace: WorldPace, ranks: Sequence[RankObserved], now: float) -> WorldPa
 def quiet(
     pace: WorldPace, ranks: Sequence[RankObserved], now: float, patience: Patience
 ) -> Quiet | None:
-    """How long the world has been quiet; None where nobody looks, or nobody is there."""
+    """Return how long the world has been quiet; None without a patience or without workers."""
     if patience.seconds <= 0 or not ranks:
         return None
     phase = phase_of(pace, ranks)
@@ -209,7 +209,7 @@ def quiet(
 
 
 def phase_of(pace: WorldPace, ranks: Sequence[RankObserved]) -> QuietPhase:
-    """What the world is in the middle of: one rank that saves is waited for by all."""
+    """Return the activity that the world is in: all ranks wait for a rank that saves."""
     if any(each.saving for each in ranks):
         return QuietPhase.SAVING
     if pace.steps == 0:

@@ -1,4 +1,4 @@
-"""What a job's owner wants done about worlds that stand still, and about slow nodes."""
+"""The owner's wishes for worlds that stand still, and for slow nodes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from launcher.values.hang.rules import Patience
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HangTerms:
-    """What is looked for, and what is done about it."""
+    """The signs of a hang to look for, and the action on them."""
 
     patience: Patience = field(default_factory=Patience)
     #: A world that stands still is ended and formed anew; False: it is told of only.
@@ -22,7 +22,7 @@ class HangTerms:
 
 
 def hang_terms(config: LaunchConfig, tell: Callable[[str], None]) -> HangTerms | None:
-    """What a job's command line asks for; None where nobody can see its workers step."""
+    """Return the terms in a job's command line; None where the workers' steps cannot be seen."""
     if not (config.probe and config.entrypoint.python):
         return None
     by_hand = config.replica_directory is None

@@ -1,4 +1,4 @@
-"""Where RAM checkpoints lie, for their readers in other processes. Standard library only.
+"""Places of RAM checkpoints, for their readers in other processes. Standard library only.
 
 parts   each rank's part of a step, complete or not there
 links   names that are links into shared memory so far

@@ -1,4 +1,4 @@
-"""Which ages of checkpoints in memory are worth a report. Pure."""
+"""Ages of checkpoints in memory that are worth a report. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import replace

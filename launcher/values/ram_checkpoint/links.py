@@ -18,7 +18,7 @@ _LOOK_SECONDS = 0.005
 
 
 def mark() -> str:
-    """What every link into this user's memory begins with."""
+    """Return the prefix of every link into this user's memory."""
     return f"{SHARED}/brain-{os.getuid()}-"
 
 

@@ -31,7 +31,7 @@ class PartKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPart:
-    """What one rank saved of a step."""
+    """One rank's saved part of a step."""
 
     step: int
     epoch: int
@@ -86,7 +86,7 @@ def found(steps: Path) -> tuple[StepPart, ...]:
 
 
 def _entries(directory: Path) -> list[Path]:
-    """What a directory has; nothing where it is none, or was pruned at this moment."""
+    """Return the entries of a directory; none where it is not one, or was pruned at this moment."""
     try:
         return list(directory.iterdir())
     except (FileNotFoundError, NotADirectoryError):

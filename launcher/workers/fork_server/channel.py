@@ -36,7 +36,7 @@ class Lacks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readiness:
-    """What a fork server has imported."""
+    """The modules that a fork server has imported."""
 
     modules: tuple[str, ...] = ()
     #: All that these brought along: names in ``sys.modules``.
@@ -77,7 +77,7 @@ class Child:
         return self._code
 
     def _ended(self) -> int | None:
-        """How it ended; None while only the server knows, and has not said so."""
+        """Return the exit code; None while only the server knows it, and has not said so."""
         if not self.channel.alive:
             return -signal.SIGKILL
         if _is_ours(self.pid):
@@ -160,7 +160,7 @@ class Channel:
 
     @property
     def pids(self) -> frozenset[int]:
-        """What it forked and what has not ended yet."""
+        """Children that the server forked and that have not ended yet."""
         return frozenset(child.pid for child in self._children)
 
     async def alone(self) -> bool:
@@ -325,7 +325,7 @@ def _is_ours(pid: int) -> bool:
 
 
 def _exit_code(pid: int) -> int:
-    """How a process ended that nobody has waited for yet."""
+    """Return the exit code of a process that ended and was not waited for yet."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             content = stat.read()

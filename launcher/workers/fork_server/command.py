@@ -1,4 +1,4 @@
-"""What a Python command runs, read as the interpreter reads it, so that a fork can do the same."""
+"""Read a Python command as the interpreter reads it, so that a fork can run the same."""
 
 import os
 import re
@@ -84,8 +84,10 @@ def _cluster(
 
 
 def identity(command: PythonCommand, directory: str) -> tuple[str, ...]:
-    """What tells a command from others, from run to run: a script imports the same wherever it is
-    run and whatever it is told."""
+    """Return a key that tells a command from others, from run to run.
+
+    A script imports the same wherever it is run and whatever arguments it has.
+    """
     if command.kind == "script":
         return (*command.options, os.path.abspath(os.path.join(directory, command.target)))
     return (*command.options, command.kind, directory, command.target)
@@ -94,7 +96,7 @@ def identity(command: PythonCommand, directory: str) -> tuple[str, ...]:
 def first_path(
     command: PythonCommand, directory: str, environment: Mapping[str, str]
 ) -> str | None:
-    """Where imports of the script look first; None where they look at the libraries only.
+    """Return the directory where imports of the script look first; None: only the libraries.
 
     >>> module = PythonCommand(kind="module", options=("-u",), target="a", arguments=())
     >>> script = PythonCommand(kind="script", options=("-P",), target="a.py", arguments=())

@@ -157,7 +157,7 @@ class ForkServer:
         return event.event in ("learned", "settings")
 
     def _learn(self, report: str) -> None:
-        """What a worker had imported by its first step; once a run is enough."""
+        """Learn, once a run, from a worker's report of the modules imported at its first step."""
         if self._learning is None:
             told = learned.read_report(report)
             if told.modules:
@@ -216,7 +216,7 @@ class ForkServer:
         return self._memory.recall().for_text(self._text()) if self.learns else Learned()
 
     def _modules(self) -> tuple[str, ...]:
-        """What a world may be kept waiting for: what is known to be safe."""
+        """Modules that a world may be kept waiting for: those known to be safe."""
         return tuple(filter(self._learned.is_proven, self._wanted()))
 
     def _wanted(self) -> tuple[str, ...]:

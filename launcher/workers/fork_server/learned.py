@@ -1,5 +1,4 @@
-"""What is remembered between runs: which libraries a script imports, and which libraries of its
-environment no fork server may import.
+"""Remember, between runs, a script's imports and the libraries that no fork server may import.
 
 Two JSON files in the user's cache: one per interpreter, torch and script, and one per interpreter
 and torch. Without them, or with damaged ones, a run begins as the first one did.
@@ -20,7 +19,7 @@ _MODULES = 5000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
-    """What one script taught."""
+    """Knowledge that earlier runs of one script left."""
 
     #: Libraries that it imported up to its first step, in that order.
     modules: tuple[str, ...] = ()
@@ -114,7 +113,10 @@ class Learned:
         return replace(self, plain=why, text=text)
 
     def for_text(self, text: str) -> "Learned":
-        """What holds of a script whose text has this digest: another text may have other ways."""
+        """Return the part that holds for a script whose text has this digest.
+
+        Another text may import otherwise.
+        """
         return (
             self
             if not self.plain or self.text == text
@@ -124,7 +126,7 @@ class Learned:
         )
 
     def preload(self, first: Sequence[str]) -> tuple[str, ...]:
-        """What to import ahead: ``first``, then what was learned, nothing that is unsafe."""
+        """Return the modules to import ahead: ``first``, then those learned, and no unsafe one."""
         names = dict.fromkeys([*first, *self.modules])
         return tuple(name for name in names if not self._excluded(name))[:_MODULES]
 
@@ -134,7 +136,7 @@ class Learned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportReport:
-    """What a worker had imported by its first step, and the settings that it made."""
+    """The modules a worker had imported by its first step, and the settings that it made."""
 
     modules: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -144,7 +146,7 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportSettings:
-    """What a worker found at its first import, where it was not what the server had."""
+    """Settings of a worker at its first import, where they differ from the server's."""
 
     #: The script's own; None where they cannot be given to a server.
     environment: Mapping[str, str] | None
@@ -154,7 +156,7 @@ class ImportSettings:
 
 
 def stamp(path: str) -> str:
-    """What tells one version of a library from another: its file, and when that was written."""
+    """Return a text that tells versions of a library apart: its file and its time of change."""
     try:
         return f"{path} {os.stat(path).st_mtime_ns}" if path else ""
     except OSError:
@@ -176,7 +178,7 @@ class ImportMemory:
         self._libraries = _place(root, "libraries", python, version)
 
     def recall(self) -> Learned:
-        """What was remembered."""
+        """Return the remembered knowledge."""
         learned = self._verdicts()
         try:
             content = json.loads(self._script.read_bytes())

@@ -1,4 +1,4 @@
-"""How a fork server is started: under the workers' interpreter, with what their worlds share."""
+"""Start a fork server under the workers' interpreter, with the settings that their worlds share."""
 
 import os
 import socket
@@ -55,7 +55,10 @@ def start(
 
 
 def environment_of(config: LaunchConfig) -> dict[str, str]:
-    """What all workers of this agent have in common: libraries read it as they are imported."""
+    """Return the environment that all workers of this agent share.
+
+    Libraries read it as they are imported.
+    """
     ours = ("BRAIN_WORKER", "TORCHELASTIC_ERROR_FILE")
     base = {name: value for name, value in config.environment.items() if name not in ours}
     base.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
@@ -72,8 +75,10 @@ def spec_of(
     *,
     sets_nothing: bool = False,
 ) -> dict[str, Any]:
-    """What the server is told of one worker; ``command`` is what it was started for.
-    ``sets_nothing``: an earlier run of this text made no settings before its imports."""
+    """Return the server's specification of one worker; ``command`` is what it was started for.
+
+    ``sets_nothing``: an earlier run of this text made no settings before its imports.
+    """
     # Only arguments differ between workers (``${local_rank}``), so this reads as that did.
     own = None if command is None else commands.read(argv)
     return {

@@ -93,12 +93,12 @@ class Control:
 
     @property
     def waited_ns(self) -> int:
-        """What sampled steps waited for the exchange of gradients, altogether."""
+        """Nanoseconds that sampled steps waited for the exchange of gradients, in all."""
         return self._read(_WAITED)
 
     @property
     def waits(self) -> int:
-        """How many steps that were."""
+        """Number of sampled steps that ``waited_ns`` counts."""
         return self._read(_WAITS)
 
     def ask(self) -> None:

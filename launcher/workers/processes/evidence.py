@@ -1,7 +1,7 @@
-"""What this machine says of a worker's end: counters of the kernel, its log, the driver's list.
+"""Evidence of a worker's end on this machine: kernel counters, the kernel's log, the driver's list.
 
-A ``Baseline`` is read as workers start; what is more, or fewer, at an end is a sign. Nothing here
-needs rights, and whatever cannot be read says nothing.
+A ``Baseline`` is read as workers start; a count that is higher or lower at an end is a sign.
+Nothing here needs rights. A source that cannot be read gives no sign.
 """
 
 import json
@@ -22,7 +22,7 @@ _LOG_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """What was counted before workers started."""
+    """Counts of this machine before workers started."""
 
     oom_kills: int = 0
     host_oom_kills: int = 0
@@ -52,7 +52,7 @@ def signs(
     now_ns: int,
     root: Path = Path("/"),
 ) -> Signs:
-    """What tells why a worker ended.
+    """Return the signs that tell why a worker ended.
 
     Args:
         before: as it was when the worker was started.
@@ -172,7 +172,7 @@ def _field(path: Path, name: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Raised:
-    """What a worker noted of the exception that left its script."""
+    """A worker's note of the exception that left its script."""
 
     #: CLOCK_MONOTONIC nanoseconds; 0 = nothing was noted.
     at_ns: int = 0

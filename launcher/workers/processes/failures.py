@@ -1,4 +1,4 @@
-"""What a failed worker says of itself: error files of ``@record``, and the report for people."""
+"""Words of a failed worker: error files of ``@record``, and the report for people."""
 
 import json
 import re
@@ -46,7 +46,7 @@ class WorkerFailure(Protocol):
 
 
 def error_in(path: Path) -> bytes:
-    """What is in an error file; nothing where it is none, or more than any error."""
+    """Return the content of an error file; empty if it is no file, or larger than any error."""
     try:
         fits = path.is_file() and path.stat().st_size <= _ERROR_BYTES
         return path.read_bytes() if fits else b""
@@ -93,7 +93,7 @@ def with_exit_code(content: bytes, code: int) -> bytes:
 
 
 def message_for(code: int, pid: int) -> str:
-    """What a code alone says; empty where that is no more than the code itself."""
+    """Return the meaning of a code alone; empty where that is no more than the code itself."""
     return f"Signal {-code} ({signal_name(code)}) received by PID {pid}" if code < 0 else ""
 
 
@@ -156,7 +156,7 @@ def hand_on_error(exits: Sequence[WorkerExit], environment: Mapping[str, str]) -
 
 
 def failure_report(name: str, exits: Sequence[WorkerExit]) -> str:
-    """What failed, root cause first, as torchrun lays it out; empty where nothing failed."""
+    """Report the failures, root cause first, as torchrun lays them out; empty if none failed."""
     root = root_cause(exits)
     if root is None:
         return ""

@@ -1,7 +1,7 @@
-"""Where the output of workers goes: console, files, a replica's log.
+"""Destinations of the workers' output: console, files, a replica's log.
 
-A stream that only goes to the console is inherited, one that only goes to a file is opened on it;
-everything else runs through a pipe and a thread, so that a console which does not read never
+A stream that only goes to the console is inherited, one that only goes to a file is opened on it.
+Everything else runs through a pipe and a thread, so that a console which does not read never
 stops the agent's loop.
 """
 
@@ -112,7 +112,7 @@ def routes(
 
 
 def prefix_of(logs: LogConfig, *, role: str, rank: int, local_rank: int) -> str:
-    """What stands in front of a worker's lines on the console."""
+    """Return the prefix of a worker's lines on the console."""
     template = logs.prefix or "[${role_name}${local_rank}]:"
     return Template(template).safe_substitute(role_name=role, rank=rank, local_rank=local_rank)
 

@@ -64,7 +64,7 @@ class WorkerProcess:
 
     @property
     def mark(self) -> bytes:
-        """What its children have in their environment, by which strays are found."""
+        """Text in the environment of its children, by which strays are found."""
         return os.fsencode(self._error_file)
 
     def progress(self) -> Progress:
@@ -86,7 +86,7 @@ class WorkerProcess:
         )
 
     def ended(self, code: int, *, stopped: bool) -> WorkerExit:
-        """How it ended, with what it left in its error file."""
+        """Return its exit, with the content of its error file."""
         error = failures.error_in(self._error_file)
         message, failed_at = failures.read_error(error)
         tail = self.streams[1].end() if code else b""
