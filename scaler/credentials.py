@@ -1,7 +1,7 @@
-"""What a job's agents need from Brain before they can start: their token and their environment.
+"""Fetch from Brain a job's token and environment, which its agents need before they can start.
 
 The token lies beside the replicas (0600). Values of the environment are never written: they live
-in this process and in those of the agents, from where they are taken back while Brain is away.
+in this process and in those of the agents, from which they are taken back while Brain is away.
 """
 
 import logging

@@ -41,7 +41,7 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How often things are done, in seconds."""
+    """Intervals of the scaler's loop, in seconds."""
 
     look: float = 1.0
     poll: float = 20.0
@@ -313,7 +313,7 @@ async def _at_most(seconds: float, event: asyncio.Event) -> None:
 
 
 async def _here(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What needs no thread of its own."""
+    """Call a function that needs no thread of its own."""
     return call(*args, **kwargs)
 
 

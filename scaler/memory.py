@@ -30,7 +30,7 @@ class MemoryBackend:
         return sorted(self._jobs)
 
     def observe(self, job: JobId, now: datetime) -> Observed:
-        """What there is."""
+        """Return the replicas of a job and the free capacity."""
         mine = self._jobs.get(job, {})
         used = sum(
             (r.resources for each in self._jobs.values() for r in each.values() if r.alive), NOTHING

@@ -1,4 +1,4 @@
-"""What the scaler needs from the place where replicas run, and what it sees there.
+"""The port to the place where replicas run: the scaler's demands on it, and its view of it.
 
 ``tests/contracts/test_job_backend.py`` holds every backend, the in-memory twin included, to what
 is written here.
@@ -30,7 +30,7 @@ def document(wish: JobWish) -> JobDocument:
 
 
 class Phase(StrEnum):
-    """Where a replica stands, by what can be proved from outside."""
+    """The phase of a replica, by what can be proved from outside."""
 
     #: Written down; surely nothing was started for it yet.
     INTENDED = "intended"
@@ -95,7 +95,7 @@ class Observed:
 
 
 class JobBackend(Protocol):
-    """Where replicas run: this machine, later a cluster's API.
+    """A place where replicas run: this machine, later a cluster's API.
 
     A backend acts and observes; it decides nothing. What it observes is what is true there, not
     what it was asked to do: after a crash at any point, a new backend in the same place sees the

@@ -29,7 +29,7 @@ CANCEL_PATIENCE = timedelta(seconds=5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What is asked for one job, and how fresh that is."""
+    """The wish for one job, and its age."""
 
     #: None: the job is finished.
     wish: JobWish | None
@@ -106,7 +106,10 @@ def decide(order: Order, seen: Observed, now: datetime) -> tuple[Action, ...]:
 
 
 def target(wish: JobWish) -> int:
-    """How many replicas should be alive: none of a job that waits or was told to stop."""
+    """Return the number of replicas that should be alive.
+
+    A job that is finished, waits or was told to stop should have none.
+    """
     idle = wish.state in FINISHED or wish.state in (JobState.QUEUED, JobState.SUSPENDED)
     return 0 if idle or wish.wish.intent is not Intent.RUN else wish.wish.replicas
 

@@ -13,7 +13,7 @@ from scaler.reconcile import Order
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """What Brain last asked for, and when it last said so."""
+    """The wishes that Brain last sent, and the time it last confirmed them."""
 
     pool: PoolWishes
     confirmed_at: datetime
@@ -31,7 +31,7 @@ class Wishes:
         return {wish.job: wish for wish in self.pool.jobs}
 
     def order(self, job: JobId) -> Order:
-        """What is asked for a job that has a wish."""
+        """Return the order for a job that has a wish."""
         since = self.since.get(job, self.confirmed_at)
         return Order(wish=self.jobs[job], since=since, confirmed_at=self.confirmed_at)
 
@@ -55,7 +55,7 @@ class WishFile:
         self._path = path
 
     def load(self) -> Wishes | None:
-        """What was last kept; None where nothing readable was."""
+        """Read the wishes that were last kept; None where nothing readable was."""
         return read_json(self._path, Wishes)
 
     def keep(self, wishes: Wishes) -> None:

@@ -1,4 +1,4 @@
-"""What owners of foreign objects say to Brain: annotations, because their kinds have no fields."""
+"""Annotations by which owners of foreign objects instruct Brain: their kinds have no fields."""
 
 from collections.abc import Mapping
 

@@ -33,7 +33,7 @@ _OURS = "kubeflow.org/training-operator"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """What matters of a PyTorchJob. Sizes count a separate Master as one replica, the first."""
+    """Parts of a PyTorchJob that scaling needs; a separate Master counts as the first replica."""
 
     job: JobId
     namespace: str
@@ -102,7 +102,7 @@ def training(obj: Object, autoscalers: Iterable[Object] = ()) -> Training:
 
 
 def document(obj: Object) -> JobDocument:
-    """What Brain is told of a PyTorchJob: advice only, unless its owner allows more.
+    """Build the job document of a PyTorchJob: advice only, unless its owner allows more.
 
     Raises:
         BadInput: it cannot be a job of Brain; the message names the field.
@@ -134,7 +134,7 @@ def document(obj: Object) -> JobDocument:
 
 
 def _own_bounds(spec: Mapping[str, Any]) -> Bounds | None:
-    """What ``elasticPolicy`` allows; None where it gives no range."""
+    """Bounds that ``elasticPolicy`` allows; None where it gives no range."""
     policy = spec.get("elasticPolicy")
     if not policy or policy.get("minReplicas") is None or policy.get("maxReplicas") is None:
         return None

@@ -237,7 +237,7 @@ class PyTorchJobBackend:
         return [pod for pod in found if _owned(pod, read.job)]
 
     def _free(self, now: datetime) -> Resources:
-        """What no pod of the watched namespaces reserves."""
+        """Resources that no pod of the watched namespaces reserves."""
         whole = sum((node.capacity for node in self.nodes(now) if node.schedulable), NOTHING)
         return whole - self._sources.used()
 

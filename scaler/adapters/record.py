@@ -1,8 +1,8 @@
-"""Which replicas of a foreign job were asked for, and what became of them.
+"""The record of the replicas that were asked for in a foreign job, and of their ends.
 
-Kubeflow knows positions, which are used again; Brain knows ids, which are not. What ties them is
-kept in a Secret of ours beside the job, owned by it. ``matched`` compares it with the pods; all
-here is pure.
+Kubeflow knows positions, which are used again; Brain knows ids, which are not. The record ties a
+position to an id. It is kept in a Secret of the scaler's own, beside the job and owned by it.
+``matched`` compares it with the pods; the module is pure.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -111,7 +111,10 @@ def sights(
 
 
 def asked(record: JobRecord, training: Training) -> int:
-    """How many replicas keep every one that was not asked to leave: positions have no holes."""
+    """Return the smallest size that keeps every replica that was not asked to leave.
+
+    Positions have no holes.
+    """
     kept = {each.pod for each in record.open if each.asked_at is None}
     positions = [p for p in range(training.replicas) if training.pod_name(p) in kept]
     return max(positions, default=-1) + 1

@@ -1,4 +1,4 @@
-"""What is known of other people's jobs: asked for anew each time, or reflected."""
+"""Sources of facts about other people's jobs: asked for anew each time, or reflected."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -34,7 +34,7 @@ class Sources(Protocol):
         """All nodes."""
 
     def used(self) -> Resources:
-        """What all pods that are not over reserve."""
+        """Sum of the resources that pods reserve, except pods that are over."""
 
 
 class Reflected:
@@ -69,7 +69,7 @@ class Reflected:
         return self._nodes
 
     def used(self) -> Resources:
-        """What all pods that are not over reserve."""
+        """Sum of the resources that pods reserve, except pods that are over."""
         return self._used()
 
 
@@ -100,7 +100,7 @@ class ListedJobs:
         return self._all(NODE, "")
 
     def used(self) -> Resources:
-        """What all pods that are not over reserve."""
+        """Sum of the resources that pods reserve, except pods that are over."""
         pods = (pod for where in self._namespaces for pod in self._all(POD, where))
         return sum((reserves(pod) for pod in pods), NOTHING)
 
@@ -131,7 +131,7 @@ def served(cluster: Cluster, kind: Kind, namespaces: Sequence[str]) -> bool:
 
 
 def reserves(pod: Object) -> Resources:
-    """What a pod keeps from others."""
+    """Return the resources that a pod keeps from others: none once it is over."""
     over = (pod.get("status") or {}).get("phase") in _OVER
     return NOTHING if over else reserved(pod)
 

@@ -24,7 +24,7 @@ def reports(
     processes: int,
     now: datetime,
 ) -> tuple[WorldReport, ...]:
-    """What Brain has not been told yet, in order.
+    """Return the reports that Brain has not had yet, in order.
 
     Args:
         known: the latest world that Brain was told of.

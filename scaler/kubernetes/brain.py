@@ -42,7 +42,7 @@ _REMEMBERED = 10_000
 
 
 class OperatorsBrain:
-    """What Brain says of the jobs of one pool, and the requests that a cluster's objects make."""
+    """Brain's views of the jobs of one pool, and the requests that a cluster's objects make."""
 
     def __init__(
         self, client: BrainClient, pool: str, *, told: Callable[[JobId], None] = lambda job: None
@@ -66,7 +66,7 @@ class OperatorsBrain:
         return not self.trouble or bool(self._views)
 
     def view(self, job: JobId) -> JobView | None:
-        """What Brain last said of a job; None: it has none of this id, or was never asked."""
+        """Return Brain's last view of a job; None: it has no job of this id, or was never asked."""
         return self._ended.get(job) or self._views.get(job)
 
     def recalled(self, job: JobId) -> JobView | None:
@@ -217,7 +217,7 @@ class OperatorsBrain:
 
 
 def _gist(view: JobView | None) -> object:
-    """What of a view an object in the cluster shows; not what is measured every second."""
+    """Return the fields of a view that cluster objects show, none that is measured every second."""
     if view is None:
         return None
     plan = view.plan

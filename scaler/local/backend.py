@@ -41,7 +41,7 @@ _BASE_MORE = ("LC_", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_", "CUDA_", "NVIDI
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Intent:
-    """What this backend reads of a ``ReplicaIntent``; it writes all of it."""
+    """The fields of a ``ReplicaIntent`` that this backend reads; it writes all of it."""
 
     generation: int
     written_at: datetime
@@ -58,14 +58,14 @@ class _Named:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _World:
-    """What this backend reads of the coordinator's world document."""
+    """The part of the coordinator's world document that this backend reads."""
 
     members: tuple[_Named, ...] = ()
 
 
 @dataclass(slots=True)
 class _Memory:
-    """What a look at the directories cannot tell. Losing it costs a detail, never a replica."""
+    """Facts that the directories cannot tell. Losing them costs a detail, never a replica."""
 
     children: dict[Path, subprocess.Popen[bytes]] = field(default_factory=dict)
     last_codes: dict[Path, int] = field(default_factory=dict)
@@ -244,8 +244,11 @@ class LocalBackend:
         return seen
 
     def _phase(self, directory: ReplicaDirectory) -> Phase:
-        """What its files prove, and that a child is gone once its exit code is known: a process
-        lets go of its lock before the kernel has ended it."""
+        """Return the phase that the replica's files prove.
+
+        A child counts as running until its exit code is known: a process lets go of its lock before
+        the kernel has ended it.
+        """
         phase = _proved(directory)
         over = phase in (Phase.ENDED, Phase.GONE)
         return Phase.RUNNING if over and directory.path in self._memory.children else phase
@@ -315,7 +318,7 @@ class LocalBackend:
 
 
 def _unreadable(directory: ReplicaDirectory, ours: bool) -> _Intent | None:
-    """What stands in for a damaged intent while its agent lives, so that it still counts.
+    """Return the intent that stands in for a damaged one while its agent lives, so that it counts.
 
     ``ours``: it is a child whose exit code nobody has collected yet.
     """
@@ -327,7 +330,7 @@ def _unreadable(directory: ReplicaDirectory, ours: bool) -> _Intent | None:
 
 
 def _proved(directory: ReplicaDirectory) -> Phase:
-    """What the files prove, the strongest proof first: a held lock outweighs any record."""
+    """Return the phase that the files prove: the strongest proof, a held lock, beats any record."""
     if directory.runs():
         return Phase.RUNNING
     if directory.ending():

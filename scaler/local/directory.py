@@ -35,7 +35,7 @@ _LAST_WORDS = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentState:
-    """What an agent writes once it has its lock."""
+    """The state that an agent writes once it has its lock."""
 
     pid: int
     #: Field 22 of ``/proc/<pid>/stat``; with the pid it names one process.
@@ -46,7 +46,7 @@ class AgentState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaEnding:
-    """How a replica ended."""
+    """The end of a replica."""
 
     exit: ReplicaExit
     exit_code: int | None = None
@@ -80,15 +80,15 @@ class ReplicaDirectory:
         return True
 
     def intent(self, kind: type[T]) -> T | None:
-        """What was written down; None where a crash left a directory without it."""
+        """Read the intent; None where a crash left a directory without it."""
         return read_json(self.path / "intent.json", kind)
 
     def state(self) -> AgentState | None:
-        """Which process took the lock."""
+        """Read the agent's state: the process that took the lock."""
         return read_json(self.path / "state.json", AgentState)
 
     def ending(self) -> ReplicaEnding | None:
-        """What the agent said at its end, else what a scaler found."""
+        """Read the agent's own words at its end, else a scaler's finding."""
         names = ("exit.json", "gone.json")
         found = (read_json(self.path / name, ReplicaEnding) for name in names)
         return next((ending for ending in found if ending), None)

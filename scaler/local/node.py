@@ -1,4 +1,4 @@
-"""What this machine offers: CPUs by affinity and cgroup quota, memory by cgroup, GPUs by NVML."""
+"""Measure this machine: CPUs by affinity and cgroup quota, memory by cgroup, GPUs by NVML."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ _UNLIMITED_BYTES = 2**60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What can be reserved here, and the names that GPUs are chosen by."""
+    """The capacity of this machine, and the names that GPUs are chosen by."""
 
     capacity: Resources
     accelerator: str = "cpu"

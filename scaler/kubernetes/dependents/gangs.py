@@ -28,7 +28,7 @@ PATIENCE = timedelta(minutes=15)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangState:
-    """What one look at a job's gang came to."""
+    """The result of one look at a job's gang."""
 
     #: Why pods wait; empty: none does.
     waiting: str = ""

@@ -1,4 +1,4 @@
-"""What an operator that runs in a pod knows of itself."""
+"""Facts that an operator in a pod reads of its own pod."""
 
 import os
 from collections.abc import Mapping
@@ -20,7 +20,9 @@ def injected(
     namespace: str,
     environ: Mapping[str, str] = os.environ,
 ) -> AgentInjection | None:
-    """What comes into jobs; the operator's own image where that was asked for.
+    """Return the agent injection for jobs; ``OWN`` stands for the operator's own image.
+
+    So a kustomization that changes the operator's image changes containers, and no arguments.
 
     So it need not be said twice: who gives a kustomization another image changes containers, and
     no arguments.

@@ -53,9 +53,9 @@ def reports(
     processes: int,
     now: datetime,
 ) -> tuple[WorldReport, ...]:
-    """What a coordinator would say of a world in which all wished replicas run; else nothing.
+    """Build a coordinator's report of a world if all wished replicas run; else build none.
 
-    ``known``: the latest world that Brain was told of. How it ends Brain learns from its replicas.
+    ``known``: the latest world that Brain was told of. Brain learns from its replicas how it ends.
     """
     ids = running(seen)
     if not ids or len(ids) != wished:

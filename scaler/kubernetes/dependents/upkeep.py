@@ -1,4 +1,4 @@
-"""What a job has beside the pods that plans scale: services, a PodGroup, places, roles."""
+"""Keep what a job has beside the pods that plans scale: services, a PodGroup, places, roles."""
 
 import json
 import logging
@@ -148,11 +148,12 @@ def services(job: ElasticJob) -> Iterator[dict[str, Any]]:
 def endpoint_of(
     mine: Sequence[Object], cut_off: Collection[int] = (), members: Collection[int] = ()
 ) -> str:
-    """Where an agent of the job answers that lives: it forms the first world, or knows who did.
+    """Return the endpoint of a living agent of the job: it forms the first world, or knows who did.
 
-    Who was named once stays so while it lives: two that are named would form two worlds. One that
-    is cut off may live; then another *member* of its world is named, who forms none without the
-    majority of that, and never a newcomer, who would form one alone.
+    A pod that was named once stays named while it lives: two named pods would form two worlds. A
+    named pod that is cut off may live. Then another *member* of its world is named, and that agent
+    forms no world without the majority of the old one. A newcomer is never named then: it would
+    form a world alone.
     """
     found: dict[str, Object] = {}
     alive = sorted((pod for pod in mine if _alive(pod)), key=_index)
@@ -175,7 +176,7 @@ def _endpoint_told(pod: Object) -> str:
 
 
 def agent_port(pod: Object) -> int:
-    """Where a pod's agent answers: of its host's ports the first, where it has some."""
+    """Return the port of a pod's agent: the first of its host ports, where it has some."""
     for container in (pod.get("spec") or {}).get("containers") or ():
         for variable in container.get("env") or ():
             if variable.get("name") == "BRAIN_POD":
@@ -186,7 +187,10 @@ def agent_port(pod: Object) -> int:
 def place_of(
     pod: Object, endpoint: str, labels: Mapping[str, str], lost: Sequence[int]
 ) -> dict[str, Any] | None:
-    """What a pod is to know now; None while nothing can be said, or it did not come to a node."""
+    """Return a pod's place for its agent.
+
+    None while nothing can be said, or the pod is on no node.
+    """
     if not endpoint or not (pod.get("spec") or {}).get("nodeName"):
         return None
     found: dict[str, Any] = {"endpoint": endpoint}

@@ -1,4 +1,4 @@
-"""What has to be installed, and labels of nodes that ranks and accelerators are read from."""
+"""Examine the installed kinds, and the node labels that ranks and accelerators are read from."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is wrong with an object although each of its fields could be: field, value, remedy."""
+"""Find faults of an object that the schema accepts: field, value, remedy."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -85,7 +85,7 @@ def check_template(template: Mapping[str, Any] | None, path: str) -> None:
 
 
 def _check_pod_shape(spec: Mapping[str, Any], path: str) -> None:
-    """What we add to is what it should be: the schema lets a template be anything."""
+    """Check the parts of a pod spec that the operator adds to: the schema allows any template."""
     for name in ("initContainers", "volumes", "schedulingGates", "tolerations"):
         _check_objects(spec.get(name), f"{path}.{name}")
     _check_labels(spec.get("nodeSelector"), f"{path}.nodeSelector")

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class JobCondition(StrEnum):
-    """What is true of an ElasticJob; each condition carries ``observedGeneration``."""
+    """Conditions of an ElasticJob; each carries ``observedGeneration``."""
 
     #: The spec can be used, and Brain knows the job. False: the message says what to change.
     ACCEPTED = "Accepted"
@@ -37,7 +37,7 @@ class JobCondition(StrEnum):
 
 
 class PlanCondition(StrEnum):
-    """What is true of a ScalePlan."""
+    """Conditions of a ScalePlan."""
 
     #: It was turned into a target. False: it never will be, and the message says why.
     ACCEPTED = "Accepted"

@@ -1,4 +1,4 @@
-"""What a job document says beyond DLRover's schema, under the same names."""
+"""Fields of a job document beyond DLRover's schema, under the same names."""
 
 from typing import Annotated
 

@@ -31,7 +31,7 @@ DLROVER = "dlrover"
 
 
 class Strategy(StrEnum):
-    """How the job's processes exchange what they learnt."""
+    """Ways in which the job's processes exchange what they learnt."""
 
     ALLREDUCE = "AllreduceStrategy"
     PARAMETER_SERVER = "ParameterServerStrategy"
@@ -60,7 +60,7 @@ class RestartPolicy(StrEnum):
 
 
 class BatchScheduler(StrEnum):
-    """Who admits the gang."""
+    """Schedulers that admit the gang."""
 
     #: Our scheduling gates, on any scheduler.
     DEFAULT = "default"
@@ -314,7 +314,7 @@ class ElasticJob(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def strategy(self) -> Strategy:
-        """What ``distributionStrategy`` says, or what the roles imply."""
+        """The strategy that ``distributionStrategy`` names, or that the roles imply."""
         implied = (
             Strategy.PARAMETER_SERVER
             if ReplicaType.PS in self.spec.replica_specs

@@ -1,4 +1,4 @@
-"""What the kinds' fields are made of: one declaration says type, bounds, default, text and rules.
+"""Building blocks of the kinds' fields: one declaration says type, bounds, default, text and rules.
 
 A field's description is the ``#:`` comment above it, its rules stand in ``RULES`` of its struct.
 ``scaler.kubernetes.kinds.generate`` turns both into schema and reference; ``reading`` holds objects
@@ -22,7 +22,7 @@ MOST = 16_384
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What the API server refuses at once, and says why."""
+    """A rule by which the API server refuses an object at once, with its message."""
 
     #: CEL over ``self`` (and ``oldSelf``, where it is about a change).
     cel: str
@@ -31,7 +31,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """What ``kubectl get`` prints; ``wide`` ones only with ``-o wide``."""
+    """A column that ``kubectl get`` prints; ``wide`` ones only with ``-o wide``."""
 
     name: str
     path: str

@@ -18,7 +18,10 @@ _POWERS: Mapping[str, int] = {
 
 @lru_cache(maxsize=4096)
 def _number(text: str) -> Decimal:
-    """What a well-formed text says. Pods and nodes of a cluster say a few things over and over."""
+    """Return the number of a well-formed text.
+
+    Pods and nodes of a cluster say a few texts over and over.
+    """
     if not re.fullmatch(QUANTITY, text):
         # Decimal takes `nan`, `1_000` and blanks, which no API server does.
         raise ValueError(text)

@@ -1,4 +1,4 @@
-"""What the operator may do in a cluster, and why: the source of RBAC, its reference and the doctor.
+"""Rights of the operator in a cluster, with reasons: the source of RBAC, reference and doctor.
 
 Nothing here lets it read logs, run commands in pods, change roles, or list secrets.
 """
@@ -12,7 +12,7 @@ _READ = ("get", "list", "watch")
 
 
 class Scope(StrEnum):
-    """Where a right is needed."""
+    """Scope in which a right is needed."""
 
     #: In every namespace whose jobs are served.
     JOBS = "jobs"

@@ -32,7 +32,7 @@ _PATIENCE_SECONDS = 30.0
 
 
 class Step(StrEnum):
-    """What is done about one kind."""
+    """The action on one kind."""
 
     CREATE = "created"
     UPDATE = "updated"
@@ -49,7 +49,7 @@ class Loss:
 
 
 def step(shipped: Object, stored: Object | None) -> Step:
-    """What to do about a kind, as long as nothing is lost by it."""
+    """Return the action on a kind, if nothing is lost by it."""
     if stored is None:
         return Step.CREATE
     same = _covers(stored, shipped) and _schemas(stored) == _schemas(shipped)
@@ -57,7 +57,7 @@ def step(shipped: Object, stored: Object | None) -> Step:
 
 
 def losses(schema: Mapping[str, Any], objects: Sequence[Object]) -> tuple[Loss, ...]:
-    """Which of ``objects`` hold fields that ``schema`` would drop."""
+    """Return those of ``objects`` that hold fields which ``schema`` would drop."""
     found = []
     for obj in objects:
         # The API server itself keeps whatever metadata knows.

@@ -257,7 +257,7 @@ class KubernetesBackend(Replicas):
             log.debug("%s is gone already", metadata["name"])
 
     def _free(self) -> Resources:
-        """What no pod of the cluster reserves, those that are not reflected yet included."""
+        """Resources that no pod of the cluster reserves, not-yet-reflected pods included."""
         # In this order a pod that is reflected meanwhile counts twice for a moment, never not.
         sent = [each for each in on_the_way(self._known) if each.key not in self._pods]
         used = sum((each.reserves for each in sent), self._reserved())
@@ -276,7 +276,7 @@ class KubernetesBackend(Replicas):
         return exhausted(self._of_role(job, read.scaled), role.restart_count)
 
     def _place(self, job: JobId) -> Mapping[str, object] | None:
-        """What is known now of where the others are."""
+        """Return the endpoint that a running pod of the job knows; None: none is known."""
         for pod in self._pods.by("job", job):
             place = identity.place_of(pod)
             if place and (pod.get("status") or {}).get("phase") == "Running":
@@ -307,7 +307,7 @@ class KubernetesBackend(Replicas):
 
 
 def reserves(pod: Object) -> Resources:
-    """What a pod keeps from others: nothing once it is over."""
+    """Return the resources that a pod keeps from others: nothing once it is over."""
     if (pod.get("status") or {}).get("phase") in _OVER:
         return NOTHING
     return reserved(pod)

@@ -69,7 +69,7 @@ _SAID = (NotAllowed, BadInput, NotFound)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRules:
-    """What an installation decides for all jobs."""
+    """Decisions of an installation for all jobs."""
 
     house: Installation
     #: Who approves where a job does not say.
@@ -214,7 +214,7 @@ class ElasticJobs:
         return Result(requeue_after_seconds=soon)
 
     def _view(self, id: JobId, obj: Object) -> JobView | None:
-        """What Brain says of a job; one that it knew before may have ended since."""
+        """Return Brain's view of a job; one that it knew before may have ended since."""
         known = self._brain.view(id)
         if known is not None or (obj.get("status") or {}).get("generation") is None:
             return known
@@ -329,7 +329,10 @@ class ElasticJobs:
     def _as_coordinator(
         self, id: JobId, document: JobDocument, view: JobView, mine: Sequence[Object]
     ) -> None:
-        """Where no agent does: replace pods that a plan left behind, and tell of the world."""
+        """Act for the coordinator where no agent does.
+
+        Replace pods that a plan left behind, and report the world.
+        """
         seen = self._backend.observe(id, self._clock()).replicas
         for pod in rigid.outdated(mine, view.generation) if told_size(document) else ():
             self._upkeep.replace(pod)
@@ -394,7 +397,7 @@ class ElasticJobs:
         *,
         type: JobCondition = JobCondition.ACCEPTED,
     ) -> Result:
-        """What runs goes on as it was; what is wrong is said where people look."""
+        """Report what is wrong with an object where people look, and leave running pods alone."""
         self._say(obj, "Warning", reason, message)
         wrong = Condition(
             type=type, status=type is JobCondition.CONFLICT, reason=reason, message=message

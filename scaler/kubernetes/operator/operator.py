@@ -54,7 +54,7 @@ DEPOSED = 75
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorOptions:
-    """What ``brain-scale --kubernetes`` is told."""
+    """Options of ``brain-scale --kubernetes``."""
 
     url: str
     token: str
@@ -288,7 +288,7 @@ class Operator:
         return 0
 
     def _sweep(self) -> None:
-        """What no change tells of: jobs whose objects went unseen, questions that failed."""
+        """Check what no change tells of: jobs whose objects went unseen, questions that failed."""
         if self.brain.known and not self.brain.trouble:
             self.jobs.orphans()
             self.jobs.ask_again()
@@ -361,7 +361,7 @@ def volcano_serves(cluster: Cluster, namespaces: Sequence[str]) -> bool:
 
 
 def dlrover_leads(leases: Sequence[Object], now: datetime) -> str | None:
-    """Who holds the lease of DLRover's controller, if anybody renews it."""
+    """Return the holder of the lease of DLRover's controller, if it is renewed."""
     for lease in leases:
         spec = lease.get("spec") or {}
         holder, renewed = spec.get("holderIdentity"), spec.get("renewTime")

@@ -12,7 +12,7 @@ from scaler.kubernetes.runtime import ElectionTerms
 
 
 def operator_options(said: argparse.Namespace, home: Path) -> OperatorOptions:
-    """What ``brain-scale --kubernetes`` was told, with its token read.
+    """Read the options of ``brain-scale --kubernetes``, and the token.
 
     Raises:
         BadInput: an option cannot be used; the message names it.

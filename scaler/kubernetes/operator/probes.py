@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Served(Protocol):
-    """What probes ask about."""
+    """The object that probes ask."""
 
     @property
     def ready(self) -> bool:

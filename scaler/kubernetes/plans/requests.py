@@ -1,4 +1,4 @@
-"""What an ElasticJob asks of Brain by an edit: another size, to be stopped, to go on."""
+"""Requests that an edit of an ElasticJob makes to Brain: another size, to be stopped, to go on."""
 
 from typing import Any, Protocol
 

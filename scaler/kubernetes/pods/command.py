@@ -1,6 +1,6 @@
-"""What a container's command starts, as far as it can be seen from outside of the image.
+"""Read what a container's command starts, as far as it shows from outside of the image.
 
-A command behind ``sh -c`` is split where a shell would do nothing else than we: directories,
+A command behind ``sh -c`` is split where a shell would do the same as the operator: directories,
 exported variables and one simple command. Anything else stays with the shell.
 """
 
@@ -146,7 +146,7 @@ def _understood(command: ContainerCommand) -> ContainerCommand:
 
 
 def _entry(argv: Sequence[str]) -> ContainerEntry:
-    """What a simple command starts; a program in front of it makes it opaque."""
+    """Return the kind of a simple command; a program in front of it makes it opaque."""
     launch = launch_of(argv)
     if len(launch.words) != len(argv):
         return ContainerEntry.OPAQUE

@@ -32,7 +32,7 @@ class Crowd:
 
 
 def variables(entry: ContainerEntry, crowd: Crowd) -> list[dict[str, Any]]:
-    """What the pod is told beside what its template says; DLRover's names for every kind."""
+    """Return the pod's variables beside those of its template; DLRover's names for every kind."""
     return [*_fields(), *_named(_identity(crowd)), *_named(_launch(entry, crowd))]
 
 

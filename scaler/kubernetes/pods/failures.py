@@ -16,7 +16,7 @@ _STEP_BYTES, _MOST_BYTES = 8 * GIB, 64 * GIB
 
 
 class Remedy(StrEnum):
-    """What a failure calls for."""
+    """The remedy that a failure calls for."""
 
     #: The same again: evicted, preempted, killed, its node is gone.
     RETRY = "retry"
@@ -30,7 +30,7 @@ class Remedy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PodFailure:
-    """How a pod failed."""
+    """The failure of a pod."""
 
     remedy: Remedy
     #: One sentence.
@@ -75,7 +75,7 @@ def failure(pod: Object) -> PodFailure:
 
 
 def terminated(pod: Object) -> Mapping[str, Any] | None:
-    """How the main container ended; None while it runs, and where nobody knows."""
+    """Return the main container's end; None while it runs, and where it is not known."""
     status: Mapping[str, Any] = pod.get("status") or {}
     listed = status.get("containerStatuses") or ()
     main = next((c["name"] for c in (pod.get("spec") or {}).get("containers") or ()), None)
@@ -116,7 +116,7 @@ _STUCK = frozenset(
 
 
 def unschedulable(pod: Object) -> str | None:
-    """What the scheduler says of a pod that fits nowhere."""
+    """Return the scheduler's message about a pod that fits nowhere; None if the pod is gated."""
     for each in (pod.get("status") or {}).get("conditions") or ():
         if (each.get("type"), each.get("status")) == ("PodScheduled", "False"):
             if each.get("reason") == "SchedulingGated":
@@ -143,7 +143,7 @@ _UNSAID = re.compile(r"failed quota: (?P<name>[^:]+): must specify (?P<fields>[^
 
 
 def over_quota(refusal: str) -> ExceededQuota | None:
-    """What a quota says, by the words of the API server; None where none refuses.
+    """Read a quota's refusal in the words of the API server; None where no quota refuses.
 
     >>> over_quota("exceeded quota: q, requested: cpu=2, used: cpu=3, limited: cpu=4 (403)").never
     False

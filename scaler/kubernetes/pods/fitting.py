@@ -1,4 +1,4 @@
-"""What fits where: whether a job ever can, and which of its waiting pods may begin together."""
+"""Decide whether a job can ever run, and which of its waiting pods may begin together."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -48,9 +48,9 @@ class FittingTally(dict[str, Decimal]):
 
 
 class Room:
-    """What is free on each node, from sums that stores keep: no look goes through all pods.
+    """Free resources of each node, from sums that stores keep: no look goes through all pods.
 
-    Only for pods that want others near them, or far from them, those are gone through: once.
+    Only for pods that want others near them, or far from them, are those others gone through: once.
     """
 
     def __init__(self, nodes: Store, pods: Store) -> None:
@@ -60,7 +60,7 @@ class Room:
         pods.index("averse", lambda pod: ("",) if _stays(pod) and averse(pod) else ())
 
     def capacity(self, wanted: Sequence[Object]) -> Capacity:
-        """What ``wanted`` pods may come to.
+        """Return the capacity for the ``wanted`` pods.
 
         Pods of ours that may begin and that the scheduler has not looked at yet have their room,
         too: else two gangs would be let in to the same, and each could hold a part of it.
@@ -158,7 +158,7 @@ def _passes(taint: str) -> bool:
 
 
 def counted(refusals: Mapping[str, str]) -> str:
-    """How many nodes do not take a pod, by reason."""
+    """Return, as text, the number of nodes that do not take a pod, by reason."""
     counts = Counter(refusals.values())
     return ", ".join(f"{count} of {len(refusals)} {why}" for why, count in counts.most_common(4))
 
@@ -177,7 +177,7 @@ def excess(each: Amounts, replicas: int, limits: Mapping[str, Any]) -> str | Non
 
 
 def allowed(each: Amounts, limits: Mapping[str, Any]) -> int | None:
-    """How many such pods ``resourceLimits`` allows; None: as many as one likes."""
+    """Return the number of such pods that ``resourceLimits`` allows; None: any number."""
     most: list[int] = []
     for name, said in limits.items():
         one = each.get(_alias(name, each), Decimal(0))

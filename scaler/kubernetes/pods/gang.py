@@ -97,10 +97,10 @@ class Admission:
 def admitted(
     waiting: Sequence[Object], begun: int, *, least: int, unit: int, capacity: Capacity
 ) -> Admission:
-    """Which of a job's gated pods may begin now.
+    """Choose the gated pods of a job that may begin now.
 
-    ``begun`` of the job's pods have no gate any more. With them the first to begin make ``least``;
-    what comes later comes in units. None begin where not all of such a group find room.
+    ``begun`` of the job's pods have no gate any more. Together with those, the first pods to begin
+    make ``least``; later pods come in units. None begin where not all of such a group find room.
     """
     found = placed(waiting, capacity)
     fits, refusals = len(found.nodes), found.refusals or {}

@@ -118,7 +118,7 @@ def owner(job: str, uid: str) -> dict[str, Any]:
 
 
 def place_of(pod: Object) -> Mapping[str, Any]:
-    """What a pod was told of where the others are; empty where that is nothing, or nonsense."""
+    """Return the place that a pod was told; empty where there is none, or it cannot be read."""
     said = (pod["metadata"].get("annotations") or {}).get(PLACE)
     try:
         found = json.loads(said) if said else {}

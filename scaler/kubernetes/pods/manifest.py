@@ -33,7 +33,7 @@ _SMALL = {"requests": {"cpu": "50m", "memory": "64Mi"}}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentInjection:
-    """How our agent comes into a container."""
+    """The way in which the agent comes into a container."""
 
     #: Image whose ``/opt/brain`` is copied; None: the agent is in the job's own image.
     image: str | None
@@ -178,7 +178,7 @@ def _metadata(order: PodOrder, restart: str) -> dict[str, Any]:
 
 
 def _place(spec: dict[str, Any], main: dict[str, Any], order: PodOrder) -> None:
-    """Where the pod may come, and with which right to it."""
+    """Fill in the pod's placement: priority, scheduler, gate, host ports and affinity."""
     crowd = order.crowd
     if order.priority and "priorityClassName" not in spec:
         spec["priorityClassName"] = order.priority
@@ -258,10 +258,10 @@ def _inject(
 
 
 def _like(main: Mapping[str, Any]) -> dict[str, Any]:
-    """What our container takes over from the one it serves.
+    """Return the fields that the agent's container takes over from the container it serves.
 
-    Its rights, which the namespace has accepted; and what it reserves, so that the pod asks for no
-    more, keeps its quality of service, and is complete for quotas on limits.
+    These are its rights, which the namespace has accepted, and its reserved resources. So the pod
+    asks for no more, keeps its quality of service, and is complete for quotas on limits.
     """
     given = main.get("resources") or {}
     same = {
@@ -294,7 +294,7 @@ def _volumes(job: str) -> list[dict[str, Any]]:
 
 
 def intent(order: PodOrder, command: ContainerCommand, main: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``launcher.pod`` is told: a ``ReplicaIntent`` but for what only the pod knows."""
+    """Build ``launcher.pod``'s intent: a ``ReplicaIntent`` without what only the pod knows."""
     crowd = order.crowd
     return {
         "v": 1,
@@ -321,7 +321,7 @@ def intent(order: PodOrder, command: ContainerCommand, main: Mapping[str, Any]) 
 
 
 def _directory(command: ContainerCommand, main: Mapping[str, Any]) -> str | None:
-    """Where the command runs; None: where the container starts."""
+    """Return the directory of the command; None: where the container starts."""
     given: str | None = main.get("workingDir")
     if command.directory is None:
         return given

@@ -1,4 +1,4 @@
-"""What to make the next pod of a job from: its object, the wish, and how earlier replicas ended."""
+"""Build the order for a job's next pod: its object, the wish, and how earlier replicas ended."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ _OVER = ("Succeeded", "Failed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """What an installation says of all its pods."""
+    """Settings of an installation for all its pods."""
 
     injection: AgentInjection | None = None
     brain_url: str | None = None
@@ -47,7 +47,7 @@ class Installation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierReplicas:
-    """What earlier pods of a role tell about the next one."""
+    """Facts from earlier pods of a role that shape the next one."""
 
     #: The lowest rank that nobody alive has.
     rank: int
@@ -60,7 +60,7 @@ class EarlierReplicas:
 
 
 def past(pods: Iterable[Object], going: Collection[int] = ()) -> EarlierReplicas:
-    """What the pods of a role that exist tell about the next one.
+    """Collect from the existing pods of a role what the next one must know.
 
     ``going``: ids of those that are being replaced, so that others may have their ranks.
     """
@@ -168,7 +168,7 @@ def specimen(job: ElasticJob) -> Object:
 
 
 def _with_grace(checkpoint: Checkpoint) -> Checkpoint:
-    """What the agent is told: the grace that its pod is made for."""
+    """Set the grace that the pod is made for, in the checkpoint that the agent is told."""
     said = checkpoint.grace_seconds
     return replace(checkpoint, grace_seconds=GRACE_SECONDS if said is None else said)
 
@@ -179,7 +179,7 @@ def _declared(host_ports: tuple[int, ...], rank: int) -> tuple[int, ...]:
 
 
 def gang_size(job: ElasticJob, document: JobDocument) -> int:
-    """How many pods begin together or not at all: the least with which the job may run."""
+    """Return the number of pods that begin together or not at all: the least size of the job."""
     return document.replicas.min
 
 
@@ -216,7 +216,7 @@ def opaque(job: ElasticJob) -> bool:
 
 
 def master_name(job: ElasticJob) -> str:
-    """Where rank 0 is found: a service that follows the label of that rank."""
+    """Return the address of rank 0: a service that follows the label of that rank."""
     return f"{identity.service_name(job.metadata.name, job.scaled)}-0.{job.metadata.namespace}"
 
 

@@ -1,8 +1,8 @@
-"""Which nodes a pod may come to, by the predicates of kube-scheduler.
+"""Choose nodes for a pod, by the predicates of kube-scheduler.
 
 Gate and forecast both ask ``placed``: selector, required node affinity, taints, required pod
-affinity and anti-affinity, and what is free. Preferences are not looked at: any node that may take
-a pod is good enough to begin on.
+affinity and anti-affinity, and free resources. Preferences are ignored: any node that may take a
+pod is good enough to begin on.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ _PORT = "port "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """What pods may come to."""
+    """The nodes that pods may come to, and their free resources."""
 
     #: All nodes by name.
     nodes: Mapping[str, Object]
@@ -51,17 +51,17 @@ class Placement:
 
 
 def needs(spec: Mapping[str, Any]) -> dict[str, Decimal]:
-    """What a pod of this spec reserves on its node, one pod of the node's included."""
+    """Return the amounts that a pod of this spec takes of its node: resources, ports, one pod."""
     return {"pods": _ONE} | pod_requests(spec) | {name: _ONE for name in _host_ports(spec)}
 
 
 def offers(amounts: Amounts, name: str) -> Decimal:
-    """How much of a resource there is among what a node has, or has left."""
+    """Return the amount of a resource among those a node has, or has left."""
     return amounts.get(name, _ONE if name.startswith(_PORT) else _NONE)
 
 
 def placed(pods: Sequence[Object], capacity: Capacity) -> Placement:
-    """Where ``pods`` find room together, in this order, each on the fullest node that has some.
+    """Place ``pods`` together, in this order, each on the fullest node that has room.
 
     Pods that want to be near each other begin in the domain that holds most of them.
     """
@@ -76,7 +76,7 @@ def placed(pods: Sequence[Object], capacity: Capacity) -> Placement:
 
 
 def after(pods: Sequence[Object], capacity: Capacity) -> Capacity:
-    """What is left once each of ``pods`` that finds a node has come to it."""
+    """Return the capacity that is left once each of ``pods`` that finds a node is on it."""
     left = _Left(capacity)
     for pod in pods:
         left.settle(pod)
@@ -143,7 +143,7 @@ def _settled(pods: Sequence[Object], capacity: Capacity, near: Collection[Domain
 
 
 class _Left:
-    """What is left of a capacity while pods come to it, one after the other."""
+    """The remaining capacity while pods come to it, one after the other."""
 
     def __init__(self, capacity: Capacity) -> None:
         self._nodes = capacity.nodes
@@ -185,7 +185,7 @@ class _Left:
         }
 
     def _spare(self, name: str, wanted: Amounts) -> Decimal:
-        """What is left of the scarcest thing that is asked for: small nodes fill up first."""
+        """Return the free amount of the scarcest resource wanted: small nodes fill up first."""
         scarce = next((each for each in wanted if is_accelerator(each)), "cpu")
         return self.free[name].get(scarce, _NONE)
 

@@ -1,4 +1,4 @@
-"""Where nodes are, and which of them a job may have."""
+"""Read the topology of nodes, and choose the nodes that a job may have."""
 
 import re
 from collections.abc import Mapping
@@ -76,7 +76,7 @@ def described(node: Object, pool: PoolName, now: Any) -> Node:
 
 
 def offers(node: Object) -> Resources:
-    """What a node has for pods."""
+    """Return a node's resources for pods."""
     status: Mapping[str, Any] = node.get("status") or {}
     listed = status.get("allocatable") or status.get("capacity") or {}
     return resources(listed, "status.allocatable")

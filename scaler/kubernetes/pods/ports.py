@@ -21,7 +21,7 @@ def of(pod: Object) -> list[str]:
 
 
 def master(pod: Object) -> int | None:
-    """Where rank 0 of a pod's job listens, as the pod was told: the same for all of them."""
+    """Return the port of rank 0, as the pod was told: the same for all pods of its job."""
     for container in (pod.get("spec") or {}).get("containers") or ():
         for variable in container.get("env") or ():
             if variable.get("name") == MASTER:

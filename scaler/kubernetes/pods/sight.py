@@ -19,7 +19,7 @@ from scaler.ports import Phase, ReplicaSeen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodEnding:
-    """How a replica ended: what its agent leaves as termination message, and what we write down."""
+    """The end of a replica, as the agent's termination message or the operator's record has it."""
 
     exit: ReplicaExit
     exit_code: int | None = None

@@ -73,7 +73,7 @@ def check(roles: Mapping[str, int]) -> None:
 
 
 def port(role: str) -> int:
-    """Where a process of the role listens."""
+    """Return the port of a process of the role."""
     return _PORTS.get(role, _PORT)
 
 
@@ -87,7 +87,7 @@ def service_name(job: str, task: Task) -> str:
 
 
 def address(job: str, namespace: str, task: Task) -> str:
-    """Where a rank is reached, whichever pod has it."""
+    """Return the address of a rank, whichever pod has it."""
     return f"{service_name(job, task)}.{namespace}.svc:{port(task.role)}"
 
 
@@ -129,14 +129,14 @@ def tasks(roles: Mapping[str, int]) -> tuple[Task, ...]:
 
 
 def addresses(job: str, namespace: str, roles: Mapping[str, int]) -> dict[Task, str]:
-    """Where each process is reached."""
+    """Return the address of each process."""
     return {task: address(job, namespace, task) for task in tasks(roles)}
 
 
 def tf_config(
     members: Mapping[Task, str], task: Task, *, spare: Mapping[Task, str] | None = None
 ) -> str:
-    """What ``task`` is told, as JSON.
+    """Build the ``TF_CONFIG`` that ``task`` is told, as JSON.
 
     Args:
         members: all processes and their addresses.

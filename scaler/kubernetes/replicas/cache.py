@@ -1,7 +1,7 @@
-"""What is known of a job's replicas beside their pods, and is lost with this process.
+"""Facts about a job's replicas beside their pods, which are lost with this process.
 
-Pods that were asked for and are not reflected yet, pods that vanished, who was asked to leave, and
-what Brain last said. Nothing here asks anybody.
+They are pods that were asked for and are not reflected yet, pods that vanished, replicas that were
+asked to leave, and Brain's last word. Nothing here asks anybody.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ _REFUSED, _LONGEST = timedelta(seconds=10), timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What the API server last said against a pod, and until when no other is asked for."""
+    """The API server's last refusal of a pod, and the time until which no other is asked for."""
 
     said: str
     until: datetime
@@ -52,7 +52,7 @@ class Sent:
 
 @dataclass(slots=True)
 class JobCache:
-    """What is remembered of one job; replicas by id."""
+    """The memory of one job; replicas by id."""
 
     #: Above every id that is known to be used; None: nobody has looked what was used before.
     next: int | None = None

@@ -1,11 +1,11 @@
-"""What becomes of the replicas of a node that is lost, or about to be.
+"""Handle the replicas of a node that is lost, or about to be.
 
-A *silent* node (nobody has heard its kubelet) may be cut off and still be running its pods. Others
-are started in their place after a while, and nothing is claimed of the old ones: agents form the
-next world by majority, so the cut-off part of a job cannot go on beside it. Only a node that is
-*out* (its object is deleted, or somebody put the taint ``out-of-service`` on it, which Kubernetes
-takes for that word) proves the end of what was on it. From a node that *drains* replicas leave by
-themselves once they are told to; others are made ready before.
+A *silent* node (nobody has heard its kubelet) may be cut off and still be running its pods. Other
+pods are started in their place after a while, and nothing is claimed of the old ones: agents form
+the next world by majority, so the cut-off part of a job cannot go on beside it. Only a node that is
+*out* proves the end of what was on it: its object is deleted, or somebody put the taint
+``out-of-service`` on it, which Kubernetes takes for that word. From a node that *drains*, replicas
+leave by themselves once they are told to; others are made ready before.
 """
 
 import threading
@@ -34,7 +34,7 @@ _NOTICES = frozenset(
 
 
 class Loss(StrEnum):
-    """How a node is lost."""
+    """The loss of a node."""
 
     SILENT = "its node is silent"
     DRAINING = "its node is being drained"
@@ -80,7 +80,7 @@ class Losses:
             del self._out[next(iter(self._out))]
 
     def of(self, node: str | None, now: datetime) -> Loss | None:
-        """How a node is lost; None where it is not, or there is none."""
+        """Return the loss of a node; None where it is not lost, or there is none."""
         if node is None:
             return None
         with self._lock:

@@ -71,9 +71,9 @@ class Replicas:
         epoch: int,
         now: datetime,
     ) -> None:
-        """What Brain knows of a job: replicas it takes to be alive, its world, how far epochs are.
+        """Note Brain's knowledge of a job: replicas it takes to be alive, its world, its epoch.
 
-        A replica that it believes in and of which nothing is here has vanished while nobody looked.
+        A replica that it believes in and that is unknown here has vanished while nobody looked.
         """
         first = self._first(job)
         with self._lock:
@@ -124,7 +124,7 @@ class Replicas:
         return (known.named if known is not None else None) or frozenset()
 
     def refusal(self, job: JobId) -> str | None:
-        """What the API server last said against a pod of the job; None once it took one."""
+        """The API server's last refusal of a pod of the job; None once it took one."""
         known = self._known.get(job)
         return known.refused.said if known is not None and known.refused else None
 

@@ -25,7 +25,7 @@ _ASIDE = 16
 
 @dataclass(slots=True)
 class _Known:
-    """What one Secret has."""
+    """The content of one Secret."""
 
     #: Replica ids below this may have been used.
     reserved: int = 0
@@ -158,7 +158,7 @@ class JobSecrets:
 
 
 def _read(secret: Object, uid: str) -> _Known:
-    """What a Secret has, if it is this job's and not that of one of the same name before."""
+    """Read a Secret if it is this job's, and not that of an earlier job of the same name."""
     owners = [each.get("uid") for each in secret["metadata"].get("ownerReferences") or ()]
     if uid not in owners:
         return _Known(foreign=True)

@@ -20,7 +20,7 @@ _LOOK_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a reconcile wants next: nothing, or to be called again after a while."""
+    """The next wish of a reconcile: nothing, or to be called again after a while."""
 
     requeue_after_seconds: float | None = None
 
@@ -31,7 +31,7 @@ Reconcile = Callable[[Key], Result]
 
 
 class Sight(Protocol):
-    """Who watches a controller."""
+    """An observer of a controller."""
 
     def reconciled(self, outcome: str, seconds: float) -> None:
         """A reconcile ended as ``success``, ``requeue_after``, ``requeue`` or ``error``."""

@@ -1,12 +1,12 @@
-"""Who acts: the holder of a Lease. At most one operator writes at any moment.
+"""Elect the operator that acts: the holder of a Lease. At most one operator writes at any moment.
 
 Clocks of machines are never compared. A leader counts its term from the moment *before* it sent
-the renewal that succeeded, on its own clock; a follower counts from the moment it first saw the
-lease as it is, on its own clock, too, and takes over only when it has seen no change for the whole
+the renewal that succeeded, on its own clock. A follower counts from the moment it first saw the
+lease as it is, on its own clock, too. It takes over only when it has seen no change for the whole
 duration that the lease names. Since a leader stops writing ``renew_seconds`` after it last asked
-and a follower waits ``lease_seconds`` after it last saw, their difference is what a request on its
-way may take. Time asleep counts (CLOCK_BOOTTIME). Every change of the lease names the version it
-was decided on, so of two that reach for it one gets it.
+and a follower waits ``lease_seconds`` after it last saw, their difference is the time that a
+request on its way may take. Time asleep counts (CLOCK_BOOTTIME). Every change of the lease names
+the version it was decided on, so of two candidates that reach for it one gets it.
 """
 
 import logging
@@ -31,8 +31,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionTerms:
-    """How long leading lasts. A second operator acts ``lease_seconds`` + 2 × ``retry_seconds``
-    after the first one's last renewal at the latest: 13 s."""
+    """The terms of leading.
+
+    A second operator acts ``lease_seconds`` + 2 × ``retry_seconds`` after the first one's last
+    renewal at the latest: 13 s.
+    """
 
     namespace: str
     name: str = "brain-scaler"
@@ -51,7 +54,7 @@ class ElectionTerms:
 
 
 class Leases(Protocol):
-    """What an election needs of a Cluster."""
+    """The methods of a Cluster that an election needs."""
 
     def get(self, kind: Kind, namespace: str, name: str) -> dict[str, Any]: ...
     def create(self, kind: Kind, obj: Object) -> dict[str, Any]: ...
@@ -119,7 +122,7 @@ class Election:
 
     @property
     def holder(self) -> str:
-        """Who was last seen to hold the lease; empty: nobody."""
+        """The operator last seen to hold the lease; empty: none."""
         return self._seen.holder if self._seen else ""
 
     def left(self) -> float:

@@ -128,7 +128,7 @@ class Correlator:
 
 
 class Writes(Protocol):
-    """What a recorder needs of a Cluster."""
+    """The methods of a Cluster that a recorder needs."""
 
     def create(self, kind: Kind, obj: Object) -> dict[str, Any]: ...
     def merge(self, kind: Kind, namespace: str, name: str, patch: Object) -> dict[str, Any]: ...

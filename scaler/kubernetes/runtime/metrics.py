@@ -1,4 +1,4 @@
-"""What the runtime does, as Prometheus metrics under controller-runtime's and client-go's names.
+"""Metrics of the runtime for Prometheus, under controller-runtime's and client-go's names.
 
 Dashboards and alerts that were written for Go operators read them as they are.
 """

@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What time it is, for programs and for people."""
+    """A clock for programs and for people."""
 
     def elapsed(self) -> float:
         """Seconds since some moment of the past. Never set back; counts a machine's sleep."""

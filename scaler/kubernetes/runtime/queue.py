@@ -1,4 +1,4 @@
-"""Which keys want work: each at most once at a time, some later, those that failed ever later."""
+"""Queue of keys that want work: each at most once at a time, some later, failed ones ever later."""
 
 import heapq
 import threading
@@ -11,7 +11,7 @@ from scaler.kubernetes.runtime.pace import Backoff, Clock
 
 
 class Sight(Protocol):
-    """Who watches a queue."""
+    """An observer of a queue."""
 
     def depth(self, keys: int) -> None:
         """So many keys wait for a worker."""

@@ -29,7 +29,7 @@ PAGE = 500
 
 
 class Listed(Protocol):
-    """What a reflector needs of a Cluster."""
+    """The methods of a Cluster that a reflector needs."""
 
     def list(
         self, kind: Kind, namespace: str = "", *, limit: int, continue_: str, label_selector: str

@@ -23,7 +23,7 @@ class Condition:
 
 
 class Writes(Protocol):
-    """What writing status needs of a Cluster."""
+    """The methods of a Cluster that writing status needs."""
 
     def merge_status(
         self, kind: Kind, namespace: str, name: str, patch: Object

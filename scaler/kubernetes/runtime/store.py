@@ -1,4 +1,4 @@
-"""What the API server keeps of one kind, as last heard: read without copies, never changed."""
+"""The API server's objects of one kind, as last heard: read without copies, never changed."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ Index = Callable[[Object], Iterable[str]]
 
 
 class Amount(Protocol):
-    """What can be summed without loss: whole numbers, or some of them together."""
+    """An amount that can be summed without loss: a whole number, or a group of them."""
 
     def __add__(self: "A", other: "A", /) -> "A": ...
     def __sub__(self: "A", other: "A", /) -> "A": ...

@@ -1,4 +1,4 @@
-"""What happened to a job between two of its statuses, in the words of Events. Pure."""
+"""Changes of a job between two of its statuses, in the words of Events. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Happening:
 
 
 def happenings(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Happening]:
-    """What people want to hear of, in the order in which it happens."""
+    """Yield the changes that people want to hear of, in the order in which they happen."""
     if _unknown_fields(after) and not _unknown_fields(before):
         message = _message(after, JobCondition.HONOURED)
         yield Happening("Warning", Reason.UNKNOWN_FIELDS, message)

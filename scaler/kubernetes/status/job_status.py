@@ -1,4 +1,4 @@
-"""What an ElasticJob's status says: pure, from its pods and from what Brain says of it."""
+"""Build an ElasticJob's status: pure, from its pods and from Brain's view of it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ _TRAINS = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What one look at a job came to."""
+    """The results of one look at a job."""
 
     #: Why it cannot be used; the conditions that are known are then all that is said.
     conditions: tuple[Condition, ...] = ()
@@ -167,7 +167,7 @@ def _unheard(known: Mapping[str, Any]) -> list[Condition]:
 
 
 def _from_brain(view: JobView, ready: int, ends: bool, was_suspended: bool) -> list[Condition]:
-    """What holds by Brain's state, as far as the pods that are ready bear it out.
+    """Return the conditions in Brain's state, as far as the pods that are ready bear them out.
 
     ``ends``: a pod is done, so none that is not ready is missed.
     """
@@ -218,7 +218,7 @@ def _was_suspended(known: Mapping[str, Any]) -> bool:
 
 
 def _for_tools(moves: bool, stalled: bool, reason: str, message: str) -> list[Condition]:
-    """What kstatus looks for: whether to wait, or to give up."""
+    """Return the conditions that kstatus looks for: whether to wait, or to give up."""
     found = (JobCondition.RECONCILING, moves and not stalled), (JobCondition.STALLED, stalled)
     return [
         Condition(type=type, status=status, reason=reason, message=message if status else "")
@@ -340,7 +340,7 @@ def _phase(pod: Object) -> str:
 
 
 def honoured(job: ElasticJob, house: Installation) -> list[Condition]:
-    """What the spec asks for and does not get, and what can be measured."""
+    """Return the conditions about requests of the spec that are not met, and about measurement."""
     unknown = list(misspelt(job))
     missing = [*unknown, *unserved(job, house.brain_url or "")]
     if not elastic(job, house):
@@ -409,7 +409,10 @@ def wants_more(view: JobView, mine: Sequence[Object]) -> bool:
 
 
 def held_up(refusal: str) -> Condition:
-    """What the API server refuses to a job: by a quota, which may never hold it, or otherwise."""
+    """Return the condition for a job that the API server refuses: by a quota, or otherwise.
+
+    A quota may be too small ever to hold the job.
+    """
     if (denied := denial(refusal)) is not None:
         message = (
             f"{denied}; it is tried again, ever more seldom: do as it says, or have it changed"

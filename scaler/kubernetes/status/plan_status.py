@@ -1,4 +1,4 @@
-"""What a ScalePlan's status says, written; and its end as an object."""
+"""Write a ScalePlan's status, and its end as an object."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -93,7 +93,7 @@ class PlanStatus:
         said: Sequence[Condition] = (),
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        """What became of a plan of Brain's."""
+        """Write the result of one of Brain's plans."""
         known: Mapping[str, Any] = obj.get("status") or {}
         found, fields = progress(plan)
         listed = conditions(known.get("conditions"), [*said, *found], generation=1, now=now)

@@ -131,7 +131,7 @@ def _said(type: PlanCondition, status: bool | None, reason: Reason, message: str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keeping:
-    """How long finished plans are kept."""
+    """Limits for keeping finished plans."""
 
     count: int = 20
     seconds: float = 3600.0

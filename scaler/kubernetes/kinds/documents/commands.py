@@ -1,7 +1,7 @@
-"""What a container's command starts: the launcher in it, also behind ``sh -c``, and its options.
+"""Find the launcher and its options in a container's command, also behind ``sh -c``.
 
-A shell's text is looked through, never evaluated: variables are filled in where the container's own
-environment has them as literals, and what still depends on one counts as not said.
+A shell's text is read, never evaluated: variables are filled in where the container's own
+environment has them as literals. Words that still depend on a variable count as not said.
 """
 
 import re
@@ -70,7 +70,7 @@ class LaunchKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What a container starts."""
+    """The launch that a container's command starts."""
 
     kind: LaunchKind = LaunchKind.OPAQUE
     #: ``torchrun``, ``dlrover-run``, ``torch.distributed.launch``, ``python``; empty if opaque.
@@ -175,7 +175,7 @@ def _launch(words: tuple[str, ...], in_shell: bool) -> Launch:
 
 
 def _by_python(words: Sequence[str]) -> tuple[str, Sequence[str]] | None:
-    """What an interpreter is told to run, and that launcher's words; None where it trains nothing.
+    """Return the program that an interpreter runs, and its words; None where it trains nothing.
 
     >>> _by_python(["-u", "-m", "torch.distributed.run", "--nnodes=2", "train.py"])
     ('torch.distributed.run', ['--nnodes=2', 'train.py'])
@@ -211,7 +211,7 @@ def _options(words: Sequence[str]) -> dict[str, str]:
 
 
 def _shell_text(words: Sequence[str]) -> str | None:
-    """What a shell is told to do by ``-c``; None if it is no shell."""
+    """Return the text that a shell runs by ``-c``; None if it is no shell."""
     if not words or _base(words[0]) not in _SHELLS:
         return None
     for word, following in pairwise(words[1:]):

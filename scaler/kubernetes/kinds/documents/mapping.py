@@ -54,7 +54,7 @@ from scaler.kubernetes.kinds.scaleplan import ScalePlan
 
 
 def job_document(job: ElasticJob) -> JobDocument:
-    """What Brain is told of ``job``.
+    """Build Brain's job document of ``job``.
 
     Raises:
         BadInput: no size satisfies what the fields and the command say together, or Brain refuses
@@ -116,7 +116,7 @@ def bounds(job: ElasticJob) -> Bounds:
 
 
 def unit_of(job: ElasticJob, role: ReplicaSpec, launch: Launch) -> int:
-    """How many replicas come or go together."""
+    """Return the number of replicas that come or go together."""
     if role.unit:
         return role.unit
     if job.spec.parallelism is not None:
@@ -180,7 +180,7 @@ def elastic_job(document: JobDocument) -> dict[str, Any]:
 
 
 def _most(job: ElasticJob) -> int | None:
-    """How many replicas ``resourceLimits`` hold beside the other roles; None: any number."""
+    """Return the replicas that fit ``resourceLimits`` beside the other roles; None: any number."""
     limits, most = job.spec.resource_limits, None
     if not limits:
         return None
@@ -283,7 +283,9 @@ def _amounts(amount: Resources) -> dict[str, str]:
 
 
 def unserved(job: ElasticJob, brain: str) -> tuple[str, ...]:
-    """What the spec asks for and does not get, one sentence each, for the condition Honoured.
+    """Return the requests of a spec that are not met, for the condition Honoured.
+
+    One sentence for each request.
 
     ``brain`` is the address of the installation's own Brain.
     """
@@ -298,7 +300,9 @@ def unserved(job: ElasticJob, brain: str) -> tuple[str, ...]:
 
 
 def plan_unserved(plan: ScalePlan, scaled: str) -> tuple[str, ...]:
-    """What a plan that is accepted asks for beside its size, one sentence each.
+    """Return the requests of an accepted plan, beside its size, that are not met.
+
+    One sentence for each request.
 
     ``scaled`` is the role whose size plans change.
     """

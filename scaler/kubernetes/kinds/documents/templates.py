@@ -1,4 +1,4 @@
-"""What a pod template says of the pods made from it."""
+"""Read a pod template's fields for the pods made from it."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,13 +25,13 @@ def main_container(template: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def command_of(template: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """What the main container runs; empty: what its image says."""
+    """Return the main container's command and arguments; empty: its image decides."""
     container = main_container(template)
     return (*(container.get("command") or ()), *(container.get("args") or ()))
 
 
 def launch_in(template: Mapping[str, Any] | None) -> Launch:
-    """What the main container starts."""
+    """Return the launch of the main container."""
     container = main_container(template)
     literals = {
         each["name"]: str(each["value"])
@@ -42,8 +42,10 @@ def launch_in(template: Mapping[str, Any] | None) -> Launch:
 
 
 def grace_seconds(template: Mapping[str, Any] | None) -> float | None:
-    """What the script has to save and end, by the command, its environment or the pod's own time;
-    None: nobody says more than the default."""
+    """Return the seconds the script has to save and end; None: none exceeds the default.
+
+    The command says them, else the environment, else the pod's termination grace period.
+    """
     launch, container = launch_in(template), main_container(template)
     if launch.shutdown_timeout is not None:
         return launch.shutdown_timeout
@@ -56,15 +58,15 @@ def grace_seconds(template: Mapping[str, Any] | None) -> float | None:
 
 
 def reserved(template: Mapping[str, Any] | None) -> Resources:
-    """What a pod reserves, in the words of Brain."""
+    """Return the resources that a pod reserves, as Brain's ``Resources``."""
     return resources(pod_requests(spec_of(template)), "resources")
 
 
 def pod_requests(spec: Mapping[str, Any]) -> dict[str, Decimal]:
-    """What a pod of this spec reserves of each resource, as kube-scheduler counts it.
+    """Return how much of each resource a pod of this spec reserves, as kube-scheduler counts it.
 
-    Its containers and sidecars together, or what starting takes where that is more, and the
-    overhead of its runtime class. What ``resources`` of the whole pod says goes before.
+    That is its containers and sidecars together, or the need of its start where that is more, and
+    the overhead of its runtime class. ``resources`` of the whole pod takes precedence.
 
     Raises:
         BadInput: an amount is no quantity.

@@ -1,1 +1,1 @@
-"""What follows from the kinds: schema, rights, reference. It writes files and talks to nobody."""
+"""Generate schema, rights and reference from the kinds. It writes files and talks to nobody."""

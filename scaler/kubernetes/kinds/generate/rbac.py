@@ -41,7 +41,7 @@ def in_namespace() -> list[dict[str, Any]]:
 
 
 def in_own() -> list[dict[str, Any]]:
-    """What an operator with a list of namespaces needs beside ``in_namespace`` in each."""
+    """Return the objects an operator with a list of namespaces needs beside ``in_namespace``."""
     return [
         _role("Role", "brain-scaler", rules(RIGHTS, Scope.OWN)),
         _binding("RoleBinding", "brain-scaler", "Role"),

@@ -1,4 +1,4 @@
-"""What comes back from the API server: pages of lists, and watches."""
+"""Answers of the API server: pages of lists, and watches."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

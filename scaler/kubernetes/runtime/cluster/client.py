@@ -31,7 +31,7 @@ Propagation = Literal["Background", "Foreground", "Orphan"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLimits:
-    """What the door allows itself."""
+    """Limits of the client for the API server."""
 
     #: Requests at one moment, watches aside; one of them is kept for leases.
     in_flight: int = 8
@@ -140,7 +140,7 @@ class Cluster:
         label_selector: str = "",
         field_selector: str = "",
     ) -> WatchStream:
-        """What changes after ``resource_version``, until the server ends it after the time-out.
+        """Watch changes after ``resource_version``; the server ends the watch after the time-out.
 
         Raises:
             Gone: the version is no longer kept; list again. May come from iteration, too.
@@ -173,7 +173,7 @@ class Cluster:
         return self._object("get", request, safe=True, lane=self._lane(kind))
 
     def read(self, path: str, query: Mapping[str, str | int] | None = None) -> Any:
-        """What is at any path, decoded: discovery, metrics, what a kubelet says of its node."""
+        """Read any path, decoded: discovery, metrics, a kubelet's report on its node."""
         request = TransportRequest(method="GET", path=path, query=query)
         return anything(self._answer("get", request, safe=True).body, request)
 

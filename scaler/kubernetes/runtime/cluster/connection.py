@@ -1,4 +1,4 @@
-"""What the official client does for us; it is loaded at the moment that one of these is called."""
+"""Functions of the official client, which is loaded at the moment that one of these is called."""
 
 from collections.abc import Sequence
 

@@ -114,7 +114,7 @@ class _Details(msgspec.Struct, rename="camel"):
 
 
 class Status(msgspec.Struct):
-    """What the API server answers instead of an object."""
+    """The API server's answer instead of an object."""
 
     message: str = ""
     reason: str = ""
@@ -127,7 +127,7 @@ _STATUS = msgspec.json.Decoder(Status)
 
 
 def denial(message: str) -> str | None:
-    """Who denies an object and why, by the words of the API server; None: nobody does.
+    """Return who denies an object and why, in the words of the API server; None: no one does.
 
     >>> denial('admission webhook "gpu.example.com" denied the request: name a team (400)')
     'webhook "gpu.example.com" denies it: name a team (400)'

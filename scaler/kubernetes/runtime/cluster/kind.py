@@ -42,7 +42,7 @@ class Kind:
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(self, namespace: str = "", name: str = "", sub: str = "") -> str:
-        """Where objects, one object or a part of one are.
+        """Return the path of objects, of one object or of a part of one.
 
         >>> POD.path("team", "a-0", "status")
         '/api/v1/namespaces/team/pods/a-0/status'

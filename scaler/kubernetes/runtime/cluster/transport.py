@@ -1,4 +1,4 @@
-"""What carries requests to the API server, and how one is made of a kubeconfig."""
+"""The transport of requests to the API server, and how one is made of a kubeconfig."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class TransportRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportAnswer:
-    """What came back, whole."""
+    """One answer of the API server, whole."""
 
     code: int
     body: bytes
