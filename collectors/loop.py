@@ -94,7 +94,7 @@ class Collector:
         self._troubles: dict[str, str] = {}
 
     async def run(self) -> None:
-        """Collect until told to stop or nobody is left."""
+        """Collect until told to stop, or no agent is left."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)

@@ -117,7 +117,7 @@ class Spool:
                 return True
 
     def losses(self) -> dict[str, int]:
-        """Dropped samples by job that nobody was told of."""
+        """Dropped samples by job that no ``LossSample`` has told yet."""
         return dict(+self.counts.untold)
 
     def told(self, job: str, dropped: int) -> None:

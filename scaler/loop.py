@@ -241,7 +241,7 @@ class Scaler:
             await _at_most(self._pace.look, self._wanted)
 
     async def _ask_about(self, job: JobId) -> None:
-        """Whether an agent's job is finished. One that Brain does not know is left alone."""
+        """Ask whether an agent's job is finished. A job that Brain does not know is left alone."""
         self._doubtful[job] = self._clock() + timedelta(seconds=self._pace.doubt)
         try:
             detail = await self._client.send(calls.job(job))

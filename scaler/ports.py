@@ -79,7 +79,7 @@ class ReplicaSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """Everything that is to be seen of one job at one moment."""
+    """Everything that can be seen of one job at one moment."""
 
     job: JobId
     #: Every replica that the job ever had here, lowest id first.
@@ -144,7 +144,7 @@ class JobBackend(Protocol):
         ...
 
     def put_token(self, job: JobId, secret: str) -> None:
-        """Give the job's agents their token, readable by nobody else."""
+        """Give the job's agents their token, readable by no one else."""
         ...
 
     def environment(self, job: JobId, names: frozenset[str]) -> Mapping[str, str] | None:

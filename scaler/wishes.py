@@ -22,7 +22,7 @@ class Wishes:
 
     @property
     def etag(self) -> str:
-        """To ask for what is newer."""
+        """Version to send when asking for newer wishes."""
         return self.pool.version
 
     @property

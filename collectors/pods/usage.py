@@ -120,7 +120,7 @@ def _counter(value: object) -> int | None:
 
 
 def rate(before: int | None, after: int | None, span: timedelta) -> float:
-    """Bytes per second between two counters; 0 where nobody counted, or it began anew."""
+    """Bytes per second between two counters; 0 where one is missing, or the counter began anew."""
     seconds = span.total_seconds()
     if before is None or after is None or after < before or seconds <= 0:
         return 0.0

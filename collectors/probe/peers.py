@@ -1,4 +1,4 @@
-"""Whether this worker met another one: what tells a job of several from several copies of one."""
+"""Find out whether this worker met another one: mere copies of one program never do."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class CoordinatorRole:
         self._running: asyncio.Task[None] | None = None
 
     def begin(self) -> bool:
-        """Coordinate, if nobody does; returns whether it begins now."""
+        """Coordinate, if no other agent does; return whether this agent begins now."""
         if self.coordinator is not None or not self._search.claim():
             return False
         self.coordinator = self._coordinate()
@@ -40,7 +40,7 @@ class CoordinatorRole:
             self._search.leader = lead.coordinator
 
     def stand_down(self) -> None:
-        """Follow, where another agent coordinates; a crash of ours is never swallowed."""
+        """Follow where another agent coordinates; a crash of this agent is never swallowed."""
         if self._running is not None and self._running.done():
             self._running.result()
             self.coordinator = self._running = None
@@ -70,7 +70,7 @@ class CoordinatorRole:
                 await self._search.tell_home(told)
 
     async def listen_at_home(self) -> bool:
-        """Listen where new agents look, if that can be on this machine and nobody does."""
+        """Listen where new agents look, if that can be on this machine and no one else does."""
         host, _, port = self._search.leadership.home.rpartition(":")
         try:
             await self._listen(host.strip("[]") or None, int(port))

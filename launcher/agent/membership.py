@@ -151,7 +151,7 @@ class AgentMembership:
         return server
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve a connection to this agent: as coordinator, or by saying who is."""
+        """Serve a connection to this agent: as coordinator, or by naming the coordinator."""
         connection = Connection(reader, writer)
         try:
             hello = await connection.receive(
@@ -365,7 +365,7 @@ class AgentMembership:
                 self._turn_away(self._connection)
 
     def _turn_away(self, connection: Connection) -> None:
-        """The coordinator is silent; whoever takes over must not be taken for dead by it."""
+        """Tell a silent coordinator that this agent leaves, so it takes no successor for dead."""
         self.say(f"the coordinator at {self._search.following} is silent")
         self._search.turned_away(self._heard_at)
         connection.send(messages.Turned())

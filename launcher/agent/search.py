@@ -31,7 +31,7 @@ Answer = Found | messages.Refused | bool
 
 
 class Search:
-    """Remembers who was silent, and whom others named."""
+    """A search for the coordinator; it remembers silent agents, and agents that others named."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Search:
         self._unseated = ""
 
     async def look(self, *, own: bool) -> Answer:
-        """Ask who may coordinate; ``own``: this agent does, and follows itself."""
+        """Ask the agents that may coordinate; ``own``: this agent does, and follows itself."""
         if own:
             return await self._introduce(self._address)
         answer = await self._ask([a for a in self._candidates() if a not in self._silent])
@@ -103,7 +103,7 @@ class Search:
         self._strayed = True
 
     def stood_down(self) -> None:
-        """This agent coordinated, out of turn; anybody may do so now."""
+        """Note that this agent coordinated, out of turn; any agent may do so now."""
         self.leadership.leave()
         self._silent.clear()
         self._strayed = True
@@ -114,7 +114,7 @@ class Search:
         return list(dict.fromkeys([*named, *self.leadership.candidates(self._last())]))
 
     async def tell_home(self, lead: messages.Lead) -> None:
-        """Tell whoever listens where new agents look that we coordinate; nobody may be there."""
+        """Tell any agent that listens where new agents look that this agent coordinates."""
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 connection = await Connection.to(self.leadership.home)
@@ -133,7 +133,7 @@ class Search:
         return answered
 
     async def _introduce(self, address: str) -> Answer:
-        """Say hello; returns also whether anybody of the job answered."""
+        """Say hello; return also whether any agent of the job answered."""
         asked_at = time.monotonic()
         suspect = address in self._silent
         patience = _SUSPECT_SECONDS if suspect else _ANSWER_SECONDS

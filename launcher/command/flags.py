@@ -307,7 +307,7 @@ _BACKENDS = frozenset({"static", "c10d", "brain", "dlrover-master"})
 
 
 def warnings(options: Mapping[str, Any]) -> list[str]:
-    """One sentence per flag that was given and has no effect."""
+    """Return one sentence per flag that was given and has no effect."""
     reasons = {f.dest: (f.names[0], _nothing(f), f.idle) for f in DLROVER if f.idle}
     reasons |= {
         dest: (f"--{dest.replace('_', '-')}", default, why)
@@ -327,7 +327,7 @@ def warnings(options: Mapping[str, Any]) -> list[str]:
 
 
 def strange(torchrun: Torchrun, options: Mapping[str, Any]) -> list[str]:
-    """One sentence per flag that was given and that a torch newer than this program has."""
+    """Return one sentence per flag that was given and that a torch newer than this program has."""
     known = {flag.dest for flag in shipped().flags}
     return [
         f"{flag.names[0]} of torchrun {torchrun.version} is not known here yet: it has no effect"

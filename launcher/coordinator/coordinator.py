@@ -89,8 +89,10 @@ class Coordinator:
         return self._journal.ledger.over is not None
 
     async def run(self) -> None:
-        """Form worlds until the job is over and everybody knows; or until somebody else does, or
-        until cancelled."""
+        """Form worlds until the job is over and all its agents know it.
+
+        Forming also ends when another agent coordinates, or when it is cancelled.
+        """
         self._it.recover(self._last)
         self._shards.begin()
         if self._it.monitor is not None:
@@ -134,7 +136,7 @@ class Coordinator:
         await self._peers.serve(hello, connection, epoch=self._journal.ledger.epoch, taken=taken)
 
     def yields_to(self, lead: messages.Lead) -> bool:
-        """Stand down for whoever coordinates a later world of the job; returns whether it does."""
+        """Stand down for the coordinator of a later world; return whether this agent does."""
         later = lead.coordinator != self._it.terms.address and lead.epoch > self._epoch
         if later and not self.over:
             self._deposed = True
@@ -170,7 +172,7 @@ class Coordinator:
             peer.connection.send(messages.Halt(epoch=hello.epoch, grace_seconds=0))
 
     def heard(self, peer: Peer, message: messages.Message) -> None:  # noqa: C901  one case each
-        """Take what an agent says; only what may change a decision wakes who decides."""
+        """Take an agent's message; the decider is woken only by one that may change a decision."""
         match message:
             case messages.Heartbeat():
                 peer.connection.send(self._heartbeats.answer(peer, message))
@@ -340,7 +342,7 @@ class Coordinator:
 
     @property
     def _all_heard(self) -> bool:
-        """True if all who may know what the coordinator before knew are here, or are gone."""
+        """True if every agent that may know what the last coordinator knew is here, or is gone."""
         it = self._it
         if it.monitor is None or it.behind or not self._shards.complete:
             return False

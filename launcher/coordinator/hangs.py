@@ -106,13 +106,13 @@ class HangWatch:
         self._found(terms, monitor, quiet, looks)
 
     def _remember(self) -> None:
-        """Keep what this script came back from for its next worlds, whoever coordinates them."""
+        """Keep the quiet times this script came back from for its next worlds."""
         shown = rules.shows(self._pace, self._it.terms.program)
         if rules.news(self._it.journal.ledger.shown, shown):
             self._it.journal.note(durable=False, shown=shown)
 
     async def _closer(self, monitor: WorldMonitor) -> Sequence[inspection.StackLook]:
-        """Have all agents look; of who does not answer in time nothing is known."""
+        """Have all agents look; of an agent that answers too late, nothing is known."""
         self._looks, self._asked = [], {peer.replica for peer in self._it.members}
         order = messages.encoded(messages.Look(epoch=self._epoch, seconds=self._apart_seconds))
         for peer in self._it.members:

@@ -37,7 +37,7 @@ class Leadership(Protocol):
         ...
 
     def others(self, last: WorldDocument | None) -> Sequence[str]:
-        """Whom to ask as well after having been away: somebody may coordinate out of turn."""
+        """Agents to ask as well after having been away: one may coordinate out of turn."""
         ...
 
     def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
@@ -103,7 +103,7 @@ class LocalLeadership:
         return () if found is None else (found.address,)
 
     def others(self, last: WorldDocument | None) -> Sequence[str]:
-        """Nobody: the file says it all."""
+        """No others: the file says it all."""
         return ()
 
     def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
@@ -176,11 +176,11 @@ class SoleLeadership:
     """One agent alone."""
 
     def candidates(self, last: WorldDocument | None) -> Sequence[str]:
-        """Nobody else."""
+        """No other agent."""
         return ()
 
     def others(self, last: WorldDocument | None) -> Sequence[str]:
-        """Nobody else."""
+        """No other agent."""
         return ()
 
     def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
@@ -214,7 +214,7 @@ class SoleLeadership:
 
 
 class EndpointLeadership:
-    """``--rdzv-endpoint``: who can listen there coordinates, until a world exists.
+    """``--rdzv-endpoint``: the agent that can listen there coordinates, until a world exists.
 
     ``mine`` is this agent's own address; ``bound`` whether it is the endpoint itself.
     """
@@ -320,7 +320,7 @@ def _identity(file: Path) -> tuple[int, int] | None:
 
 
 async def _refuses(address: str) -> bool:
-    """True if the kernel says that nobody listens there."""
+    """True if the kernel says that no process listens there."""
     host, _, port = address.rpartition(":")
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):

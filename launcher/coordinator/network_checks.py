@@ -1,4 +1,4 @@
-"""The coordinator's side of ``--network-check``: a few rounds, then who is left out and why."""
+"""The coordinator's side of ``--network-check``: a few rounds, then nodes to leave out and why."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ class NetworkChecks:
             self._heard.set()
 
     async def run(self, members: Sequence[Member], *, unit: int, minimum: int) -> None:
-        """Check them and let go of whoever is left out."""
+        """Check the nodes, and let go of those that are left out."""
         terms = self._terms
         assert terms is not None
         hosts = {each.replica: each.address.rpartition(":")[0] for each in members}
@@ -80,7 +80,7 @@ class NetworkChecks:
         self._leave_out(found, nodes, unit=unit, minimum=minimum)
 
     async def _try(self, groups: tuple[Group, ...], hosts: Mapping[int, str]) -> CheckRound:
-        """One round; who does not answer has no measurement."""
+        """Run one round; an agent that does not answer has no measurement."""
         terms = self._terms
         assert terms is not None
         self._round += 1

@@ -51,7 +51,7 @@ class Alone:
         return _checked(answer.body)
 
     def tell(self, **body: Any) -> None:
-        """Nobody outlives this process who could want to know."""
+        """Do nothing: no one outlives this process who could want to know."""
 
 
 class ShardAsking:

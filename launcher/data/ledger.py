@@ -71,7 +71,7 @@ class ShardTerms:
 
     @property
     def shards(self) -> int:
-        """Of one epoch."""
+        """Number of shards in one epoch."""
         return -(-self.size // self.shard)
 
     def check(self, other: "ShardTerms", *, where: str) -> None:
@@ -92,7 +92,7 @@ class ShardTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldShard:
-    """A shard that somebody has."""
+    """A shard that a holder has."""
 
     span: ShardSpan
     #: By the clock of whoever keeps the ledger.

@@ -62,7 +62,7 @@ class Coming:
 
     @property
     def now(self) -> bool:
-        """True if nobody waits for a step."""
+        """True if no worker waits for a step."""
         return self.plan is not None and self.plan.now
 
     @property
@@ -84,11 +84,11 @@ class Coming:
         return replace(self, built=True) if self.about(epoch) else self
 
     def agreed(self, epoch: int, step: int) -> Coming:
-        """All shall change after ``step`` steps."""
+        """Note that all workers shall change after ``step`` steps."""
         return replace(self, at=step) if self.about(epoch) else self
 
     def decided(self, epoch: int) -> Coming:
-        """All agreed: there is no way back."""
+        """Note that all workers agreed: there is no way back."""
         return replace(self, committed=True) if self.about(epoch) else self
 
     def dropped(self, epoch: int) -> Coming:
@@ -123,9 +123,6 @@ def step_to_change_at(steps: int, step_seconds: float, told_seconds: float) -> i
 
     ``steps``: completed steps of the worker that asks. All workers hear of the change before that
     step, which takes ``told_seconds``. A worker that would have to be told later waits.
-
-    Everybody shall hear of it before, which takes ``told_seconds``; who would have to be told
-    later waits.
 
     >>> [step_to_change_at(100, step_seconds, 0.02) for step_seconds in (0.05, 0.001, 0.0)]
     [102, 122, 102]

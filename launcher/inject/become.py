@@ -272,7 +272,7 @@ def begin() -> "dict[str, Any] | None":
 
 
 def failing() -> None:
-    """Tell whoever trains with this worker that it is about to end."""
+    """Tell the other workers of this world that this one is about to end."""
     if "_brain_bootstrap" in sys.modules:
         sys.modules["_brain_bootstrap"].failing()
 

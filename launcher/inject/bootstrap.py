@@ -103,7 +103,7 @@ def failing() -> None:
 
 
 def raised(error: BaseException) -> None:
-    """Note when the script failed, and of what, for who asks which rank was the first."""
+    """Note when the script failed, and of what, to find out which rank was the first."""
     quietly(_note, error)
 
 
@@ -138,7 +138,7 @@ def note_uncaught() -> None:
 
 
 def load(name: str, path: str) -> "ModuleType":
-    """The Python file at ``path`` as module ``name``, which nobody else uses."""
+    """Load the Python file at ``path`` as module ``name``, which no other code uses."""
     import importlib.util
 
     spec = importlib.util.spec_from_file_location(name, path)

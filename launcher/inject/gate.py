@@ -192,7 +192,7 @@ class Gate:
             return False
 
     def _makes(self, path: str) -> bool:
-        """True if a new file comes to be among temporary ones, which nobody else can mean."""
+        """True if a new file is made among temporary ones, which no other process can mean."""
         near = self._near(path) or path.startswith(os.getcwd() + os.sep)
         new = not near and path.startswith(self.temporary)
         try:

@@ -66,7 +66,7 @@ class Generators:
         return None
 
     def renew(self) -> None:
-        """In a worker: draw what a fresh interpreter would have drawn."""
+        """Draw, in a worker, the numbers that a fresh interpreter would have drawn."""
         random.Random.seed = self._seed  # type: ignore[method-assign]
         random.seed()
         for generator, _ in self._drawn.values():
@@ -100,7 +100,7 @@ class Generators:
         return new[0] if new else None
 
     def _numbers_drawn(self) -> bool:
-        """True if numbers of a generator may be kept somewhere, which nobody could renew."""
+        """True if numbers of a generator that cannot be renewed may be kept somewhere."""
         known = {id(each) for each in _of_sympy()}
         drawn = (pair for at, pair in self._drawn.items() if at not in known)
         return any(generator.getstate() != state for generator, state in drawn)

@@ -59,7 +59,7 @@ def store_address(url: str, args: "tuple[Any, ...]") -> "tuple[str, int] | None"
 
 
 def until_listening(host: str, port: int, pause: "Callable[[float], Any]" = time.sleep) -> None:
-    """Return once somebody listens there; at once where the address itself is in doubt."""
+    """Return once a server listens there; at once where the address itself is in doubt."""
     until = time.monotonic() + _AT_MOST_SECONDS
     while time.monotonic() < until:
         try:

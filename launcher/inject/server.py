@@ -224,7 +224,7 @@ class Server:
         return self.answer(fds, {"say": "counted", "children": True})
 
     def do_stop(self, message: "dict[str, Any]", fds: "list[int]") -> None:
-        """Nobody is wanted from here any more."""
+        """Stop: no worker is wanted from here any more."""
         os._exit(0)
 
     def fork(self) -> int:
@@ -319,7 +319,7 @@ class Server:
         traces.replace_content(traces.Environment(content, of_ranks))
 
     def look_for_hidden(self, module: str) -> None:
-        """Whether a module was imported that the script has of its own, and would come first."""
+        """Look for an imported module that hides one of the script's own, and note why."""
         self.hidden = sys.modules["_brain_shadows"].hidden(self.own, self.place.standing)
         if self.hidden:
             why = "it imports %s, and the script has one of its own" % self.hidden[0]

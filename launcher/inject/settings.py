@@ -145,7 +145,7 @@ class Comparison:
         sys.addaudithook(self.hook)
 
     def end(self) -> None:
-        """Everything that was imported ahead is there again."""
+        """Put back everything that was imported ahead."""
         if self.over or not self.hidden:
             return
         self.over = True
@@ -317,7 +317,7 @@ def _installed(name: str, module: "Any", known: "frozenset[str]") -> bool:
 
 
 def _written() -> "int | None":
-    """Bytes that this process has written by now, wherever to; None where nobody counts."""
+    """Bytes that this process has written by now, wherever to; None where they are not counted."""
     try:
         with open("/proc/self/io") as file:
             return int(dict(line.split(": ") for line in file)["wchar"])

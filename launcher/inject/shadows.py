@@ -1,4 +1,4 @@
-"""Modules beside the script that have the name of another: the script's own come first.
+"""Modules beside the script with the name of another module: the script's own come first.
 
 A fresh interpreter looks into the script's directory before the standard library and installed
 packages. Where something of ours has imported such a name already, it is forgotten before the

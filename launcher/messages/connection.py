@@ -96,7 +96,7 @@ class Connection:
         return await self._reader.readexactly(length)
 
     def shut(self) -> None:
-        """Send what is queued, then let go; whoever reads here finds the end at once."""
+        """Send what is queued, then let go; the other side finds the end at once."""
         self._writer.close()
         self._reader.feed_eof()
 

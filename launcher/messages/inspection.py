@@ -27,7 +27,7 @@ class Checked(Message, tag="Checked", frozen=True, kw_only=True):
 
 
 class Look(Message, tag="Look", frozen=True, kw_only=True):
-    """Nobody has heard of the workers of ``epoch`` for long: look at them twice."""
+    """The workers of ``epoch`` have long been silent: look at them twice."""
 
     epoch: int
     #: Between the two looks.

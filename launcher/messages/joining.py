@@ -69,7 +69,7 @@ class Welcome(Message, tag="Welcome", frozen=True, kw_only=True):
 
 
 class Lead(Message, tag="Lead", frozen=True, kw_only=True):
-    """The first word of whoever coordinates a job to whoever listens at its endpoint: "follow"."""
+    """The coordinator's first message to the agent at the job's endpoint: "follow"."""
 
     job: str
     token_sha256: str

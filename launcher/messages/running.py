@@ -26,7 +26,7 @@ class Prepare(Message, tag="Prepare", frozen=True, kw_only=True):
 
 
 class Prepared(Message, tag="Prepared", frozen=True, kw_only=True):
-    """Whether the workers of a world that is to come wait at the gate here."""
+    """The answer to ``Prepare``: whether the workers of a coming world wait at the gate here."""
 
     epoch: int
     ok: bool

@@ -1,4 +1,4 @@
-"""The agent's part in the memory checkpoint: when it begins, what waits for storage, who shares."""
+"""The agent's part in RAM checkpoints: when they begin, what waits for storage, who shares."""
 
 import asyncio
 import json

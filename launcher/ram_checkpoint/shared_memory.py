@@ -117,7 +117,7 @@ class SharedMemory:
 
     @property
     def ahead_since(self) -> float | None:
-        """When the oldest save that is not on storage was accepted; seconds since the epoch."""
+        """Time when the oldest save not on storage was accepted; seconds since the epoch."""
         report = self._report
         since = [each.accepted for each in report.ahead if each.accepted is not None]
         since += [report.accepted] if report.behind and report.accepted is not None else []

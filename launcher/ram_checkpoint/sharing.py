@@ -53,7 +53,7 @@ class PartSharing:
         self._patience_seconds = patience_seconds
 
     async def fetch(self, addresses: Sequence[str], key: str, name: str) -> bool:
-        """Bring a file here from whoever has it first; False where nobody does."""
+        """Bring a file here from the first address that has it; False where none has it."""
         target = self._file(key, name)
         for address in addresses:
             if target.exists() or await self._fetch_from(address, target, key, name):

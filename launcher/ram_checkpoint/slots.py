@@ -40,7 +40,7 @@ class Slot:
 
     @property
     def accepted(self) -> float | None:
-        """When ``torch.save`` returned; None before it did, or where its process died first."""
+        """Time at which ``torch.save`` returned; None if it has not, or its process died first."""
         try:
             with open(os.path.join(self.path, "accepted")) as file:
                 return float(json.load(file))

@@ -189,7 +189,7 @@ def _says(path: Path) -> str:
 
 
 def _changed_at(directory: Path) -> float:
-    """When anything in a directory changed last, seconds since the epoch; 0 where it is gone."""
+    """Time of the last change in a directory, seconds since the epoch; 0 where it is gone."""
     newest = 0.0
     with contextlib.suppress(FileNotFoundError):
         for path in (directory, *directory.iterdir()):

@@ -88,7 +88,7 @@ class CheckTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdicts:
-    """Nodes with a reason each; who is in neither is fine."""
+    """Nodes with a reason each; a node in neither mapping is fine."""
 
     failed: Mapping[int, str] = field(default_factory=dict)
     slow: Mapping[int, str] = field(default_factory=dict)
@@ -278,7 +278,7 @@ def _tries(rounds: Sequence[CheckRound]) -> dict[int, _Tried]:
 
 
 def _failure(tried: _Tried) -> str:
-    """Why a node is to blame: it failed alone, or whoever was beside it."""
+    """Return why a node is to blame, empty if it is not: it failed alone, or with its partners."""
     seen = [*tried.together, *tried.alone]
     told = [each.reason for each in seen if each is not None and not each.ok]
     why = (told or ["it did not answer"])[-1] or "it failed"

@@ -218,13 +218,13 @@ class WorldRules:
 
     @property
     def by_hand(self) -> bool:
-        """True if nobody but a person at a terminal hears what is wrong."""
+        """True if only a person at a terminal would hear of trouble."""
         return self.free_seconds > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobObserved:
-    """Everything a coordinator knows."""
+    """The coordinator's whole knowledge of its job."""
 
     desired: WorldWish | None
     #: When the desired world's generation was first seen.

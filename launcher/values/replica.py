@@ -56,7 +56,7 @@ class ReplicaIntent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaStatus:
-    """``state.json``: who runs the replica."""
+    """``state.json``: the process that runs the replica."""
 
     pid: int
     #: Field 22 of ``/proc/<pid>/stat``; with the pid it names a process for good.
@@ -83,7 +83,7 @@ class ReplicaEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coordinating:
-    """``coordinator.json``: who forms worlds."""
+    """``coordinator.json``: the agent that forms worlds."""
 
     pid: int
     #: host:port.

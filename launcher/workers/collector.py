@@ -1,4 +1,4 @@
-"""Keeps one collector running on this machine, whoever started it."""
+"""Keep one collector running on this machine, whichever agent started it."""
 
 import asyncio
 import os

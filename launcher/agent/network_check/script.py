@@ -127,7 +127,7 @@ def without_torch(
 def ring(
     rank: int, size: int, host: str, port: int, seconds: float
 ) -> tuple[socket.socket, socket.socket]:
-    """Sockets from the left and to the right neighbour; rank 0 tells everybody the addresses."""
+    """Sockets from the left and to the right neighbour; rank 0 tells all ranks the addresses."""
     listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listening.settimeout(seconds)
     listening.bind(("", 0))
@@ -158,7 +158,7 @@ def ring(
 
 
 def patient(host: str, port: int, seconds: float) -> socket.socket:
-    """Connect to who may not listen yet."""
+    """Connect to a rank that may not listen yet."""
     deadline = time.monotonic() + seconds
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Whether a second set of workers may wait in memory beside the one that trains."""
+"""Decide whether a second set of workers may wait in memory beside the one that trains."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -32,7 +32,7 @@ class WorkerReports:
         self._tell(messages.Said(event=event))
 
     def again(self) -> None:
-        """Say to another coordinator what probes said once: nobody may have been there to hear."""
+        """Repeat probes' events to another coordinator: the one before may not have heard them."""
         for event in self._said:
             self._tell(messages.Said(event=event))
 

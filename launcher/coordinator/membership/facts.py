@@ -31,7 +31,7 @@ def counted(observation: JobObserved) -> str:
 
 
 def warming_until(observation: JobObserved) -> float:
-    """Until when agents are waited for that are here but not ready; 0.0 where all are."""
+    """Return until when to wait for agents that are here but not ready; 0.0 where all are ready."""
     slow = [a.since for a in observation.agents if not a.ready and a.leaving_since is None]
     return max(slow) + observation.rules.ready_seconds if slow else 0.0
 

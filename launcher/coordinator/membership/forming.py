@@ -91,7 +91,7 @@ def alone(observation: JobObserved, action: Action) -> Action:
 
 
 def settled_at(observation: JobObserved) -> float:
-    """When what happened to agents may be taken for one change: a rack goes down in pieces."""
+    """Return when agents' changes count as one: a rack goes down in pieces."""
     return observation.stirred_at + observation.rules.debounce_seconds
 
 

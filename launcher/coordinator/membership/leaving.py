@@ -19,7 +19,7 @@ def notice(observation: JobObserved, world: WorldObserved) -> float | None:
 
 
 def release(observation: JobObserved, *, leaving_only: bool) -> Release | None:
-    """Name agents outside a running world that left, or that nobody desires any more."""
+    """Name agents outside a running world that left, or that are no longer desired."""
     desired, world = observation.desired, observation.world
     running = world is not None and world.phase is WorldPhase.RUNNING
     members = {m.replica for m in world.members} if world is not None and running else set()
@@ -33,7 +33,7 @@ def release(observation: JobObserved, *, leaving_only: bool) -> Release | None:
 def _surplus(
     observation: JobObserved, desired: WorldWish, members: int, outside: list[AgentObserved]
 ) -> list[int]:
-    """Agents that are more than anybody may still want."""
+    """Agents in excess of any size that may still be wanted."""
     if observation.rules.spares or observation.rules.shape is not None:
         return []
     spare = [a.replica for a in outside if a.leaving_since is None]

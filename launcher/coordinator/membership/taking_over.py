@@ -96,7 +96,7 @@ def may_renew(heard: Iterable[float], lapsed_at: float, *, lost: bool, holds: bo
 
 
 def next_epoch(known: Iterable[int]) -> int:
-    """Return the epoch after all that anybody has heard of."""
+    """Return the epoch after every epoch that any agent has heard of."""
     return max(known, default=0) + 1
 
 

@@ -213,7 +213,7 @@ async def _put_back(it: CoordinatorState, revert: bool) -> None:
 
 
 def document_of(it: CoordinatorState, formed: observation.FormWorld) -> WorldDocument:
-    """The next world, with an epoch that nobody has heard of."""
+    """Return the next world, with an epoch that no agent has heard of."""
     terms, ledger = it.terms, it.journal.ledger
     first = it.peers.get(formed.members[0].replica)
     assert first is not None

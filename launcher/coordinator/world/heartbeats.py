@@ -91,7 +91,7 @@ class Heartbeats:
             self._it.journal.tell(WorldEvent.MEMORY, monitor, members=members)
 
     def _quorum_at(self, monitor: WorldMonitor, now: float) -> float:
-        """When enough members were last known to hear us; looked up anew now and then."""
+        """Return when enough members last heard the coordinator, as looked up now and then."""
         looked_at, epoch, found = self._quorum
         members = monitor.document.members
         fresh = now - looked_at <= _QUORUM_SECONDS_PER_MEMBER * len(members)

@@ -27,7 +27,7 @@ async def carry_out(action: observation.Action, it: CoordinatorState) -> None:
 
 
 def prepare(it: CoordinatorState, formed: observation.FormWorld) -> None:
-    """Have the next world's group built, its newcomers started, and who leaves get ready."""
+    """Have the next world's group built, its newcomers started, and leaving workers get ready."""
     document = replace(actions.document_of(it, formed), elastic=True)
     last = it.running.document.members
     it.prepared_epoch = document.epoch

@@ -106,7 +106,7 @@ class WorldMonitor:
 
     @property
     def replicas(self) -> frozenset[int]:
-        """Its members."""
+        """Replicas of this world's members."""
         return self._members
 
     @property
@@ -155,7 +155,7 @@ class WorldMonitor:
         return tuple(replace(m, memory=told.get(m.replica)) for m in self.document.members)
 
     def started(self, replica: int) -> bool:
-        """All workers of a member were started; returns whether that was the last one."""
+        """Note that all workers of a member were started; return whether that was the last one."""
         self._unstarted.discard(replica)
         return self.formed
 
@@ -287,7 +287,7 @@ class WorldMonitor:
 
     @property
     def first_step_at(self) -> float | None:
-        """When the first step was completed."""
+        """Time of the first completed step."""
         steps = [p.first_step_ns / 1e9 + o for p, o in self._progress.values() if p.first_step_ns]
         return min(steps, default=None)
 

@@ -1,4 +1,4 @@
-"""The coordinator's side of its connections: who may join, who is here, who fell silent."""
+"""The coordinator's side of its connections: agents that join, are here, or fell silent."""
 
 import asyncio
 import time
@@ -38,7 +38,7 @@ class Peer:
 
     @property
     def replica(self) -> int:
-        """Its identity."""
+        """Replica of this agent."""
         return self.hello.replica
 
     def seen(self) -> AgentObserved:
@@ -66,11 +66,11 @@ class Listener(Protocol):
         ...
 
     def heard(self, peer: Peer, message: messages.Message) -> None:
-        """It said something."""
+        """The agent said something."""
         ...
 
     def left(self, peer: Peer, proved: bool) -> None:
-        """Its connection ended, as its process did (``proved``), or its lease ran out."""
+        """The agent's connection ended, as its process did (``proved``), or its lease ran out."""
         ...
 
 
@@ -201,7 +201,7 @@ class Peers:
         return None
 
     def _number(self, taken: Collection[int]) -> int:
-        """An id that nobody has."""
+        """Return an id that no replica has."""
         self._numbers = max(self._numbers, max(taken, default=-1) + 1)
         while self._numbers in self._here:
             self._numbers += 1

@@ -1,4 +1,4 @@
-"""A world that is made ready while another one trains: who has answered, and what."""
+"""A world that is made ready while another one trains: the answers of its agents."""
 
 from collections.abc import Collection
 

@@ -317,7 +317,7 @@ class CoordinatorState:
             self.monitor.change, self.monitor.pins = None, ()
 
     def observation(self) -> JobObserved:
-        """Everything, as ``membership.decide`` wants it."""
+        """Build the observation of everything that ``membership.decide`` needs."""
         world = None if self.monitor is None else self.monitor.seen()
         if world is not None and self.preparation is not None:
             world = replace(world, preparing=self.preparation.seen())

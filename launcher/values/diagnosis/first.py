@@ -52,7 +52,7 @@ class Failed:
 
     @property
     def at(self) -> float:
-        """When it failed."""
+        """Time of the failure."""
         return self.heard_at - self.signs.lag_seconds
 
     @property

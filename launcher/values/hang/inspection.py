@@ -1,4 +1,4 @@
-"""Whether workers that say nothing stand still, by two looks a few seconds apart. Pure."""
+"""Decide, by two looks a few seconds apart, whether silent workers stand still. Pure."""
 
 import json
 import re

@@ -1,4 +1,6 @@
-"""Whether a world has been quiet for too long. Pure; times are seconds of the coordinator's clock.
+"""Decide whether a world has been quiet for too long.
+
+Pure; times are seconds of the coordinator's clock.
 
 Quiet is a *world*: a rank that waits for its peers says nothing, and is as healthy as they are; so
 a world is quiet only when no rank gives a sign of life (a step, a batch, a checkpoint read or

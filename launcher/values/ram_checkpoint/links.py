@@ -23,7 +23,7 @@ def mark() -> str:
 
 
 def mine(directory: Path) -> bool:
-    """True if this user made it: everybody can make any name in ``SHARED``."""
+    """True if this user made ``directory``: any user can make any name in ``SHARED``."""
     try:
         seen = directory.lstat()
     except OSError:

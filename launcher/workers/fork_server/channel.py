@@ -88,7 +88,7 @@ class Child:
         return self.told
 
     def drop(self) -> None:
-        """Nobody wants it: kill it, and let it go once it has ended."""
+        """Drop an unwanted child: kill it, and let it go once it has ended."""
         if self._code is None:
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
             asyncio.get_running_loop().add_reader(self._pidfd, self._dropped)

@@ -104,7 +104,7 @@ class ForkServer:
 
     @property
     def since(self) -> float:
-        """When this agent began (Unix seconds); files that are newer may be of this job."""
+        """Unix time at which this agent began; files that are newer may be of this job."""
         return began_at(*self._began, time.time(), time.monotonic())
 
     @property

@@ -142,7 +142,7 @@ def _block(index: int, host: str, failure: WorkerFailure) -> str:
 
 
 def root_cause(exits: Sequence[WorkerExit]) -> WorkerExit | None:
-    """The failure that came first and that nobody asked for; None where there is none."""
+    """Return the failure that came first and was not asked for; None where there is none."""
     failed = [each for each in exits if each.code != 0 and not each.stopped]
     return min(failed, key=lambda each: (each.failed_at.timestamp() // 1, each.at_ns), default=None)
 

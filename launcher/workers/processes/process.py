@@ -218,7 +218,7 @@ def listen(path: Path) -> socket.socket:
 
 
 def port_taken(host: str, port: int) -> bool:
-    """True if somebody listens at a port of this machine."""
+    """True if a process listens at a port of this machine."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -116,7 +116,7 @@ class Gangs:
         )
 
     def _since(self, broke: datetime, mine: Sequence[Object]) -> datetime:
-        """When a gang last changed: it fell apart, a pod was made or got a node, a node came."""
+        """Time of a gang's last change: it fell apart, a pod or node came, a pod got a node."""
         staying = [pod for pod in mine if gang.stays(pod)]
         new = (*staying, *(node for node in self._nodes if may_come(staying[0], node)))
         came = (read_instant(each["metadata"].get("creationTimestamp")) for each in new)

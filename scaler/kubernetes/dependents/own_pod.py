@@ -24,9 +24,6 @@ def injected(
 
     So a kustomization that changes the operator's image changes containers, and no arguments.
 
-    So it need not be said twice: who gives a kustomization another image changes containers, and
-    no arguments.
-
     Raises:
         BadInput: this is no pod, or it may not be read.
     """

@@ -1,4 +1,4 @@
-"""One thing that is so, and where it is bad, what mends it."""
+"""One finding, and, where it is bad, its remedy."""
 
 from dataclasses import dataclass
 from typing import Literal

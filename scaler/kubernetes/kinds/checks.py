@@ -39,7 +39,7 @@ def check_job(job: ElasticJob) -> None:
 
 
 def check_plan(plan: ScalePlan) -> None:
-    """Refuse a plan that asks nothing of anybody.
+    """Refuse a plan that asks for nothing.
 
     Raises:
         BadInput: with field, value and remedy.

@@ -51,7 +51,7 @@ class ReplicaType(StrEnum):
 
 
 class RestartPolicy(StrEnum):
-    """When a replica that ended is started again; its pod itself never restarts."""
+    """Rules for starting an ended replica again; its pod itself never restarts."""
 
     ALWAYS = "Always"
     ON_FAILURE = "OnFailure"

@@ -106,7 +106,7 @@ PodTemplate = Annotated[
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is read of an object's metadata."""
+    """The fields that are read of an object's metadata."""
 
     name: str
     namespace: str = "default"

@@ -95,7 +95,7 @@ class KubernetesBackend(Replicas):
     def start(
         self, wish: JobWish, replica: int, environment: Mapping[str, str], now: datetime
     ) -> None:
-        """Have the pod created; its name is its identity, so nobody creates it twice."""
+        """Have the pod created; its name is its identity, so it is never created twice."""
         if self._advised(wish.job):
             return
         first = self._first(wish.job)
@@ -178,7 +178,7 @@ class KubernetesBackend(Replicas):
             self._acts.do(name, partial(self._annotate, pod, said))
 
     def has_token(self, job: JobId) -> bool:
-        """True if the job's Secret has one; where Brain only advises nobody needs one."""
+        """True if the job's Secret has one; where Brain only advises, none is needed."""
         return self._advised(job) or self._secrets.has_token(job)
 
     def put_token(self, job: JobId, secret: str) -> None:

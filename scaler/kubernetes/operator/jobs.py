@@ -137,7 +137,7 @@ class ElasticJobs:
             self._orphaned.add(JobId(str(change.latest["metadata"].get("uid"))))
 
     def orphans(self) -> None:
-        """End jobs in Brain whose objects were deleted while nobody looked."""
+        """End jobs in Brain whose objects were deleted unseen."""
         for id, view in self._brain.views().items():
             going = view.state not in FINISHED and view.intent is not Intent.CANCEL
             # Of a namespace that is not served nobody here can say that an object is gone.
@@ -372,7 +372,7 @@ class ElasticJobs:
         return Result()
 
     def _left_alone(self, id: JobId) -> bool:
-        """True if somebody deletes the object and wants the pods to go on (--cascade=orphan)."""
+        """True if the object is deleted and its pods are to go on (--cascade=orphan)."""
         obj = self.find(id)
         if obj is not None:
             return _orphans(obj)

@@ -297,7 +297,7 @@ class Operator:
                     self.backend.forget(job)
 
     def _past(self, job: JobId) -> bool:
-        """True if a job is over for so long that nobody asks how its replicas ended."""
+        """True if a job is over so long that nobody asks for the ends of its replicas."""
         if self.jobs.find(job) is not None or self.backend.pods_of(job):
             return False
         view = self.brain.view(job)

@@ -64,7 +64,7 @@ def holding(pods: Iterable[Object]) -> list[Object]:
 
 
 def bound_at(pod: Object) -> datetime | None:
-    """When a pod got its node, as far as its status says."""
+    """Time at which a pod got its node, as far as its status says."""
     for each in (pod.get("status") or {}).get("conditions") or ():
         if (each.get("type"), each.get("status")) == ("PodScheduled", "True"):
             return read_instant(each.get("lastTransitionTime"))

@@ -245,7 +245,7 @@ def priority_class(said: str | None, rank: int, size: int) -> str | None:
 
 
 def exhausted(pods: Sequence[Object], limit: int | None) -> str | None:
-    """Why no replica is started any more: whoever had its rank failed too often."""
+    """Why no replica is started any more: the replicas that had its rank failed too often."""
     if limit is None:
         return None
     before = past(pods)

@@ -52,7 +52,7 @@ def told(labels: Mapping[str, str]) -> str:
 
 
 def usable(node: Object) -> bool:
-    """True if pods may come to a node: it is ready, and nobody cordoned it."""
+    """True if pods may come to a node: it is ready, and not cordoned."""
     if (node.get("spec") or {}).get("unschedulable"):
         return False
     conditions = (node.get("status") or {}).get("conditions") or ()

@@ -141,7 +141,7 @@ def _ending(text: object) -> PodEnding | None:
 
 
 def _asked(pod: Object) -> datetime | None:
-    """When we, or somebody, asked it to end."""
+    """Time at which the pod was asked to end, by anyone."""
     metadata = pod["metadata"]
     until = read_instant(metadata.get("deletionTimestamp"))
     if until is None:

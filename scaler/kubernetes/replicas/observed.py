@@ -112,14 +112,14 @@ class Replicas:
         return [id for id, one in seen.items() if not one.alive and (not one.leaving or id in told)]
 
     def cut_off(self, job: JobId, now: datetime) -> frozenset[int]:
-        """Replicas whose node is silent: nobody may be sent to them to meet the others."""
+        """Replicas whose node is silent: no agent may be sent to them to meet the others."""
         with self._lock:
             seen = self._job(job).seen(dict(self._pods_by_id(job)), now)
         lost = (id for id, one in seen.items() if self._losses.of(one.node, now) is Loss.SILENT)
         return frozenset(lost)
 
     def members(self, job: JobId) -> frozenset[int]:
-        """Replicas that its world has, as Brain last said; none where nobody knows."""
+        """Replicas of the job's world, as Brain last said; none where that is not known."""
         known = self._known.get(job)
         return (known.named if known is not None else None) or frozenset()
 
@@ -174,7 +174,7 @@ class Replicas:
         ]
 
     def _first(self, job: JobId) -> int:
-        """Above every id that was used before anybody looked here; asked of the API server once."""
+        """Return an id above every id used before this process; the API server is asked once."""
         known = self._known.get(job)
         if known is not None and known.next is not None:
             return known.next
@@ -185,7 +185,7 @@ class Replicas:
 
 
 def _left_to_its_master(one: ReplicaSeen) -> ReplicaSeen:
-    """Whether a failure ends the job is DLRover's to say: here a replica is lost by it."""
+    """Turn a failure into a loss: DLRover decides whether a failure ends the job."""
     return replace(one, exit=ReplicaExit.LOST) if one.exit is ReplicaExit.FAILED else one
 
 

@@ -37,7 +37,7 @@ class Sight(Protocol):
         """A reconcile ended as ``success``, ``requeue_after``, ``requeue`` or ``error``."""
 
     def panicked(self) -> None:
-        """A reconcile met a bug of ours."""
+        """A reconcile met a bug of the operator."""
 
     def active(self, difference: int) -> None:
         """So many more workers are at work."""

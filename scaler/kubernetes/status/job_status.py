@@ -246,7 +246,7 @@ def _why_not(state: JobState) -> Reason:
 def _scheduled(
     job: ElasticJob, view: JobView | None, pods: Sequence[Object], found: Findings
 ) -> Condition:
-    """Whether the gang holds what it needs, and what keeps it from that."""
+    """Return the condition that says whether the gang holds what it needs, or what prevents it."""
     type, alive = JobCondition.SCHEDULED, [pod for pod in pods if _stays(pod)]
     for pod in alive:
         if why := stuck(pod):
