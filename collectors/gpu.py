@@ -34,7 +34,7 @@ class NoGpus:
     why: str
 
     def read(self) -> GpuSight:
-        """Nothing, and why."""
+        """Return no readings, and the reason."""
         return GpuSight(unavailable=(f"gpu: {self.why}",))
 
 

@@ -121,7 +121,7 @@ class Spool:
         return dict(+self.counts.untold)
 
     def told(self, job: str, dropped: int) -> None:
-        """So many losses of a job are told."""
+        """Note that ``dropped`` lost samples of a job are told."""
         self.counts.untold[job] -= dropped
 
     def jobs(self) -> list[str]:

@@ -40,7 +40,7 @@ class Credentials:
         return self._refused.get(wish.job, "waits for Brain to hand out its token and environment")
 
     def environment(self, job: JobId) -> Mapping[str, str]:
-        """Its values, once nothing is lacking."""
+        """Return the environment of a job, once nothing is lacking."""
         return self._environments.get(job, {})
 
     def forget(self, job: JobId) -> None:

@@ -33,7 +33,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """The same for bytes."""
+    """Replace a file by ``data``, readable by its owner alone, on storage when this returns."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:

@@ -318,7 +318,7 @@ async def _here(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 
 def _with_spares(order: Order, spares: Callable[[JobWish], int]) -> Order:
-    """The same order for so many more replicas, where there are to be any."""
+    """Return the order with its spares added to the replicas."""
     wish = order.wish
     more = spares(wish) if wish is not None and target(wish) else 0
     if wish is None or not more:

@@ -73,7 +73,7 @@ class MemoryBackend:
     def close(
         self, job: JobId, replica: int, exit: ReplicaExit, detail: str, now: datetime
     ) -> None:
-        """As asked, unless it lives."""
+        """Record a replica's end, unless the replica lives."""
         seen = self._jobs.get(job, {}).get(replica)
         if seen is not None and seen.phase in (Phase.GONE, Phase.INTENDED):
             self.end(job, replica, exit, now, detail)
@@ -87,7 +87,7 @@ class MemoryBackend:
         self._tokens[job] = secret
 
     def environment(self, job: JobId, names: frozenset[str]) -> Mapping[str, str] | None:
-        """That of a living replica."""
+        """Return the environment of a living replica."""
         for replica in self._jobs.get(job, {}).values():
             given = self._environments.get((job, replica.id), {})
             if replica.phase is Phase.RUNNING and names <= given.keys():

@@ -32,7 +32,7 @@ class Access:
 
 
 def in_cluster(account: Path = _ACCOUNT, environment: Mapping[str, str] = os.environ) -> Access:
-    """As the pod's service account.
+    """Return the access of the pod's service account.
 
     Raises:
         Unavailable: this is no pod, or its account is not mounted.
@@ -52,7 +52,7 @@ def in_cluster(account: Path = _ACCOUNT, environment: Mapping[str, str] = os.env
 
 
 def by_kubeconfig(path: str | None, context: str | None) -> Access:
-    """As a kubeconfig says; ``None`` is ``$KUBECONFIG``, else ``~/.kube/config``.
+    """Return the access of a kubeconfig; ``None`` is ``$KUBECONFIG``, else ``~/.kube/config``.
 
     Raises:
         Unavailable: the official client is not installed.

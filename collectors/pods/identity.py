@@ -87,7 +87,7 @@ class Jobs:
 
     @cached_property
     def named(self) -> Mapping[tuple[str, str], list[Known]]:
-        """By namespace and name, which several in a row may have."""
+        """Jobs by namespace and name, which several in a row may have."""
         return _grouped(self.all, lambda job: (job.namespace, job.name))
 
 
@@ -99,12 +99,12 @@ class Stays:
 
     @cached_property
     def named(self) -> Mapping[tuple[str, str], list[Stay]]:
-        """By namespace and name of the pod."""
+        """Stays by namespace and name of the pod."""
         return _grouped(self.all.values(), lambda stay: (stay.pod.namespace, stay.pod.name))
 
     @cached_property
     def placed(self) -> Mapping[str | None, list[Stay]]:
-        """By node."""
+        """Stays by node."""
         return _grouped(self.all.values(), lambda stay: stay.pod.node)
 
     def at(self, namespace: str, name: str, instant: datetime) -> Stay | None:

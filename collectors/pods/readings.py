@@ -23,7 +23,7 @@ Place = tuple[JobId, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Of a job on a node."""
+    """A reading of a job on a node."""
 
     job: JobId
     node: str

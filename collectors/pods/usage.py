@@ -12,7 +12,7 @@ from collectors.pods.sights import Object, instant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """Of a pod or node, at the end of a window."""
+    """Usage of a pod or node, at the end of a window."""
 
     cpu_millis: int
     #: Working set: without the file cache that can be dropped.
@@ -25,7 +25,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodUse:
-    """Of a pod by name; ``uid`` where the source knows it."""
+    """Usage of a pod by name; ``uid`` where the source knows it."""
 
     namespace: str
     name: str

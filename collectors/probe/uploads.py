@@ -28,8 +28,11 @@ class Upload:
 
 
 class Uploads:
-    """Those of one process. They are looked at, and no callback is: that may come after the script
-    has its result and ends."""
+    """Uploads of one process.
+
+    They are looked at, without callbacks: a callback may come after the script has its result and
+    ends.
+    """
 
     def __init__(self) -> None:
         self._under_way: list[Upload] = []
@@ -56,7 +59,7 @@ class Uploads:
         return any(each.step == step and not each.over for each in self._under_way)
 
     def take_complete(self) -> list[Upload]:
-        """Those that have become complete; one that failed never does."""
+        """Return uploads that have become complete; a failed upload never does."""
         over = [each for each in self._under_way if each.over]
         self._under_way = [each for each in self._under_way if each not in over]
         return [each for each in over if each.complete]

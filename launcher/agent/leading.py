@@ -58,9 +58,12 @@ class CoordinatorRole:
         self._search.leadership.leave()
 
     async def keep_home(self, lead: Callable[[], messages.Lead | None]) -> None:
-        """While this agent coordinates, be found where new agents look: by listening there, else by
-        telling whoever does; an agent that came back there would begin the job anew. ``lead`` is
-        what they are told; None while there is no world yet."""
+        """Keep new agents able to find this agent while it coordinates.
+
+        It listens where new agents look, or else tells the agent that listens there: an agent that
+        came back there would begin the job anew. ``lead`` returns the message for new agents; None
+        while there is no world yet.
+        """
         while True:
             await asyncio.sleep(_HOME_SECONDS)
             if self.coordinator is None or not self._search.leadership.home:

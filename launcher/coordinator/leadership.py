@@ -143,7 +143,7 @@ class LocalLeadership:
     async def gone(
         self, members: Sequence[Member], *, lease_expired: bool, in_touch: bool
     ) -> frozenset[int]:
-        """Those whose own lock is free; or who hang."""
+        """Return members whose own lock is free; all members once the lease expired."""
         alive = self._place.alive
         return frozenset(m.replica for m in members if lease_expired or not alive(m.replica))
 
@@ -152,7 +152,7 @@ class LocalLeadership:
         return True
 
     def settle(self) -> None:
-        """It always is."""
+        """Do nothing: leadership is always settled here."""
 
     @property
     def home(self) -> str:
@@ -202,15 +202,15 @@ class SoleLeadership:
         return True
 
     def settle(self) -> None:
-        """It always is."""
+        """Do nothing: leadership is always settled here."""
 
     @property
     def home(self) -> str:
-        """There are none."""
+        """Empty: there are no new agents."""
         return ""
 
     def leave(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
 
 class EndpointLeadership:
@@ -246,7 +246,7 @@ class EndpointLeadership:
         return self._bound or epoch > 0
 
     def holds(self) -> bool:
-        """Nothing here says otherwise; members that follow another one do."""
+        """True: nothing here says otherwise; members that follow another coordinator do."""
         return True
 
     async def gone(
@@ -300,7 +300,7 @@ class EndpointLeadership:
         return "" if self._bound else self._endpoint
 
     def leave(self) -> None:
-        """Nothing is held but the socket, which goes with the process."""
+        """Do nothing: only the socket is held, which goes with the process."""
 
 
 def _lives(holder: Coordinating) -> bool:

@@ -46,11 +46,11 @@ class PodLeadership(EndpointLeadership):
         return known | found
 
     def settle(self) -> None:
-        """Nothing is ours but our own address."""
+        """Do nothing: a pod's only claim is its own address."""
 
     @property
     def home(self) -> str:
-        """None: new agents are told of one that lives."""
+        """Empty: new agents are told of an agent that lives."""
         return ""
 
     def _look(self) -> None:

@@ -41,7 +41,7 @@ class ShardSpan:
         return (replace(self, start=start),) if start < self.stop else ()
 
     def plain(self) -> list[int]:
-        """As it goes over the wire and into checkpoints."""
+        """The span as it goes over the wire and into checkpoints."""
         return [self.epoch, self.start, self.stop]
 
 
@@ -241,13 +241,13 @@ class ShardLedger:
         return replace(self, back=back, lapsed=self.lapsed - {(holder, done)})
 
     def _taken(self, span: ShardSpan) -> "ShardLedger":
-        """Without a span among what is to do, however this ledger learns of it."""
+        """Return the ledger without ``span`` to do, however this ledger learns of the span."""
         after = self._up_to(span)
         apart = [rest for each in after.back for rest in _apart(each, span)]
         return replace(after, back=tuple(sorted(apart)))
 
     def _up_to(self, span: ShardSpan) -> "ShardLedger":
-        """As if all fresh shards before this one, and it, had been given out and come back."""
+        """Return the ledger as if all fresh shards up to ``span`` had been given and come back."""
         after, number = self, span.start // self.terms.shard
         while after.epoch < self.terms.epochs and after.epoch <= span.epoch:
             last = self.terms.shards

@@ -28,7 +28,7 @@ class _Opened:
     gone: bool = False
 
     def give_up(self, at: int | None, version: int) -> None:
-        """It takes no more, and had trained so far."""
+        """Stop taking examples, having trained up to ``at``."""
         if self.span is not None and at is not None:
             self.done.append((version, [*self.span[:2], at]))
         self.span, self.gone = None, True

@@ -132,7 +132,7 @@ class Serving:
         return self._done([answer for each in asked for answer in self._handle(each, now)], now)
 
     def dump(self) -> dict[str, Any]:
-        """Everything, for a successor."""
+        """Return the whole state, for a successor."""
         return {
             name: {
                 "ledger": dataset.ledger.dump(),
@@ -254,7 +254,7 @@ class Serving:
     # --- what follows ----------------------------------------------------------------------
 
     def _done(self, answers: list[ShardAnswer], now: float) -> list[ShardAnswer]:
-        """With the answers to those who waited for just this."""
+        """Add the answers to workers that waited for just this."""
         for dataset in self._datasets.values():
             answers += self._served(dataset, now)
             answers += _met(dataset)

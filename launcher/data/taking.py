@@ -71,7 +71,7 @@ class Shards(Generic[T]):
 
     @property
     def epoch(self) -> int | None:
-        """Of what was handed out last."""
+        """Epoch of the example that was handed out last; None: none was."""
         return None if self._span is None else self._span.epoch
 
     @property

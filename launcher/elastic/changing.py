@@ -75,7 +75,7 @@ class Coming:
         return self.plan is not None and self.plan.epoch == epoch
 
     def planned(self, plan: Plan, world: int) -> Coming:
-        """Another plan; one that is older than what is known changes nothing."""
+        """Return the state with another plan; a plan older than what is known changes nothing."""
         newest = world if self.plan is None else max(world, self.plan.epoch)
         return self if plan.epoch <= newest else Coming(plan=plan, built=plan.parting)
 
@@ -92,7 +92,10 @@ class Coming:
         return replace(self, committed=True) if self.about(epoch) else self
 
     def dropped(self, epoch: int) -> Coming:
-        """It does not come; 0: whatever was to. What all agreed to comes."""
+        """Return the state without the world of ``epoch``; 0: without any world.
+
+        A world that all workers agreed to is kept.
+        """
         old = self.plan is None or (epoch != 0 and not self.about(epoch))
         return self if old or self.committed else Coming()
 

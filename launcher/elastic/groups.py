@@ -165,8 +165,11 @@ class Exchanges(dist.ProcessGroup):  # type: ignore[misc]
 
 @atexit.register
 def _let_go() -> None:
-    """Before the interpreter ends: a thread that asks for its lock afterwards is unwound through
-    C++, which ends the process by a signal."""
+    """Wait, before the interpreter ends, until gloo's threads have let go.
+
+    A thread that asks for the interpreter's lock afterwards is unwound through C++, which ends the
+    process by a signal.
+    """
     until = time.monotonic() + _LET_GO_SECONDS
     while any(group.calls for group in list(_groups)) and time.monotonic() < until:
         time.sleep(0.001)

@@ -62,7 +62,7 @@ def joining() -> bool:
 
 
 def _wait_at_gate() -> None:
-    """One that was started ahead meets its peers only when its world is there."""
+    """Wait at the gate: a worker started ahead meets its peers only when its world is there."""
     gate = sys.modules.get("_brain_gate")
     if gate is not None:
         gate.at_end()

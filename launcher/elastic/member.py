@@ -88,11 +88,11 @@ class SessionMember:
         return self._wait(lambda: self._coming.due(self._steps()))
 
     def begun(self) -> None:
-        """The same before the first world: waits until that is there."""
+        """Wait until the first world is there."""
         self._wait(lambda: Due.MOVE if self._coming.certain else Due.WAIT, JOIN_SECONDS)
 
     def relieved(self) -> Due:
-        """The same where a step failed: waits for a world without those that are gone."""
+        """Return what to do after a failed step; wait for a world without the gone members."""
         return self._wait(lambda: self._coming.relief())
 
     def take(self) -> tuple[Plan, SessionGroup]:

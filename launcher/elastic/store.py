@@ -35,7 +35,7 @@ class RendezvousStore(dist.Store):  # type: ignore[misc]  # torch has no types h
         self._changed = threading.Condition()
 
     def posted(self, key: str, value: bytes) -> None:
-        """Another member has set something."""
+        """Note a value that another member has set."""
         with self._changed:
             self._values[key] = value
             self._changed.notify_all()

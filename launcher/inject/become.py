@@ -241,7 +241,7 @@ class Worker:
 
 
 def pose(place: Place, spec: "dict[str, Any]") -> None:
-    """Before imports: show them the command line and the ``__main__`` of the worker."""
+    """Show imports the command line and the ``__main__`` of the worker, before the first one."""
     sys.argv = [spec["target"], *spec["arguments"]]
     if hasattr(sys, "orig_argv"):
         sys.orig_argv = list(spec["argv"])

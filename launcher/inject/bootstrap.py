@@ -69,7 +69,7 @@ def _late(name: str) -> "Any":
 
 
 def give_way(directory: str, before: "Collection[str]") -> None:
-    """In an interpreter of its own: what of ours has imported is not in the script's way."""
+    """Take the launcher's own imports out of the script's way, in an interpreter of its own."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "shadows.py")
     shadows = load("_brain_shadows", path)
     shadows.give_way(shadows.modules_in(directory), before)
@@ -124,7 +124,7 @@ def _note(error: BaseException) -> None:
 
 
 def note_uncaught() -> None:
-    """In an interpreter of its own: have what leaves the script noted before it is printed."""
+    """Note an exception that leaves the script before it is printed, in its own interpreter."""
     shown = sys.excepthook
 
     def excepthook(kind: "Any", error: BaseException, trace: "Any") -> None:

@@ -193,12 +193,12 @@ class Names:
             pass
 
     def quietly(self) -> _Quiet:
-        """While it lasts, the hook lets this thread do as it likes."""
+        """Return a context in which the hook lets this thread do as it likes."""
         return _Quiet(self.ours)
 
 
 class _Quiet:
-    """While it lasts, the hook lets this thread do as it likes."""
+    """A context in which the hook lets this thread do as it likes."""
 
     def __init__(self, ours: set[int]) -> None:
         self.ours = ours

@@ -53,7 +53,7 @@ def _character(octal: re.Match[str]) -> str:
 
 
 def try_directory(directory: str, target: str) -> None:
-    """See that links, hard links and exchanges work in a directory, and leave nothing.
+    """Test that links, hard links and exchanges work in a directory, and leave nothing behind.
 
     Raises:
         OSError: one of them does not.

@@ -306,7 +306,7 @@ class Server:
         self.look_for_hidden(module)
 
     def begin(self) -> None:
-        """Before the first import: see and keep what it leaves."""
+        """Prepare to see and keep what imports leave, before the first one."""
         traces = load("traces")
         self.watch_environment(traces, self.of_ranks)
         self.generators = load("generators").Generators()

@@ -119,7 +119,7 @@ class Shim:
             sys.meta_path.insert(0, _Finder(self))
 
     def forked(self) -> None:
-        """In a child of the worker: names are still looked after, saves go the plain way."""
+        """In a child of the worker, keep looking after names, but let saves go the plain way."""
         self.pid = -1
 
     def patch(self, module: Any) -> None:

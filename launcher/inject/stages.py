@@ -24,12 +24,15 @@ class Stages:
         self.reads: "list[set[str]]" = []
 
     def begin(self) -> None:
-        """Before an import: what was read until now was read by us."""
+        """Forget what was read until now: the launcher read it."""
         os.environ._data.reads.clear()  # type: ignore[attr-defined]
 
     def imported(self, module: str) -> None:
-        """After it, whether it failed or not. What a part of a library reads that is imported
-        after it counts for the library: who imports it may get at the part as well."""
+        """Note an import and the variables it read, whether it failed or not.
+
+        A part of a library that is imported later counts for the library: a script that imports the
+        library may get at the part as well.
+        """
         top = module.partition(".")[0]
         at = self.of.get(top, len(self.reads))
         if at == len(self.reads):

@@ -97,7 +97,7 @@ def said(names: "list[Name]") -> str:
 
 
 def lacks() -> "Mapping[str, object] | None":
-    """The same as a message to the agent; None where nothing is missing."""
+    """Return a message to the agent about what is missing; None where nothing is missing."""
     names = lacking()
     if not names:
         return None

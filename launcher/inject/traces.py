@@ -114,7 +114,7 @@ class Traces:
         return None
 
     def end(self) -> None:
-        """In a worker: be in nobody's way."""
+        """Put back, in a worker, what this object changed."""
         os.environ.decodevalue = self._decode
         if self._decodeb is not None:
             os.environb.decodevalue = self._decodeb
@@ -248,7 +248,7 @@ class Printed:
         _flush()
 
     def again(self) -> None:
-        """In a worker: print it, now that the standard streams are the worker's own."""
+        """Print the kept output in a worker, now that the standard streams are the worker's own."""
         for target, size in self._sizes().items():
             content = os.pread(self._kept[target], size, 0)
             os.close(self._kept[target])

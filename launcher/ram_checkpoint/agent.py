@@ -30,7 +30,7 @@ _COPY_SECONDS = 5.0
 
 
 class RamCheckpoint:
-    """Nothing until the job or its script wants it."""
+    """The agent's RAM checkpoint: nothing until the job or its script wants it."""
 
     def __init__(self, token_sha256: str) -> None:
         self._token_sha256 = token_sha256
@@ -150,9 +150,9 @@ class RamCheckpoint:
             say(f"storage takes longer than {_BREAKPOINT_SECONDS:.0f} s; training goes on")
 
     async def drain(self, *, hurry: bool) -> None:
-        """Before the agent leaves: everything on storage, memory given back.
+        """Bring everything to storage and give memory back, before the agent leaves.
 
-        In a ``hurry`` the flusher does that after us.
+        In a ``hurry`` the flusher does that after the agent has left.
         """
         self._over = True
         for visitor in tuple(self._visitors):

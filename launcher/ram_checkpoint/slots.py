@@ -161,7 +161,7 @@ class Slot:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def retire(self) -> None:
-        """It is durable: memory keeps it to be read from, instead of the one before in its row."""
+        """Retire a durable save: memory keeps it for readers instead of its row's previous one."""
         self._tidy()
         above, name = os.path.split(self.path)
         before = [kept for kept in kept_in(above) if row_of(kept) == self.manifest["row"]]

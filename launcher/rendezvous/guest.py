@@ -101,11 +101,11 @@ class RendezvousTurn:
         return ()
 
     def catching(self, signum: signal.Signals) -> tuple[int, ...]:
-        """Nothing is known of their handlers."""
+        """Return nothing: the workers' handlers are not known."""
         return ()
 
     def progress(self) -> tuple[Progress, ...]:
-        """Nothing is known of their steps."""
+        """Return nothing: the workers' steps are not known."""
         return ()
 
     def park(self, mode: ParkRequest) -> None:
@@ -119,10 +119,10 @@ class RendezvousTurn:
         self.lease_until_ns = until_ns
 
     def resume_held(self) -> None:
-        """None is held."""
+        """Do nothing: no worker is held."""
 
     def end_held(self) -> None:
-        """None is held."""
+        """Do nothing: no worker is held."""
 
     def _ended(self, code: int, message: str) -> None:
         exit = WorkerExit(
@@ -146,11 +146,11 @@ class GuestWorkerGroup(WorkerGroup):
     offer: Callable[[RendezvousTurn], None]
 
     async def open(self) -> None:
-        """Nothing is imported ahead."""
+        """Be ready at once: nothing is imported ahead."""
         self.ready = True
 
     async def warm(self) -> None:
-        """There is nothing to wait for."""
+        """Wait for ever: nothing is imported ahead."""
         await asyncio.Event().wait()
 
     async def _started(self, world: WorldDocument, *, joining: bool = False) -> Any:

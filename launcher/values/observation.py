@@ -254,12 +254,12 @@ class JobObserved:
 
 @dataclass(frozen=True, slots=True)
 class StayAsIs:
-    """Nothing to do until something happens."""
+    """Do nothing until something happens."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitFor:
-    """Nothing to do until something happens, or it is ``until``."""
+    """Do nothing until something happens, or until ``until``."""
 
     reason: str
     until: float | None = None
@@ -336,7 +336,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Heal:
-    """Those that are left go over into a world of their own, at once."""
+    """Let the remaining workers go over into a world of their own, at once."""
 
     form: FormWorld
 

@@ -23,7 +23,7 @@ class BatchFile:
         self._full = ""
 
     def tell(self, desired: BatchWish | None, processes: int) -> None:
-        """As ``keep``; why it cannot be is said, once: it is tried again at every lease."""
+        """Call ``keep``, and say once why it fails: it is tried again at every lease."""
         try:
             self.keep(desired, processes)
             self._full = ""

@@ -117,7 +117,7 @@ def _lives(pid: int, ticks: int) -> bool:
 
 
 def _signal(pid: int, signum: signal.Signals) -> None:
-    """To a worker's whole group; to itself alone while it has not made one yet."""
+    """Signal a worker's whole group; the worker alone while it has no group yet."""
     try:
         os.killpg(pid, signum)
     except ProcessLookupError:

@@ -156,7 +156,7 @@ class Workers:
         shard_socket: ShardSocket | None = None,
         on_session: Callable[["Workers", str, SessionMessage], None] | None = None,
     ) -> "Workers":
-        """As ``start``, for a world that is to come: they wait at the gate until ``release``.
+        """As ``start``, for a coming world: its workers wait at the gate until ``release``.
 
         Nothing is read of what they print, and a ``gated`` event tells of each that waits.
 
@@ -193,7 +193,7 @@ class Workers:
         return self.sessions is not None and self.sessions.complete
 
     def go_over(self, world: WorldDocument, group_rank: int) -> None:
-        """From here on they are those of another world."""
+        """Make these workers those of another world from here on."""
         self._left = self._world.epoch
         self._world, self._group_rank = world, group_rank
         for worker in self._started:
@@ -206,7 +206,7 @@ class Workers:
 
     @property
     def targets(self) -> tuple[DumpTarget, ...]:
-        """Those that run, to be looked at."""
+        """Workers that run, to be looked at."""
         interpreter = self._config.entrypoint.interpreter
         return tuple(
             DumpTarget(

@@ -177,7 +177,7 @@ class PyTorchJobBackend:
             self._write(read, {"token": secret})
 
     def environment(self, job: JobId, names: frozenset[str]) -> Mapping[str, str] | None:
-        """None: the environment is in the template, which is its author's."""
+        """Return None: the environment is in the template, which is its author's."""
         return None
 
     def clear(self, job: JobId) -> None:
@@ -186,7 +186,7 @@ class PyTorchJobBackend:
             self._write(read, {"token": None})
 
     def _resize(self, read: Training, replicas: int) -> None:
-        """As few workers as bounds allow; none at all is ``suspend``."""
+        """Set the number of workers, within the bounds; 0 replicas is ``suspend``."""
         if replicas == 0:
             self._suspend(read, True)
             return

@@ -54,20 +54,20 @@ class JobRecord:
 
     @property
     def open(self) -> tuple[RecordEntry, ...]:
-        """Those whose end is not written down."""
+        """Entries whose end is not written down."""
         return tuple(each for each in self.entries if each.exit is None)
 
     def entry(self, id: int) -> RecordEntry | None:
-        """That of a replica."""
+        """Return the entry of a replica."""
         return next((each for each in self.entries if each.id == id), None)
 
     def put(self, entry: RecordEntry) -> "JobRecord":
-        """With this entry, in the place of the one of its id."""
+        """Return the record with this entry in the place of the one of its id."""
         others = [each for each in self.entries if each.id != entry.id]
         return replace(self, entries=tuple(sorted((*others, entry), key=lambda each: each.id)))
 
     def bounded(self, present: Collection[str], count: int = ENDED_KEPT) -> "JobRecord":
-        """Without the oldest of those that ended, but those whose pods (uids) are ``present``."""
+        """Return the record without its oldest ended entries; uids in ``present`` are kept."""
         ended = [each for each in self.entries if each.exit is not None]
         going = {each.id for each in ended[: max(0, len(ended) - count)]}
         going -= {each.id for each in ended if each.uid in present}

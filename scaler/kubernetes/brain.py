@@ -70,7 +70,7 @@ class OperatorsBrain:
         return self._ended.get(job) or self._views.get(job)
 
     def recalled(self, job: JobId) -> JobView | None:
-        """The same of a job that may have ended before this process began: then Brain is asked."""
+        """Return the view of a job; Brain is asked if it may have ended before this process."""
         known = self.view(job)
         if known is not None:
             return known

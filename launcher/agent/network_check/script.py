@@ -92,7 +92,7 @@ def multiplied(torch: Any, device: str, edge: int, repeats: int) -> Timed:
 def without_torch(
     place: Place, edge: int, mebibytes: int, repeats: int
 ) -> tuple[Timed, Timed, str]:
-    """The same with nothing but Python; the loop is as long as ``edge`` says, in hundreds."""
+    """Time the same with nothing but Python; the loop has ``edge`` hundreds of turns."""
     rank, size, host, port, seconds = place
     loops = 100 * (edge or 600)
     compute = typical(lambda: sum(n * n for n in range(loops)), repeats)

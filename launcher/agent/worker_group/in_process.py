@@ -101,8 +101,10 @@ class InProcessChanges:
                 self._tell(messages.Agreed(epoch=epoch, step=step, ok=newcomers is not None))
 
     async def let_end(self, workers: Workers, grace_seconds: float) -> float:
-        """Those that end by themselves get the time: they leave, and may save as they do, or have
-        failed and say why. Returns what is left of their grace."""
+        """Give workers that end by themselves the time for it; return what is left of their grace.
+
+        They leave and may save as they do, or they have failed and say why.
+        """
         count = len(workers.pids) if self.parting else self.failing
         if self.parting and workers.sessions is not None:
             workers.sessions.tell("go")

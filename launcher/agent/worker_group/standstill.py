@@ -53,7 +53,7 @@ class Standstill:
             os.kill(pid, signal.SIGKILL)
 
     def overdue(self, states: Mapping[int, str], now: float, seconds: float) -> tuple[int, ...]:
-        """Those that were stopped at every look for so long; ``states`` are by process id."""
+        """Ids of processes stopped at every look for ``seconds``; ``states`` are by process id."""
         stopped = self._stopped.seen((pid for pid in states if states[pid] == "T"), now)
         return tuple(pid for pid, lasted in stopped.items() if lasted >= seconds)
 

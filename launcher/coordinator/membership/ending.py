@@ -97,7 +97,7 @@ def hopeless(codes: Sequence[int], limit: int | None) -> bool:
 
 
 def _go_on(observation: JobObserved, world: WorldObserved, now: float, cause: Cause) -> Action:
-    """Those that are left go on as they are, where they can; else all are ended."""
+    """Let the remaining workers go on as they are, where they can; else end all workers."""
     return in_process.heal(observation, world, now, cause) or StopWorld(cause)
 
 

@@ -95,7 +95,10 @@ def heal(observation: JobObserved, world: WorldObserved, now: float, cause: Caus
 
 
 def settling(observation: JobObserved, world: WorldObserved, now: float) -> Action | None:
-    """Nothing else is decided while members go over; if they do not, the ordinary way is taken."""
+    """Return the action while members go over to the next world.
+
+    Nothing else is decided meanwhile. If they do not get there, the ordinary way is taken.
+    """
     if world.unbuilt:
         return StopWorld(Cause.MEMBERSHIP)
     if world.torn_since is not None:

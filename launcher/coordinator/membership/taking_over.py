@@ -63,12 +63,12 @@ def half_to_ask_for(
 def quorum_at(
     last: Collection[int], confirmed: Mapping[int, float], gone: Collection[int]
 ) -> float:
-    """Until when the members of a world may be given a lease, counted from the returned instant.
+    """Return the instant from which the lease of a world's members may be counted.
 
     ``confirmed`` says of each member the newest word of the coordinator that it is known to have
-    heard, by the coordinator's clock. What is returned is the latest instant at which more than
-    half, or all that are not proved to be gone, had heard of it: a successor that some of them
-    follow cannot have begun before.
+    heard, by the coordinator's clock. The returned instant is the latest at which more than half,
+    or all that are not proved to be gone, had heard of the coordinator: a successor that some of
+    them follow cannot have begun before.
     """
     at = sorted((confirmed[replica] for replica in last if replica in confirmed), reverse=True)
     more_than_half = len(last) // 2 + 1

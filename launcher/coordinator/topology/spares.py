@@ -65,7 +65,7 @@ def explain(members: Sequence[Member], agents: Sequence[AgentObserved], unit: in
 def _least_missed(
     free: Sequence[AgentObserved], unit: int, previous: Sequence[Member]
 ) -> list[AgentObserved]:
-    """Those that go first, first."""
+    """Return the agents in the order in which they are left out."""
     if not previous:
         return list(free)[::-1]
     here = {agent.replica for agent in free}

@@ -17,7 +17,7 @@ _QUORUM_SECONDS_PER_MEMBER = 1e-5
 
 
 class Heartbeats:
-    """Those of one coordinator's agents. Nothing that a heartbeat says is decided upon."""
+    """Heartbeats of one coordinator's agents. Nothing is decided on what a heartbeat says."""
 
     def __init__(self, it: CoordinatorState, holds: Callable[[], bool]) -> None:
         """``holds``: True while new agents find the coordinator where they look for it."""

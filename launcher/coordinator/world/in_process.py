@@ -129,7 +129,7 @@ def part(it: CoordinatorState, replicas: Iterable[int]) -> None:
 
 
 def _follow(it: CoordinatorState, formed: observation.FormWorld, document: WorldDocument) -> None:
-    """Another world is the present one, of processes that were in the one before."""
+    """Make another world the present one, of processes that were in the one before."""
     before = it.running
     it.begin(document, formed.goal, past=before.past if before.past.steps else None)
     it.running.follow(before)

@@ -115,7 +115,7 @@ class WorldMonitor:
         return list(self._saved)
 
     def follow(self, before: "WorldMonitor") -> None:
-        """Its workers are those of the world before, went over, and have saved what they saved."""
+        """Take over the workers of the world before, and what they have saved."""
         self.in_process, self.elastic = True, set(self._members)
         self._stayed = self._members & before.replicas
         self.parting = {r: e for r, e in before.parting.items() if r not in self._members}
@@ -318,7 +318,7 @@ class WorldMonitor:
 
     @property
     def exits(self) -> list[WorkerExit]:
-        """The same without times and replicas."""
+        """Exits of workers, without times and replicas."""
         return [exit for _, exit in self._exits]
 
     def seen(self) -> WorldObserved:

@@ -117,7 +117,7 @@ class CoordinatorState:
 
     @property
     def lease_until(self) -> float:
-        """By when the workers of members that are not heard of have ended themselves.
+        """Instant by which the workers of silent members have ended themselves.
 
         The coordinator before gave leases that count from when most members, so one of those that
         are here, had last heard it.
@@ -214,7 +214,7 @@ class CoordinatorState:
         return True
 
     def begin(self, document: WorldDocument, goal: int, *, past: WorldPast | None = None) -> None:
-        """Another world is the present one, for a desired world of ``goal`` replicas.
+        """Make another world the present one, for a desired world of ``goal`` replicas.
 
         ``past`` is how far the one before came, None where that is written down.
         """

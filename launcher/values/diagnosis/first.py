@@ -57,7 +57,7 @@ class Failed:
 
     @property
     def exit_code(self) -> int:
-        """As a shell says it."""
+        """Exit code as a shell says it."""
         return self.code if self.code >= 0 else 128 - self.code
 
 
@@ -151,7 +151,7 @@ def hung(
 
 
 def then(diagnosis: Diagnosis, next_step: str) -> Diagnosis:
-    """The same with what follows from it."""
+    """Return the diagnosis with the next step."""
     return replace(diagnosis, next_step=next_step)
 
 

@@ -309,5 +309,5 @@ def _number(xid: str) -> int:
 
 
 def _bare(line: str) -> str:
-    """Without a rank in front, as torch and launchers put it there."""
+    """Return the line without a rank in front, as torch and launchers put it there."""
     return re.sub(r"^\[[^\]]*\d+\]:\s?", "", line)

@@ -30,7 +30,7 @@ class RankTime:
 
     @property
     def own_seconds(self) -> float:
-        """Its own share of a step."""
+        """The rank's own share of a step."""
         return max(0.0, self.step_seconds - self.wait_seconds)
 
 

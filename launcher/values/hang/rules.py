@@ -65,7 +65,7 @@ class RankObserved:
 
     @property
     def last_at(self) -> float | None:
-        """Its last sign of life of any kind."""
+        """Time of the rank's last sign of life of any kind."""
         known = [at for at in (self.step_at, self.life_at) if at is not None]
         return max(known, default=None)
 

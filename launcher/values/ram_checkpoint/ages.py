@@ -13,7 +13,7 @@ _BRIEF = timedelta(seconds=2)
 def worth_telling(
     known: Mapping[int, MemoryCheckpoint], now: datetime
 ) -> dict[int, MemoryCheckpoint]:
-    """By replica, with what has been ahead of storage for a moment only counted as on storage."""
+    """RAM checkpoints by replica; one only a moment ahead of storage counts as on storage."""
     return {replica: _settled(memory, now) for replica, memory in known.items()}
 
 

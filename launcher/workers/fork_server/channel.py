@@ -30,7 +30,7 @@ class Lacks:
 
     @classmethod
     def read(cls, said: Mapping[str, Any] | None) -> "Lacks | None":
-        """As a server or a parked process tells it."""
+        """Read what a server or a parked process says of what it lacks."""
         return None if said is None else cls(why=str(said["why"]), plain=bool(said["plain"]))
 
 
@@ -173,7 +173,7 @@ class Channel:
         return await asyncio.shield(self._asked)
 
     def forget(self, child: Child) -> None:
-        """Its end is known here: the server need not keep it any longer."""
+        """Forget a child whose end is known here: the server need not keep it any longer."""
         self._children.discard(child)
         self._send({"do": "reap", "pid": child.pid})
 

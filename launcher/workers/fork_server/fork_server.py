@@ -279,7 +279,7 @@ class ForkServer:
         return await self._park()
 
     async def _park(self) -> Readiness:
-        """Nothing can be forked that has imported it: let each worker import by itself, ahead."""
+        """Have each worker import by itself, ahead, what no fork server may import."""
         channel, modules = self._channel, self._wanted()
         if channel is None:
             return Readiness()

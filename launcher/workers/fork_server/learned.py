@@ -43,7 +43,7 @@ class Learned:
     hidden: tuple[str, ...] = ()
 
     def but(self, module: str, why: str, stamp: str = "") -> "Learned":
-        """Without what ``module`` belongs to: torch's parts one by one, else the whole library.
+        """Return this knowledge with ``module`` as unsafe: a part of torch, else its whole library.
 
         ``stamp`` is that of the library's file.
         """
@@ -52,7 +52,7 @@ class Learned:
         return replace(self, unsafe={**self.unsafe, library: why}, stamps=stamps)
 
     def current(self) -> "Learned":
-        """Without verdicts about libraries that are others by now."""
+        """Return this knowledge without verdicts about libraries that have changed since."""
         kept = {
             library: why
             for library, why in self.unsafe.items()
@@ -65,7 +65,7 @@ class Learned:
         return module in self.proven or module.split(".")[0] == "torch"
 
     def proving(self, modules: Iterable[str]) -> "Learned":
-        """After imports of which none left a trace.
+        """Return this knowledge after imports of which none left a trace.
 
         >>> learned = Learned(modules=("numpy", "mine")).proving(["numpy"])
         >>> learned.is_proven("numpy"), learned.is_proven("mine")
@@ -74,7 +74,7 @@ class Learned:
         return replace(self, proven=self.proven.union(modules))
 
     def taught(self, report: "ImportReport", text: str) -> "Learned":
-        """After the first step of a script whose text has this digest."""
+        """Return this knowledge after the first step of a script whose text has this digest."""
         kept = self.exact and not report.exact
         settings = self.environment if kept else report.environment
         return replace(
@@ -90,10 +90,11 @@ class Learned:
         return self.exact and not self.environment and bool(text) and self.text == text
 
     def differing(self, told: "ImportSettings", text: str) -> "Learned":
-        """After a script had other settings at its first import than the server before it.
+        """Return this knowledge after a script's first import met settings other than its server's.
 
-        One that could start again is forked from a server with its settings the next time. One
-        that could not, or whose settings vary, is not forked; ``text`` is the digest of what runs.
+        A script that could start again is forked from a server with its settings the next time. A
+        script that could not, or whose settings vary, is not forked; ``text`` is the digest of what
+        runs.
 
         >>> first = Learned().differing(ImportSettings(environment={"OMP_NUM_THREADS": "2"}), "a")
         >>> first.environment, first.plain

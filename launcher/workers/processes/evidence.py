@@ -93,7 +93,7 @@ def oom_kills(root: Path = Path("/")) -> int:
 
 
 def host_oom_kills(root: Path = Path("/")) -> int:
-    """The same of the whole machine."""
+    """Processes of the whole machine that were ended for want of memory, so far."""
     return _field(root / "proc/vmstat", "oom_kill")
 
 

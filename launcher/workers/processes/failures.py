@@ -77,7 +77,7 @@ def read_error(content: bytes) -> tuple[str, float | None]:
 
 
 def _text(said: object) -> str:
-    """As it can be sent; a traceback's end says most."""
+    """Return text that can be sent; the end of a traceback says most."""
     return str(said)[-_MESSAGE_CHARACTERS:].encode(errors="replace").decode()
 
 

@@ -31,11 +31,11 @@ class Running(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its id, which means no other process until ``poll`` gave its code."""
+        """Id of the process, which means no other process until ``poll`` gave its code."""
         ...
 
     def poll(self) -> int | None:
-        """Its exit code, negative where a signal ended it; None while it runs."""
+        """Exit code of the process, negative where a signal ended it; None while it runs."""
         ...
 
 
@@ -68,7 +68,7 @@ class WorkerProcess:
         return os.fsencode(self._error_file)
 
     def progress(self) -> Progress:
-        """From the control file, or as it was when that was closed."""
+        """Progress from the control file, or as it was when that was closed."""
         control = self.control
         return self._last or Progress(
             rank=self.rank,
@@ -186,7 +186,7 @@ class Guard:
         )
 
     def watch(self, directory: Path) -> None:
-        """From now on this private directory is its business."""
+        """Have the reaper take care of this private directory from now on."""
         self._tell(b"watch", os.fsencode(directory))
 
     def add(self, directory: Path, pid: int, mark: bytes) -> None:
@@ -194,7 +194,7 @@ class Guard:
         self._tell(b"add", os.fsencode(directory), b"%d" % pid, mark)
 
     def done(self, directory: Path) -> None:
-        """Nothing of that directory is left."""
+        """Tell the reaper that nothing of that directory is left."""
         self._tell(b"done", os.fsencode(directory))
 
     def close(self) -> None:

@@ -82,7 +82,7 @@ class Gangs:
         )
 
     def forget(self, job: str) -> None:
-        """It is over."""
+        """Forget the gang of a job that is over."""
         self._shut.pop(job, None)
         self._broken.pop(job, None)
 

@@ -20,7 +20,7 @@ class Worlds:
     def tell(
         self, id: JobId, document: JobDocument, view: JobView, seen: Sequence[ReplicaSeen]
     ) -> None:
-        """Of those that run now. A size that nobody wished for answers no generation."""
+        """Report the running replicas. A size that was not wished for answers no generation."""
         ids = rigid.running(seen)
         if self._told.get(id) == ids:
             return

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def findings(kubeconfig: str | None, context: str | None, asking: Asking) -> Iterator[Finding]:
-    """Everything; an API server that does not answer is a finding, too."""
+    """Yield all findings; an API server that does not answer is a finding, too."""
     try:
         cluster = Cluster(connect(kubeconfig=kubeconfig, context=context)).hasty(_SECONDS)
     except (BrainError, ImportError) as none:

@@ -16,7 +16,7 @@ _OPTIONAL = frozenset({"scheduling.volcano.sh", "kubeflow.org", "autoscaling", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """For whom, and where."""
+    """The account and the namespaces whose rights are asked for."""
 
     #: Namespaces that are served; none: all.
     namespaces: tuple[str, ...] = ()

@@ -186,7 +186,7 @@ class KubernetesBackend(Replicas):
         self._secrets.put_token(job, secret)
 
     def environment(self, job: JobId, names: frozenset[str]) -> Mapping[str, str] | None:
-        """From the job's Secret, as long as a pod of it runs."""
+        """Return the job's environment from its Secret, as long as a pod of it runs."""
         phases = [(pod.get("status") or {}).get("phase") for pod in self._pods.by("job", job)]
         if "Running" not in phases:
             return None
@@ -284,7 +284,7 @@ class KubernetesBackend(Replicas):
         return None
 
     def _ports(self, job: ElasticJob) -> tuple[int, ...]:
-        """For hostNetwork: one for the agent, one for rank 0, free on every host."""
+        """Ports for hostNetwork: one for the agent, one for rank 0, free on every host."""
         spec = (job.spec.replica_specs[job.scaled].template or {}).get("spec") or {}
         if not spec.get("hostNetwork"):
             return ()

@@ -344,7 +344,7 @@ class ElasticJobs:
     def _finish(
         self, obj: Object, job: ElasticJob, view: JobView, pods: Sequence[Object], now: datetime
     ) -> Result:
-        """Nothing of it runs any more: say how it ended, and delete it once its time has come."""
+        """Finish a job of which nothing runs: write its end, and delete it when it is time."""
         self._roles.end(job)
         self._gangs.forget(job.metadata.uid)
         self._write(obj, status(obj, job, view, pods, Findings(), now))

@@ -51,7 +51,7 @@ class Migrations:
         ]
 
     def stop(self, plan: ScalePlan, job: ElasticJob) -> None:
-        """Those that are still there stay."""
+        """Stop moving pods: those that are still there stay."""
         names = self.left(plan, job)
         for pod in self._pods.by("job", job.metadata.uid):
             if pod["metadata"]["name"] in names:

@@ -241,7 +241,7 @@ class Plans:
     def _adopt(
         self, obj: Object, plan: ScalePlan, job: Object, generation: int, now: datetime
     ) -> Result:
-        """One that this operator, or one before it, published: its number is known already."""
+        """Adopt a plan that this operator, or one before it, published: its number is known."""
         found = self._standing(JobId(job["metadata"]["uid"]), generation)
         if found is None:
             message = f"Brain has no plan {generation} of job {plan.job}; delete this object"

@@ -48,7 +48,7 @@ def gated(pod: Object) -> bool:
 
 
 def begun(pods: Iterable[Object]) -> list[Object]:
-    """Those of a job's pods that no gate of ours holds and that stay."""
+    """Return the pods of a job that no gate of the operator holds and that stay."""
     return [pod for pod in pods if not gated(pod) and stays(pod)]
 
 
@@ -59,7 +59,7 @@ def stays(pod: Object) -> bool:
 
 
 def holding(pods: Iterable[Object]) -> list[Object]:
-    """Those of a job's pods that stay and have a node."""
+    """Return the pods of a job that stay and have a node."""
     return [pod for pod in pods if stays(pod) and (pod.get("spec") or {}).get("nodeName")]
 
 

@@ -226,7 +226,7 @@ def _taints(node: Object) -> Iterator[Mapping[str, Any]]:
 
 
 def said_taint(taint: Mapping[str, Any]) -> str:
-    """As kubectl writes it.
+    """Write a taint as kubectl does.
 
     >>> said_taint({"key": "team", "value": "a", "effect": "NoSchedule"})
     'team=a:NoSchedule'

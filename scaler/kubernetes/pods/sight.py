@@ -114,7 +114,7 @@ def _over(pod: Object, seen: ReplicaSeen, phase: str) -> ReplicaSeen:
 
 
 def ended_as(seen: ReplicaSeen, ending: PodEnding) -> ReplicaSeen:
-    """The same replica, over."""
+    """Return the replica with its end."""
     return replace(
         seen,
         phase=Phase.ENDED,

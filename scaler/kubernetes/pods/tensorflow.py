@@ -181,7 +181,7 @@ def config_of(
 def variable(
     job: str, namespace: str, roles: Mapping[str, int], task: Task, *, most: int | None = None
 ) -> dict[str, str]:
-    """The same as a variable of the container."""
+    """Return ``TF_CONFIG`` as a variable of the container."""
     return {"name": VARIABLE, "value": config_of(job, namespace, roles, task, most=most)}
 
 

@@ -40,7 +40,7 @@ class Sight(Protocol):
         """A reconcile met a bug of the operator."""
 
     def active(self, difference: int) -> None:
-        """So many more workers are at work."""
+        """Note that ``difference`` more workers are at work."""
 
 
 class Unseen:

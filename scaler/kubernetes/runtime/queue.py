@@ -14,7 +14,7 @@ class Sight(Protocol):
     """An observer of a queue."""
 
     def depth(self, keys: int) -> None:
-        """So many keys wait for a worker."""
+        """Note that ``keys`` keys wait for a worker."""
 
     def added(self) -> None:
         """A key began to wait."""

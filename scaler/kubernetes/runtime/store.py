@@ -162,7 +162,7 @@ class Store:
         return summed.sums
 
     def sum(self, name: str, of: Callable[[Object], A], nothing: A) -> Callable[[], A]:
-        """The same over all objects: what reads the sum."""
+        """Return a function that reads the sum over all objects."""
         sums = self.sums(name, of, lambda obj: "")
         return lambda: sums.get("", nothing)
 
@@ -204,7 +204,7 @@ class Store:
         return kept is not None and (_uid(kept) != _uid(obj) or not _newer(obj, kept))
 
     def listed(self, version: str) -> None:
-        """Everything was listed as of ``version``."""
+        """Note that everything was listed as of ``version``."""
         with self._lock:
             self._listed = version
 

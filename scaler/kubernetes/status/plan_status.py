@@ -29,7 +29,7 @@ class PlanStatus:
         self._keeping = keeping
 
     def wait(self, obj: Object, reason: Reason, message: str, now: datetime) -> Result:
-        """Nothing can be said yet; it is looked at again soon."""
+        """Say why a plan waits; it is looked at again soon."""
         waits = Condition(type=PlanCondition.ACCEPTED, status=None, reason=reason, message=message)
         self._say(obj, "Normal", reason, message)
         self.state(obj, [waits], "Pending", now)
@@ -46,9 +46,9 @@ class PlanStatus:
         final: bool = True,
         phase: str = "Rejected",
     ) -> Result:
-        """It is not taken; ``final`` false: it may be, once something else is there.
+        """Refuse a plan; ``final`` false: it may be taken, once something else is there.
 
-        ``job``: the one that it asks something of, with which it goes.
+        ``job``: the job that it asks something of, with which it goes.
         """
         no = Condition(type=PlanCondition.ACCEPTED, status=False, reason=reason, message=message)
         self._say(obj, "Warning", reason, message)
@@ -101,7 +101,7 @@ class PlanStatus:
         self._write(obj, wanted | {"observedGeneration": 1})
 
     def belong(self, obj: Object, job: Object) -> None:
-        """It goes with the job that it was made for, not with a later one of that name."""
+        """Tie a plan to the job it was made for, not to a later job of that name."""
         metadata = obj["metadata"]
         owners = [*(metadata.get("ownerReferences") or ())]
         name, uid = job["metadata"]["name"], job["metadata"]["uid"]
@@ -112,7 +112,7 @@ class PlanStatus:
         self._plans.learn(self._cluster.merge(PLAN, metadata["namespace"], metadata["name"], patch))
 
     def delete(self, obj: Object) -> Result:
-        """It goes: its time is over."""
+        """Delete a plan's object: its time is over."""
         metadata = obj["metadata"]
         try:
             self._cluster.delete(

@@ -80,7 +80,7 @@ class Cluster:
         self._transport.close()
 
     def fenced(self, left: Callable[[], float]) -> "Cluster":
-        """The same door for a leader: it writes only while ``left()`` seconds of its lease remain.
+        """Return a copy for a leader: it writes only while ``left()`` seconds of its lease remain.
 
         ``left`` raises NotLeading where none do. A write is given up before the lease ends.
         """
@@ -89,13 +89,13 @@ class Cluster:
         return fenced
 
     def observed(self, observe: Observer) -> "Cluster":
-        """The same door, telling ``observe`` of every answer."""
+        """Return a copy that tells ``observe`` of every answer."""
         observed = copy(self)
         observed._observe = observe
         return observed
 
     def hasty(self, seconds: float) -> "Cluster":
-        """The same door, whose requests are sent once and waited for so long at most."""
+        """Return a copy that sends each request once and waits ``seconds`` for it at most."""
         hasty = copy(self)
         hasty._limits = replace(self._limits, request_seconds=seconds, attempts=1)
         return hasty
@@ -178,7 +178,7 @@ class Cluster:
         return anything(self._answer("get", request, safe=True).body, request)
 
     def text(self, path: str, query: Mapping[str, str | int] | None = None) -> str:
-        """The same as text: a container's log."""
+        """Read any path as text: a container's log."""
         request = TransportRequest(method="GET", path=path, query=query)
         return self._answer("get", request, safe=True).body.decode(errors="replace")
 

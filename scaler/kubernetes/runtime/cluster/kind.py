@@ -33,7 +33,7 @@ class Kind:
 
     @property
     def api_version(self) -> str:
-        """As objects carry it: ``v1``, ``apps/v1``."""
+        """API version as objects carry it: ``v1``, ``apps/v1``."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
