@@ -91,7 +91,7 @@ def alone(observation: JobObserved, action: Action) -> Action:
 
 
 def settled_at(observation: JobObserved) -> float:
-    """Return when agents' changes count as one: a rack goes down in pieces."""
+    """Time at which the agents' changes may be taken for one: a rack goes down in pieces."""
     return observation.stirred_at + observation.rules.debounce_seconds
 
 
