@@ -62,14 +62,14 @@ def conditions(job: str, said: Sequence[ObjectCondition]) -> Call[None]:
 
 
 def estimate(document: Mapping[str, Any], question: Question | None = None) -> Call[Estimate]:
-    """What a job would need; nothing is started or stored."""
+    """Estimate the needs of a job; nothing is started or stored."""
     body = EstimateRequest(document=document, question=question or Question())
     call: Call[Estimate] = _post("/jobs:estimate", body, Estimate)
     return call
 
 
 def savings(*, since: datetime | None = None, until: datetime | None = None) -> Call[Savings]:
-    """What plans saved; of the last 24 hours by default."""
+    """Read the savings of plans; of the last 24 hours by default."""
     span = {"since": since, "until": until}
     given = {name: instant.isoformat() for name, instant in span.items() if instant}
     return _get("/savings", Savings, **given)
@@ -177,7 +177,7 @@ def what_if(job: str) -> Call[Scaling]:
 
 
 def model(job: str) -> Call[ModelView]:
-    """What is known of how a job scales, and how far to trust it."""
+    """Read the model of how a job scales, and how far to trust it."""
     return _get(f"/jobs/{job}/model", ModelView)
 
 
@@ -205,13 +205,13 @@ def workers(job: str) -> Call[Page[WorkerView]]:
 
 
 def logs(job: str, *, replica: int | None = None, follow: bool = False) -> Call[bytes]:
-    """What the workers print, as lines of text; for ``lines`` when ``follow``."""
+    """Read the output of the workers, as lines of text; for ``lines`` when ``follow``."""
     query = {"follow": str(follow).lower()} | ({} if replica is None else {"replica": str(replica)})
     return _get(f"/jobs/{job}/logs", bytes, **query)
 
 
 def job_events(job: str, *, after: int = 0) -> Call[Page[Event]]:
-    """What happened to a job, oldest first."""
+    """List the events of a job, oldest first."""
     return _get(f"/jobs/{job}/events", Page[Event], after=str(after))
 
 
@@ -239,7 +239,10 @@ def report_replicas(report: ReplicaReport) -> Call[None]:
 def wishes(
     pool: str, *, etag: str | None = None, wait_seconds: float = 0
 ) -> Call[PoolWishes | None]:
-    """What a scaler should make true; None when still that of ``etag`` after ``wait_seconds``."""
+    """Read the state that a scaler should bring a pool to.
+
+    None if it is still that of ``etag`` after ``wait_seconds``.
+    """
     return _poll(f"/pools/{pool}/wishes", PoolWishes | None, etag, wait_seconds)
 
 
@@ -271,7 +274,7 @@ def telemetry(samples: Sequence[Sample], *, sent_at: datetime) -> Call[Receipt]:
 
 
 def freezes() -> Call[Page[Freeze]]:
-    """What is frozen."""
+    """List the freezes."""
     return _get("/freeze", Page[Freeze])
 
 
@@ -287,7 +290,7 @@ def thaw(scope: FreezeScope, target: str) -> Call[Page[Freeze]]:
 
 
 def audit(*, page_token: str = "", page_size: int = 100) -> Call[Page[AuditEntry]]:
-    """Who did what, newest first."""
+    """List the entries of the audit log, newest first: principals and their actions."""
     return _get("/audit", Page[AuditEntry], page_token=page_token, page_size=str(page_size))
 
 
@@ -312,7 +315,7 @@ def sign_in_code(name: str) -> Call[SignInCode]:
 
 
 def health() -> Call[Health]:
-    """How the service is, and who is asking."""
+    """Read the health of the service, and the principal of the token."""
     return _get("/health", Health)
 
 

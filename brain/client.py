@@ -34,7 +34,7 @@ _BY_TYPE: Mapping[str, type[errors.BrainError]] = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back, before it is read."""
+    """An answer of the service, before its body is decoded."""
 
     status: int
     body: bytes

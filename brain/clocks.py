@@ -22,7 +22,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceClock:
-    """What is known of the clock of one source."""
+    """The offset of one source's clock, and the newest stamp of the source."""
 
     #: Service time less the source's; 0 or more than ``TOLERANCE`` when it was taken over.
     offset: timedelta = timedelta(0)

@@ -50,7 +50,7 @@ _WAITING = frozenset({PlanState.APPROVED, PlanState.APPLYING})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What one turn did."""
+    """The result of one turn."""
 
     pool: PoolName
     at: datetime
@@ -78,7 +78,7 @@ class Turn:
 
 @dataclass(slots=True)
 class _Made:
-    """What a turn has come to so far."""
+    """The results of a turn so far."""
 
     plans: list[ScalePlan] = field(default_factory=list)
     decisions: dict[JobId, Recommendation] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Who is asking, and who may do what: tokens, sessions, the table of routes and roles."""
+"""Authentication and authorisation: tokens, sessions, the table of routes and roles."""
 
 import hashlib
 import secrets
@@ -103,7 +103,7 @@ def new_secret() -> str:
 
 
 def sha256(secret: str | bytes) -> str:
-    """What is stored of a secret. Random tokens need no slow hash."""
+    """Return the hash under which a secret is stored. Random tokens need no slow hash."""
     data = secret.encode() if isinstance(secret, str) else secret
     return hashlib.sha256(data).hexdigest()
 

@@ -1,4 +1,4 @@
-"""What routes are given: the context of the app, who asks, and how to change something."""
+"""Dependencies of routes: the app's context, the principal, and ``Acting`` for changes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -42,7 +42,7 @@ SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What all routes share."""
+    """The objects that all routes share."""
 
     stores: Stores
     settings: Settings
@@ -119,7 +119,10 @@ def route_of(request: Request) -> str:
 
 
 def address_of(request: Request) -> str:
-    """What the client's address counts for; that which a trusted proxy tells, behind one."""
+    """Return the address that a request is counted under.
+
+    Behind a trusted proxy that is the address that the proxy reports.
+    """
     return limits.source_of(request.client.host) if request.client else ""
 
 
@@ -184,7 +187,7 @@ PageSize = Annotated[int, Query(ge=1, le=500)]
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Who asks what of which job; the job's name in the path is resolved once."""
+    """A request about one job: its principal, and the job's name in the path, resolved once."""
 
     here: Context
     who: Principal
@@ -206,7 +209,10 @@ class Asking:
         return job
 
     def _elsewhere(self, tx: Transaction) -> str:
-        """What to do about a job that is not of the project; agents learn nothing of others."""
+        """Return the remedy for a job that the project does not have.
+
+        An agent learns nothing of other projects.
+        """
         others = tx.jobs.projects(self.name) if self.who.role is not Role.AGENT else ()
         if not others:
             return "`brain jobs` lists what there is"
@@ -390,7 +396,7 @@ async def acting(
     if_match: Annotated[str | None, Header()] = None,
     dry_run: DryRun = False,
 ) -> Acting:
-    """How a route changes something.
+    """Return the ``Acting`` by which a route changes something.
 
     Raises:
         BadInput: there is a body, and it is of a content type that is not read here.

@@ -157,7 +157,7 @@ def job_of(sample: Sample) -> JobId:
 
 
 def samples_of(judged: Judged) -> Sequence[Sample]:
-    """What may be stored."""
+    """Return the samples of a batch that may be stored."""
     return [sample for _, sample in judged.good]
 
 

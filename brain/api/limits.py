@@ -1,4 +1,4 @@
-"""How much of the service one principal, one address and everybody together may use.
+"""Limits on the use of the service by one principal, by one address and by all clients together.
 
 Each limit is a setting and its refusal an ``Overloaded``, ``TooSlow`` or ``TooLarge`` that names
 it. Nothing here reads a clock: ``now`` is seconds on any clock that only goes forward. All of it
@@ -108,7 +108,7 @@ class Rates:
 
 
 class RequestRates:
-    """How often each token may ask, and each address on routes that need none.
+    """Request rates of each token, and of each address on routes that need no token.
 
     Each raises:
         Overloaded: the rate is used up; the message names the setting.

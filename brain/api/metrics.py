@@ -1,4 +1,4 @@
-"""What the service says of itself: Prometheus metrics, and the list of what is degraded."""
+"""The service's own state: Prometheus metrics, and the list of degraded parts."""
 
 from datetime import datetime, timedelta
 from threading import Lock
@@ -78,7 +78,7 @@ class Metrics:
 
 
 class Condition:
-    """What is degraded at the moment, one sentence each, and the senders' clocks.
+    """The degraded parts of the service, one sentence each, and the clock offsets of senders.
 
     Written by the tick, by ingest and by requests that found the database gone; read by health,
     ``/readyz`` and ``/metrics``. Safe to use from any thread.

@@ -370,7 +370,7 @@ def _finished(detail: JobDetail) -> JobDetail | None:
 
 
 def _accuracy(story: Story) -> str:
-    """What the script itself printed at its end."""
+    """Return the last line of the script's output, with its accuracy."""
     text = story.client.send(calls.logs(story.job)).decode(errors="replace")
     found = re.findall(r"accuracy [0-9.]+ after [0-9]+ steps", text)
     if not found:

@@ -1,4 +1,4 @@
-"""What ``brain doctor`` looks at; a finding says what is so and, where it is bad, the remedy."""
+"""The checks of ``brain doctor``; a finding states a fact and, where it is bad, the remedy."""
 
 import importlib.util
 import json
@@ -57,7 +57,9 @@ _EXAMINER_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Which cluster, for whom, and where."""
+    """A cluster to check: how to reach it, its namespaces, and the user whose rights are
+    checked.
+    """
 
     kubeconfig: str | None = None
     context: str | None = None

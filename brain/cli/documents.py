@@ -35,7 +35,7 @@ def read_document(path: str, *, begins: str = "name") -> dict[str, Any]:
 
 
 def parse_yaml(text: str, path: str) -> Any:
-    """What a YAML text says; ``path`` names it in errors.
+    """Parse a YAML text; ``path`` names it in errors.
 
     Raises:
         BadInput: it is no YAML, holds a date or number that is none, is nested too deep, or has a

@@ -205,7 +205,7 @@ def show(answer: Estimate, form: str) -> None:
 
 
 def lines(answer: Estimate, form: str) -> list[str]:
-    """What stands below the table."""
+    """Return the lines below the table."""
     found = [f"Throughput in {answer.unit}, of all replicas; CPU and memory of each. Bands: 90 %."]
     found.append(f"Rests on {answer.basis}.")
     if answer.work is not None:

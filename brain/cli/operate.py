@@ -183,7 +183,7 @@ def freeze(
 
 
 def _frozen(client: BrainClient, freeze: Freeze) -> str:
-    """What is frozen, as a person calls it; a freeze knows jobs by their id."""
+    """Return the target of a freeze as a person calls it; a freeze knows jobs by their id."""
     if freeze.scope is not FreezeScope.JOB:
         return freeze.target or "everything"
     try:

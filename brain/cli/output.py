@@ -1,4 +1,4 @@
-"""How answers are shown: tables for people, API objects for programs."""
+"""Output of commands: tables for people, API objects for programs."""
 
 import sys
 import time

@@ -217,7 +217,7 @@ def _hours(more: float | None) -> str:
 
 
 def supported(support: Support) -> str:
-    """What is known of a size, in words."""
+    """Describe in words what measurements support a size."""
     who = count(support.replicas, "replica")
     if support.worlds:
         worlds = ", ".join(map(str, support.worlds))

@@ -1,10 +1,10 @@
-"""What libraries in C print goes to standard error while they compute: standard output is for
-answers, and programs parse it.
+"""Keep the output of C libraries off standard output, which is for answers that programs parse.
 
-HiGHS prints a line about one problem in eighty although it is told to print nothing (``printf`` in
-its ``HighsMipSolverData``; no option of its own or scipy's turns it off). Only the descriptor can
-be turned, and that of the whole process: so only commands do it, which have one thread; the service
-logs to standard error anyway.
+The output goes to standard error while the libraries compute. HiGHS prints a line about one problem
+in eighty although it is told to print nothing (``printf`` in its ``HighsMipSolverData``; no option
+of its own or scipy's turns it off). Only the file descriptor can be redirected, and with it that of
+the whole process. So only commands redirect it, because they have one thread; the service logs to
+standard error anyway.
 """
 
 import ctypes

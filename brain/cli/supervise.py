@@ -51,9 +51,9 @@ class GiveUp:
 def after_exit(
     code: int, *, lived_seconds: float, quick: int, worked: bool = True
 ) -> Restart | GiveUp:
-    """What follows an exit with ``code``, after ``quick`` quick ends in a row before it.
+    """Decide what follows an exit with ``code``, after ``quick`` quick ends in a row before it.
 
-    However long it lived, an end counts as quick while it never ``worked``.
+    While the program never ``worked``, an end counts as quick however long the program lived.
     """
     if code in _FROM_OUTSIDE:
         return Restart(PAUSE_SECONDS, quick)
@@ -82,7 +82,7 @@ class Program:
     log_begin: int = 0
 
     def said(self) -> str:
-        """What it printed since it was started."""
+        """Return the output of the program since it was started."""
         try:
             with self.log.open("rb") as log:
                 log.seek(self.log_begin)

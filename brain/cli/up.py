@@ -47,7 +47,7 @@ class _Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class House:
-    """What ``brain up`` is to run, and where."""
+    """The programs and settings of ``brain up``, and the state directory."""
 
     home: Path
     #: Settings given on the command line; others come from ``brain.toml`` and the environment.
@@ -220,7 +220,7 @@ async def _unready(home: Path, url: str) -> str | None:
 
 
 async def _sign_in(house: House, url: str) -> str:
-    """How to sign in: by a link where only the person at a terminal reads it."""
+    """Say how to sign in: by a link, if only the person at the terminal reads it."""
     how = "Sign in to the dashboard by the link that `brain sign-in` prints in a terminal"
     if house.person is None:
         return how

@@ -20,7 +20,7 @@ _COPIED_BYTES = 2**30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What is shown, and what is kept apart."""
+    """The directory of a script, and the path of its checkpoints, which a view must not change."""
 
     directory: Path
     #: Below ``directory``, relative to it; None where it is elsewhere or nothing is saved.
@@ -59,7 +59,7 @@ class View:
 
     @property
     def promise(self) -> str:
-        """What a person is told before anything runs."""
+        """Return the sentence that a person is told before anything runs."""
         if self.seen is None:
             return (
                 f"The script runs in a scratch directory that links to {self.directory}. It is "
@@ -68,7 +68,7 @@ class View:
         return f"Checkpoints of the probe go to a scratch directory; {self.seen[0]} is left alone."
 
     def changed(self) -> Path | None:
-        """What changed although it must not; None where nothing did."""
+        """Return the path that changed although it must not; None if none did."""
         if self.seen is None or _state(self.seen[0]) == self.seen[1]:
             return None
         return self.seen[0]
@@ -167,7 +167,7 @@ def _expect_named(document: Mapping[str, Any], said: str) -> None:
 
 
 def _state(path: Path) -> tuple[int, int] | None:
-    """What changes when a file is written, or anything is added to a directory."""
+    """Return values that change when a file is written, or an entry is added to a directory."""
     try:
         known = path.stat()
     except OSError:

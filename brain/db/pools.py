@@ -1,4 +1,4 @@
-"""How pools are divided, and what their latest rounds came to."""
+"""Pools in the database: their policies, and the results of their latest rounds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

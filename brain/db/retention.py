@@ -23,7 +23,7 @@ Number = sa.ColumnElement[Any]
 
 
 class Metric(NamedTuple):
-    """How a metric reads from the rows of a table; ``brain.series.METRICS`` in SQL."""
+    """SQL that reads a metric from the rows of a table; ``brain.series.METRICS`` in SQL."""
 
     table: sa.Table
     value: Number

@@ -30,7 +30,7 @@ _POSTGRESQL = (15,)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What bringing the schema up came to."""
+    """The result of bringing the schema up to date."""
 
     #: Revision before and after; None: there was no schema.
     before: str | None

@@ -64,7 +64,7 @@ class SqlTransaction:
 
     @property
     def leases(self) -> SqlLeases:
-        """Who decides for a pool."""
+        """The leases of pools; the holder of a lease decides for its pool."""
         return SqlLeases(self._in_turn())
 
     @property
@@ -79,12 +79,12 @@ class SqlTransaction:
 
     @property
     def events(self) -> SqlEvents:
-        """What happened."""
+        """The events."""
         return SqlEvents(self._in_turn())
 
     @property
     def audit(self) -> SqlAudit:
-        """Who did what."""
+        """The audit log: principals and their actions."""
         return SqlAudit(self._in_turn())
 
     @property
@@ -94,12 +94,12 @@ class SqlTransaction:
 
     @property
     def freezes(self) -> SqlFreezes:
-        """What is frozen."""
+        """The freezes."""
         return SqlFreezes(self._in_turn())
 
     @property
     def pools(self) -> SqlPools:
-        """How pools are divided."""
+        """The policies and latest rounds of pools."""
         return SqlPools(self._in_turn())
 
     def _in_turn(self) -> sa.Connection:

@@ -44,14 +44,16 @@ def _host_row(sample: HostSample) -> dict[str, Any]:
 
 
 class _Clocks(NamedTuple):
-    """What a batch makes of its sources' clocks."""
+    """The clocks of a batch's sources: corrected instants of its stamps, and the clocks after
+    it.
+    """
 
     instants: Mapping[_Source, Mapping[datetime, datetime]]
     after: Mapping[_Source, SourceClock]
 
 
 class _Kind(NamedTuple):
-    """Where a kind of sample is kept, and how one becomes a row."""
+    """The table of a kind of sample, and the function that turns a sample into a row."""
 
     table: sa.Table
     row: Callable[[Any], dict[str, Any]]

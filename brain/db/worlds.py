@@ -1,4 +1,4 @@
-"""What coordinators, scalers and fits left behind, and who holds a pool."""
+"""Worlds, replicas, nodes, fits and leases of pools in the database."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime

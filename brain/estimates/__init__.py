@@ -1,4 +1,4 @@
-"""What a job will need, from the stores: spine, pure, no I/O.
+"""Estimates of a job's needs, from the stores: spine, pure, no I/O.
 
 usage      what a running job's replicas use, kept for the time after it
 history    jobs that ran, as the models want them

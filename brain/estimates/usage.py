@@ -1,4 +1,4 @@
-"""What the replicas of a running job use, folded into what is kept when its samples are gone."""
+"""Use of a running job's replicas, summed up so that it outlives the job's samples."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ _INSTANT = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Used:
-    """What is kept of a job's use."""
+    """The sum of a job's use that is kept."""
 
     uses: tuple[WorldUse, ...] = ()
     #: Of the newest reading in them.
@@ -65,14 +65,14 @@ def remember(tx: Transaction, job: Job, sight: Sight, now: datetime) -> None:
 
 
 def uses_of(tx: Transaction, job: Job) -> tuple[WorldUse, ...]:
-    """What a job's replicas used in its worlds; nothing of one that reserves no accelerators."""
+    """Return the use of replicas in a job's worlds; empty if the job reserves no accelerators."""
     if job.document.resources.gpus == 0:
         return ()
     return used_by(tx.fits.get(job.id, KIND)).uses
 
 
 def used_by(stored: StoredFit | None) -> Used:
-    """What was kept; nothing where nothing was."""
+    """Decode the stored use of a job; an empty ``Used`` if nothing was stored."""
     return wire.decode(stored.parameters, Used) if stored is not None else Used()
 
 

@@ -1,4 +1,4 @@
-"""What happened: the event stream of everything, and the events of a job."""
+"""Events: the stream of all events, and the events of one job."""
 
 from collections.abc import AsyncIterator
 from typing import Annotated

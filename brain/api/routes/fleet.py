@@ -119,7 +119,9 @@ def _thawed(tx: Transaction, act: Act, scope: FreezeScope, named: str) -> Page[F
 
 
 def _target(tx: Transaction, scope: FreezeScope, target: str) -> str:
-    """What a freeze is kept under: jobs by id, everything under the empty name."""
+    """Return the key of a freeze: a job's id, a project's name, or the empty name for
+    everything.
+    """
     if scope is FreezeScope.ALL:
         return ""
     if not target:

@@ -1,4 +1,4 @@
-"""What replicas print, from ``replicas/<job>/<id>/output.log`` of the state directory."""
+"""Workers' output, from ``replicas/<job>/<id>/output.log`` of the state directory."""
 
 import asyncio
 from collections.abc import AsyncIterator

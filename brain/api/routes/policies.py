@@ -1,4 +1,4 @@
-"""How pools are divided: what the latest round came to, and the policies that people write."""
+"""The division of pools: the result of the latest round, and the policies that people write."""
 
 from collections.abc import Sequence
 

@@ -92,7 +92,7 @@ def _count(here: Context, tx: Transaction) -> None:
 
 
 def _count_rounds(metrics: Metrics, tx: Transaction) -> None:
-    """What the latest round of each pool came to; pools whose jobs have all ended are dropped."""
+    """Set the gauges of each pool's latest round; drop pools whose jobs have all ended."""
     gauges = (metrics.pool_price, metrics.pool_capacity, metrics.pool_used)
     for gauge in (*gauges, metrics.pool_gap, metrics.pool_short, metrics.pool_shares):
         gauge.clear()

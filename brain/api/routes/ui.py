@@ -20,7 +20,7 @@ _FOREVER = "public, max-age=31536000, immutable"
 
 
 def directory() -> Path | None:
-    """Where the built files are; None where they were not built."""
+    """Return the directory of the built dashboard; None if it was not built."""
     package = Path(__file__).parents[2]
     places = (package / "_ui", package.parent / "web" / "dist")
     return next((place for place in places if (place / "index.html").is_file()), None)

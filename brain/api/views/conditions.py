@@ -1,4 +1,4 @@
-"""What is to know of a job beside its state."""
+"""Conditions of a job: facts that a person should know beside the job's state."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -62,7 +62,9 @@ def left(replicas: Iterable[Replica], now: datetime) -> Iterator[tuple[str, str]
 
 
 def of_object(said: Iterable[ObjectCondition]) -> Iterator[tuple[str, str]]:
-    """What a cluster says of a job's object that is not as it should be, by its reason."""
+    """Yield reason and message of each condition of a job's object that has an unexpected
+    status.
+    """
     for one in said:
         expected = _AS_IT_SHOULD.get(one.type)
         if expected is not None and one.status is not expected:
@@ -82,7 +84,7 @@ def _decided(tx: Transaction, job: Job) -> Iterator[tuple[str, str]]:
 
 
 def memory(world: World | None, now: datetime) -> MemoryView | None:
-    """How far the present world's checkpoints in memory are ahead of storage."""
+    """Return how far the present world's checkpoints in memory are ahead of storage."""
     members = () if world is None or world.ended_at else world.members
     known = [member.memory for member in members if member.memory is not None]
     if not known:
@@ -122,7 +124,7 @@ def _measured_conditions(
 
 
 def _hang(world: World | None) -> Diagnosis | None:
-    """What was found of a world that stands still and was not ended for it."""
+    """Return the diagnosis of a world that hangs and was not ended for it."""
     if world is None or world.ended_at is not None or world.diagnosis is None:
         return None
     return world.diagnosis if world.diagnosis.kind is FailureKind.HANG else None

@@ -92,7 +92,9 @@ def document(job: Job) -> Mapping[str, Any]:
 
 
 def wishes(tx: Transaction, pool: PoolName, settings: Settings) -> PoolWishes:
-    """What a scaler should make true of a pool; ``version`` changes whenever anything does."""
+    """Return the state that a scaler should bring a pool to; any change of it changes
+    ``version``.
+    """
     jobs = tuple(
         JobWish(
             job=job.id,
@@ -114,7 +116,7 @@ def workers(tx: Transaction, job: Job, now: datetime) -> tuple[WorkerView, ...]:
 
 
 def _declared(document: JobDocument) -> dict[str, Any]:
-    """What the owner wrote."""
+    """Return the fields of a document that its owner declared."""
     return {
         "name": document.name,
         "project": document.project,

@@ -37,7 +37,7 @@ _WORTH_A_LINE = 0.1
 
 
 def model(tx: Transaction, job: Job, settings: Settings, now: datetime) -> ModelView:
-    """What is known of how a job scales."""
+    """Return the fitted model of how a job scales, with the measurements that it rests on."""
     sight = look(tx, job, settings=settings, now=now)
     situation = situate(tx, job, sight, settings=settings, now=now)
     plans = tx.plans.of(job.id)
@@ -82,7 +82,7 @@ def _with_model(
 
 
 def _told(tx: Transaction, job: Job, sight: Sight) -> ToldBatch | None:
-    """What the script is asked to take, split over the workers that it has."""
+    """Return the batch that the script is asked to take, split over the workers that it has."""
     wish, chosen, world = wished_batch(tx, job), asked_batch(tx, job), sight.world
     if wish is None or job.finished:
         return None
@@ -100,7 +100,7 @@ def _told(tx: Transaction, job: Job, sight: Sight) -> ToldBatch | None:
 
 
 def _noise(sight: Sight) -> Noise:
-    """What is known of gradients, and what the present batch is worth by it."""
+    """Return the noise scale of a job's gradients, and the efficiency of its present batch."""
     found = sight.noise
     if isinstance(found, NoiseScale):
         view = Noise(examples=found.examples, low=found.low, high=found.high)

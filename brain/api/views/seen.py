@@ -1,4 +1,4 @@
-"""What was measured of one job lately: two reads of the stores, everything else computed."""
+"""Recent measurements of one job: two reads of the stores, everything else computed."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ STEPPING = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED})
 
 
 class Seen:
-    """What was measured of a job in the minute before ``now``, in its present world."""
+    """The measurements of a job's present world in the minute before ``now``."""
 
     def __init__(self, tx: Transaction, job: Job, world: World | None, now: datetime) -> None:
         self._tx, self._job, self._world, self._now = tx, job, world, now
