@@ -57,9 +57,7 @@ _EXAMINER_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """A cluster to check: how to reach it, its namespaces, and the user whose rights are
-    checked.
-    """
+    """A cluster to check: its address, its namespaces, and the user whose rights are checked."""
 
     kubeconfig: str | None = None
     context: str | None = None

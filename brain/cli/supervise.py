@@ -91,7 +91,7 @@ class Program:
             return ""
 
     def last_words(self, lines: int = 5) -> str:
-        """The last lines of that."""
+        """Return the last ``lines`` lines of the output of the present run."""
         return "\n".join(self.said().rstrip().splitlines()[-lines:])
 
 

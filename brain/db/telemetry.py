@@ -44,9 +44,7 @@ def _host_row(sample: HostSample) -> dict[str, Any]:
 
 
 class _Clocks(NamedTuple):
-    """The clocks of a batch's sources: corrected instants of its stamps, and the clocks after
-    it.
-    """
+    """Corrected instants of a batch's stamps by source, and the sources' clocks after the batch."""
 
     instants: Mapping[_Source, Mapping[datetime, datetime]]
     after: Mapping[_Source, SourceClock]

@@ -55,7 +55,10 @@ def ask_with(tx: Transaction, job: Job, plan: ScalePlan, now: datetime) -> None:
 
 
 def worths(plan: ScalePlan, sight: Sight) -> Worths:
-    """What the measured examples, and those before the plan, are worth in promised ones."""
+    """Return the worth of an example of the measured batch, and of the batch before the plan.
+
+    Both are counted in examples of the batch that the plan promised.
+    """
     model, promised, before = sight.model, plan.target.batch, plan.current.batch
     if model is None or promised is None or before is None or model.batching is not Batching.TOLD:
         return SAME

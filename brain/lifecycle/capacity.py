@@ -1,7 +1,7 @@
-"""What fits a pool beside everything that is reserved there.
+"""The capacity of a pool: the resources that no job reserves.
 
-A started job reserves the larger of what it is wished and what is observed of it, so that
-nothing is promised twice while a world grows or shrinks.
+A started job reserves the larger of its wish and its observed replicas, so that nothing is promised
+twice while a world grows or shrinks.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ Room = Callable[[Transaction, Job], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """What one job has of a pool, and what it waits for."""
+    """The replicas that one job has of a pool, and those that it waits for."""
 
     job: JobId
     each: Resources
@@ -51,7 +51,7 @@ class Holding:
 
 
 def holding(tx: Transaction, job: Job) -> Holding:
-    """What ``job`` has and waits for."""
+    """Return the replicas that ``job`` has and those that it waits for."""
     _, target = wished(tx.plans.of(job.id), job)
     return Holding(
         job=job.id,
@@ -65,7 +65,7 @@ def holding(tx: Transaction, job: Job) -> Holding:
 
 
 class Ledger:
-    """Who holds what of a pool's nodes. Holdings that change are told by ``note``."""
+    """The resources that jobs hold of a pool's nodes. Call ``note`` when a holding changes."""
 
     def __init__(self, nodes: Iterable[Node], holdings: Iterable[Holding]) -> None:
         self._nodes = {node.name: node for node in nodes}
@@ -77,7 +77,7 @@ class Ledger:
 
     @property
     def free(self) -> Mapping[NodeName, Resources]:
-        """What nobody holds, by node; below 0 where more is held than there is."""
+        """Return the free resources by node; below 0 where jobs hold more than the node has."""
         return {
             name: Resources(cpu_millis=cpu, memory_bytes=memory, gpus=gpus)
             for name, (cpu, memory, gpus) in self._free.items()
@@ -107,11 +107,11 @@ class Ledger:
             self._take(node, self._each[job], -replicas)
 
     def room(self, job: Job) -> int:
-        """How many replicas of ``job`` fit, those that it has now included."""
+        """Return the number of replicas of ``job`` that fit, its present ones included."""
         return sum(self.rooms(job).values())
 
     def rooms(self, job: Job) -> Mapping[NodeName, int]:
-        """The same by node."""
+        """Return the replicas of ``job`` that fit each node, its present ones included."""
         wants, each = job.document.accelerator, _amount(job.document.resources)
         # Of a pool's many nodes few differ in what is free.
         fits = {free: _copies(free, each) for free in set(self._free.values())}
@@ -123,7 +123,7 @@ class Ledger:
         }
 
     def _fit(self, holding: Holding, held: Mapping[NodeName, int]) -> NodeName | None:
-        """Where the next replica will come: the node chosen for it, else the first that fits."""
+        """Return the node of the next replica: the one chosen for it, else the first that fits."""
         each = _amount(holding.each)
         chosen = [name for name, n in holding.chosen.items() if held.get(name, 0) < n]
         for name in (*chosen, *self._free):
@@ -151,7 +151,7 @@ def _amount(resources: Resources) -> _Amount:
 
 
 def _copies(free: _Amount, each: _Amount) -> int:
-    """How often ``each`` fits into ``free``; below 0 where more is taken than there is."""
+    """Return how often ``each`` fits into ``free``; below 0 where more is taken than there is."""
     fits = [have // need for have, need in zip(free, each, strict=True) if need > 0]
     return min(fits) if fits else UNLIMITED
 

@@ -1,4 +1,4 @@
-"""What a change cost where nobody is left to say so, from the telemetry of the world before it."""
+"""Estimates, from telemetry, of the cost of a change after which no coordinator could report it."""
 
 from dataclasses import replace
 from datetime import timedelta

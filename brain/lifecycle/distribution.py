@@ -30,7 +30,7 @@ _HOW = "no process group, no session, no data shard, no MPI or Horovod peer"
 
 
 class Evidence(Enum):
-    """What the workers of a world say of each other."""
+    """Evidence on whether the workers of a world train together or each train a copy."""
 
     #: One replica, a worker that met another, or one that does not tell: nothing is concluded.
     NONE = auto()

@@ -1,5 +1,4 @@
-"""What earlier runs of a job's script measured and came to, handed to it when it is submitted or
-starts."""
+"""Hand a job, when it is submitted or starts, the measurements of earlier runs of its script."""
 
 from datetime import datetime
 

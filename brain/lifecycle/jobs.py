@@ -122,7 +122,7 @@ def object_says(tx: Transaction, job: Job, said: Sequence[ObjectCondition]) -> J
 
 
 def _following(known: JobDocument, said: JobDocument) -> JobDocument:
-    """What is said now, with the allocation of generation 0 as far as the new bounds have it."""
+    """Return the new document, with the allocation of generation 0 as far as its bounds allow."""
     bounds, first = said.replicas, known.replicas.first
     if bounds.first != first and bounds.allow(first):
         bounds = replace(bounds, start=first)
@@ -229,7 +229,7 @@ def cancel(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
 
 
 def _grace(job: Job) -> str:
-    """How long the script may take, where the document tells."""
+    """Return a clause with the grace that the document gives the script; empty if it gives none."""
     seconds = job.document.grace_seconds
     return "" if seconds is None else f"; its script has {seconds:g} s to save and end"
 

@@ -145,9 +145,10 @@ def settle(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetim
 
 
 def obstacle(tx: Transaction, job: Job, plan: ScalePlan, *, room: Room = room) -> str | None:
-    """What keeps an approved plan from beginning; None where nothing does.
+    """Return why an approved plan may not begin yet; None where nothing stands in its way.
 
-    A RESTORE moves nothing to a new size, so neither freeze nor state keeps it.
+    A RESTORE moves nothing to a new size, so neither a freeze nor the job's state stops it, unless
+    the job has ended.
     """
     if job.finished:
         return f"the job is {job.state}"

@@ -1,7 +1,7 @@
-"""What people and programs ask of plans: request, approve, reject, roll back.
+"""Requests of people and programs about plans: ask for a size, approve, reject, roll back.
 
-Asking for a size is approving it. Every function takes the plan as it was read, and the version
-that was seen; it returns the plan as stored.
+A request for a size also approves it. Every function takes the plan as it was read, and the version
+that the requester saw; it returns the plan as stored.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What is known of a job's throughput: its present world measured, and a model of other sizes.
+"""A job's throughput: measurements of its present world, and a model of other sizes.
 
 Worlds that ended are kept as points in the store of fits, so that a turn reads the samples of
 the present world alone.
@@ -67,7 +67,7 @@ class Sight:
 
     @property
     def now(self) -> Prediction | None:
-        """What the present world achieves; None where too little was measured."""
+        """The throughput of the present world; None where too little was measured."""
         return self.present.measured if isinstance(self.present, Point) else None
 
     @property
@@ -79,7 +79,7 @@ class Sight:
 
     @property
     def missing(self) -> str:
-        """What there is to wait for; empty where the present world is measured."""
+        """The reason why the present world is not measured yet; empty where it is measured."""
         return "" if isinstance(self.present, Point) else str(self.present)
 
     def predict(self, replicas: int) -> Prediction:
@@ -101,7 +101,7 @@ class Sight:
             return None
 
     def at(self, replicas: int) -> Prediction | None:
-        """What was last measured at a size, in this world or an earlier one."""
+        """Return the last throughput measured at a size, in this world or an earlier one."""
         points = [*self.earlier, self.present]
         seen = [p.measured for p in points if isinstance(p, Point) and p.replicas == replicas]
         return seen[-1] if seen else None
@@ -185,7 +185,7 @@ def _noise(
 def _foretold(
     present: Point, stored: Sequence[Point], terms: Terms, runs: Sequence[EarlierRun]
 ) -> Prediction | None:
-    """What was believed of the present world before it was measured, as it was first believed."""
+    """Return the first forecast of the present world, made before the world was measured."""
     kept = [point.foretold for point in stored if point.epoch == present.epoch]
     return kept[0] if kept else foretell(present, stored, terms=terms, runs=runs)
 
@@ -193,7 +193,7 @@ def _foretold(
 def achieved(
     samples: Sequence[ThroughputSample], settings: Settings, *, independent: bool = False
 ) -> Point | Undetermined:
-    """What a world achieves by samples of it, or why that cannot be said."""
+    """Return the throughput of a world by its samples, or why that cannot be said."""
     try:
         return measure(
             samples,
@@ -241,7 +241,7 @@ def points(tx: Transaction, job: Job) -> list[Point]:
 
 
 def same_script(tx: Transaction, job: Job) -> tuple[EarlierRun, ...]:
-    """What earlier runs of the job's script had measured when it was submitted or started."""
+    """Return earlier runs of the job's script, as known when the job was submitted or started."""
     stored = tx.fits.get(job.id, RUNS)
     return _decoded(stored.parameters) if stored else ()
 
@@ -253,6 +253,6 @@ def _decoded(runs: str) -> tuple[EarlierRun, ...]:
 
 
 def gradients(tx: Transaction, job: Job) -> GradientSums:
-    """What was remembered of a job's gradients."""
+    """Return the stored gradient statistics of a job; empty sums if none are stored."""
     stored = tx.fits.get(job.id, GRADIENTS)
     return wire.decode(stored.parameters, GradientSums) if stored else GradientSums()

@@ -117,7 +117,7 @@ def situate(
 def _changes(
     plans: Sequence[ScalePlan], worlds: Sequence[World], settings: Settings, now: datetime
 ) -> dict[str, Any]:
-    """What changes of the world cost so far, when the last ones were and what they left."""
+    """Return the cost of past changes of the world, and when and how the last ones went."""
     downtimes = [
         world.downtime_seconds
         for world in reversed(worlds)

@@ -12,7 +12,7 @@ from brain.typeset import number, percent, quantity
 
 
 class Worths(NamedTuple):
-    """What examples of one batch are worth in those of the batch that was promised."""
+    """The worth of an example, now and before a plan, in examples of the plan's promised batch."""
 
     now: float = 1.0
     #: Of the batch before the plan.
@@ -39,10 +39,10 @@ def kept(
 
 
 def verdicts(plans: Iterable[ScalePlan]) -> dict[int, PlanVerdict]:
-    """What came of each plan of one job, by its generation.
+    """Return the verdict of each plan of one job, by the plan's generation.
 
-    A missed promise is rolled back once a world of the size before it steps again, not sooner: a
-    way back may be frozen, wait, or fail.
+    A missed promise counts as rolled back once a world of the size before the plan steps again, not
+    sooner: a rollback may be frozen, wait, or fail.
     """
     found: dict[int, PlanVerdict] = {}
     following: ScalePlan | None = None
@@ -54,7 +54,7 @@ def verdicts(plans: Iterable[ScalePlan]) -> dict[int, PlanVerdict]:
 
 
 def _verdict(plan: ScalePlan, following: ScalePlan | None) -> PlanVerdict:
-    """What came of a plan; ``following`` is the next one of its job that a world met."""
+    """Return the verdict of a plan; ``following`` is the next plan of its job that a world met."""
     if plan.active:
         return PlanVerdict.NOT_YET
     if not reached(plan):
@@ -67,7 +67,7 @@ def _verdict(plan: ScalePlan, following: ScalePlan | None) -> PlanVerdict:
 
 
 def counted(measured: Prediction, worths: Worths) -> Prediction:
-    """What was measured, in examples of the batch that was promised."""
+    """Return the measured throughput in examples of the batch that was promised."""
     return replace(
         measured,
         examples_per_second=measured.examples_per_second * worths.now,
@@ -85,7 +85,7 @@ def compared(
     settings: Settings,
     worths: Worths = SAME,
 ) -> str:
-    """What was compared, in words: with all that the verdict rests on."""
+    """Describe in words the comparison that the verdict rests on."""
     rate = measured.examples_per_second * worths.now
     said = f"{number(rate)} of {quantity(promised.examples_per_second, unit)} promised"
     if number(rate) != number(measured.examples_per_second):
@@ -103,6 +103,6 @@ def more(plan: ScalePlan, measured: Prediction, worths: Worths = SAME) -> bool:
 
 
 def _before(plan: ScalePlan, worths: Worths) -> float:
-    """What a job did before it grew; 0 where nobody knows, or it did not grow."""
+    """Return the throughput of a job before it grew; 0 if it is unknown or the job did not grow."""
     grew = plan.target.replicas > plan.current.replicas
     return plan.measured.examples_per_second * worths.before if grew and plan.measured else 0.0

@@ -1,4 +1,4 @@
-"""What a job should have: its standing target, what is being applied, and the wish of both."""
+"""The wish of a job, made of its standing target and of the plan that is being applied."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -36,15 +36,15 @@ class AskedBatch:
 
 
 def asked_batch(tx: Transaction, job: Job) -> AskedBatch | None:
-    """What Brain chose; None where it chose nothing yet."""
+    """Return the batch that Brain chose; None where it chose none yet."""
     stored = tx.fits.get(job.id, BATCH) if job.document.tunes else None
     return wire.decode(stored.parameters, AskedBatch) if stored else None
 
 
 def wished_batch(tx: Transaction, job: Job) -> BatchWish | None:
-    """What the script is to take: what Brain chose, else what its document declares.
+    """Return the batch that the script should take: Brain's choice, else the declared batch.
 
-    A script that asks thus keeps its declared batch at every size.
+    So a script that asks for its batch keeps the declared one at every size until Brain chooses.
     """
     chosen = asked_batch(tx, job)
     if chosen is not None:
@@ -56,7 +56,7 @@ def wished_batch(tx: Transaction, job: Job) -> BatchWish | None:
 
 
 def effective_mode(job: Job, settings: Settings) -> PolicyMode:
-    """Who approves this job's plans: its own mode, else the service's."""
+    """Return the mode by which this job's plans are approved: the job's own, else the service's."""
     return job.document.policy.mode or PolicyMode(settings.policy_mode)
 
 

@@ -1,8 +1,9 @@
-"""How much a run has left to do, what it may still use for it, and what it learns from others.
+"""The work that a run has left, its limits, and the work of earlier runs of its script.
 
 Declared steps and epochs are believed once earlier runs of the job's script kept to theirs; until
-then they only shorten what is expected. How long an epoch is only those runs can tell. Where
-nothing is declared a run is as long as they were, if they were alike.
+then a declaration only shortens the expected work. Only earlier runs can tell the length of an
+epoch. A run that declares nothing is expected to be as long as the earlier runs, if those were
+alike.
 """
 
 import math
@@ -36,18 +37,18 @@ _HOUR = 3600.0
 
 
 def earlier_runs(tx: Transaction, job: Job) -> tuple[Finished, ...]:
-    """What runs of the job's script that ended well came to, oldest first."""
+    """Return the work of earlier runs of the job's script that ended well, oldest first."""
     stored = tx.fits.get(job.id, KIND)
     return tuple(wire.decode(stored.parameters, list[Finished])) if stored else ()
 
 
 def promised_work(job: Job, past: Sequence[Finished]) -> Declared | None:
-    """What the job's document says of its work, in what can be counted."""
+    """Return the work that the job's document declares, in steps or examples."""
     return declared(job.document.steps, job.document.epochs, past)
 
 
 def came_to(tx: Transaction, run: Job) -> list[Finished]:
-    """What a run came to; nothing where it did not end well or made no step."""
+    """Return the work of a run; empty where the run did not end well or made no step."""
     if run.state is not JobState.SUCCEEDED:
         return []
     seen, worlds = points(tx, run), tx.worlds.of(run.id)
@@ -87,7 +88,7 @@ def first_batch(job: Job) -> float | None:
 
 
 def examples_made(seen: Sequence[Point], worlds: Sequence[World]) -> float | None:
-    """The same in examples; None where a batch was not seen."""
+    """Examples of the run so far; those made again count once. None where a batch was not seen."""
     batches = {point.epoch: point.examples_per_step for point in seen}
     if not seen or not all(batches.values()):
         return None
@@ -159,7 +160,10 @@ def still_to_come(
 def limits(
     job: Job, sight: Sight, worlds: Sequence[World], settings: Settings, now: datetime
 ) -> Limits | None:
-    """What the owner's deadline and budget leave; None where there is neither, or no measure."""
+    """Return the time and replica-seconds that the owner's deadline and budget leave.
+
+    None where there is neither limit, or the present world is not measured.
+    """
     document, present = job.document, sight.present
     if not isinstance(present, Point):
         return None

@@ -1,7 +1,7 @@
-"""What coordinators and scalers observed, and what follows for job and plan.
+"""Reports of coordinators and scalers, and the changes of job and plan that follow from them.
 
-Reports may be repeated and may come late: one of an older epoch, and one that was taken before,
-change nothing.
+Reports may be repeated and may come late: a report of an older epoch changes nothing, nor does one
+that was taken before.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -191,7 +191,7 @@ def _keep_one(tx: Transaction, world: World) -> None:
 
 
 def _said_of(why: Diagnosis | None) -> Mapping[str, str] | None:
-    """What programs that listen to events want to know of a finding."""
+    """Return the fields of a finding that programs which listen to events need."""
     if why is None:
         return None
     known = {"rank": why.rank, "replica": why.replica, "node": why.node, "step": why.step}

@@ -1,4 +1,4 @@
-"""How pools are divided, and what their latest rounds came to, on dictionaries."""
+"""Policies and latest rounds of pools, in dictionaries."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

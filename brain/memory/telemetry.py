@@ -31,7 +31,7 @@ Minute = tuple[JobId, str, datetime]
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What came of one source: its clock, and enough to see gaps after its samples retired."""
+    """The counts of one source, its clock, and enough to see gaps after its samples retired."""
 
     highest: int = -1
     stored: int = 0

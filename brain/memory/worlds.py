@@ -1,4 +1,4 @@
-"""What coordinators, scalers and fits left behind, and who holds a pool; on dictionaries."""
+"""Worlds, replicas, nodes, fits and leases of pools, in dictionaries."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

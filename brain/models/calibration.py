@@ -20,7 +20,7 @@ _SURPRISE = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """How predictions of throughput came out."""
+    """The calibration of throughput predictions against later measurements."""
 
     count: int
     #: Share of measurements inside of their 90 % bands, and the 90 % interval of that share.

@@ -1,9 +1,9 @@
-"""What earlier runs of one script measured, for a run that has measured little itself.
+"""Measurements of earlier runs of one script, for a run that has measured little itself.
 
 A run is as fast as the others of its script up to a factor of its own: its machines, its data, its
-length of sequences. So their points enter its fit at this run's level, with the error by which
-runs of the script differed. A run that is further away than that explains is of another script,
-whatever it is called, and takes nothing from them.
+length of sequences. So the points of other runs enter its fit at this run's level, with the error
+by which runs of the script differed. A run that is further away than that error explains is of
+another script, whatever it is called, and takes nothing from the others.
 """
 
 import math
@@ -42,7 +42,7 @@ _REMEMBERED = 500
 
 
 class NoiseSeen(NamedTuple):
-    """How noisy gradients were at some time of a run."""
+    """The noise scale of gradients at one moment of a run."""
 
     #: Work done by then, as ``work_done`` counts it.
     work: float
@@ -53,7 +53,7 @@ class NoiseSeen(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EarlierRun:
-    """What a run of the same script left."""
+    """The measurements of an earlier run of the same script."""
 
     job: str
     name: str
@@ -64,7 +64,7 @@ class EarlierRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inherited:
-    """What a run takes from earlier ones."""
+    """The measurements that a run takes from earlier ones."""
 
     observations: Mapping[str, tuple[Observation, ...]]
     #: Most replicas that they had.
@@ -93,7 +93,10 @@ class _Known:
 def inherited(
     runs: Sequence[EarlierRun], own: Mapping[str, Sequence[Observation]], terms: Terms
 ) -> Inherited:
-    """What a run with the observations ``own``, by kind of accelerator, takes from others."""
+    """Return the observations that a run takes from ``runs``.
+
+    ``own`` holds the run's own observations, by kind of accelerator.
+    """
     known = _known(tuple(runs), terms) if runs else None
     misses = [] if known is None else _misses(known, own)
     if known is None or not misses:
@@ -122,7 +125,7 @@ def tells_noise(point: Point) -> bool:
 
 
 def earlier_run(job: str, name: str, points: Sequence[Point], first: float | None) -> EarlierRun:
-    """What a run hands on: its newest points, and how noisy its gradients were when.
+    """Return the newest points of a run, and the noise of its gradients over time.
 
     Args:
         job: Its id.
@@ -140,7 +143,7 @@ def earlier_run(job: str, name: str, points: Sequence[Point], first: float | Non
 
 
 def noises_of(points: Sequence[Point], first: float | None) -> list[NoiseSeen]:
-    """How noisy a run's gradients were when, where its worlds could tell."""
+    """Return the noise scales of a run's gradients over time, of worlds that could measure them."""
     return [
         NoiseSeen(
             work_done(points[: at + 1], first),

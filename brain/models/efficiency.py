@@ -126,7 +126,7 @@ class NoiseScale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientSums:
-    """What the gradients of a job came to so far, small enough to be kept with its fits.
+    """The statistics of a job's gradients so far, small enough to be kept with its fits.
 
     Squared mean gradient ``s`` and variance ``v`` of windows (``gradient_statistics``) are summed
     with the sampled steps behind them as weights, halved every ``HALF_LIFE_STEPS``, and divided by
@@ -277,12 +277,12 @@ def efficiency(
     first_batch: float,
     noise: float | NoiseByBatch | None,
 ) -> NDArray[np.float64]:
-    """What an example of ``batch`` brings, in examples of ``first_batch``.
+    """Return the worth of an example of ``batch``, in examples of ``first_batch``.
 
         E(M) = (phi + M0) / (phi + M)        (Pollux, equation 7)
 
-    1 where the noise scale is None: nobody knows, and then the batch must stay as it is. A scale
-    is kept within what one can be.
+    1 where the noise scale is None: the scale is unknown, and then the batch must stay as it is. A
+    scale is kept within ``SMALLEST`` to ``LARGEST`` times the first batch.
 
     >>> efficiency(128.0, first_batch=32, noise=32.0).item()
     0.4

@@ -34,7 +34,7 @@ _Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """What one world of a job achieved at its size."""
+    """The measured throughput of one world of a job at its size."""
 
     epoch: int
     replicas: int

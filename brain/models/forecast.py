@@ -1,4 +1,4 @@
-"""What is believed of a world before it is measured."""
+"""Forecasts of a world before it is measured."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ def foretell(
     terms: Terms | None = None,
     runs: Sequence[EarlierRun] = (),
 ) -> Prediction | None:
-    """What worlds ``earlier`` made believe of ``point``, in a band that nothing has widened yet."""
+    """Predict the throughput of ``point`` from ``earlier`` worlds, in a band not yet widened."""
     known = [replace(one, foretold=None) for one in earlier]
     if not known:
         return None
@@ -42,9 +42,9 @@ def foretell(
 
 
 def foresee(runs: Sequence[EarlierRun], terms: Terms | None = None) -> JobModel | None:
-    """What earlier runs of its script, newest first, make believe of a run that has not begun.
+    """Fit a model of a run that has not begun, from earlier runs of its script, newest first.
 
-    It is taken for the newest of them, with the noise of gradients that they had at their
+    The run is taken for the newest of ``runs``, with the noise of gradients that they had at their
     beginning. None where none was measured.
     """
     if not runs:

@@ -28,7 +28,7 @@ class Times(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batches:
-    """Which batches a job may have, and what is known of their worth."""
+    """The batches that a job may have, and the noise scale that decides their worth."""
 
     #: Global batch that the job was submitted with; larger ones are judged against it.
     first: float
@@ -52,7 +52,7 @@ class Batches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goodput:
-    """What a size achieves with its best batch."""
+    """The goodput of a size with its best batch."""
 
     configuration: Configuration
     #: Useful examples per second, in examples of the first batch, with a 90 % band.
@@ -103,7 +103,9 @@ def best(times: Times, nodes: int, replicas: int, batches: Batches) -> Goodput:
 
 
 def curve(times: Times, sizes: Sequence[tuple[int, int]], batches: Batches) -> list[Goodput | None]:
-    """What each size (nodes, replicas) achieves with its best batch; None where none can be had.
+    """Return the goodput of each size (nodes, replicas) with its best batch.
+
+    None where no batch is allowed.
 
     All sizes are predicted in one call: an allocator asks for dozens of every job.
     """

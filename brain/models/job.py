@@ -117,7 +117,7 @@ class JobModel:
 
     @property
     def basis(self) -> str:
-        """What it rests on, in one sentence."""
+        """The measurements that the model rests on, in one sentence."""
         sizes = sorted({point.replicas for point in self.points})
         seen = ", ".join(map(str, sizes))
         return (
@@ -127,7 +127,7 @@ class JobModel:
 
     @property
     def report(self) -> Report:
-        """What was used, what was left out, and how far to trust it."""
+        """The data that was used, the data that was left out, and how far to trust the model."""
         return Report(
             points=len(self.points),
             left_out=self.left_out,
@@ -139,7 +139,7 @@ class JobModel:
 
     @property
     def calibration(self) -> Calibration | None:
-        """How forecasts of this job came out; None before the second world."""
+        """The calibration of this job's forecasts; None before the second world."""
         return calibration(self.outcomes) if self.outcomes else None
 
     def predict(
@@ -186,7 +186,7 @@ class JobModel:
         return best(self.times.on(kind), min(nodes, copies), copies, batches)
 
     def batches(self, most_examples: float | None) -> Batches:
-        """Which batches there are to choose from; at most ``most_examples``.
+        """Return the batches that the script may take, of at most ``most_examples``.
 
         Raises:
             Undetermined: no batch was seen.
@@ -221,7 +221,7 @@ class JobModel:
         return NoiseByBatch(examples=found, batch=batch, exponent=self.noise_exponent)
 
     def worth(self, size: Size | int) -> float:
-        """What an example is worth at a size, in examples of the first batch.
+        """Return the worth of an example at a size, in examples of the first batch.
 
         1 where the script's batch stays, and where the noise of gradients is not measured.
         """
@@ -237,7 +237,7 @@ class JobModel:
         return float(efficiency(batch, first_batch=first, noise=noise))
 
     def runs(self, size: Size) -> Configuration | None:
-        """What the script would run at a size; None where nobody knows how its batch follows.
+        """Return the configuration at a size; None where the batch at other sizes is unknown.
 
         Raises:
             Undetermined: as ``predict``.

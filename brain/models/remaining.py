@@ -1,5 +1,8 @@
-"""How much work a job has left: as declared where that proved true, as much as runs of its script
-came to where they agree, else as much as it had."""
+"""The work that a job has left.
+
+It is the declared work where declarations proved true, else the work of earlier runs of the script
+where those agree, else as much work as the job has done.
+"""
 
 import math
 from collections.abc import Sequence
@@ -40,7 +43,7 @@ class Remaining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """What a run that came to its end had declared, if anything, and what it came to."""
+    """The work of a run that came to its end, and the work that it had declared, if any."""
 
     #: Optimizer steps, those made again once; of the first batch where its script is told others.
     steps: float
@@ -52,7 +55,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """What a run says of its work, with what became of such words before."""
+    """The declared work of a run, with declared and actual work of earlier runs."""
 
     #: Of the whole run.
     work: float

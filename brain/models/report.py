@@ -1,4 +1,4 @@
-"""What a fit rests on, for those who ask how far to trust it."""
+"""The data behind a fit, for people who ask how far to trust it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from brain.models.terms import Batching
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a fit rests on, and how far to trust it."""
+    """The data behind a fit, and how far to trust it."""
 
     #: Worlds that were used, and why others were not.
     points: int

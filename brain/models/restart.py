@@ -1,4 +1,4 @@
-"""What a change of a job's world costs, learned from the changes that it made."""
+"""The cost of a change of a job's world, learned from the changes that the job made."""
 
 import math
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class RestartCost:
 
     @property
     def seconds(self) -> float:
-        """What to reckon with: three in four changes cost less."""
+        """The cost to plan with, in seconds: three in four changes cost less."""
         return self.quantile(_Z75)
 
     def quantile(self, z: float) -> float:

@@ -22,7 +22,7 @@ _SAME = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How large a job might be, and where."""
+    """A size that a job might have: replicas, nodes and accelerator."""
 
     replicas: int
     #: None: as few as would hold them, judged by what was seen.
@@ -49,7 +49,7 @@ def nodes_of(size: Size, points: Sequence[Point]) -> int:
 def configurations(
     kind: str, sizes: Sequence[Size], rule: Batching, *, points: Sequence[Point], terms: Terms
 ) -> list[Configuration]:
-    """What the script would run at each size of one kind if its batch followed ``rule``."""
+    """Return the configuration at each size of one kind if the script's batch followed ``rule``."""
     of_kind = [point for point in points if point.accelerator == kind]
     like = configuration((of_kind or points)[-1], terms)
     found = []

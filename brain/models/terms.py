@@ -1,4 +1,4 @@
-"""What speed depends on besides size: what the owner said, and what each world's point shows.
+"""Influences on speed besides size: the owner's declarations, and facts that points show.
 
 Points go into the estimators of ``step_time`` as observations of configurations of data-parallel
 copies; this module is the only one that translates.
@@ -24,7 +24,7 @@ HALF_LIFE_SECONDS = 6 * 3600.0
 
 
 class Batching(StrEnum):
-    """What a script does with its batch when its world grows."""
+    """The rule by which a script's batch follows the size of its world."""
 
     #: Global batch kept, local batch shrinks: strong scaling.
     GLOBAL = "fixed global batch"
@@ -37,7 +37,7 @@ class Batching(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What the owner said that speed depends on."""
+    """The owner's declarations that speed depends on."""
 
     processes_per_replica: int = 1
     #: Processes that hold one copy of the network between them: tensor times pipeline parallelism.
@@ -54,7 +54,7 @@ class Terms:
 
 
 def terms_of(document: JobDocument) -> Terms:
-    """What a job document says that speed depends on."""
+    """Return the declarations in a job document that speed depends on."""
     parallel, batch = document.parallelism, document.batch
     return Terms(
         processes_per_replica=document.processes_per_replica,
@@ -68,11 +68,11 @@ def terms_of(document: JobDocument) -> Terms:
 
 
 def batching(points: Sequence[Point], declared: float | None) -> Batching:
-    """What the script does with its batch, judged from what was seen, else from what is declared.
+    """Return the rule of a script's batch by the batches that were seen, else by the declared one.
 
-    Whichever rule is nearer: 64 examples over three workers in two micro-batches of whole ones are
-    66, over ten are 70. Where no batch is seen the rate is in steps, which measure progress only if
-    every step is worth the same: with a fixed global batch.
+    The nearer rule wins: 64 examples over three workers in two micro-batches of whole examples are
+    66, over ten workers 70. Where no batch is seen the rate is in steps, which measure progress
+    only if every step is worth the same: with a fixed global batch.
     """
     if any(point.examples_per_step is None for point in points):
         return Batching.GLOBAL
@@ -87,7 +87,7 @@ def batching(points: Sequence[Point], declared: float | None) -> Batching:
 
 
 def rule(points: Sequence[Point], terms: Terms) -> Batching:
-    """What decides about the batch of other sizes than the present one, the newest point's."""
+    """Return the rule for the batch at other sizes than that of the newest point."""
     if terms.told:
         seen = points[-1].examples_per_step is not None
         return Batching.TOLD if seen else Batching.GLOBAL

@@ -119,9 +119,7 @@ def _thawed(tx: Transaction, act: Act, scope: FreezeScope, named: str) -> Page[F
 
 
 def _target(tx: Transaction, scope: FreezeScope, target: str) -> str:
-    """Return the key of a freeze: a job's id, a project's name, or the empty name for
-    everything.
-    """
+    """Return the key of a freeze: a job's id, a project's name, or empty for everything."""
     if scope is FreezeScope.ALL:
         return ""
     if not target:

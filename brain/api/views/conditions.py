@@ -62,9 +62,7 @@ def left(replicas: Iterable[Replica], now: datetime) -> Iterator[tuple[str, str]
 
 
 def of_object(said: Iterable[ObjectCondition]) -> Iterator[tuple[str, str]]:
-    """Yield reason and message of each condition of a job's object that has an unexpected
-    status.
-    """
+    """Yield reason and message of each condition of a job's object with an unexpected status."""
     for one in said:
         expected = _AS_IT_SHOULD.get(one.type)
         if expected is not None and one.status is not expected:

@@ -92,8 +92,9 @@ def document(job: Job) -> Mapping[str, Any]:
 
 
 def wishes(tx: Transaction, pool: PoolName, settings: Settings) -> PoolWishes:
-    """Return the state that a scaler should bring a pool to; any change of it changes
-    ``version``.
+    """Return the wishes of a pool: the worlds that a scaler should bring about.
+
+    ``version`` changes whenever a job, its state or its wish does.
     """
     jobs = tuple(
         JobWish(

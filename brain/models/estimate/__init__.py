@@ -1,4 +1,4 @@
-"""What a job will need before it runs: from jobs that were alike.
+"""Estimates of a job's needs before it runs, from jobs that were alike.
 
 past       what is kept of a job, how alike two jobs are, the nearest ones
 pooled     their measurements as one model, and how much work there is

@@ -35,7 +35,7 @@ def estimate(
     *,
     owner: str,
 ) -> Estimate:
-    """What a job will need.
+    """Estimate the needs of a job.
 
     Args:
         document: Of the job, checked.
@@ -123,7 +123,7 @@ def _missing(
     rows: Sequence[SizeEstimate],
     rooms: Sequence[Room],
 ) -> list[str]:
-    """What is not known and how to get it, a sentence each."""
+    """Return one sentence for each unknown, with the way to measure it."""
     found = []
     if unknown is not None:
         found.append(f"Throughput: {unknown}. {_PROBE}, or submit it and ask again in a minute.")

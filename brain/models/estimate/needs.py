@@ -27,7 +27,7 @@ _HOURS = 4
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What similar jobs used; asked for one size after another."""
+    """A replica's needs at each size, taken from the use of similar jobs."""
 
     alike: Sequence[Neighbour]
 
@@ -175,7 +175,7 @@ class Needs:
         low: Callable[[T], float],
         high: Callable[[T], float],
     ) -> Band | None:
-        """What most of the neighbours stay below, between the least and the most of any."""
+        """Return the value that most uses stay below, between the least and the most of any."""
         if not uses:
             return None
         wanted = float(np.percentile([value(use) for use in uses], _MOST_OF_THEM))

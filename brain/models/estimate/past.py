@@ -1,4 +1,4 @@
-"""What is kept of a job that ran, and how alike two jobs are."""
+"""The record of a job that ran, and the likeness of two jobs."""
 
 import re
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"[-+]?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """What a job runs, as far as documents say it."""
+    """The script of a job, as far as its document describes it."""
 
     owner: str
     image: str | None = None
@@ -69,7 +69,7 @@ def _worded(arguments: frozenset[str]) -> frozenset[str]:
 
 
 def script_of(document: JobDocument, owner: str) -> Script:
-    """What a document runs.
+    """Return the script that a document runs.
 
     >>> from brain.types.job import JobDocument
     >>> document = JobDocument(name="x", command=("python", "a/train.py", "--lr", "1"))
@@ -91,7 +91,7 @@ def script_of(document: JobDocument, owner: str) -> Script:
 
 
 def _place(words: Sequence[str]) -> int:
-    """Where in a command the script is."""
+    """Return the position of the script in a command."""
     for at, word in enumerate(words):
         if word == "-m" and at + 1 < len(words):
             return at + 1
@@ -112,7 +112,7 @@ def _options(words: Sequence[str]) -> list[str]:
 
 
 def likeness(one: Script, other: Script) -> tuple[float, str]:
-    """How alike two jobs are, 0 to 1, and in words what is the same.
+    """Return the likeness of two jobs, 0 to 1, and in words what they have in common.
 
     The same text counts most, then the script's name, the network that an option names, the
     image, the owner; other options take away up to three tenths.
@@ -151,7 +151,7 @@ def _shared(one: frozenset[str], other: frozenset[str]) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldUse:
-    """What the replicas of one world used."""
+    """The resources that the replicas of one world used."""
 
     epoch: int
     nodes: int
@@ -181,7 +181,7 @@ class WorldUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """What is kept of a job that ran, or runs."""
+    """The record of a job that ran, or runs."""
 
     job: JobId
     name: str
@@ -206,7 +206,7 @@ class Past:
         return bool(self.points or self.uses)
 
     def use(self, point: Point) -> WorldUse | None:
-        """What the world of a point used."""
+        """Return the resources that the world of a point used."""
         return next((use for use in self.uses if use.epoch == point.epoch), None)
 
 
@@ -244,7 +244,7 @@ def nearest(subject: Script, pasts: Sequence[Past]) -> list[Neighbour]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """What a pool has of one kind of accelerator, in replicas of the job."""
+    """A pool's room for the job on one kind of accelerator, in replicas of the job."""
 
     accelerator: str
     #: That fit one node of it, the empty pool, and beside what runs now.

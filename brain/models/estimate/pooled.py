@@ -89,7 +89,7 @@ def work(
     alike: Sequence[Neighbour],
     model: JobModel | None,
 ) -> Work | None:
-    """How much there is to do, in the unit of the model; None where nobody said or showed it.
+    """Return the work to do, in the unit of the model; None where it is neither said nor measured.
 
     Steps become examples with the batch of the world that the model counts as present.
     """

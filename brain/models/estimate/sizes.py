@@ -24,7 +24,7 @@ _WIDE = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Market:
-    """What accelerators cost an hour, by kind; ``*`` is any kind that is not named."""
+    """Prices of accelerators per hour, by kind; ``*`` is any kind that is not named."""
 
     prices: Mapping[str, float]
     currency: str = "€"

@@ -109,10 +109,11 @@ def percentile(replicas: int) -> float:
 def request(
     usage: Usage, *, share: float, present: float | None = None, recent_peak: float | None = None
 ) -> float:
-    """What a replica should reserve, in mCPU.
+    """Return the mCPU that a replica should reserve.
 
-    The percentile of its use with a margin; with ``recent_peak`` no less than the last hour's
-    highest. What it has stays as long as that is within 10 % above and 30 % below.
+    That is the percentile of its use with a margin; with ``recent_peak`` it is no less than the
+    last hour's highest use. The present reservation stays while the result is within 10 % above and
+    30 % below it.
 
     Args:
         usage: Of the busiest replica of the role: ranks are alike.
@@ -146,7 +147,10 @@ def censored(usage: Usage, *, limit_millis: float, throttled_share: float = 0.0)
 
 
 def raised(limit_millis: float, loader: float | None = None) -> float:
-    """What to give where the limit holds use down: half as much again, or what the loader needs."""
+    """Return a larger limit, in mCPU, for a replica whose limit holds its use down.
+
+    That is half as much again, or what the loader needs if that is more.
+    """
     return max(1.5 * limit_millis, loader or 0.0)
 
 
@@ -179,7 +183,7 @@ def loader_millis(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderSigns:
-    """What hints at a job that waits for its data; None is not known."""
+    """Signs of a job that waits for its data; None: not known."""
 
     #: Share of a step spent waiting for data.
     data_wait_share: float | None = None

@@ -25,7 +25,7 @@ RAISES_A_DAY = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """How memory grows."""
+    """The growth of memory over time."""
 
     bytes_per_second: float
     #: Whether it is more than chance, and enough to matter.
@@ -67,7 +67,7 @@ def growth(hourly_maxima: Sequence[float], *, limit_bytes: float) -> Growth:
 def raised(
     limit_bytes: float, *, peak_bytes: float = 0.0, hour_deviation: float = 0.0, growing: bool
 ) -> float:
-    """What to give a replica that ran out of memory at ``limit_bytes``.
+    """Return the memory for a replica that ran out of memory at ``limit_bytes``.
 
         max(1.2 limit (growing: 1.5), limit + max(100 MiB, 2 deviations of an hour), 1.2 peak)
 
@@ -87,7 +87,7 @@ def raised(
 
 
 def request(peak_bytes: float, *, grows: Growth | None = None, seconds: float = 0.0) -> float:
-    """What a replica should reserve that trains for ``seconds``: its peak, growth, head-room.
+    """Return the memory to reserve for ``seconds`` of training: peak, growth, head-room.
 
     >>> request(1e9)
     1150000000.0

@@ -44,7 +44,7 @@ class Forecast:
 
     @property
     def request_bytes(self) -> float:
-        """What to reserve: between law and line, with head-room."""
+        """The memory to reserve: between the forecasts by law and by line, with head-room."""
         if self.changed:
             return MARGIN * self.most_bytes
         return MARGIN * 0.5 * (self.bytes + min(self.most_bytes, _MOST * self.bytes))
@@ -89,7 +89,9 @@ def look_ahead(
 
 
 def servers_for(request_bytes: float, servers: int, *, most_bytes: float) -> int:
-    """How many servers hold what each of ``servers`` would need, if no node holds one of them.
+    """Return how many servers are needed if no node holds more than ``most_bytes``.
+
+    Together they hold the memory that ``servers`` servers of ``request_bytes`` each would hold.
 
     >>> servers_for(90e9, 2, most_bytes=64e9)
     3

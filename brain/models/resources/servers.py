@@ -74,7 +74,7 @@ class Served:
 
     @property
     def think_seconds(self) -> float:
-        """What a step takes a worker beside its servers; waiting in their queues is in it."""
+        """Seconds of a worker's step without service by a server; waiting in queues is included."""
         waited = sum(d / one.cpus for d, one in zip(self.demands, self.servers, strict=True))
         return max(0.0, self.workers / self.steps_per_second - waited)
 
@@ -121,7 +121,7 @@ def relieved(job: Served, steps_per_second: float) -> tuple[Server, ...]:
 
 
 def servers_needed(job: Served, steps_per_second: float, *, cpus: float) -> int:
-    """How many servers of ``cpus`` that rate needs, its load spread evenly over them.
+    """Return the number of servers of ``cpus`` that the rate needs, with the load spread evenly.
 
     >>> job = Served(workers=2, steps_per_second=10, servers=(Server(cpus=4, used_cpus=2),))
     >>> servers_needed(job, 40, cpus=4)

@@ -1,4 +1,4 @@
-"""What the estimators of step time see: four columns, one row per configuration."""
+"""Input of the estimators of step time: four columns, one row per configuration."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ COLUMNS = ("nodes", "replicas", "local_batch", "accumulation")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """How a job may run: data-parallel replicas on nodes, with a batch each.
+    """A configuration of a job: data-parallel replicas on nodes, with a batch each.
 
-    A job that is also tensor- or pipeline-parallel counts its data-parallel degree as
-    ``replicas``, and as ``nodes`` those that one gradient exchange spans.
+    A job that is also tensor- or pipeline-parallel counts its data-parallel degree as ``replicas``,
+    and as ``nodes`` those that one gradient exchange spans.
     """
 
     nodes: int
@@ -37,7 +37,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What a configuration was measured to take."""
+    """The measured step time of a configuration."""
 
     configuration: Configuration
     step_seconds: float
@@ -95,7 +95,7 @@ def seconds(y: ArrayLike, count: int) -> Floats:
 
 
 def doublings(replicas: Floats) -> Floats:
-    """How often the replicas doubled beyond two: the rounds that a tree or ring adds.
+    """Return how often the replicas doubled beyond two: the rounds that a tree or ring adds.
 
     >>> doublings(np.array([1.0, 2.0, 8.0])).tolist()
     [0.0, 0.0, 2.0]

@@ -31,7 +31,7 @@ _AGREEMENT = 0.75
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitReport:
-    """What a fit rests on, and how far to trust it."""
+    """The data behind a fit, and how far to trust it."""
 
     #: Rows, and different configurations among them.
     observations: int

@@ -108,7 +108,7 @@ class SmoothLinear(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def features(X: ArrayLike, reference: float) -> Floats:
-    """What log step time is linear in (models.md section 2.8).
+    """Return the features that log step time is linear in (models.md section 2.8).
 
         1, u, min(u, 3)^2 / 4, s, s L, i, i L, i ln(N / n), u s, u i
 
@@ -140,6 +140,9 @@ def features(X: ArrayLike, reference: float) -> Floats:
 
 
 def coordinates(X: ArrayLike) -> Floats:
-    """Where the departure from the line is smooth: logarithms of batch, replicas and nodes."""
+    """Return the coordinates in which the departure from the line is smooth.
+
+    They are the logarithms of batch, replicas and nodes.
+    """
     nodes, replicas, batch, _ = design(X).T
     return np.column_stack([np.log(batch), np.log(replicas), np.log(nodes)])

@@ -154,7 +154,7 @@ class Physical(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def launch_seconds(accelerator: str) -> float:
-    """What launching a step's compute is believed to take on a kind of accelerator.
+    """Return the assumed launch time of a step's compute on a kind of accelerator.
 
     >>> launch_seconds("cpu"), launch_seconds("NVIDIA A100")
     (0.005, 0.1)

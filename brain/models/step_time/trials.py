@@ -1,4 +1,4 @@
-"""Which configuration to look at next: the one that tells most about a question."""
+"""The choice of the next configuration to try: the one that tells most about a question."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
