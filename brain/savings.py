@@ -1,4 +1,4 @@
-"""What Brain's plans saved, counted from what was measured: nothing is booked that was not seen.
+"""The savings of Brain's plans, counted from measurements: nothing is booked that was not seen.
 
 A plan that was applied and judged is held against the size that a person asked for (as submitted,
 or later), for as long as the job then trained: the same work at that size would have taken
@@ -47,7 +47,7 @@ _UNITS = {True: "GPU-h", False: "core-h"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """What is asked about, in equal buckets."""
+    """The time that is asked about, in equal buckets."""
 
     since: datetime
     until: datetime
@@ -106,7 +106,7 @@ class _Count:
 def savings(
     tx: Transaction, since: datetime, until: datetime, settings: Settings, now: datetime
 ) -> Savings:
-    """What plans saved between ``since`` and ``until``, which is not after ``now``."""
+    """Return the savings of plans between ``since`` and ``until``, which is not after ``now``."""
     span, counts = Span(since=since, until=until), {True: _Count(), False: _Count()}
     prices = prices_of(settings.accelerator_prices)
     for job in _concerned(tx, since):
@@ -249,7 +249,7 @@ def _applied(
     span: Span,
     steps: Mapping[int, float],
 ) -> PlanSaving | None:
-    """What a plan saved while it stood within the span, and what its change cost."""
+    """Return the saving of a plan while it stood within the span, with the cost of its change."""
     plan, during = stood.plan, stood.during
     if not any(span.seconds(one.begin, one.end) for one in during):
         return None

@@ -23,7 +23,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class Reading(NamedTuple):
-    """What was seen of a metric: one sample's value, or the mean of many."""
+    """A reading of a metric: one sample's value, or the mean of many."""
 
     mean: float
     low: float
@@ -137,7 +137,7 @@ class Buckets:
 
     @property
     def width(self) -> timedelta:
-        """How long a bucket is; whole microseconds, rounded up so that ``points`` suffice."""
+        """The width of a bucket; whole microseconds, rounded up so that ``points`` suffice."""
         span = (self.until - self.since) // _MICROSECOND
         return max(1, -(-span // self.points)) * _MICROSECOND
 

@@ -17,7 +17,7 @@ from brain.spelling import meant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What an installation may choose."""
+    """The settings of an installation."""
 
     #: Address to listen on; loopback, because a service without configuration serves one machine.
     host: str = "127.0.0.1"

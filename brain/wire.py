@@ -175,7 +175,10 @@ def decode_sample(data: bytes | msgspec.Raw) -> Sample:
 
 
 def _with_no_numbers(data: bytes) -> object:
-    """What is JSON but for NaN and Infinity, which Python writes and JSON has not; else None."""
+    """Parse text that is JSON but for its NaN or Infinity; None for any other text.
+
+    Python writes NaN and Infinity, and JSON has neither.
+    """
     if b"NaN" not in data and b"Infinity" not in data:
         return None
     try:

@@ -1,7 +1,8 @@
-"""Which batch a script is asked to take, where it asks: the best one, or one that teaches.
+"""The batch that a script is asked to take, if it asks: the best one, or one that teaches.
 
-Another batch costs no restart. So what is better by little is worth it, and where the model cannot
-tell whether another size pays, a micro-batch is tried that tells it (models.md sections 2.6, 2.8).
+Another batch costs no restart. So a batch that is a little better is worth asking for, and where
+the model cannot tell whether another size pays, Brain tries a micro-batch that tells it (models.md
+sections 2.6, 2.8).
 """
 
 from dataclasses import dataclass, replace
@@ -160,7 +161,10 @@ def wish_at(model: JobModel | None, size: Size) -> BatchWish | None:
 
 
 def _worth(model: JobModel, batch: float) -> float:
-    """What an example of a batch is worth, in examples of the first one; 1 where that is fixed."""
+    """Return the worth of an example of ``batch``, in examples of the first batch.
+
+    1 where the batch is fixed.
+    """
     first = model.first_batch
     if first is None or model.terms.largest_batch is None:
         return 1.0

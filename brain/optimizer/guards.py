@@ -200,9 +200,10 @@ def flapping(situation: Situation) -> Hold | None:
 
 
 def dwell_seconds(situation: Situation) -> float:
-    """How long a job is left alone after a change.
+    """Return how long a job is left alone after a change.
 
-    Where it shares its pool its own restarts alone say so: others wait for what it does not need.
+    In a shared pool that time does not grow with the job's recent changes, because other jobs wait
+    for the replicas that this job does not need.
     """
     settings, restart = situation.settings, situation.restart_seconds
     if situation.shared:

@@ -42,7 +42,7 @@ def within_limits_beside_others(situation: Situation) -> Situation:
 
 
 def _broken(situation: Situation, size: int) -> str | None:
-    """Which limit a size breaks, and by how much; None where it keeps both."""
+    """Return which limit a size breaks, and by how much; None where the size keeps both."""
     limits, predicted = situation.limits, situation.predict(size)
     assert limits is not None, "asked only where there are limits"
     change_seconds = situation.restart_seconds if size != situation.replicas else 0.0
@@ -66,7 +66,7 @@ def _known(situation: Situation) -> list[int]:
 
 
 def _least_bad(situation: Situation, sizes: Sequence[int]) -> Situation:
-    """Where no size keeps the limits: the fastest for a deadline, for a budget the cheapest."""
+    """Leave one size where none keeps the limits: the fastest for a deadline, else the cheapest."""
     assert situation.limits is not None, "asked only where there are limits"
 
     def rate(size: int) -> float:

@@ -24,7 +24,7 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the owner's deadline and budget leave of a run."""
+    """The work of a run to come, and the rest of the owner's deadline and budget."""
 
     #: Training to come at the present pace.
     work_seconds: float
@@ -172,7 +172,7 @@ class Situation:
         return rate * (self.model.worth(replicas) if self.model else 1.0)
 
     def runs(self, size: Size) -> Configuration | None:
-        """What the script would run at a size; None where nobody knows how its batch follows."""
+        """Return the configuration at a size; None where the batch at other sizes is unknown."""
         try:
             return self.model.runs(size) if self.model else None
         except Undetermined:

@@ -1,4 +1,4 @@
-"""What a size is worth to a job: its goodput, the price of its replicas, and what it would teach.
+"""The worth of a size to a job: its goodput, the price of its replicas, and what it would teach.
 
     utility = ln goodput - EXPONENT ln replicas
     score   = utility + credit,    credit = optimism * deviation of ln goodput
@@ -40,7 +40,7 @@ def score(situation: Situation, size: int) -> float:
 
 
 def credit(situation: Situation, size: int) -> float:
-    """What there is to learn of a larger size that was never measured, in log goodput."""
+    """Return the credit, in log goodput, for trying a larger size that was never measured."""
     predicted = situation.predict(size)
     if not predicted.exploring or size <= situation.replicas:
         return 0.0

@@ -1,10 +1,10 @@
-"""What the core needs from outside: stores and a clock.
+"""Ports of the core: stores and a clock.
 
-A transaction is the only door to the stores. Whoever opens one owns it: leaving the block
+A transaction is the only door to the stores. The code that opens one owns it: leaving the block
 commits everything, an exception undoes everything, and adapters never commit by themselves.
 Transactions may not be nested. Values that were handed out are frozen; changing a thing means
-storing another value. Every store raises ``Unavailable`` when the place it keeps things in
-cannot be reached, and nothing of the transaction is then stored.
+storing another value. Every store raises ``Unavailable`` when its storage cannot be reached, and
+nothing of the transaction is then stored.
 
 ``tests/contracts/`` holds one suite per port; every adapter passes it.
 """
@@ -81,7 +81,7 @@ class Transaction(Protocol):
 
 
 class Stores(Protocol):
-    """Where everything is kept."""
+    """All stores, reached by transactions."""
 
     def transaction(self, *, read_only: bool = False) -> AbstractContextManager[Transaction]:
         """Open a transaction.

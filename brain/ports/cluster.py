@@ -1,4 +1,4 @@
-"""Where is kept what is true of nodes, worlds and pools."""
+"""Stores of nodes, worlds, and pools with their leases and freezes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -75,7 +75,7 @@ class NodeStore(Protocol):
 
 
 class FreezeStore(Protocol):
-    """What is frozen, and by whom."""
+    """The freezes, and the names of those who set them."""
 
     def put(self, freeze: Freeze) -> None:
         """Freeze; replaces a freeze of the same scope and target."""
@@ -92,7 +92,7 @@ class FreezeStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """What tells whether anything of a job changed since its last mark, telemetry included."""
+    """A mark of a job; it differs from the last one if the job or its telemetry changed."""
 
     state: JobState
     #: Differs whenever the job, its plans, worlds or replicas were changed.
@@ -102,11 +102,13 @@ class Mark:
 
 
 class PoolStore(Protocol):
-    """How pools are divided, and what the latest round of each came to."""
+    """The policies of pools, and the result of the latest round of each pool."""
 
     def marks(self, pool: PoolName) -> Mapping[JobId, Mark]:
-        """Of every unfinished job of a pool, oldest first: whoever keeps what was read of a job
-        needs not read it again while its mark stays."""
+        """Return the mark of every unfinished job of a pool, oldest first.
+
+        Data that was read of a job need not be read again while the job's mark stays.
+        """
         ...
 
     def policy(self, pool: PoolName) -> StoredPolicy | None:

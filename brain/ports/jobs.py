@@ -1,4 +1,4 @@
-"""Where jobs and plans are kept."""
+"""Stores of jobs and plans."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime

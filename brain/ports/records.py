@@ -1,4 +1,4 @@
-"""Where is kept what happened, and who may do what."""
+"""Stores of events, the audit log, and the tokens and roles of access."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -9,7 +9,7 @@ from brain.types.record import AuditEntry, Event, Token
 
 
 class EventStore(Protocol):
-    """What happened, in one order for everybody."""
+    """The events, in one order for every reader."""
 
     def add(self, event: Event) -> Event:
         """Append and return the event with its id. Ids rise in the order of commits."""

@@ -1,4 +1,4 @@
-"""Where samples and what was fitted to them are kept."""
+"""Stores of samples, and of fits to them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

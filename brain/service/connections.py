@@ -38,7 +38,7 @@ _HTTP = b"HTTP/1.1 %d %s\r\n%s\r\n\r\n%s"
 
 
 class Connections:
-    """What all connections of a service share."""
+    """The state that all connections of a service share."""
 
     def __init__(
         self, settings: Settings, metrics: Metrics, tls: ssl.SSLContext | None, *, most: int
@@ -265,7 +265,7 @@ def _written(answer: Response) -> bytes:
 
 
 def most_connections(settings: Settings) -> int:
-    """How many there may be; the process takes all descriptors that it may have."""
+    """Return the most connections at a time, after raising the process's limit of descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
     if wanted > soft:

@@ -1,4 +1,4 @@
-"""How a script scales and what its examples are worth: the truth that no policy is told."""
+"""Scaling of a script, and the worth of its examples: the truth that no policy is told."""
 
 import math
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ class Application(Protocol):
 
     @property
     def restart_seconds(self) -> float | None:
-        """What a change of its world costs; None: what the cluster says."""
+        """The cost of a change of the job's world; None: as the cluster says."""
         ...
 
     def seconds(self, device: Device, shape: Shape, local: int, accumulation: int) -> float:

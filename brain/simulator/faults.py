@@ -1,4 +1,4 @@
-"""What befalls nodes and when: the same for every policy under one seed."""
+"""Faults of nodes, and their times: the same for every policy under one seed."""
 
 import heapq
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _DAY = 86_400.0
 
 
 class Blow(StrEnum):
-    """What happens to a node."""
+    """A kind of fault of a node, or the end of one."""
 
     SLOW = "slow"
     EVEN = "even"

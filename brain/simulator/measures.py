@@ -1,4 +1,4 @@
-"""What came of a simulation, in the numbers that schedulers are compared by."""
+"""The results of a simulation, in the numbers that schedulers are compared by."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

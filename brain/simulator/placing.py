@@ -1,4 +1,4 @@
-"""Which nodes serve a number of replicas of one accelerator each. Pure."""
+"""The choice of nodes for a number of replicas of one accelerator each. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

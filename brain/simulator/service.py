@@ -52,7 +52,7 @@ _SHARES = np.linspace(0.005, 0.995, 100)
 
 @dataclass(slots=True)
 class Seen:
-    """What coordinator and scaler know of one job."""
+    """The knowledge that coordinator and scaler have of one job."""
 
     id: JobId
     run: Run
@@ -329,7 +329,10 @@ class Service:
 
 
 def document_of(run: Run, mode: OptimizeMode, holds: int) -> JobDocument:
-    """What the owner of a simulated job would submit; ``holds``: its largest micro-batch."""
+    """Return the document that the owner of a simulated job would submit.
+
+    ``holds`` is the job's largest micro-batch.
+    """
     arrival, largest = run.arrival, run.application.largest_batch
     batch = Batch(global_size=run.batch)
     if arrival.tunes:
@@ -370,7 +373,7 @@ def _steps(run: Run, work: float) -> int:
 
 
 def _shares(spec: Spec, at: datetime) -> StoredPolicy:
-    """How projects divide the pool; version 0, as one that was never stored."""
+    """Return the division of the pool among projects; version 0, as one that was never stored."""
     policy = PoolShares(projects=spec.projects)
     return StoredPolicy(pool=POOL, policy=policy, by="cluster", updated_at=at, version=0)
 

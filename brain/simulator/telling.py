@@ -1,4 +1,4 @@
-"""What probes, scalers and coordinators of a simulated job would report."""
+"""Reports that probes, scalers and coordinators of a simulated job would send."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

@@ -87,7 +87,7 @@ class Run:
 
 
 class Event(StrEnum):
-    """What time brings."""
+    """A kind of event in the simulated world."""
 
     STEPPED = "stepped"
     FINISHED = "finished"
@@ -108,7 +108,7 @@ class Happening:
 
 
 class Governed(NamedTuple):
-    """What came of asking who runs where."""
+    """The result of asking a policy which jobs run where."""
 
     #: That deciding took.
     seconds: float
@@ -176,7 +176,7 @@ class World:
         return self._devices[kind]
 
     def restart_seconds(self, run: Run) -> float:
-        """What a change of this job's world costs."""
+        """Return the cost of a change of this job's world, in seconds."""
         own = run.application.restart_seconds
         return self.spec.restart_seconds if own is None else own
 

@@ -16,7 +16,7 @@ MOST_SECONDS = 86_400.0
 
 
 def leave_seconds(grace_seconds: float | None = None) -> float:
-    """How long a replica may take from being asked to leave until it is gone.
+    """Return how long a replica may take from the request to leave until it is gone.
 
     >>> leave_seconds(), leave_seconds(120)
     (55.0, 145.0)

@@ -35,7 +35,7 @@ class Resources:
         )
 
     def copies_within(self, capacity: "Resources") -> int | None:
-        """How often this amount fits into ``capacity``; None where it needs nothing at all."""
+        """Return how often this amount fits into ``capacity``; None for an amount of nothing."""
         needs = [
             (self.cpu_millis, capacity.cpu_millis),
             (self.memory_bytes, capacity.memory_bytes),

@@ -169,7 +169,7 @@ class World:
 
     @property
     def replicas(self) -> int:
-        """How many replicas are in it."""
+        """The number of replicas in the world."""
         return len(self.members)
 
     @property

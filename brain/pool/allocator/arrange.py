@@ -108,7 +108,7 @@ def _reduced(problem: Problem, market: Market, job: int) -> Floats:
 
 
 def _rather_stay(seating: Seating, job: int) -> None:
-    """Where what was found is worth no more than what the job has: it keeps that, if it is free."""
+    """Let a job keep its present placement, if it is free and worth no less than the one found."""
     at = seating.jobs[job].current
     had = None if at is None else seating.now(job)
     if had is None or at is None or had[1] < seating.worth.get(job, 0.0):
@@ -132,7 +132,7 @@ def _is_free(seating: Seating, job: int, placement: Placement) -> bool:
 
 
 def _offer_rest(seating: Seating) -> None:
-    """What fragments left over goes to those who wait."""
+    """Offer the accelerators that fragments left over to jobs that wait."""
     columns, stock = seating.problem.columns, seating.stock
     waiting = np.flatnonzero(stock.choice < 0)
     fits = columns.utility[waiting] > 0
@@ -174,7 +174,7 @@ def _make_room(seating: Seating, job: int, column: int, gain: float) -> bool:
 
 
 def _loss(seating: Seating, guest: int) -> float:
-    """What moving a job that stays costs it."""
+    """Return the utility that a job which stays would lose by a move."""
     column, columns = seating.stock.choice[guest], seating.problem.columns
     return float(columns.utility[guest, column] - columns.moved[guest, column])
 
@@ -265,7 +265,7 @@ def _unhappy(seating: Seating) -> list[int]:
 
 
 def best(seating: Seating, job: int) -> float:
-    """What a job's size would be worth in its best shape."""
+    """Return the utility of a job's size in its best shape."""
     forms = seating.forms(job, int(seating.stock.choice[job]))
     return max(form.utility for form in forms)
 

@@ -126,7 +126,7 @@ def base_rate(flat: Flat, jobs: int) -> Floats:
 
 
 def _traits(jobs: Sequence[JobView], weights: Weights) -> Mapping[str, Floats]:
-    """What utilities want to know of each job, shape (J, 1)."""
+    """Return the traits of each job that utilities depend on, shape (J, 1)."""
     rest = [np.nan if job.remaining_seconds is None else job.remaining_seconds for job in jobs]
     lists = {
         "attained_seconds": [job.attained_seconds for job in jobs],

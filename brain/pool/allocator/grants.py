@@ -1,6 +1,6 @@
-"""What a round says: what each job got, what it lost to whom, and in which order worlds change.
+"""The result of a round: each job's grant, the job it lost to, and the order of world changes.
 
-Nobody moves in before somebody has moved out.
+No job moves in before another has moved out.
 """
 
 from collections import Counter, defaultdict, deque
@@ -57,7 +57,7 @@ def grants(seating: Seating, refused: Mapping[int, str]) -> dict[str, Grant]:
 
 
 def outcome(before: Placement | None, after: Placement | None) -> Outcome:
-    """What becomes of a job."""
+    """Return the outcome of a round for a job, from the job's placements before and after."""
     if after is None:
         return Outcome.WAITS if before is None else Outcome.STOPS
     if before is None:
@@ -87,7 +87,7 @@ def runners_up(seating: Seating) -> tuple[Ints, Floats, Floats]:
 
 
 class _Rivals:
-    """Who holds the accelerators of each type, by what the last of them are worth to them."""
+    """Holders of accelerators by type, sorted by the utility of the last accelerators they have."""
 
     def __init__(self, seating: Seating) -> None:
         self.seating = seating
@@ -103,7 +103,10 @@ class _Rivals:
             self.kinds.append((holders[order], self.values[order]))
 
     def of(self, job: int, column: int, gain: float) -> str | None:
-        """Who has what ``job`` would need for ``column``; None where it is free, or not better."""
+        """Return a job that holds what ``job`` needs for ``column``; None where none does.
+
+        None, too, where the column brings no gain.
+        """
         seating = self.seating
         columns, choice = seating.problem.columns, int(seating.stock.choice[job])
         kind = int(columns.accelerator[job, column])

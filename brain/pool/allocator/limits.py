@@ -74,8 +74,10 @@ def _fill(
 
 
 def _lack(problem: Problem, market: Market) -> Floats:
-    """What each configuration is worth less at the prices than the one preferred; shape (J, C + 1),
-    the last column, which is also -1, for none."""
+    """Return by how much each configuration is worth less, at the prices, than the preferred one.
+
+    Shape (J, C + 1); the last column, which is also -1, is for no configuration.
+    """
     left = problem.columns.utility - market.price(problem) * problem.columns.size
     none = np.zeros((len(left), 1))
     found: Floats = np.maximum(market.surplus, 0)[:, None] - np.hstack([left, none])

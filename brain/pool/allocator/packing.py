@@ -27,7 +27,7 @@ _CELLS_A_JOB, _CALL = 2_500, 1_000
 
 
 class Stock:
-    """What is left while jobs are being accepted."""
+    """The accelerators that are left while jobs are being accepted."""
 
     def __init__(self, problem: Problem, choice: Ints) -> None:
         self.problem = problem
@@ -178,9 +178,10 @@ def _knapsack(problem: Problem, job: Ints, column: Ints, kinds: Ints) -> Ints:
 
 
 def pack(room: Ints, job: Ints, axis: Ints, size: Ints, gain: Floats) -> Ints:
-    """Which of some configurations gain most together, at most one of a job; jobs in order.
+    """Return the configurations that gain most together, at most one of a job; jobs in order.
 
-    Job by job, for every room on every axis up to all; shape of ``room`` (axes,), else (options,).
+    The search goes job by job, for every room on every axis up to all. The shape of ``room`` is
+    (axes,), of the other arguments (options,).
     """
     best, steps = np.zeros(room + 1), []
     axes, sizes, gains, left = axis.tolist(), size.tolist(), gain.tolist(), room.tolist()

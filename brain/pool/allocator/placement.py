@@ -1,4 +1,4 @@
-"""Which nodes: whole ones in one rack for the large, the fullest that fits for the small."""
+"""The choice of nodes: whole ones in one rack for large jobs, the fullest that fits for small."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -188,7 +188,7 @@ class Floor:
         return None
 
     def _rooms(self, need: Need) -> dict[str, int]:
-        """How many of the replicas each node could take."""
+        """Return the number of the replicas that each node could take."""
         return {
             name: size // need.each
             for size, names in self._shelves[need.accelerator].items()

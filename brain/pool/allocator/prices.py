@@ -77,7 +77,7 @@ class Market:
 
 
 def offer(problem: Problem, accelerators: Floats, limits: Floats, guarantees: Floats) -> Market:
-    """What happens at given prices."""
+    """Return the market at given prices: each job's choice and surplus, and the bound."""
     columns = problem.columns
     tenants = np.append(limits - guarantees, 0.0)[problem.tenant, None]
     left = columns.utility - (accelerators[columns.accelerator] + tenants) * columns.size
@@ -141,7 +141,7 @@ def _usual(problem: Problem) -> Floats:
 
 
 def _excess(problem: Problem, market: Market) -> Floats:
-    """How far each row is over (above 0) or under its allowance, as a share of it."""
+    """Return how far each row is over (above 0) or under its allowance, as a share of that."""
     types, tenants = taken(problem, np.where(market.surplus >= 0, market.choice, -1))
     limited, owed = np.isfinite(problem.limit), problem.guaranteed > 0
     over = tenants / np.where(limited, np.maximum(problem.limit, 1), 1) - 1

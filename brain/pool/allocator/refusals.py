@@ -1,4 +1,4 @@
-"""What cannot be divided, or not among these: said in a sentence, never guessed."""
+"""Refusals of input that cannot be divided, or not among these jobs: a sentence each, no guess."""
 
 import math
 from collections import Counter

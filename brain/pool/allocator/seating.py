@@ -72,7 +72,7 @@ class Seating:
         return sorted(found, key=lambda form: (-form.utility, form.spread))
 
     def need(self, job: int, column: int) -> Need:
-        """What a configuration asks of nodes."""
+        """Return the nodes and accelerators that a configuration needs."""
         columns = self.problem.columns
         return Need(
             self.types[columns.accelerator[job, column]],
@@ -178,7 +178,7 @@ def rearrange(
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What a job had before it was lifted."""
+    """The configuration and placement of a job before it was lifted."""
 
     column: int
     placement: Placement | None

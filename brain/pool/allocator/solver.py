@@ -32,7 +32,7 @@ Start = tuple[Floats, Floats, Floats]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Scene:
-    """What is divided: healthy nodes, types with accelerators, quotas; and who is asked."""
+    """The input of a division: healthy nodes, types with accelerators, quotas, and the jobs."""
 
     jobs: Sequence[JobView]
     cluster: ClusterView
@@ -173,7 +173,7 @@ def _current(scene: Scene, flat: Flat) -> Flags:
 
 
 def _problem(scene: Scene, columns: Columns, floor: Floor, fixed: Sequence[int]) -> Problem:
-    """What is left to divide after what stays as it is."""
+    """Return the problem that is left after the jobs that stay as they are."""
     quotas = scene.cluster.quotas
     number = {tenant: index for index, tenant in enumerate(quotas)}
     limit = np.array([np.inf if q.limit is None else q.limit for q in quotas.values()])

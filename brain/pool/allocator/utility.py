@@ -1,8 +1,9 @@
-"""What a configuration is worth to the pool: one small function, to be exchanged in benchmarks.
+"""The worth of a configuration to the pool: one small function, to be exchanged in benchmarks.
 
 A utility takes ``Terms`` (a row per job, a column per configuration) and the ``Weights``, and
-returns an array of the same shape, at least 0 where it is meant to be chosen at all. Nothing is
-worth 0: a job gets a configuration if it is worth its accelerators' price.
+returns an array of the same shape. A configuration that is meant to be chosen at all has a utility
+of at least 0. A job without accelerators has utility 0, so a job gets a configuration if the
+configuration is worth its accelerators' price.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from brain.pool.allocator.views import Floats
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Terms:
-    """What utilities are made of; J jobs with up to C configurations each."""
+    """The inputs of a utility; J jobs with up to C configurations each."""
 
     #: Shape (J, C): goodput over that of the smallest configuration on the slowest type.
     speedup: Floats
@@ -93,7 +94,7 @@ def ranked(terms: Terms, weights: "Weights") -> Floats:
 
 
 def _rank(left_seconds: Floats) -> Floats:
-    """How many jobs have as much to go or more, for each; shape (J,)."""
+    """Return, for each job, the number of jobs that have as much to go or more; shape (J,)."""
     ordered = np.sort(left_seconds)
     return len(ordered) - np.searchsorted(ordered, left_seconds).astype(np.float64)
 

@@ -1,7 +1,8 @@
-"""What the policy for many jobs sees, and what it answers. Frozen values; no I/O, no clock.
+"""Input and output of the policy for many jobs. Frozen values; no I/O, no clock.
 
-Accelerators are counted in whole numbers; a pool without any counts slots, or milli-CPUs: all
-that matters is that ``NodeView.capacity`` and ``JobView.gpus_per_replica`` count the same thing.
+Accelerators are counted in whole numbers; a pool without any counts slots, or milli-CPUs. The unit
+does not matter as long as ``NodeView.capacity`` and ``JobView.gpus_per_replica`` count the same
+thing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ REPLICAS, NODES, GOODPUT, DEVIATION = range(4)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """What one job achieves on one type of accelerator, a row per configuration.
+    """The goodput of one job on one type of accelerator, a row per configuration.
 
     Build it with ``Curve.of``, once per fit: it is read in every round.
     """
@@ -48,14 +49,14 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a job is, or is to be: a type of accelerator and the node of each replica."""
+    """The present or future place of a job: a type of accelerator and the node of each replica."""
 
     accelerator: str
     nodes: tuple[str, ...]
 
     @property
     def replicas(self) -> int:
-        """How many replicas that are."""
+        """The number of replicas."""
         return len(self.nodes)
 
 
@@ -121,7 +122,7 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """What one accelerator is worth at the margin, in utility."""
+    """Prices at the margin: the utility that one more accelerator would bring."""
 
     #: By type: drives the number of nodes, and what a tenant is charged.
     accelerators: Mapping[str, float] = field(default_factory=dict)
@@ -130,7 +131,7 @@ class Prices:
 
 
 class Outcome(StrEnum):
-    """What a round means for a job."""
+    """The effect of a round on a job."""
 
     #: Runs as before.
     KEEPS = "keeps"
@@ -168,7 +169,7 @@ class Option:
 
     @property
     def compared(self) -> str:
-        """What it would bring against what it would cost, for people."""
+        """The gain of the option against its cost, for people."""
         if self.gain > 0 and self.cost > 0:
             return f"would bring {percent(self.gain / self.cost)} of what its accelerators cost"
         if self.gain < 0 and self.cost < 0:
@@ -178,7 +179,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What one job gets from a round, and why."""
+    """The share of one job in a round, and the reason for it."""
 
     key: str
     outcome: Outcome

@@ -52,7 +52,7 @@ MOVED_SECONDS = 1800.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What one job is to become."""
+    """The change of one job that a round asks for."""
 
     member: Member
     grant: Grant
@@ -65,7 +65,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Division:
-    """What came of one round."""
+    """The result of one round."""
 
     markets: Sequence[Market] = ()
     rounds: Sequence[Round] = ()
@@ -197,7 +197,7 @@ def _without_bonus(made: Round, views: Sequence[JobView], bonus: float) -> Round
 
 
 class _Carried:
-    """Which grants of a market are carried out in this round."""
+    """The grants of a market that are carried out in this round."""
 
     def __init__(
         self,
@@ -334,7 +334,7 @@ class _Carried:
 
 
 def granted(member: Member, grant: Grant) -> Size | None:
-    """What a job was granted, as its model is asked about it; None where that is nothing."""
+    """Return the size that a job was granted, as its model takes it; None where that is nothing."""
     if grant.placement is None:
         return None
     own = member.current is not None and member.current.accelerator == grant.placement.accelerator
@@ -344,7 +344,7 @@ def granted(member: Member, grant: Grant) -> Size | None:
 
 
 def promised(member: Member, grant: Grant) -> Prediction | None:
-    """What the job is expected to do at what it was granted."""
+    """Return the throughput that is expected of a job at the size that it was granted."""
     situation, size = member.situation, granted(member, grant)
     if situation is None or situation.model is None or size is None:
         return None

@@ -1,4 +1,4 @@
-"""What is free on each node, and what will be once others let go of it."""
+"""Free resources of each node, and the resources that changes of other jobs will free."""
 
 from collections.abc import Mapping
 
@@ -27,7 +27,7 @@ class Claims:
             offers.pop(key, None)
 
     def lacking(self, gained: Mapping[NodeName, int], each: Resources) -> int:
-        """How many of the new replicas idle resources do not suffice for."""
+        """Return the number of new replicas for which the idle resources do not suffice."""
         one = _amount(each)
         short = 0
         for name, replicas in gained.items():

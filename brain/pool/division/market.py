@@ -38,7 +38,7 @@ class Floor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Market:
-    """What one round divides among the jobs that compete for the same."""
+    """The accelerators or cores that one round divides among the jobs that compete for them."""
 
     members: Sequence[Member]
     #: ``GPU`` or ``core``.
@@ -64,14 +64,14 @@ class Market:
 
 
 def kind_of(node: Node, *, gpus: bool) -> str:
-    """What a member that runs on ``node`` calls its accelerator."""
+    """Return the kind of accelerator of a member on ``node``; cores for a member without GPUs."""
     return node.accelerator if gpus else CORES
 
 
 def markets(
     members: Iterable[Member], held: Iterable[Member], floor: Floor, policy: PoolShares
 ) -> list[Market]:
-    """What is divided: accelerators among those that reserve them, cores among the rest."""
+    """Return the markets of a pool: accelerators for jobs that reserve them, cores for the rest."""
     found = list(members)
     gpus = [one for one in found if one.job.document.resources.gpus > 0]
     cores = [one for one in found if one.job.document.resources.gpus == 0]

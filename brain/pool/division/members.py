@@ -34,7 +34,7 @@ _UNTENABLE = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Member:
-    """What a round may know of one job."""
+    """One job, as a round may know it."""
 
     job: Job
     #: None while it waits to start.
@@ -56,7 +56,7 @@ class Member:
 
     @property
     def key(self) -> str:
-        """What the round knows it by."""
+        """The job's key in a round: its id."""
         return str(self.job.id)
 
     @property

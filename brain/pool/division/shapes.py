@@ -15,7 +15,7 @@ from brain.optimizer.situation import Situation
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What nodes of a job's kind hold of it."""
+    """The replicas of a job that fit the nodes of its kind."""
 
     #: Replicas that fit each of them beside what others have, its own included, most first.
     rooms: Sequence[int] = ()

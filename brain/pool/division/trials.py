@@ -26,7 +26,7 @@ class Trial:
 
 
 def trial(situation: Situation, size: int) -> Trial | None:
-    """What is hoped of a smaller size that was never measured; None where nothing is.
+    """Return a trial of a smaller size that was never measured; None where nothing speaks for it.
 
     Raises:
         Undetermined: the size cannot be predicted.

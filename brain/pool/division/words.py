@@ -1,4 +1,4 @@
-"""What a round means for each job, as a person reads it; and the round itself for the API."""
+"""The result of a round for each job, as a person reads it; and the round itself for the API."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -194,7 +194,7 @@ def _keeps(division: Division, member: Member, grant: Grant, situation: Situatio
 
 
 def _second(division: Division, member: Member, grant: Grant, situation: Situation) -> str:
-    """What the job might have had, and who has it."""
+    """Return a clause on the next best size of a job, and on the job that has it."""
     other = grant.next_best
     if other is None:
         return "there is nothing else to choose"
@@ -217,7 +217,7 @@ def _price(division: Division, member: Member, grant: Grant) -> str:
 
 
 def _asked(division: Division, member: Member, grant: Grant) -> float:
-    """What one accelerator of a job's kind is worth at the margin; 0 where some are left."""
+    """Return the price of one accelerator of a job's kind; 0 where some are left."""
     kind = (grant.placement or grant.before or member.current).accelerator  # type: ignore[union-attr]
     return division.prices.accelerators.get(kind, 0.0) / _market(division, member).grain
 

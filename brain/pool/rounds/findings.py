@@ -1,4 +1,4 @@
-"""What is said of a job that a bug keeps from being decided about."""
+"""The finding shown when a bug stops Brain from deciding about a job."""
 
 from datetime import datetime
 

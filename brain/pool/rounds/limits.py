@@ -1,4 +1,4 @@
-"""What is left of the limits that a pool's policy gives to projects, for jobs that begin."""
+"""The rest of the limits that a pool's policy gives to projects, for jobs that begin."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""What the turns of one pool keep in mind."""
+"""The state that the turns of one pool keep from one to the next."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _MANY = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
-    """What was made of a job when it was last looked at."""
+    """The result of the last look at a job."""
 
     mark: Mark
     #: It is looked at again then, whether anything happened to it or not.
@@ -87,7 +87,7 @@ class Memo:
         return [job for job in known if job.state is JobState.QUEUED]
 
     def life(self, id: JobId) -> str:
-        """What tells whether a job, its plans, worlds or replicas were changed."""
+        """Return the mark that changes whenever the job, its plans, worlds or replicas do."""
         return self._lives.get(id, "")
 
     def due(self, id: JobId, now: datetime) -> bool:

@@ -62,7 +62,7 @@ def joined(
 
 
 def _spread(memo: Memo, job: Job, kind: str | None) -> Spread:
-    """What each node of a kind holds of a job, beside what others have and at most."""
+    """Return the replicas of a job that fit each node of a kind now, and at most if empty."""
     each, found = job.document.resources, memo.ledger.rooms(job)
     alike = {node.name: node for node in memo.nodes if kind_of(node, gpus=each.gpus > 0) == kind}
     usable = alike.keys() & found.keys()
@@ -71,7 +71,7 @@ def _spread(memo: Memo, job: Job, kind: str | None) -> Spread:
 
 
 class Shared:
-    """What a round did."""
+    """The result of a round."""
 
     def __init__(self) -> None:
         self.plans: list[ScalePlan] = []
@@ -178,7 +178,7 @@ def _queued(tx: Transaction, memo: Memo, job: Job, settings: Settings) -> Member
 
 
 def _placed(memo: Memo, job: Job) -> tuple[Placement | None, Hold | None]:
-    """Where the replicas of a job are, and why it is left alone on those nodes."""
+    """Return the placement of a job's replicas, and the reason to leave the job there, if any."""
     held = memo.ledger.held(job.id)
     names = tuple(name for name in sorted(held) for _ in range(held[name]))
     if not names:
@@ -218,7 +218,7 @@ def _refused(tx: Transaction, job: Job, settings: Settings, now: datetime) -> Ho
 
 
 def _floor(members: Iterable[Member], memo: Memo) -> Floor:
-    """What the members may divide: what nobody has, and what those have that may change."""
+    """Return the resources to divide: free ones, and those of members that may change."""
     free = dict(memo.ledger.free)
     for one in members:
         if one.hold is None and one.curves and one.situation is not None:
@@ -229,7 +229,10 @@ def _floor(members: Iterable[Member], memo: Memo) -> Floor:
 
 
 def _rests_on(members: Sequence[Member], memo: Memo, policy: int) -> object:
-    """What makes a round worth while before its time: who is there, and who may change."""
+    """Return the inputs of a round: a change of them makes a round worth while before its time.
+
+    They are the members, the holds and placements of those, the policy and the nodes.
+    """
     known = tuple((one.key, one.hold.code if one.hold else "", one.current) for one in members)
     return known, policy, tuple((node.name, node.capacity) for node in memo.nodes)
 

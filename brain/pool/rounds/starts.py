@@ -30,10 +30,10 @@ _TUNED = 2
 
 
 def known_before(tx: Transaction, memo: Memo, job: Job, settings: Settings) -> JobModel | None:
-    """What earlier runs of its script make believe of a job that waits.
+    """Return a model of a waiting job, fitted to earlier runs of its script.
 
-    None where nobody knows anything, where Brain may not choose its size, and where it could have
-    another kind of accelerator than those runs had.
+    None where no measured run is known, where Brain may not choose the job's size, and where the
+    job could have another kind of accelerator than those runs had.
     """
     if not yields(job, settings):
         return None

@@ -1,9 +1,10 @@
-"""What Brain is compared with here: policies of others, as far as published descriptions say, and
-its own division with perfect knowledge.
+"""Policies that Brain is compared with here.
 
-Each of the others sees what its paper lets it see, decides a whole round at once, and is blind to
-kinds of accelerators but for keeping a job on one. ``benchmarks/jct`` has the rounds and sizes of
-the published simulators to the digit; these are the rules in the world of ``brain.simulator``.
+They are policies of others, as far as published descriptions say, and Brain's own division with
+perfect knowledge. Each of the others sees what its paper lets it see, decides a whole round at
+once, and is blind to kinds of accelerators but for keeping a job on one. ``benchmarks/jct`` has the
+rounds and sizes of the published simulators to the digit; these are the rules in the world of
+``brain.simulator``.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""What a policy sees in a round, and how whole jobs are packed."""
+"""The input of a policy in a round, and the packing of whole jobs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Policy(Protocol):
 
 
 class Room:
-    """What is free while a round is put together, by kind of node."""
+    """The free accelerators while a round is put together, by kind of node."""
 
     def __init__(self, machines: Sequence[Machine]) -> None:
         self._kind = {machine.index: machine.kind for machine in machines}

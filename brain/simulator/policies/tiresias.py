@@ -32,7 +32,7 @@ class Tiresias:
 
 
 def _admitted(jobs: Sequence[Contender], room: Room) -> list[Contender]:
-    """Who would run if nobody did yet: stopping costs nothing in this rule."""
+    """Return the jobs that would run if none did yet: stopping costs nothing in this rule."""
     order = sorted(
         jobs, key=lambda job: (-job.priority, job.attained >= THRESHOLD, job.arrived_seconds)
     )

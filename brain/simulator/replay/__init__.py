@@ -1,11 +1,11 @@
-"""What was decided, decided again: by other settings or another policy, on what was recorded.
+"""Recorded decisions, taken again on the recorded data by other settings or another policy.
 
     record      what the stores still know of jobs since an instant
     past        the stores as they were at an instant, in memory
     decisions   each recorded decision, the other one, and what the difference would have been
 
-Every decision is taken on the past as it really was: what would have followed from a different one
-was never measured, so differences hold until the next recorded change and are not added up beyond.
+Every decision is taken on the past as it really was. The consequences of a different decision were
+never measured, so differences hold until the next recorded change and are not added up beyond.
 """
 
 from brain.simulator.replay.decisions import Replayed, Support, Tally, Verdict, replay, tally

@@ -29,7 +29,7 @@ Progress = Callable[[int, int], None]
 
 
 class Verdict(StrEnum):
-    """How a decision came out the second time."""
+    """The result of taking a decision again."""
 
     SAME = "same"
     DIFFERENT = "different"
@@ -39,7 +39,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Support:
-    """What is known of how a job does at a size."""
+    """The evidence for a job's throughput at a size."""
 
     replicas: int
     #: Epochs of recorded worlds that were measured at it; none where a model speaks for it.

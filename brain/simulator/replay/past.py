@@ -33,7 +33,7 @@ _PLANS = {f"plan.{state}": state for state in PlanState}
 
 
 class Evidence(StrEnum):
-    """What a world of the past is known by."""
+    """The data by which a world of the past is known."""
 
     SAMPLES = "samples"
     #: Its samples are no longer kept; the point that they left stands for all its time.

@@ -1,4 +1,4 @@
-"""What the stores still know of the jobs since an instant."""
+"""The record of jobs since an instant, as far as the stores still have it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ _PAGE, _EVENTS = 200, 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What Brain decided about a job at an instant: a plan of its own, or a hold."""
+    """A decision of Brain about a job at an instant: a plan of Brain's own, or a hold."""
 
     at: datetime
     job: Job

@@ -16,7 +16,7 @@ _TICKS = 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """Where a plot is drawn, in pixels of its own."""
+    """The size and margins of a plot, in the plot's own pixels."""
 
     width: int
     height: int

@@ -129,7 +129,7 @@ def _stays(outcome: Outcome) -> list[Stay]:
 
 
 def _level(spans: Sequence[tuple[float, float, int]]) -> list[tuple[float, float]]:
-    """How many are taken from each instant on."""
+    """Return the number of accelerators in use from each instant on."""
     edges = sorted(
         [(began, n) for began, ended, n in spans if ended > began]
         + [(ended, -n) for began, ended, n in spans if ended > began]

@@ -119,7 +119,7 @@ def _policy_time(outcome: Outcome) -> str:
 
 
 def _scrolled(title: str, inside: str) -> str:
-    """What may be wider than a phone, and can be reached without a pointer."""
+    """Wrap content that may be wider than a phone, so that it scrolls without a pointer, too."""
     label = escape(title, quote=True)
     return f"<div class='scroll' role='group' tabindex='0' aria-label='{label}'>{inside}</div>"
 
