@@ -56,7 +56,7 @@ def mirror(job: str, copy: JobCopy) -> Call[JobView]:
 
 
 def conditions(job: str, said: Sequence[ObjectCondition]) -> Call[None]:
-    """Tell what a cluster says of a job's object; for the scaler alone."""
+    """Report the conditions of a job's object in its cluster; for the scaler alone."""
     path = f"{V1}/jobs/{job}/conditions"
     return Call(method="PUT", path=path, reads=type(None), body=wire.encode(said))
 
@@ -92,7 +92,7 @@ def cancel(job: str, *, dry_run: bool = False) -> Call[JobView]:
 
 
 def suspend(job: str, *, dry_run: bool = False) -> Call[JobView]:
-    """Stop a job at its next safe point and free what it holds."""
+    """Stop a job at its next safe point and free the resources that it holds."""
     return _post(f"/jobs/{job}:suspend", {}, JobView, dry_run=dry_run)
 
 
@@ -139,12 +139,12 @@ def reject(
 def rollback(
     job: str, generation: int, decision: Decision, *, dry_run: bool = False
 ) -> Call[PlanView]:
-    """Go back to what stood before an applied plan, by a new one."""
+    """Undo an applied plan by a new plan."""
     return _post(f"/plans/{job}/{generation}:rollback", decision, PlanView, dry_run=dry_run)
 
 
 def pool(name: str) -> Call[PoolView]:
-    """A pool: its nodes, its policy, and what its latest round came to."""
+    """A pool: its nodes, its policy, and the result of its latest round."""
     return _get(f"/pools/{name}", PoolView)
 
 
@@ -156,7 +156,7 @@ def policies() -> Call[Page[StoredPolicy]]:
 def put_policy(
     pool: str, document: Mapping[str, Any], *, dry_run: bool = False
 ) -> Call[StoredPolicy]:
-    """Divide a pool among projects, in the place of what was written before."""
+    """Divide a pool among projects; this replaces the policy that was written before."""
     return Call(
         method="PUT",
         path=f"{V1}/policies/{pool}",
@@ -227,12 +227,12 @@ def world(job: str, *, etag: str | None = None, wait_seconds: float = 0) -> Call
 
 
 def report_world(report: WorldReport) -> Call[None]:
-    """Tell what a coordinator observed. Repeating a report changes nothing."""
+    """Report the observations of a coordinator. Repeating a report changes nothing."""
     return _tell(f"/jobs/{report.job}/world", report)
 
 
 def report_replicas(report: ReplicaReport) -> Call[None]:
-    """Tell what a scaler observed. Repeating a report changes nothing."""
+    """Report the observations of a scaler. Repeating a report changes nothing."""
     return _tell(f"/jobs/{report.job}/replicas", report)
 
 
@@ -310,7 +310,7 @@ def revoke_token(id: str) -> Call[None]:
 
 
 def sign_in_code(name: str) -> Call[SignInCode]:
-    """A one-time code that signs somebody's browser in."""
+    """A one-time code that signs a person's browser in."""
     return _post("/sign-in-codes", {"name": name}, SignInCode)
 
 
@@ -336,7 +336,7 @@ def _poll(path: str, reads: Any, etag: str | None, wait_seconds: float) -> Call[
 
 
 def _tell(path: str, report: object) -> Call[None]:
-    """A report is the same whenever it comes again; no key is worth remembering for it."""
+    """Send a report: the same report may come again, so it needs no idempotency key."""
     return Call(method="POST", path=V1 + path, reads=type(None), body=wire.encode(report))
 
 

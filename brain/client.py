@@ -45,7 +45,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(Generic[T]):
-    """One operation: what to send, and the type of what comes back."""
+    """One operation: the request to send, and the type of the answer."""
 
     method: str
     path: str
@@ -58,7 +58,7 @@ class Call(Generic[T]):
     timeout_seconds: float = 10.0
 
     def read(self, answer: Answer) -> T:
-        """Turn an answer into a value, or raise what the service said."""
+        """Turn an answer into a value, or raise the error of the service."""
         if answer.status >= 400:
             raise problem(answer)
         if self.reads is type(None):
@@ -146,7 +146,7 @@ class BrainClient:
 
 
 class AsyncBrainClient:
-    """The same for asyncio."""
+    """``BrainClient`` for asyncio."""
 
     def __init__(
         self, url: str, token: str = "", transport: httpx2.AsyncBaseTransport | None = None

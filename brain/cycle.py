@@ -70,7 +70,7 @@ class Turn:
     bugs: tuple[Exception, ...] = ()
 
     def checked(self) -> "Turn":
-        """The same, for those who would rather stop at a bug: simulations, replays and tests."""
+        """Return this turn, or raise its first bug: simulations, replays and tests stop at bugs."""
         for bug in (*self.undecided.values(), *self.bugs):
             raise bug
         return self
@@ -147,7 +147,7 @@ def turn(
 def admit(
     stores: Stores, memo: Memo, made: _Made, settings: Settings, now: datetime
 ) -> tuple[JobId, ...]:
-    """Start the queued jobs that fit; none where somebody else changed one of them meanwhile."""
+    """Start the queued jobs that fit; none where another writer changed one of them meanwhile."""
     if not memo.queued():
         return ()
     try:
@@ -184,7 +184,7 @@ def _admitted(
 def divide(
     stores: Stores, memo: Memo, made: _Made, settings: Settings, now: datetime, *, observe: bool
 ) -> PoolRound | None:
-    """Decide about those that share the pool, where somebody does and it is time to."""
+    """Decide about the jobs that share the pool, if there are any and a round is due."""
     try:
         shared = rounds.share(stores, memo, settings, now, observe=observe)
     except Conflict:
@@ -270,7 +270,7 @@ def _awaited(job: Job, sight: Sight, active: ScalePlan | None) -> bool:
 def follow(
     tx: Transaction, job: Job, sight: Sight, memo: Memo, settings: Settings, now: datetime
 ) -> None:
-    """Move the job's active plan as far as what was observed allows."""
+    """Move the job's active plan as far as observations allow."""
     plan = tx.plans.active(job.id)
     if plan is not None and plan.state in (PlanState.PROPOSED, PlanState.APPROVED):
         gone = lifecycle.forsaken(tx, plan)

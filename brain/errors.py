@@ -1,4 +1,4 @@
-"""The tree of domain errors. Each docstring says what to do about it.
+"""The tree of domain errors. Each docstring says what to do about the error.
 
     BrainError
     ├── BadInput                what a person or program sent cannot be used

@@ -130,7 +130,7 @@ def _on_lost_stores(request: Request, lost: Exception) -> Response:
 
 @asynccontextmanager
 async def _watching(app: FastAPI) -> AsyncIterator[None]:
-    """Ring for what other processes commit, as long as the app serves."""
+    """Ring the bell for commits of other processes, as long as the app serves."""
     context: Context = app.state.context
     current_default_thread_limiter().total_tokens = _THREADS
     task = asyncio.create_task(events.watch(context.bell, context.stores))

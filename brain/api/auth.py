@@ -203,7 +203,7 @@ def sign_in_code(name: str) -> str:
 
 
 def name_in(code: str) -> str:
-    """Whom a code was made for."""
+    """Return the name of the person that a code was made for."""
     return code.partition(".")[2] or "browser"
 
 

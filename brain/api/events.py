@@ -1,4 +1,4 @@
-"""Waking those who wait: long polls and event streams.
+"""Wake-ups of waiting requests: long polls and event streams.
 
 A committed change rings the ``Bell`` of this process; ``watch`` rings it for what other processes
 committed. Waiting holds no thread: the waiter sleeps on the event loop and reads in the thread
@@ -211,7 +211,7 @@ async def poll(bell: Bell, read: Callable[[], T], done: Callable[[T], bool], wai
 
 
 async def watch(bell: Bell, stores: Stores) -> None:
-    """Ring for what other processes committed, until the service stops."""
+    """Ring the bell for commits of other processes, until the service stops."""
     seen = -1
     while not bell.closed:
         try:

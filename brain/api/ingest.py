@@ -57,7 +57,7 @@ class Parsed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A batch after judging: what may be stored, and what not and why."""
+    """A batch after its checks: samples that may be stored, and rejected ones with the reasons."""
 
     #: (position in the batch, sample)
     good: tuple[tuple[int, Sample], ...]
@@ -181,7 +181,7 @@ def _refusal(at: datetime, sent_at: datetime, keep: timedelta) -> str | None:
 
 
 def _impossible(sample: Sample) -> str | None:
-    """Why a figure cannot be what was measured; it would end every turn of its pool."""
+    """Return why a figure cannot have been measured. It would end every turn of its pool."""
     of = sample.place if isinstance(sample, ThroughputSample | SaveSample) else sample
     if len(of.source) > _SOURCE:
         return f"source has {len(of.source)} characters; name it in {_SOURCE}"
@@ -209,7 +209,7 @@ def _beyond(names: Sequence[str], values: Sequence[float], most: float) -> str |
 
 
 def _impossible_gradients(sample: ThroughputSample) -> str | None:
-    """Why gradient norms or the wait for gradients cannot be what was measured."""
+    """Return why gradient norms or the wait for gradients cannot have been measured."""
     wait, why = sample.exchange_wait_seconds, sample.gns_unavailable
     if wait is not None and wait < 0:
         return f"exchange_wait_seconds {wait:g} is below 0; durations are monotonic"

@@ -54,7 +54,7 @@ def take(bucket: Bucket | None, now: float, *, per_second: float) -> tuple[Bucke
 
 
 class Rates:
-    """A bucket for each of those who are held to one rate."""
+    """A bucket for each client that one rate limits."""
 
     def __init__(self, limit: str, per_second: float) -> None:
         #: The setting's name.

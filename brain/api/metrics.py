@@ -98,7 +98,7 @@ class Condition:
         self._metrics.degraded.labels(what).set(1)
 
     def mend(self, what: str) -> None:
-        """Say that ``what`` works again; nothing happens if it never did not."""
+        """Say that ``what`` works again; nothing happens if ``what`` was not degraded."""
         with self._lock:
             was = self._degraded.pop(what, None)
         if was is not None:
@@ -121,7 +121,7 @@ class Condition:
         self.look_at_clocks(now)
 
     def look_at_clocks(self, now: datetime) -> None:
-        """Say whose clock is off, of those that were heard in the last minutes."""
+        """Report the sender whose clock is off most, among those heard in the last minutes."""
         with self._lock:
             for sender, (_, heard) in list(self._offsets.items()):
                 if now - heard > SILENCE:

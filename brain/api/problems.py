@@ -51,7 +51,7 @@ def status_of(kind: type[errors.BrainError]) -> int:
 
 
 def problems(*kinds: type[errors.BrainError]) -> dict[int | str, dict[str, Any]]:
-    """Declare, for the OpenAPI document, what a route may raise."""
+    """Declare, for the OpenAPI document, the errors that a route may raise."""
     told: dict[int | str, dict[str, Any]] = {}
     for kind in dict.fromkeys((*kinds, *_ANYWHERE)):
         names = told.setdefault(status_of(kind), {"model": Problem, "description": ""})

@@ -1,4 +1,4 @@
-"""The installation's key, and what it seals."""
+"""The installation's key, and the values that it seals."""
 
 import os
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class Seal:
         return self._fernet.encrypt(msgspec.json.encode(values))
 
     def open(self, sealed: bytes) -> dict[str, object]:
-        """Return what was sealed.
+        """Return the value that was sealed.
 
         Raises:
             BrainError: it was sealed with another key.

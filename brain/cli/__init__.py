@@ -105,7 +105,7 @@ def cli(context: click.Context) -> None:
 
 
 def main() -> None:
-    """Run the command line; the exit code says what kind of error it was."""
+    """Run the command line; the exit code tells the kind of error."""
     try:
         # `Exit` comes back as its code in this mode; commands return nothing.
         sys.exit(cli.main(prog_name="brain", standalone_mode=False))

@@ -85,7 +85,7 @@ def with_client(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def say_dry_run(dry_run: bool, form: str) -> None:
-    """Head what follows, where nothing was changed and a person reads it."""
+    """Print a heading for a person, where nothing was changed."""
     if dry_run and form in ("table", "wide"):
         click.echo("Nothing was changed; it would be:")
 

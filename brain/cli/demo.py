@@ -73,7 +73,7 @@ class Story:
     rows: list[tuple[str, str]] = field(default_factory=list)
 
     def tell(self, sentence: str) -> None:
-        """Print what happened, with the seconds since the service started."""
+        """Print an event, with the seconds since the service started."""
         click.echo(f"{time.monotonic() - self.began:6.1f} s  {sentence}")
 
     def allow(self, slow: float) -> None:

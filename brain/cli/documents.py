@@ -114,7 +114,7 @@ def document_of(
 
 
 def complete(document: dict[str, Any]) -> None:
-    """Add what only this machine knows: the directory, and a hash of the script's text.
+    """Add facts that only this machine knows: the directory, and a hash of the script's text.
 
     Raises:
         BadInput: the document misspells a program, or names a Python script that is not there.

@@ -34,7 +34,7 @@ def _band(band: Band | None, scale: float = 1.0) -> str:
 
 
 def _figure(value: float) -> str:
-    """Three figures; what is next to nothing is 0."""
+    """Round to three figures; a value that is next to nothing becomes 0."""
     return "0" if abs(value) < 0.0005 else number(value)
 
 

@@ -224,7 +224,7 @@ def _ahead(job: JobView) -> str:
 
 
 def _memory(job: JobView) -> str:
-    """The same as a sentence; empty where no checkpoint is kept in memory."""
+    """Return a sentence on the checkpoint in memory; empty where none is kept."""
     if job.memory is None:
         return ""
     if job.memory.off:

@@ -149,7 +149,7 @@ def find(client: BrainClient, plan: str, state: PlanState) -> PlanView:
 
 
 def _renewed(view: PlanView) -> bool:
-    """True for a proposal whose numbers are not those that it was first shown with."""
+    """True for a proposal whose numbers changed since it was first shown."""
     return view.plan.state is PlanState.PROPOSED and view.plan.updated_at > view.plan.created_at
 
 

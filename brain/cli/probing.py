@@ -218,7 +218,7 @@ def _rate(detail: JobDetail) -> str:
 
 
 def _ended(detail: JobDetail) -> Undetermined:
-    """Why a trial ended by itself."""
+    """Return why a trial ended by itself."""
     view = detail.job
     if view.state is JobState.SUCCEEDED:
         return Undetermined(

@@ -166,7 +166,7 @@ def bar() -> Iterator[Progress | None]:
 
 
 def show(found: Sequence[Replayed], total: Tally, *, since: str, everything: bool) -> None:
-    """Print what is different, then what it comes to."""
+    """Print the decisions that differ (all if ``everything``), then the totals."""
     if not found:
         click.echo(f"Brain decided nothing within the last {since}; look further back with --since")
         return

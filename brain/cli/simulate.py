@@ -236,7 +236,7 @@ def chosen(given: Sequence[str]) -> dict[str, str]:
 
 
 def applications_of(spec: Spec, tables: Path | None, workload: str) -> Mapping[str, Application]:
-    """Those of the catalogue, of the cluster's document, and of a directory that rows name.
+    """Return applications of the catalogue, the cluster's document, and a directory that rows name.
 
     Raises:
         BadInput: the directory or one of its tables cannot be used.

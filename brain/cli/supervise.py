@@ -43,7 +43,7 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """It ended as soon as it was started, again and again."""
+    """The program ended as soon as it was started, again and again."""
 
     times: int
 

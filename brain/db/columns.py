@@ -60,7 +60,7 @@ class Instant(sa.TypeDecorator[datetime]):
 
 
 class Value(sa.TypeDecorator[T], Generic[T]):
-    """A frozen value as JSON; what is never searched needs no columns of its own."""
+    """A frozen value as JSON; values that are never searched need no columns of their own."""
 
     impl = sa.JSON(none_as_null=True).with_variant(
         postgresql.JSONB(none_as_null=True), "postgresql"

@@ -44,7 +44,7 @@ class SqlTransaction:
 
     @property
     def uses(self) -> SqlTokenUses:
-        """When tokens were used; like samples, noted without a turn."""
+        """The last uses of tokens; like samples, noted without a turn."""
         return SqlTokenUses(self._connection)
 
     @property

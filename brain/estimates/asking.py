@@ -24,7 +24,7 @@ def ask(
     settings: Settings,
     now: datetime,
 ) -> Estimate:
-    """Return what a job will need that is not submitted yet; nothing is stored.
+    """Return the estimated needs of a job that is not submitted yet; nothing is stored.
 
     Raises:
         BadInput: the question cannot be meant; it names the field.

@@ -43,7 +43,7 @@ class Used:
 
 
 def remember(tx: Transaction, job: Job, sight: Sight, now: datetime) -> None:
-    """Fold the readings since the last time into what is kept; nothing while that is young."""
+    """Fold the readings since the last time into the stored use, unless that is still recent."""
     world = sight.world
     if world is None or world.stepping_at is None:
         return

@@ -88,7 +88,7 @@ class Ledger:
         return self._held.get(job, {})
 
     def note(self, holding: Holding) -> None:
-        """Take what a job holds now in the place of what it held before."""
+        """Replace a job's earlier holding by ``holding``."""
         self.drop(holding.job)
         each, held = holding.each, Counter(holding.live)
         for node, replicas in held.items():
@@ -157,7 +157,7 @@ def _copies(free: _Amount, each: _Amount) -> int:
 
 
 def has_left(tx: Transaction, plan: ScalePlan) -> bool:
-    """True if others may have what a plan frees.
+    """True if others may have the resources that a plan frees.
 
     Not before its world steps, for it may fail and want everything back; unless its job is known
     to run with so few: then, as soon as its replicas are gone.

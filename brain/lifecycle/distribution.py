@@ -1,4 +1,4 @@
-"""Whether the replicas of a world are one job, or copies of a program that knows no other worker.
+"""Detection of replicas that are copies of one program instead of workers of one job.
 
 Copies write the same checkpoint and train the same examples: a growth only wastes replicas. One
 replica proves nothing, since scripts usually form a process group only where there are several.
@@ -71,10 +71,10 @@ def distribution(tx: Transaction, job: Job, sight: Sight, now: datetime) -> Evid
 def not_distributed(
     tx: Transaction, job: Job, sight: Sight, plans: Sequence[ScalePlan], now: datetime
 ) -> str | None:
-    """Why a job is not to grow, in one sentence, by its present world or by an earlier growth.
+    """Return in one sentence why a job must not grow, by its present world or an earlier growth.
 
-    The memory is the plan that undid that growth. It ends with the job: who mended the script
-    submits it again.
+    A plan that undid an earlier growth is the memory of that growth. The memory ends with the job:
+    a person who mended the script submits it again.
     """
     if job.document.independent:
         return None

@@ -17,8 +17,10 @@ _ASKED, _HEARD, _ENDED = 200, 6, 10
 
 
 def inherit(tx: Transaction, job: Job, now: datetime) -> None:
-    """Keep what the newest runs of the same script measured, those that still run among them, and
-    what those that ended well came to."""
+    """Keep the measurements and the work of the newest runs of the same script.
+
+    Measurements come from runs that still run, too; work comes only from runs that ended well.
+    """
     mine = script_of(job.document, job.owner)
     measured, ended = list[EarlierRun](), list[Finished]()
     for other in tx.jobs.page(after=None, size=_ASKED):

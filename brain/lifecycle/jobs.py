@@ -90,7 +90,7 @@ def mirror(
     settings: Settings,
     now: datetime,
 ) -> Job:
-    """Keep the copy of a cluster's object: queue it where it is new, else follow what it says now.
+    """Keep the copy of a cluster's object: queue a new one, follow the changes of a known one.
 
     The size that it began with and what a replica reserves stay as they are: only plans change
     what runs. A finished job stays as it ended.
@@ -116,7 +116,7 @@ def mirror(
 
 
 def object_says(tx: Transaction, job: Job, said: Sequence[ObjectCondition]) -> Job:
-    """Keep what a cluster says of the job's object; the same again changes nothing."""
+    """Keep the conditions of the job's object in a cluster; the same conditions change nothing."""
     conditions = tuple(said)
     return job if conditions == job.conditions else tx.jobs.put(replace(job, conditions=conditions))
 
@@ -160,7 +160,7 @@ def admit(
 
 
 def suspend(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
-    """Have a job stopped at its next safe point, and what it holds freed.
+    """Have a job stopped at its next safe point, and its resources freed.
 
     Raises:
         Conflict: it ended or is being cancelled.
@@ -251,7 +251,7 @@ def end(
 
 
 def stopped(tx: Transaction, job: Job, now: datetime) -> Job:
-    """Nothing of the job runs any more, because its owner said so: fulfil the intent."""
+    """Fulfil the owner's intent, now that no replica of the job runs any more."""
     if job.intent is Intent.CANCEL:
         return end(tx, job, JobState.CANCELLED, "cancelled; all its replicas have stopped", now)
     job = move_job(tx, job, JobState.SUSPENDED, "suspended; all its replicas have stopped", now)

@@ -93,13 +93,13 @@ def proceed(
 
 
 def unapproved(tx: Transaction, plan: ScalePlan) -> ScalePlan | None:
-    """A plan that frees what ``plan`` needs and that nobody approved yet."""
+    """Return a plan that frees resources ``plan`` needs and that is not approved yet."""
     needed = (tx.plans.get(job, generation) for job, generation in plan.after)
     return next((one for one in needed if one.state is PlanState.PROPOSED), None)
 
 
 def forsaken(tx: Transaction, plan: ScalePlan) -> ScalePlan | None:
-    """A plan that was to free what ``plan`` needs and never will."""
+    """Return a plan that should have freed resources ``plan`` needs and never will."""
     needed = (tx.plans.get(job, generation) for job, generation in plan.after)
     return next((one for one in needed if not one.active and not reached(one)), None)
 
@@ -230,7 +230,7 @@ def judge(
     now: datetime,
     worths: Worths = SAME,
 ) -> ScalePlan:
-    """Compare an applied plan's promise with what was measured, and roll it back if it fell short.
+    """Compare an applied plan's promise with the measurement, and roll it back if it fell short.
 
     Only Brain's own advice is rolled back: what a person asked for, and a rollback, stay, with
     the verdict beside them. ``worths``: of examples, where batches differ.
@@ -257,8 +257,10 @@ def judge(
 
 
 def _left_to_the_pool(job: Job, plan: ScalePlan, measured: Prediction, worths: Worths) -> bool:
-    """True if the next round decides, not this verdict: others have what the plan gave up, or the
-    job does more than before, though less than was promised.
+    """True if the next round decides about the job's size, not this verdict.
+
+    That is so where other jobs have the resources that the plan gave up, and where the job does
+    more than before, though less than was promised.
     """
     if job.document.optimize_mode is not OptimizeMode.CLUSTER:
         return False
@@ -324,7 +326,7 @@ def undoing(
     by: str = BRAIN,
     code: str = "rollback",
 ) -> ScalePlan:
-    """The plan that undoes ``plan``; it promises what was measured before."""
+    """Return the plan that undoes ``plan``; it promises the throughput measured before ``plan``."""
     explanation = Explanation(
         code=code, reason=reason, next_step="It begins at the next safe point."
     )

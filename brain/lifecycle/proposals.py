@@ -30,7 +30,7 @@ def outdated(plan: ScalePlan | None, measured: Prediction | None, settings: Sett
 
 
 def renew(tx: Transaction, plan: ScalePlan, advice: Recommendation, now: datetime) -> ScalePlan:
-    """Base an outdated proposal on what is measured now, where the same size is still advised.
+    """Base an outdated proposal on present measurements, where the same size is still advised.
 
     Its version grows, so that nobody approves what they have not seen.
     """
@@ -54,7 +54,7 @@ def renew(tx: Transaction, plan: ScalePlan, advice: Recommendation, now: datetim
 def withdraw(
     tx: Transaction, plan: ScalePlan, measured: Prediction | None, now: datetime
 ) -> list[JobId]:
-    """End an outdated proposal, so that what is measured now is decided about anew.
+    """End an outdated proposal, so that Brain decides anew about present measurements.
 
     Proposals that were only to make room for it end with it. Returns the jobs whose plans ended.
     """

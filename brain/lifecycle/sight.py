@@ -72,7 +72,7 @@ class Sight:
 
     @property
     def unit(self) -> str:
-        """Of every rate here: examples/s, or steps/s where no batch was seen."""
+        """The unit of every rate here: examples/s, or steps/s where no batch was seen."""
         points = [*self.earlier, self.present]
         known = [unit_of(point) for point in points if isinstance(point, Point)]
         return known[-1] if known else "examples/s"
@@ -142,9 +142,9 @@ def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> Sig
 def of_world(
     tx: Transaction, job: Job, world: World, *, settings: Settings, now: datetime
 ) -> tuple[tuple[ThroughputSample, ...], Point | Undetermined]:
-    """The newest samples of a world, as few as suffice, and what it achieves by them.
+    """Return the newest samples of a world, as few as suffice, and the throughput that they show.
 
-    Those of before its script was asked for another batch are of another configuration.
+    Samples from before the script was asked for another batch are of another configuration.
     """
     asked = asked_batch(tx, job)
     begun = world.formed_at if asked is None else max(world.formed_at, asked.at)
@@ -228,7 +228,7 @@ def _worth_storing(stored: list[Point], sight: Sight) -> bool:
 
 
 def _newer(stored: datetime | None, until: datetime | None) -> bool:
-    """True if what is known now is so much newer than what is stored that it is stored again."""
+    """True if the present measurement is so much newer than the stored one that it is stored."""
     if stored is None or until is None:
         return until is not None
     return (until - stored).total_seconds() >= KEEP_SECONDS
@@ -248,7 +248,7 @@ def same_script(tx: Transaction, job: Job) -> tuple[EarlierRun, ...]:
 
 @lru_cache(maxsize=_REMEMBERED)
 def _decoded(runs: str) -> tuple[EarlierRun, ...]:
-    """The same objects for the same text, so that fits to them are found again."""
+    """Decode earlier runs; the same text gives the same objects, so that fits to them are found."""
     return tuple(wire.decode(runs, list[EarlierRun]))
 
 

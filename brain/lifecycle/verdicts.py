@@ -1,4 +1,4 @@
-"""Whether a plan kept its promise, in numbers, in words, and in what became of it."""
+"""Verdicts on plans: whether a plan kept its promise, in numbers and words, and what followed."""
 
 from collections.abc import Iterable
 from dataclasses import replace

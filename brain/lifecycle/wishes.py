@@ -78,7 +78,7 @@ def frozen(tx: Transaction, job: Job) -> Freeze | None:
 
 
 def freeze_reason(job: Job, freeze: Freeze) -> str:
-    """By whom a job is frozen and why, and what lifts that."""
+    """Return who froze a job and why, and how to thaw it."""
     covered = {
         FreezeScope.ALL: "--all",
         FreezeScope.PROJECT: f"--project {freeze.target}",
@@ -158,7 +158,7 @@ def moved(world: World, target: Allocation) -> bool:
 
 
 def changed_at(worlds: Sequence[World], plans: Sequence[ScalePlan]) -> datetime | None:
-    """When a plan last changed the world of a job; None where none ever did."""
+    """Return the time when a plan last changed the world of a job; None where none ever did."""
     epochs = {plan.outcome.epoch for plan in plans if reached(plan)}
     return max((w.stepping_at or w.formed_at for w in worlds if w.epoch in epochs), default=None)
 

@@ -42,7 +42,7 @@ _ENDS = frozenset({WorldEvent.LOST, WorldEvent.FINISHED, WorldEvent.STOPPED})
 def world_reported(
     tx: Transaction, report: WorldReport, *, settings: Settings, now: datetime
 ) -> Job:
-    """Take what a coordinator observed; return the job as it is then.
+    """Take a coordinator's report; return the job as it is then.
 
     Raises:
         UnknownJob: no such job.
@@ -79,7 +79,7 @@ def world_reported(
 def replicas_reported(
     tx: Transaction, report: ReplicaReport, *, settings: Settings, now: datetime
 ) -> Job:
-    """Take what a scaler observed; return the job as it is then. An exit is final.
+    """Take a scaler's report; return the job as it is then. An exit is final.
 
     Raises:
         UnknownJob: no such job.
@@ -105,7 +105,7 @@ def replicas_reported(
 
 
 def _check_possible(tx: Transaction, job: Job, known: World | None, report: WorldReport) -> None:
-    """Refuse what would be kept for good: too many members, an epoch that none could follow."""
+    """Refuse a report that would do lasting harm: too many members, or too high an epoch."""
     # Bounds may have shrunk since replicas were started.
     started = len(tx.worlds.replicas(job.id))
     most = max(job.document.replicas.max, known.replicas if known else 0, started)

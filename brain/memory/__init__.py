@@ -44,7 +44,7 @@ _TABLES = (
 
 
 class MemoryTransaction:
-    """All stores over one set of tables; nobody else sees what changes until the end."""
+    """All stores over one set of tables; other transactions see no change until the end."""
 
     def __init__(self, committed: Mapping[str, dict[Any, Any]]) -> None:
         rows: dict[str, Rows[Any, Any]] = {name: Rows(table) for name, table in committed.items()}
@@ -64,7 +64,7 @@ class MemoryTransaction:
         self.pools = MemoryPools(rows)
 
     def commit(self) -> None:
-        """Let everybody see what this transaction changed."""
+        """Let other transactions see the changes of this one."""
         for rows in self._rows.values():
             rows.commit()
 
@@ -98,4 +98,4 @@ class MemoryStores:
         return 0
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is no connection to close."""

@@ -1,4 +1,4 @@
-"""Promised against measured: do bands hold what they say?"""
+"""Calibration of promises by measurements: do bands hold what they say?"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -88,7 +88,7 @@ def widening(scores: Sequence[float]) -> float:
 
 
 def calibration(outcomes: Sequence[tuple[Prediction, float]]) -> Calibration:
-    """Judge predictions, each with what was measured afterwards.
+    """Judge predictions, each with the measurement that came afterwards.
 
     The interval of the coverage is Wilson's (1927).
 

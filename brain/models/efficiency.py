@@ -1,4 +1,4 @@
-"""Statistical efficiency: what an example of a larger batch is worth.
+"""Statistical efficiency: the worth of an example of a larger batch.
 
 From the gradient noise scale (McCandlish et al., *An Empirical Model of Large-Batch Training*,
 2018) as Pollux uses it (Qiao et al., OSDI 2021, section 3.1).
@@ -229,12 +229,12 @@ class GradientSums:
 
 
 def _alike(batch: float, present: float) -> float:
-    """Weight of what was measured at another batch: noise differs between batches."""
+    """Weight of a measurement at another batch: noise differs between batches."""
     return math.exp(-((math.log(batch / present) / _ALIKE) ** 2) / 2)
 
 
 def _aged(since: datetime, then: datetime, now: datetime) -> float:
-    """Weight of what a job measured ``then``, in a life from ``since`` until ``now``."""
+    """Weight of a measurement at ``then``, in a job's life from ``since`` until ``now``."""
     # Sums of an earlier release do not say since when they are.
     ages = [max(0.0, (at - since).total_seconds() + _YOUNG_SECONDS) for at in (then, now)]
     return float((ages[0] / ages[1]) ** _AGEING)

@@ -75,8 +75,7 @@ def largest_local(points: Sequence[Point], terms: Terms) -> float:
 
 
 def unspread(replicas: int, batches: Batches, terms: Terms) -> Undetermined | None:
-    """Why no batch of those that are allowed can be spread over so many replicas; None where one
-    can."""
+    """Return why no allowed batch can be spread over so many replicas; None where one can."""
     if batches.spread(copies_of(replicas, terms)):
         return None
     return Undetermined(

@@ -100,7 +100,7 @@ def unit_of(point: Point) -> str:
 
 
 def unusable(point: Point, present: Point, terms: Terms) -> str | None:
-    """Why a point says nothing; None where it does."""
+    """Return why a point cannot be used; None where it can."""
     if not (math.isfinite(point.step_seconds) and point.step_seconds > 0):
         return f"its step time is {point.step_seconds:g} s"
     if not (math.isfinite(point.relative_error) and point.relative_error >= 0):

@@ -28,7 +28,7 @@ DWELL_RESTARTS, SHARED_RESTARTS, RAMP_RESTARTS = 10.0, 4.0, 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """Why nothing is changed now."""
+    """The reason to change nothing now."""
 
     code: str
     reason: str

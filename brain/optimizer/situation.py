@@ -179,7 +179,7 @@ class Situation:
             return None
 
     def overflows(self, replicas: int) -> str | None:
-        """Why a worker would not surely fit its device at a size: fewer of them hold more each."""
+        """Return why a worker might not fit its device at a size: fewer workers hold more each."""
         if self.device_examples is None or self.model is None or replicas >= self.replicas:
             return None
         runs = self.runs(Size(replicas=replicas))

@@ -30,7 +30,7 @@ class JobStore(Protocol):
         ...
 
     def known(self, ids: Collection[str]) -> frozenset[JobId]:
-        """Those of ``ids`` that are ids of jobs."""
+        """Return the ``ids`` that are ids of jobs."""
         ...
 
     def put(self, job: Job) -> Job:

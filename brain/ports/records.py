@@ -37,10 +37,10 @@ class AuditStore(Protocol):
 
 
 class TokenUses(Protocol):
-    """When tokens were used; noted beside whatever else happens to them."""
+    """The last uses of tokens; noted without regard to other changes of the tokens."""
 
     def note(self, id: str, at: datetime) -> None:
-        """Keep that a token was used; forgone where somebody else changes the token just now."""
+        """Keep that a token was used; forgone where another writer changes the token just now."""
         ...
 
 

@@ -130,14 +130,14 @@ class _Connection(H11Protocol):  # type: ignore[misc]
             self.data_received(self._early)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """It is gone."""
+        """Forget the connection, which is closed."""
         self._unwatch()
         self._forget()
         if self.flow is not None:
             super().connection_lost(error)
 
     def data_received(self, data: bytes) -> None:
-        """Pass on what came, unless the sender was refused."""
+        """Pass on received data, unless the sender was refused."""
         if self._admitted is None:
             return
         if self.flow is None:
@@ -155,12 +155,12 @@ class _Connection(H11Protocol):  # type: ignore[misc]
         self._look()
 
     def pause_writing(self) -> None:
-        """The far end does not read what it asked for."""
+        """Note that the far end does not read its answer."""
         super().pause_writing()
         self._look()
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """Note that the far end reads again."""
         super().resume_writing()
         self._look()
 

@@ -97,7 +97,7 @@ class Profile:
     restart_seconds: float | None = None
 
     def check(self, name: str) -> None:
-        """Refuse what no script can be.
+        """Refuse values that no script can have.
 
         Raises:
             BadInput: a value that must be above 0 is not, or the batches contradict each other.

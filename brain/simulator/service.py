@@ -97,7 +97,7 @@ class Service:
                 tx.pools.put_policy(_shares(world.spec, self._at(0.0)))
 
     def govern(self, happenings: Sequence[Happening], stopwatch: Callable[[], float]) -> Governed:
-        """Tell Brain what happened, let it decide, and carry out what it wishes."""
+        """Tell Brain the news, let it decide, and carry out its wishes."""
         with self.stores.transaction() as tx:
             for one in happenings:
                 self._report(tx, one)
@@ -116,7 +116,7 @@ class Service:
         )
 
     def _awaited(self, seen: Seen) -> bool:
-        """True if Brain waits for what the probes of a job tell next."""
+        """True if Brain waits for the next samples of a job's probes."""
         looked = self._memo.looked.get(seen.id)
         starts = seen.run.ready_at >= self._world.now
         return starts or looked is None or looked.awaited

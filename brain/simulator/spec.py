@@ -79,7 +79,7 @@ class Spec:
         }
 
     def check(self) -> None:
-        """Refuse what cannot be simulated.
+        """Refuse a cluster that cannot be simulated.
 
         Raises:
             BadInput: naming field, value and remedy.

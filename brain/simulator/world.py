@@ -151,7 +151,7 @@ class World:
 
     @property
     def next_arrival(self) -> float | None:
-        """When the next job comes."""
+        """The time of the next arrival of a job; None if no more jobs come."""
         return self._coming[0][0] if self._coming else None
 
     @property
@@ -235,7 +235,7 @@ class World:
         return happened
 
     def _end(self, run: Run, limit: float) -> float:
-        """When a job would finish at its present rate, if by then."""
+        """Return when a job would finish at its present rate; ``limit`` if that is later."""
         rate = self.rate(run)
         begins = max(self.now, run.ready_at)
         return begins + run.left / rate if run.left < rate * max(0.0, limit - begins) else limit

@@ -1,4 +1,4 @@
-"""Between the programs: wished worlds and what was observed of them, for agents and scalers."""
+"""Exchange between programs: wishes and observations of worlds, for agents and scalers."""
 
 from pathlib import Path
 from typing import Annotated

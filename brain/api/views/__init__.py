@@ -1,4 +1,4 @@
-"""Builds what the API answers with from the stores; reads only, decides nothing."""
+"""Views that the API answers with, built from the stores; reads only, decides nothing."""
 
 from brain.api.views.conditions import memory
 from brain.api.views.fleet import nodes, plans, pool, series

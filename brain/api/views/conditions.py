@@ -45,7 +45,7 @@ def conditions(
 
 
 def late(job: Job, ends_at: datetime | None) -> tuple[Condition, ...]:
-    """Whether the present pace misses the deadline."""
+    """Return the ``Late`` condition if the job misses its deadline at the present pace."""
     deadline = job.document.deadline
     if job.finished or deadline is None or ends_at is None or ends_at <= deadline:
         return ()
@@ -70,7 +70,7 @@ def of_object(said: Iterable[ObjectCondition]) -> Iterator[tuple[str, str]]:
 
 
 def _decided(tx: Transaction, job: Job) -> Iterator[tuple[str, str]]:
-    """Why Brain does nothing about it."""
+    """Yield kind and reason of each condition under which Brain does nothing about the job."""
     decision = tx.plans.decision(job.id)
     if decision is not None and decision.hold:
         kind = "Undecided" if decision.explanation.code == UNDECIDED else "Holding"

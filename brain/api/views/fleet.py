@@ -37,7 +37,7 @@ _OF_STEP = frozenset({"data_wait_share", "exchange_wait_share"})
 def plans(
     tx: Transaction, plans: Iterable[ScalePlan], settings: Settings, now: datetime
 ) -> tuple[PlanView, ...]:
-    """Plans with their jobs' names, what came of them, and whether they can be approved."""
+    """Plans with their jobs' names, their verdicts, and whether they can be approved."""
     verdicts = cache(lambda job: lifecycle.verdicts(tx.plans.of(job)))
     return tuple(
         _plan(tx, plan, verdicts(plan.job)[plan.generation], settings, now) for plan in plans
@@ -58,7 +58,7 @@ def _plan(
 
 
 def nodes(tx: Transaction, now: datetime) -> tuple[NodeView, ...]:
-    """All nodes with what live replicas reserve on them."""
+    """All nodes with the resources that live replicas reserve on them."""
     reserved: defaultdict[str, Resources] = defaultdict(Resources)
     names: defaultdict[str, set[str]] = defaultdict(set)
     left: defaultdict[str, list[NodeLeft]] = defaultdict(list)

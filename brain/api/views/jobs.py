@@ -38,7 +38,7 @@ _COPIED = (
 
 
 def job(tx: Transaction, job: Job, settings: Settings, now: datetime) -> JobView:
-    """A job with what was observed of it."""
+    """A job with the observations of its worlds and replicas."""
     document, world, plans = job.document, tx.worlds.latest(job.id), tx.plans.of(job.id)
     wish, decision = lifecycle.wish(tx, job, settings), tx.plans.decision(job.id)
     seen = Seen(tx, job, world, job.finished_at or now)

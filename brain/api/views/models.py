@@ -1,4 +1,4 @@
-"""Views of models: what a job's rests on, and whether promises were kept."""
+"""Views of models: the data behind a job's model, and whether promises were kept."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -178,7 +178,7 @@ def _fits(model: JobModel) -> Iterable[Fit]:
 
 
 def _trials(model: JobModel, sizes: Iterable[int]) -> Iterable[FreeTrial]:
-    """Trials about the sizes that nobody measured."""
+    """Yield a trial for each size that was never measured, where the trial would teach enough."""
     for size in sizes:
         trial = model.trial(Size(replicas=size))
         if trial is None or trial.learned < _WORTH_A_LINE or not model.predict(size).exploring:

@@ -57,7 +57,7 @@ class Seen:
 
     @property
     def unit(self) -> str:
-        """Of the throughput."""
+        """The unit of the throughput."""
         return "steps/s" if self.metric == "steps_per_second" else "examples/s"
 
     @property

@@ -1,4 +1,4 @@
-"""All of an estimate put together, with what is missing and how to get it."""
+"""All of an estimate put together, with its unknowns and the ways to measure them."""
 
 from collections.abc import Sequence
 
@@ -157,7 +157,7 @@ def _missing(
 
 
 def _no_work(asked: Asked, question: Question) -> str:
-    """Why there is no time to finish."""
+    """Return why the estimate has no time to finish."""
     assert asked.model is not None, "without a model more is missing than the work"
     if asked.model.present.examples_per_step is None and question.examples is not None:
         return "Time: no batch size was seen, so examples are not known; give --steps."

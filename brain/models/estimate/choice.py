@@ -43,7 +43,7 @@ def choose(
 
 
 def _refusal(row: SizeEstimate, question: Question) -> str:
-    """Why a row is not in question; empty where it is."""
+    """Return why a row is out of the question; empty where it is not."""
     if not row.fits:
         return "it does not fit the pool, even when that is empty"
     if row.why_not or row.undetermined or row.throughput is None:

@@ -68,7 +68,7 @@ class Needs:
         return max(wanted, default=0.0)
 
     def _starving(self) -> list[tuple[Point, WorldUse]]:
-        """Worlds that waited for data while they used what they had of processor."""
+        """Return the worlds that waited for data while they used up their processor limit."""
         found = []
         for one in self.alike:
             for point in one.past.points:

@@ -53,7 +53,7 @@ def pooled(alike: Sequence[Neighbour], terms: Terms) -> JobModel:
 
 
 def _said_by(one: Neighbour, alike: Sequence[Neighbour]) -> Sequence[Point]:
-    """The points of a job that mislead nobody about the batch.
+    """Return the points of a job that do not mislead about the batch.
 
     What another batch takes is worth knowing where the one asked about was seen as well; alone at
     its number of processes it would look as if the script changed its batch with its size.
@@ -115,7 +115,7 @@ def _said(amount: float, basis: str) -> Work:
 def _as_before(
     document: JobDocument, alike: Sequence[Neighbour], batch: float | None
 ) -> Work | None:
-    """As much as similar jobs did that ended well, by their epochs where both declare some."""
+    """Return the work of similar jobs that ended well, scaled by epochs if both declare them."""
     found = []
     for one in alike:
         done = _done(one.past, batch is None)

@@ -1,4 +1,4 @@
-"""A row per kind of accelerator and size: what the job would take there."""
+"""Rows of an estimate: the job's needs on each kind of accelerator at each size."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ class Market:
     currency: str = "€"
 
     def price(self, accelerator: str) -> float | None:
-        """Money per accelerator and hour; None where nobody said."""
+        """Money per accelerator and hour; None where no price was given."""
         return self.prices.get(accelerator, self.prices.get("*"))
 
 

@@ -216,7 +216,7 @@ def _residents(seating: Seating, kind: str) -> Mapping[str, list[int]]:
 
 
 def _evict(seating: Seating, guests: Iterable[int], lack: int) -> tuple[float, list[int]] | None:
-    """The cheapest guests that hold ``lack`` accelerators, and what they lose."""
+    """Return the cheapest guests that hold ``lack`` accelerators, and their loss of utility."""
     going: list[int] = []
     loss = 0.0
     for guest in sorted(guests, key=lambda guest: (_loss(seating, guest), guest)):

@@ -184,7 +184,7 @@ def _waits(
     leaving: Mapping[str, list[tuple[str, int]]],
     free: dict[str, int],
 ) -> dict[str, tuple[str, ...]]:
-    """Whom each job has to wait for: what is free now goes to the first ones."""
+    """Return the jobs that each job has to wait for: free accelerators go to the first ones."""
     left = {name: deque(parts) for name, parts in leaving.items()}
     waits = {}
     for key in changing:
@@ -202,7 +202,7 @@ def _waits(
 
 
 def _in_turn(waits: Mapping[str, tuple[str, ...]], grants: Mapping[str, Grant]) -> Iterable[Move]:
-    """Moves in an order in which every one finds those done that it waits for."""
+    """Return moves in an order in which each comes after the moves that it waits for."""
     missing = {key: set(after) for key, after in waits.items()}
     followers: dict[str, list[str]] = defaultdict(list)
     for key, after in waits.items():

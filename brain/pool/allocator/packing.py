@@ -39,7 +39,7 @@ class Stock:
         self.room = np.append(problem.limit - tenants, np.inf)
 
     def take(self, job: int, column: int) -> bool:
-        """Give ``job`` this column instead of what it has, if there is room."""
+        """Give ``job`` this column instead of its present one, if there is room."""
         columns, tenant = self.problem.columns, int(self.problem.tenant[job])
         kind, size = columns.accelerator[job, column], columns.size[job, column]
         had = self.choice[job]
@@ -54,7 +54,7 @@ class Stock:
         return True
 
     def drop(self, job: int) -> None:
-        """Take what ``job`` has."""
+        """Take away the accelerators of ``job``."""
         had = self.choice[job]
         if had >= 0:
             size = self.problem.columns.size[job, had]
@@ -78,7 +78,7 @@ def settle(problem: Problem, market: Market, wanted: Ints | None = None) -> Ints
 
 
 def fill(stock: Stock) -> None:
-    """Offer what is left to whoever gains most by it per accelerator, a few times over."""
+    """Offer free accelerators to the jobs that gain most per accelerator, a few times over."""
     for _ in range(PASSES):
         gain, extra = upgrades(stock)
         rate = np.where(extra > 0, gain / np.maximum(extra, 1), np.where(gain > 0, np.inf, 0))

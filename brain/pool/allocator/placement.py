@@ -48,13 +48,13 @@ class Floor:
             self._put(node)
 
     def occupy(self, placement: Placement, each: int, *, sign: int = 1) -> None:
-        """Take what a placement uses on nodes that are known here; ``sign`` -1 gives it back."""
+        """Take a placement's accelerators on nodes that are known here; ``sign`` -1 frees them."""
         for name, replicas in Counter(placement.nodes).items():
             if name in self.nodes:
                 self._take(self.nodes[name], sign * replicas * each)
 
     def release(self, placement: Placement, each: int) -> None:
-        """Give back what ``occupy`` or ``place`` took."""
+        """Give back the accelerators that ``occupy`` or ``place`` took."""
         self.occupy(placement, each, sign=-1)
 
     def place(self, need: Need, own: Sequence[str] = ()) -> Placement | None:

@@ -25,7 +25,7 @@ _NUMBERS = ("attained_seconds", "waited_seconds", "age_seconds", "restart_second
 
 
 def check(jobs: Sequence[JobView], cluster: ClusterView) -> None:
-    """Refuse what no round can be made of.
+    """Refuse input that no round can divide.
 
     Raises:
         BadInput: a name occurs twice, or a capacity or quota is below 0.
@@ -73,7 +73,7 @@ def rooms(nodes: Sequence[NodeView], types: Sequence[str], sizes: Sequence[int])
 
 
 def unusable(job: JobView) -> str | None:
-    """Why no number of this job can be used; None where all can."""
+    """Return why no number of this job can be used; None where all can."""
     for name in _NUMBERS:
         value = getattr(job, name)
         if not (math.isfinite(value) and value >= 0):
@@ -89,7 +89,7 @@ def unusable(job: JobView) -> str | None:
 
 
 def impossible(job: JobView, room: Mapping[str, int], quota: Quota | None) -> str:
-    """Why not one sound configuration of ``job`` fits the empty cluster."""
+    """Return why not one sound configuration of ``job`` fits the empty cluster."""
     known = [name for name, curve in job.curves.items() if room.get(name) and len(curve.rows)]
     offered = sorted(name for name, accelerators in room.items() if accelerators)
     if not offered:

@@ -123,7 +123,7 @@ def _prices(rounds: Sequence[Round]) -> Prices:
 
 
 def _round(market: Market, policy: PoolShares, prices: Prices | None, now: datetime) -> Round:
-    """Divide one market; of those that run only ``stoppable`` ones may be stopped."""
+    """Divide one market; of the running jobs only ``stoppable`` ones may be stopped."""
     views = [view(one, market.each[one.key], policy, now) for one in market.members]
     made = allocate(views, market.cluster, prices=prices)
     if not _stops(made):
@@ -149,7 +149,7 @@ def _stops(made: Round) -> bool:
 
 
 def _least(member: Member) -> Member:
-    """One that waits, with its smallest size alone: nobody stops for another to begin larger."""
+    """Reduce a waiting job to its smallest size: no job stops so that another begins larger."""
     if member.situation is not None:
         return member
     smallest = {
@@ -160,7 +160,7 @@ def _least(member: Member) -> Member:
 
 
 def stoppable(members: Sequence[Member], policy: PoolShares) -> frozenset[str]:
-    """Those whose owners allow it and that are of lower priority than one that waits to start."""
+    """Return jobs of lower priority than one that waits to start, if their owners allow stops."""
     highest = highest_waiting(members, policy)
     if highest is None:
         return frozenset()
@@ -175,7 +175,10 @@ def stoppable(members: Sequence[Member], policy: PoolShares) -> frozenset[str]:
 
 
 def _tenure(base: Utility, bonus: Floats) -> Utility:
-    """A utility by which whoever runs keeps at least its smallest size; a bonus for each job."""
+    """Return a utility by which a running job keeps at least its smallest size.
+
+    ``bonus`` is added for each running job.
+    """
 
     def worth(terms: Terms, weights: Weights) -> Floats:
         found: Floats = base(terms, weights) + bonus * terms.runs
@@ -185,7 +188,7 @@ def _tenure(base: Utility, bonus: Floats) -> Utility:
 
 
 def _without_bonus(made: Round, views: Sequence[JobView], bonus: float) -> Round:
-    """The round in the worth of configurations alone; ``views`` are those that had the bonus."""
+    """Subtract ``bonus`` from the round's values for each job of ``views`` that keeps running."""
     running = {one.key for one in views if one.current is not None}
     kept = {key for key, grant in made.grants.items() if key in running and grant.placement}
     grants = {
@@ -223,7 +226,7 @@ class _Carried:
             self.put_off.setdefault(key, "nobody can take what it would free now")
 
     def _sort(self, member: Member, grant: Grant) -> bool:
-        """True if a grant takes something; what only gives is kept until somebody needs it."""
+        """True if a grant takes resources; one that only gives waits until another needs them."""
         must = bool(member.flees or member.untenable)
         gives = grant.outcome is Outcome.SHRINKS and not must
         if gives or (grant.outcome is Outcome.STOPS and member.key in self._stoppable):
@@ -235,7 +238,7 @@ class _Carried:
         return takes or (grant.outcome is Outcome.SHRINKS and must)
 
     def _rank(self, member: Member, grant: Grant) -> tuple[bool, bool, float, str]:
-        """Those that start first, plans that nobody applies last, then by worth."""
+        """Sort key of a grant: starts first, plans that nobody applies last, then by worth."""
         more = grant.replicas - (grant.before.replicas if grant.before else 0)
         worth = grant.utility / max(1, more * self._market.each[member.key])
         shadow = member.situation is not None and member.situation.mode is PolicyMode.SHADOW

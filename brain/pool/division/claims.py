@@ -9,7 +9,10 @@ _Amount = list[int]
 
 
 class Claims:
-    """Idle resources first; then what others offered, which those who take it wait for."""
+    """Resources for new replicas: idle ones first, then those that changes of other jobs free.
+
+    A job that takes offered resources waits for the change that frees them.
+    """
 
     def __init__(self, idle: Mapping[NodeName, Resources]) -> None:
         self._idle = {name: _amount(have) for name, have in idle.items()}
@@ -17,12 +20,12 @@ class Claims:
         self._offers: dict[NodeName, dict[str, _Amount]] = {}
 
     def offer(self, key: str, freed: Mapping[NodeName, Resources]) -> None:
-        """Let others have what the change of a job frees."""
+        """Offer other jobs the resources that the change of a job frees."""
         for name, amount in freed.items():
             self._offers.setdefault(name, {})[key] = _amount(amount)
 
     def withdraw(self, key: str) -> None:
-        """Let nobody have what the change of a job would have freed: it is not made."""
+        """Withdraw the offer of a job whose change is not made."""
         for offers in self._offers.values():
             offers.pop(key, None)
 

@@ -100,22 +100,22 @@ def kinds_of(job: Job, nodes: Iterable[Node], current: str | None, *, migrate: b
 
 
 def class_of(job: Job, policy: PoolShares) -> int:
-    """Its priority: its own and that of its project."""
+    """Return the priority of a job: its own plus that of its project."""
     share = policy.projects.get(job.document.project)
     found = job.document.priority + (share.priority if share else 0)
     return max(PRIORITIES[0], min(PRIORITIES[-1], found))
 
 
 def highest_waiting(members: Iterable[Member], policy: PoolShares) -> int | None:
-    """The highest priority of those that wait to start; None where nobody does."""
+    """Return the highest priority of the members that wait to start; None where none waits."""
     return max((class_of(m.job, policy) for m in members if m.situation is None), default=None)
 
 
 def giving_way(members: Sequence[Member], policy: PoolShares, now: datetime) -> list[Member]:
-    """The members, those that changed lately free to shrink for one that waits.
+    """Return the members, with recently changed ones free to shrink for one that waits.
 
-    A change that is too recent holds a job for its own sake; that weighs less than another's start,
-    if the other is of higher priority, or has waited for a while.
+    A recent change holds a job for the job's own sake. That weighs less than the start of another
+    job, if the other is of higher priority, or has waited for a while.
     """
     waits = [one for one in members if one.situation is None]
     highest = highest_waiting(waits, policy)

@@ -91,7 +91,7 @@ def shares(job: Job) -> bool:
 
 
 def beside_slow(members: Sequence[Member]) -> list[Member]:
-    """The members, with those that are left alone because a node of theirs is being left."""
+    """Return the members, with a hold on each that shares a node which another member leaves."""
     slow = {one.flees.node for one in members if one.flees}
     return [
         replace(one, hold=_beside(one, slow), curves={})
@@ -224,7 +224,7 @@ def _foreseen(model: JobModel, sizes: Sequence[Size]) -> list[tuple[Size, Predic
 
 
 def _drawn(known: Sequence[tuple[Size, Prediction]], rates: Sequence[float]) -> Curve:
-    """Goodput ``rates`` of sizes, as sure as what was predicted of each."""
+    """Return a curve of goodput ``rates``, with the deviations of the predictions of each size."""
     return Curve.of(
         [size.replicas for size, _ in known],
         rates,

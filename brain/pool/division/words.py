@@ -225,7 +225,7 @@ def _asked(division: Division, member: Member, grant: Grant) -> float:
 def _explained(
     explanation: Explanation, division: Division, member: Member, made: Change | None
 ) -> Explanation:
-    """With what the round adds: the price, and the size that is left."""
+    """Add facts of the round to an explanation: the price, and the size that is left."""
     grant = division.grants.get(member.key)
     if grant is None:
         return explanation

@@ -18,7 +18,7 @@ _MOST = 200
 
 
 def hold(bug: Exception) -> Hold:
-    """Why nothing is changed of a job that a bug was met with."""
+    """Return the hold of a job about which a bug was met."""
     said = f"{type(bug).__name__}: {bug}"[:_MOST]
     return Hold(
         code=CODE,

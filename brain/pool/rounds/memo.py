@@ -104,7 +104,9 @@ class Memo:
         return self.ledger.room(job)
 
     def wrote(self, tx: Transaction, jobs: Iterable[JobId]) -> None:
-        """Take what the transaction at hand changed of ``jobs``; call it at the end of it."""
+        """Read again the ``jobs`` that the transaction changed; call it at the transaction's
+        end.
+        """
         for id in jobs:
             job = tx.jobs.get(id)
             if job.finished:

@@ -126,7 +126,7 @@ def share(
 def _blamed(
     members: Sequence[Member], divided: Callable[[Sequence[Member]], Division]
 ) -> dict[JobId, Exception]:
-    """Those that a pool of their own cannot be divided for either, each with what went wrong."""
+    """Return the members whose division fails even alone in a pool, each with the exception."""
     found: dict[JobId, Exception] = {}
     for one in members:
         try:
@@ -143,7 +143,7 @@ def _set_aside(
     bugs: Mapping[JobId, Exception],
     now: datetime,
 ) -> list[Member]:
-    """The others; those at fault say so and are left alone until they are looked at again."""
+    """Return the members without bugs; set the others aside until they are looked at again."""
     for id, bug in bugs.items():
         undecided(stores, id, bug, now)
         known = memo.looked.get(id)
@@ -153,7 +153,7 @@ def _set_aside(
 
 
 def _members(tx: Transaction, memo: Memo, settings: Settings) -> list[Member]:
-    """Those that run and were looked at, and those that wait to start; in the order they came."""
+    """Return the running jobs that were looked at, and the waiting ones, in the order they came."""
     found = []
     queue = {job.id for job in memo.queued()}
     for id in memo.marks:
@@ -168,7 +168,7 @@ def _members(tx: Transaction, memo: Memo, settings: Settings) -> list[Member]:
 
 
 def _queued(tx: Transaction, memo: Memo, job: Job, settings: Settings) -> Member:
-    """One that waits to start; with a choice of sizes where runs of its script are known."""
+    """Return a waiting job as a member; with a choice of sizes if runs of its script are known."""
     kinds = kinds_of(job, memo.nodes, None, migrate=True)
     model = known_before(tx, memo, job, settings)
     if model is None:
@@ -247,7 +247,7 @@ def _time(memo: Memo, rests_on: object, settings: Settings, now: datetime) -> bo
 
 
 def _prices(last: PoolRound | None) -> Prices | None:
-    """Those of the last round, so that a restart of Brain does not begin anew."""
+    """Return the prices of the last round, so that a restart of Brain does not begin anew."""
     if last is None or not last.prices:
         return None
     return Prices(accelerators=last.prices, tenants=last.project_prices)

@@ -91,8 +91,11 @@ class Starts:
         return max((size for size in job.document.replicas.sizes() if size <= most), default=None)
 
     def waits(self, job: Job, replicas: int) -> str | None:
-        """Why a job whose script is known does not begin with so few yet: each restart that it is
-        spared is worth a round. Not where one that Brain cannot shrink would take its place."""
+        """Return why a job whose script is known does not begin with so few replicas yet.
+
+        Each restart that the job is spared is worth a round. None where a job that Brain cannot
+        shrink would take its place.
+        """
         patient = (self.now - job.created_at).total_seconds() <= PATIENCE_SECONDS
         if not patient or not self._knows(job):
             return None

@@ -200,7 +200,7 @@ class _Again:
         return Support(replicas=size, worlds=worlds, predicted=predicted, why_not=why_not)
 
     def _model(self) -> JobModel:
-        """Of everything that was ever measured of the job, later worlds too."""
+        """Return a model of all measurements of the job, later worlds included."""
         points = self._record.points
         if not points:
             raise Undetermined("no world of the job was ever measured")
@@ -220,7 +220,7 @@ class _Again:
         return decision.replicas if reached else decision.before
 
     def _while(self) -> tuple[datetime, float]:
-        """From when on, and for how many seconds, what stood after the decision went on."""
+        """Return when the size after the decision began, and for how many seconds it stood."""
         decision, record = self._decision, self._record
         begins = decision.at
         if decision.generation is not None and self._stood() == decision.replicas:

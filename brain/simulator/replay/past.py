@@ -151,7 +151,7 @@ def replicas_then(record: Record, cut: Cut) -> Iterator[Replica]:
 
 
 class _Had:
-    """Whether something had happened at a cut: by its event, else by its time."""
+    """Tells whether something had happened at a cut: by its event, else by its time."""
 
     def __init__(self, record: Record, cut: Cut) -> None:
         self._cut = cut

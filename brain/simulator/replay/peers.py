@@ -79,7 +79,11 @@ def _placement(worlds: list[World], index: Mapping[NodeName, int], each: int) ->
 def _seconds_left(
     record: Record, worlds: list[World], at: datetime, each: int
 ) -> Callable[[int, str], float]:
-    """As long again as it trained, at the throughput of its present size; by its own model."""
+    """Return the function that estimates the seconds a job has left at a size.
+
+    The job is expected to train as long again as it has, at its present size; its own model
+    converts that to other sizes.
+    """
     trained = max(_LEAST_SECONDS, sum(_seconds(world, at) for world in worlds))
     present = worlds[-1].replicas if worlds else record.job.document.replicas.first
 

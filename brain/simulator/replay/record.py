@@ -52,7 +52,7 @@ class Record:
         return there[0].replicas if there else self.job.document.replicas.first
 
     def until(self, at: datetime, now: datetime) -> datetime:
-        """When what stood at an instant was changed: by the next world, or the job's end."""
+        """Return when the size of an instant ended: by the next world, or the job's end."""
         later = [world.formed_at for world in self.worlds if world.formed_at > at]
         return min(later, default=self.job.finished_at or now)
 
@@ -104,7 +104,7 @@ class Recording:
     about: frozenset[JobId] | None = None
 
     def only(self, name: str) -> "Recording":
-        """The same, about one job by id or name.
+        """Return this recording, restricted to the decisions about one job by id or name.
 
         Raises:
             UnknownJob: none of that name was there since.

@@ -27,7 +27,7 @@ class Frame:
 
     @property
     def inner(self) -> tuple[float, float, float, float]:
-        """Left, right, top and bottom edge of what is plotted."""
+        """Left, right, top and bottom edge of the plotted area."""
         return self.left, self.width - self.right, self.top, self.height - self.bottom
 
 
@@ -41,7 +41,7 @@ def linear(low: float, high: float, begins: float, ends: float) -> Scale:
 
 
 def logarithmic(low: float, high: float, begins: float, ends: float) -> Scale:
-    """The same in logarithms; values above 0."""
+    """A logarithmic scale from values above 0 to pixels."""
     inner = linear(math.log(low), math.log(high), begins, ends)
     return lambda value: inner(math.log(value))
 
