@@ -1,7 +1,7 @@
 """Senders' clocks: how instants of a clock that is wrong become instants of service time.
 
-A batch says when it was sent; what the service's clock shows then, less that, is its *offset*. It
-holds how far the sender's clock is off and how long the batch was on its way, and nothing tells the
+A batch says when it was sent. Its *offset* is the service's clock on arrival less that time. The
+offset holds the error of the sender's clock and the latency of the batch, and nothing tells the
 two apart but their size. So each source keeps an offset of its own, which begins at zero and moves
 only where a batch disagrees with it by more than ``TOLERANCE``: neither latency nor its jitter
 moves any instant.

@@ -1,4 +1,4 @@
-"""The loop, once around: what was measured becomes models, choices, plans. Read this file first.
+"""One turn of the loop: measurements become models, choices and plans. Read this file first.
 
 ``turn`` looks after every job of a pool:
 
@@ -296,7 +296,7 @@ def follow(
 def lapse(tx: Transaction, plan: ScalePlan, memo: Memo, now: datetime) -> None:
     """End advice that only the policy approved and that could not begin in time.
 
-    What it rests on is old by then, and while it waits nothing else of its job is decided.
+    By then its measurements are old, and while it waits Brain decides nothing else about its job.
     """
     by_policy = plan.approval is not None and plan.approval.by == lifecycle.AUTO
     if plan.state is PlanState.APPROVED and by_policy and now >= plan.expires_at:

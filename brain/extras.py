@@ -1,4 +1,4 @@
-"""Optional parts of the installation: what of them is missing, and how to get it.
+"""Optional parts of the installation: the missing ones, and how to get them.
 
 Imports the standard library only: it answers where nothing else is installed.
 """

@@ -5,7 +5,7 @@ or later), for as long as the job then trained: the same work at that size would
 
     t g1 / g0  of  N0  accelerators   instead of   t  of  N1
 
-with the throughputs ``g`` that were measured at both. What the change cost (time without steps,
+with the throughputs ``g`` that were measured at both. The cost of the change (time without steps,
 steps made again) is taken off, of plans that fell short and of rollbacks as well. A growth saves no
 accelerator-hours, it spends some to be done sooner; both are told. Advice that nobody took is
 reckoned by its promise, apart.
@@ -209,7 +209,7 @@ class Stood:
 
 
 def _stood(plans: Sequence[ScalePlan], worlds: Sequence[Stretch]) -> Iterator[Stood]:
-    """Plans of Brain's that were applied, oldest first; what a person asks for is a new measure."""
+    """Applied plans of Brain's, oldest first; a size that a person asks for is a new measure."""
     applied = sorted((plan for plan in plans if _met(plan)), key=lambda plan: plan.generation)
     asked: int | None = None
     made: Prediction | None = None

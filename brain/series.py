@@ -1,4 +1,4 @@
-"""Metrics over time: what a sample says of each, and how readings become points.
+"""Metrics over time: the readings of each kind of sample, and the points made of readings.
 
 Every store draws its series by these rules, in Python or in SQL, so that a chart looks the same
 whatever it comes from. A reading is a value with a weight; means of readings are readings again,

@@ -147,9 +147,9 @@ class Feed:
         return held.last
 
     def catch_up(self) -> None:
-        """Read what is new, unless another stream does; then wake the others.
+        """Read new events, unless another stream does; then wake the other streams.
 
-        Stores that cannot be read have no news; whoever writes is told.
+        Stores that cannot be read have no news; a request that writes is told so.
         """
         if not self._reading.acquire(blocking=False):
             return

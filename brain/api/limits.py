@@ -219,7 +219,7 @@ def too_slow(what: str, limit: str, seconds: float) -> TooSlow:
 
 
 def source_of(address: str) -> str:
-    """Whom an address counts for: one IPv4 address, or one network of IPv6, which one host fills.
+    """Return the key of an address: one IPv4 address, or one network of IPv6, which one host fills.
 
     >>> source_of("10.0.0.7"), source_of("::ffff:10.0.0.7"), source_of("2001:db8::1:2:3:4")
     ('10.0.0.7', '10.0.0.7', '2001:db8::/64')

@@ -1,8 +1,8 @@
 """Errors as RFC 9457 problem documents; the one table from error classes to status codes.
 
 A problem's ``type`` is ``/problems/<class of brain.errors>`` and never changes; its ``detail``
-names field, value and remedy. What goes wrong below the routes (unknown path, wrong method) is
-told in the same form.
+names field, value and remedy. Errors below the routes (unknown path, wrong method) have
+the same form.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """Two minutes of the real script at a few sizes, chosen for what they tell.
 
 Each trial is a job like any other: the local scaler starts it, the probe in its workers measures
-it, and it is cancelled once that is done. What was measured stays in Brain's history, where the
-estimate finds it. The script runs in a directory of its own that shows the job's files but not
+it, and it is cancelled once that is done. The measurements stay in Brain's history, where the
+estimate finds them. The script runs in a directory of its own that shows the job's files but not
 its checkpoint, so that it begins anew and leaves what was trained alone.
 """
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def strays_to_stderr() -> Iterator[None]:
-    """Turn descriptor 1 to standard error, and back; what C kept in its buffer goes there, too."""
+    """Redirect file descriptor 1 to standard error for a while, with the buffered output of C."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)

@@ -1,4 +1,4 @@
-"""The border: what a database says when it cannot serve, in words that a person can act on.
+"""Translation of a database's failures to serve into words that a person can act on.
 
 Only what is nobody's bug is translated; a wrong statement crashes. Agents read these words, too:
 addresses and what the driver said are the error's ``cause``, which no answer shows.

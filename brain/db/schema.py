@@ -1,4 +1,4 @@
-"""The schema: what revision a database is at, and bringing it to this code's."""
+"""The schema: the revision of a database, and its upgrade to the revision of this code."""
 
 import fcntl
 import itertools

@@ -26,7 +26,7 @@ _WRITERS = 0x627261696E
 class SqlTransaction:
     """All stores on one connection.
 
-    What was read of plans, worlds and fits is kept for the rest of the transaction: nobody else
+    Plans, worlds and fits that were read are kept for the rest of the transaction: nobody else
     writes them meanwhile, and a turn asks for each several times.
     """
 

@@ -1,4 +1,4 @@
-"""The life of jobs, plans and worlds: who moves what, and why it may. Spine: pure, no I/O.
+"""The life of jobs, plans and worlds: their moves, and when those may be. Spine: pure, no I/O.
 
 Every function takes a transaction and frozen values, moves them by the tables of
 ``brain.types``, writes an event (and, where somebody acted, an audit entry) through the same

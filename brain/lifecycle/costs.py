@@ -13,8 +13,8 @@ _WINDOW = timedelta(hours=1)
 def estimated(tx: Transaction, world: World) -> World:
     """Fill in downtime and redone steps that the coordinator could not know.
 
-    A coordinator that died with its workers takes their counters along. What they had sent
-    remains: their last window of steps, and their last save. At most the steps of a window that
+    A coordinator that died with its workers takes their counters along. Samples that they had
+    sent remain: their last window of steps, and their last save. At most the steps of a window that
     was not sent yet, a second of training, are missed.
     """
     before = next((w for w in tx.worlds.of(world.job) if w.epoch < world.epoch), None)

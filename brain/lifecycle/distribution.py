@@ -95,7 +95,7 @@ def revert(
 ) -> ScalePlan:
     """Undo Brain's own growth into copies; return the plan that is undone.
 
-    What a person asked for stays, as with every verdict.
+    A size that a person asked for stays, as with every verdict.
     """
     why = _sentence(plan.target.replicas)
     outcome: Outcome = replace(

@@ -144,12 +144,12 @@ def admit(
     first: First = lambda job, named, fits: None,
     begun: Callable[[Transaction, Sequence[JobId]], None] = lambda tx, jobs: None,
 ) -> tuple[Job, ...]:
-    """Start what fits of ``queue``, by priority, then age; what does not fit says why.
+    """Start the jobs of ``queue`` that fit, by priority, then age; the others say why they do not.
 
-    ``barred`` says why a job that fits may not begin with so many replicas; ``first`` with how many
-    one begins, by what its owner named and how many fit (None: as named, else the fewest);
-    ``begun`` is told of each that starts: whoever keeps count for ``room``. Returns the started, as
-    they were before.
+    ``barred`` says why a job that fits may not begin with so many replicas. ``first`` says with how
+    many replicas a job begins, by the number that its owner named and the number that fit (None: as
+    named, else the fewest). ``begun`` is told of each job that starts, so that ``room`` can keep
+    count. Returns the started jobs, as they were before.
     """
     started = []
     for job in sorted(queue, key=lambda job: (-job.document.priority, job.created_at)):

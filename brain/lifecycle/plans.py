@@ -232,8 +232,8 @@ def judge(
 ) -> ScalePlan:
     """Compare an applied plan's promise with the measurement, and roll it back if it fell short.
 
-    Only Brain's own advice is rolled back: what a person asked for, and a rollback, stay, with
-    the verdict beside them. ``worths``: of examples, where batches differ.
+    Only Brain's own advice is rolled back. A size that a person asked for stays, and so does a
+    rollback, with the verdict beside it. ``worths``: of examples, where batches differ.
     """
     if plan.promised is None:
         return _verified(tx, plan, Verdict.INCONCLUSIVE, "nothing was promised", now, measured)

@@ -16,8 +16,8 @@ from brain.typeset import number
 def outdated(plan: ScalePlan | None, measured: Prediction | None, settings: Settings) -> bool:
     """True if a proposal of Brain's rests on a measurement that no longer holds.
 
-    What is measured now lies outside of the interval that was measured then, by so much that half
-    of the least gain worth a restart might be gone.
+    The present measurement lies outside of the earlier one's interval, by so much that half of the
+    least gain worth a restart might be gone.
     """
     if plan is None or plan.state is not PlanState.PROPOSED or plan.kind is not PlanKind.RESIZE:
         return False

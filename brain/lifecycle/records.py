@@ -1,4 +1,4 @@
-"""Every move is written down: what happened as an event, who acted as an audit entry."""
+"""The record of every move: an event for the change, an audit entry for the person behind it."""
 
 from collections.abc import Mapping
 from dataclasses import replace

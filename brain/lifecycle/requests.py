@@ -44,8 +44,9 @@ def request(
 ) -> ScalePlan:
     """Take a person's or program's size, clamped to what fits now, and begin it if it may.
 
-    Asking is approving. What was active is superseded; a change that is under way only by one
-    that can begin at once. A size ``beyond`` the job's bounds is clamped to them only on request.
+    A request is also an approval. It supersedes an active plan; a change that is under way yields
+    only to a plan that can begin at once. A size ``beyond`` the job's bounds is clamped to the
+    bounds only on request.
 
     Raises:
         BadInput: no replicas at all were asked for, or a size beyond the bounds.

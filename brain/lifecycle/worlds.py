@@ -326,9 +326,9 @@ def _waiting(tx: Transaction, job: Job, waiting: str | None, now: datetime) -> J
 
 
 def _all_gone(tx: Transaction, job: Job, replicas: Sequence[Replica], now: datetime) -> Job:
-    """No replica of its world is left although it should run: what the last one said decides.
+    """Settle a job that should run but has lost its replicas, by the exit of the last one.
 
-    Its coordinator may have died before it could tell; a world that it did tell about is not
+    The coordinator may have died before it could report. A world that it did report as ended is not
     counted twice, because reports of an ended world are old news.
     """
     last = max(replicas, key=lambda r: (r.ended_at or r.started_at, r.id))
@@ -351,9 +351,10 @@ def _all_gone(tx: Transaction, job: Job, replicas: Sequence[Replica], now: datet
 
 
 def _members(tx: Transaction, replicas: Sequence[Replica], job: JobId) -> Sequence[Replica]:
-    """The replicas of the world that runs; all of them, where none does.
+    """Return the replicas of the world that runs; all replicas, where none does.
 
-    The first replacement may be told together with the loss; what it replaces is lost all the same.
+    The first replacement may be reported together with the loss; the replaced replica is lost all
+    the same.
     """
     world = tx.worlds.latest(job)
     if world is None or world.ended_at is not None:

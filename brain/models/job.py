@@ -156,7 +156,7 @@ class JobModel:
         return found
 
     def curve(self, sizes: Sequence[Size]) -> list[Prediction | Undetermined]:
-        """``predict`` for many sizes in one call; what cannot be known stands as its refusal."""
+        """Return ``predict`` of many sizes in one call; an unknowable size has its refusal."""
         asked: dict[str, list[Size]] = defaultdict(list)
         for size in dict.fromkeys(sizes):
             if size not in self._known:

@@ -216,9 +216,9 @@ def expected(declared: float, finished: Sequence[tuple[float, float]]) -> float:
     """Work of a run, from what it declares and what earlier runs of its kind came to.
 
     Both are evidence of its logarithm, weighed by how well they did so far: the declaration by
-    how far earlier ones missed, the typical run by how far runs differ. Who trains twice as long
-    as usual and always says so is believed; who declares at random what always takes as long
-    is not.
+    how far earlier ones missed, the typical run by how far runs differ. An owner who trains twice
+    as long as usual and always says so is believed. One who declares random lengths for runs that
+    always take as long is not.
 
     Args:
         declared: By this run.
@@ -241,7 +241,7 @@ def expected(declared: float, finished: Sequence[tuple[float, float]]) -> float:
 
 
 def _deviation(ratios: Sequence[float]) -> float:
-    """Of log declared work: what earlier ones missed by, an untested one among them."""
+    """Return the deviation of log declared work, by earlier misses and an untested one."""
     misses = [math.log(ratio) ** 2 for ratio in ratios[-_RECENT:] if ratio > 0]
     return math.sqrt((_UNTESTED**2 + sum(misses)) / (1 + len(misses)))
 

@@ -1,8 +1,8 @@
-"""Sizes that a job may never have had, and what its script would run there.
+"""Sizes that a job may never have had, and the configurations of its script there.
 
 A *size* counts replicas as everywhere in Brain; underneath, step times are those of data-parallel
-copies: ``replicas * processes / (tensor * pipeline)`` on the nodes that exchange gradients. What
-nobody said is judged by the points of the worlds that there were.
+copies: ``replicas * processes / (tensor * pipeline)`` on the nodes that exchange gradients. Facts
+that nobody declared are judged by the points of the worlds that there were.
 """
 
 import math

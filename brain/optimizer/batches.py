@@ -47,7 +47,7 @@ def choose_batch(
     trying_seconds: float | None = None,
     shared: bool = False,
 ) -> BatchChoice | None:
-    """Another batch for a job that asks, or None: what stands is as good, or is not taken yet.
+    """Return another batch for a job that asks; None if its last one is as good, or not taken yet.
 
     Args:
         situation: Of a job; ``present`` was measured since ``standing`` was asked for.
@@ -83,8 +83,10 @@ def better_batch(model: JobModel, standing: BatchWish | None) -> BatchChoice | N
 
 
 def outgrown(situation: Situation) -> bool:
-    """True if another batch would do so much more at the present size that it has to be measured
-    first: what is promised of other sizes would rest on a batch that was never made."""
+    """True if another batch would gain so much at this size that it must be measured first.
+
+    Promises for other sizes would otherwise rest on a batch that was never made.
+    """
     model = situation.model
     best = None if model is None else _best(model, model.present, None)
     if model is None or best is None or taken(best[0], model.present):

@@ -1,6 +1,6 @@
 """Reasons to leave a job alone, one function each; the first that applies is the reason given.
 
-A guard never shrinks: what is not known, or not safe, means hold.
+A guard never shrinks: an unknown or unsafe situation means hold.
 """
 
 from dataclasses import dataclass

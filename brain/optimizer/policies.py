@@ -1,4 +1,4 @@
-"""Policies wrap policies, one concern each; ``SINGLE_JOB`` reads as what Brain does.
+"""Policies wrap policies, one concern each; ``SINGLE_JOB`` reads as Brain's policy.
 
 A wrapper narrows the situation before it asks its base, holds without asking, or refuses what
 the base chose. Formulas and constants: models.md section 5; what was changed against it and why:

@@ -204,7 +204,8 @@ class Situation:
     def without_each(self, objection: "Objection") -> "Situation":
         """The situation without the sizes that ``objection`` has something to say against.
 
-        What cannot be predicted stays: it is told as such, with what to measure.
+        A size that cannot be predicted stays: it is reported as such, with the measurement that is
+        missing.
         """
         out = {}
         for size in self.sizes:

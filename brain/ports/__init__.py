@@ -86,8 +86,8 @@ class Stores(Protocol):
     def transaction(self, *, read_only: bool = False) -> AbstractContextManager[Transaction]:
         """Open a transaction.
 
-        A ``read_only`` one sees one state throughout and never waits for writers, nor do they
-        for it; whoever writes in it has a bug.
+        A ``read_only`` one sees one state throughout. It never waits for writers, nor do writers
+        wait for it. Code that writes in it has a bug.
 
         Raises:
             Unavailable: the place cannot be reached, is read-only or full.

@@ -1,7 +1,7 @@
 """Connections of the service: how many there may be, how long a request's head may take, TLS.
 
-uvicorn speaks HTTP/1.1. What it has no limits for is added here, at the only place that sees a
-connection before anybody asked anything on it.
+uvicorn speaks HTTP/1.1. The limits that it lacks are added here, at the only place that sees a
+connection before a request comes on it.
 """
 
 import asyncio

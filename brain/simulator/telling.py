@@ -125,8 +125,10 @@ class Telling:
 def exchange_wait_share(
     application: Application, device: Device, where: Shape, local: int, accumulation: int
 ) -> float:
-    """Share of a step that waits for gradients: what a micro-step that exchanges takes longer than
-    one that does not."""
+    """Share of a step that waits for gradients.
+
+    It is the time by which a micro-step that exchanges is longer than one that does not.
+    """
     first, second = (application.seconds(device, where, local, count) for count in (1, 2))
     return (2 * first - second) / application.seconds(device, where, local, accumulation)
 

@@ -307,7 +307,7 @@ class World:
         return happened
 
     def _leave(self, run: Run) -> None:
-        """Stop a job at a safe point: what it has done is saved."""
+        """Stop a job at a safe point: all its work so far is saved."""
         if run.placement:
             run.saved, run.unsaved_seconds = run.done, 0.0
             self._close(run, self.now)

@@ -12,7 +12,7 @@ def probe_socket(home: str, uid: int) -> str:
 
     ``$BRAIN_HOME/collector/probe.sock``, or where that is longer than a socket's path may be,
     the same name in ``/tmp/brain-<uid>-<hash of home>/``. ``home`` is absolute and resolved;
-    whoever binds it creates the directory with mode 0700.
+    the process that binds it creates the directory with mode 0700.
 
     >>> probe_socket("/home/ada/.brain", 1000)
     '/home/ada/.brain/collector/probe.sock'

@@ -114,7 +114,7 @@ class Needs:
         """Bytes per second through a node's card, in the busier direction.
 
         Gradients go around a ring, ``2 (n - 1) / n`` of their volume per node and step (Patarasuk
-        and Yuan, 2009); what is loaded comes on top, as much per example as similar jobs took.
+        and Yuan, 2009); loading of data comes on top, as much per example as similar jobs took.
         """
         loaded = self._loaded()
         load = (loaded or 0.0) * examples_per_second / nodes

@@ -24,8 +24,8 @@ _WORK = 0.5
 def pooled(alike: Sequence[Neighbour], terms: Terms) -> JobModel:
     """One model out of the points of similar jobs; the less alike, the wider.
 
-    Points keep their age within their job, not between jobs: what another job did a month ago
-    says as much of a new one as what it did yesterday.
+    Points keep their age within their job, not between jobs: a point of another job from a month
+    ago says as much of a new job as a point from yesterday.
 
     Raises:
         Undetermined: none of them left a point that fits ``terms``; it says why.
@@ -55,8 +55,9 @@ def pooled(alike: Sequence[Neighbour], terms: Terms) -> JobModel:
 def _said_by(one: Neighbour, alike: Sequence[Neighbour]) -> Sequence[Point]:
     """Return the points of a job that do not mislead about the batch.
 
-    What another batch takes is worth knowing where the one asked about was seen as well; alone at
-    its number of processes it would look as if the script changed its batch with its size.
+    A point with another batch than the one asked about is of use only if the asked batch was seen
+    with as many processes. Without that it would look as if the script changed its batch with its
+    size.
     """
     if one.same_batch or not any(other.same_batch and other.past.points for other in alike):
         return one.past.points

@@ -52,7 +52,7 @@ class Usage:
     def added(self, millis: Iterable[float], at_seconds: float) -> Self:
         """Return the usage with samples taken at ``at_seconds``, not earlier than the newest.
 
-        What is not finite or below 0 was not measured, and is left out.
+        Values that are not finite or below 0 are left out: they were not measured.
         """
         seen = np.array([one for one in millis if math.isfinite(one) and one >= 0], dtype=float)
         if not len(seen):

@@ -1,4 +1,4 @@
-"""Many jobs, one cluster: who gets which accelerators, and what they are worth at the margin.
+"""The division of a cluster among many jobs, and the worth of accelerators at the margin.
 
     jobs, cluster -> configurations and their worth -> prices -> a division -> nodes -> reasons
 

@@ -1,4 +1,4 @@
-"""A division brought to nodes: who stays, who goes where, and what to do where nothing fits."""
+"""Placement of a division on nodes: jobs that stay, jobs that move, and sizes that fit nowhere."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,9 +35,9 @@ def seat(
 ) -> Seating:
     """Bring ``choice`` to the nodes of ``floor``.
 
-    Who keeps its configuration keeps its nodes. The others are placed, those with most replicas
-    on a node first, then the largest. Where the best shape of a size finds no room the next best
-    is taken, and jobs that would stay are moved if together that pays.
+    A job that keeps its configuration keeps its nodes. The other jobs are placed, those with most
+    replicas on a node first, then the largest. Where the best shape of a size finds no room the
+    next best is taken, and jobs that would stay are moved if together that pays.
     """
     capacity = zip(types, problem.capacity.tolist(), strict=True)
     seating = Seating(

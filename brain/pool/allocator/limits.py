@@ -2,7 +2,7 @@
 
 At given prices of types every tenant's limit is a knapsack of its own. Its best filling is found
 by dynamic programming, which bounds the whole division more tightly than a price for the limit
-does. What types cannot give is mended by ``settle``, and by ``exchange`` between pairs of jobs.
+does. Where types lack accelerators, ``settle`` mends it, and ``exchange`` between pairs of jobs.
 """
 
 from collections.abc import Iterable

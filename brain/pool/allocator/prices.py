@@ -1,4 +1,4 @@
-"""Dual prices: what accelerators must cost so that jobs, each choosing for itself, fill them.
+"""Dual prices: costs of accelerators at which jobs, each choosing for itself, fill the cluster.
 
     maximise    sum_j U_j,k(j)                one configuration, or none, for each job
     such that   sum of sizes on a type   <= its capacity
@@ -71,7 +71,7 @@ class Market:
         return np.append(self.limits - self.guarantees, 0.0)
 
     def price(self, problem: "Problem") -> Floats:
-        """Shape (J, C): what one accelerator costs in each configuration."""
+        """Cost of one accelerator in each configuration; shape (J, C)."""
         tenants: Floats = self.tenants[problem.tenant, None]
         return self.accelerators[problem.columns.accelerator] + tenants
 

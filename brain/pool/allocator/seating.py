@@ -1,4 +1,4 @@
-"""Nodes while they are being given out: who has which, in what shape, and what that is worth."""
+"""Nodes while they are being given out: their holders, the shapes of those, and their worth."""
 
 import math
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""One round: who gets what of a pool, and which of it may be done now.
+"""One round: the grants of a pool, and the changes that may be made now.
 
-The allocator divides as if everything could change at once. Here its grants become changes that
-are worth a restart, that keep nobody from running, that move a part of the pool at a time, and of
-which each waits for those that free what it needs.
+The allocator divides as if everything could change at once. Here its grants become changes. Each is
+worth a restart, keeps no job from running, and waits for the changes that free its resources;
+together they move a part of the pool at a time.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
 """Nodes and members in the numbers that are divided.
 
-Jobs that reserve accelerators compete for those, the others for cores; what else a replica
-reserves is looked at when its node is known.
+Jobs that reserve accelerators compete for accelerators, the others for cores. Other resources of a
+replica are checked when its node is known.
 """
 
 from collections import Counter

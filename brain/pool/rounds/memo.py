@@ -30,10 +30,10 @@ class Looked:
 
 
 class Memo:
-    """Spares reading what did not change: every store tells by its mark whether a job did.
+    """Saves reads of unchanged jobs: a job's mark tells whether any store changed the job.
 
-    Nothing of it is the truth. Whoever loses it reads everything again, and, because whoever
-    lost it may have been away for long, only looks at its first round.
+    Nothing in the memo is the truth. A Brain that loses it reads everything again. Because that
+    Brain may have been away for long, it only looks at its first round.
     """
 
     def __init__(self, pool: PoolName) -> None:

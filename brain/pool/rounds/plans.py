@@ -45,7 +45,7 @@ def joined(
     *,
     uses: Sequence[WorldUse] = (),
 ) -> Member:
-    """A job that runs, as one of those that share its pool; ``uses``: what its replicas used."""
+    """Return a running job as a member of its pool; ``uses``: its replicas' use of resources."""
     situation = situate(tx, job, sight, settings=settings, now=now, room=memo.room, uses=uses)
     current, hold = _placed(memo, job)
     hold = _refused(tx, job, settings, now) or hold

@@ -7,8 +7,10 @@ from brain.simulator.policies.rounds import Contender, Room
 
 
 class Fifo:
-    """Jobs start in the order of priority and arrival and keep what they have; who does not fit
-    makes all behind it wait."""
+    """Starts jobs in the order of priority and arrival; a started job keeps its accelerators.
+
+    A job that does not fit makes all jobs behind it wait.
+    """
 
     def allot(
         self, jobs: Sequence[Contender], machines: Sequence[Machine]

@@ -34,7 +34,7 @@ class Optimus:
 
 
 def _smallest(jobs: Sequence[Contender], room: Room) -> tuple[dict[str, str], dict[str, int]]:
-    """Kind and first size of everybody who gets anything; who runs stays on its kind."""
+    """Return kind and first size of each job that gets any; a running job keeps its kind."""
     left, kinds, sizes = room.count(), dict[str, str](), dict[str, int]()
     first = next(iter(left))
 

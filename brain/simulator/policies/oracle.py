@@ -1,4 +1,4 @@
-"""Brain's own division with perfect knowledge: what better models could still win.
+"""Brain's own division with perfect knowledge: the gain that better models could still bring.
 
 It is told how long each job has to go at every size and on every kind of node, on as few nodes as
 will do. Nothing is measured, and no guard or approval holds a change up. It is no bound: dividing

@@ -12,8 +12,9 @@ THRESHOLD = 16 * 3600.0
 class Tiresias:
     """Discretised two-dimensional least attained service, without knowledge of durations.
 
-    Who has held less than ``THRESHOLD`` goes before who has held more; within a queue first come,
-    first served. Jobs have the size that was asked for and are stopped where others go before.
+    A job that has held less than ``THRESHOLD`` goes before jobs that have held more; within a queue
+    first come, first served. Jobs have the size that was asked for and are stopped where others go
+    before.
     """
 
     def allot(

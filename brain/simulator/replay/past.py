@@ -1,7 +1,7 @@
-"""The stores as they were before an instant: what was not known then is not there.
+"""The stores as they were before an instant, without anything that was not known then.
 
-The order of events cuts: ids rise in the order of commits, so that of what happened within one turn
-only that which came before a decision is in its past.
+The order of events is the cut, because ids rise in the order of commits. So, of everything that
+happened within one turn, only the part before a decision is in that decision's past.
 """
 
 from collections.abc import Iterable, Iterator

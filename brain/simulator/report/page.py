@@ -1,4 +1,4 @@
-"""The page: what was simulated, the figures beside each other, and the pictures."""
+"""The page: the simulation, its figures beside each other, and the pictures."""
 
 from collections.abc import Callable, Sequence
 from html import escape
