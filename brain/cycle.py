@@ -314,7 +314,7 @@ def verify(
     settings: Settings,
     now: datetime,
 ) -> None:
-    """Compare what an applied plan promised with what its world achieves, once that is known."""
+    """Compare an applied plan's promise with its world's throughput, once that is known."""
     waited = (now - plan.updated_at).total_seconds()
     if plan.target.replicas > plan.current.replicas:
         found = distribution(tx, job, sight, now)

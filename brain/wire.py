@@ -276,7 +276,7 @@ def _no_value_of(data: object, kind: Any, path: str) -> BadInput | None:
 
 
 def _refuse_shorthand(data: object) -> None:
-    """Tell what to write instead of what people write first; secrets stay unsaid."""
+    """Refuse common shorthand, and say how to write it in full; secrets stay unsaid."""
     if not isinstance(data, Mapping) or not data:
         raise BadInput(
             "the document must be an object that begins with name; "
@@ -354,7 +354,7 @@ def _each(data: Mapping[str, object], kind: Any, act: Any) -> dict[str, object]:
 
 
 def _values_of(kind: Any) -> Any:
-    """Of a mapping whose keys are the user's own; None for what is none."""
+    """Return the type of values of a mapping whose keys are the user's own; else None."""
     return get_args(kind)[1] if get_origin(kind) is not None and len(get_args(kind)) == 2 else None
 
 

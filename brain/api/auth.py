@@ -191,14 +191,14 @@ def _job_of(tx: Transaction, token: Token | None) -> Job | None:
 
 
 def _has_ended(job: Job, now: datetime) -> bool:
-    """True if nothing of a job is on its way any more; nobody asks for the rest of a cancelled."""
+    """True if no request of a job may come any more: the job was cancelled, or ended long ago."""
     if job.finished_at is None:
         return False
     return job.state is JobState.CANCELLED or now - job.finished_at > AFTER_JOB
 
 
 def sign_in_code(name: str) -> str:
-    """A one-time code for somebody; it ends in their name, which its hash covers."""
+    """Return a one-time code for a person; it ends in the person's name, which its hash covers."""
     return f"{new_secret()}.{name}"
 
 

@@ -154,7 +154,7 @@ class TokenMonitor:
         self._looked = looked
 
     async def ended(self) -> bool:
-        """True if it is over; not while nobody can tell."""
+        """True if the sign-in is over; False while the stores cannot tell."""
         if not self._due():
             return False
         try:

@@ -83,7 +83,7 @@ class Bell:
 
     @contextmanager
     def listening(self, *, samples: bool = False) -> Iterator[asyncio.Event]:
-        """Within the block, each ring sets the event; ``samples``: those for samples, too."""
+        """Within the block each ring sets the event; ``samples``: rings for samples do, too."""
         loop, heard, me = asyncio.get_running_loop(), asyncio.Event(), object()
 
         def wake() -> None:
@@ -109,7 +109,7 @@ class _Held:
     frames: tuple[tuple[int, bytes], ...] = ()
 
     def with_news(self, news: Sequence[Event]) -> "_Held":
-        """These and what came after them, the oldest let go."""
+        """Return these frames and those of ``news``, without the oldest ones."""
         if not news:
             return self
         frames = (*self.frames, *((event.id, _frame(event)) for event in news))
@@ -132,7 +132,7 @@ class Feed:
 
     @property
     def stale(self) -> bool:
-        """True if something may have been committed that nobody reads yet."""
+        """True if events may have been committed that no stream reads yet."""
         return self._rung != self._bell.rings and not self._reading.locked()
 
     def start(self) -> int:

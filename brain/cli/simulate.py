@@ -149,7 +149,7 @@ def run(
     seed: int,
     mode: OptimizeMode,
 ) -> Outcome:
-    """One policy, with a progress bar where somebody looks."""
+    """Simulate one policy, with a progress bar where a person looks."""
     with bar(policy, len(arrivals)) as progress, strays_to_stderr():
         return running.simulate(
             arrivals,

@@ -149,7 +149,7 @@ def _show(directory: Path, scratch: Path, hidden: Path | None) -> None:
 
 
 def _is_copied(entry: Path, checkpoint: Path | None) -> bool:
-    """True if a file may be saved beside or over: scripts, and what is named like a checkpoint."""
+    """True if a file may be saved beside or over: scripts, and files named like a checkpoint."""
     if entry.suffix == ".py":
         return True
     return checkpoint is not None and bool(entry.suffix) and entry.suffix == checkpoint.suffix

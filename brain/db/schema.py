@@ -174,7 +174,7 @@ def _file_lock(database: Path) -> Iterator[None]:
 
 
 def _make_private(file: Path) -> None:
-    """Make a file that nobody else can read: it will hold tokens and secrets."""
+    """Make a file that other users cannot read: it will hold tokens and secrets."""
     if not file.exists():
         file.touch(mode=0o600)
 

@@ -194,7 +194,7 @@ def largest(tx: Transaction, job: Job) -> int | None:
 
 
 def compared(tx: Transaction, job: Job) -> str:
-    """Return in words what each replica wants beside what the pool's usable nodes have together."""
+    """Compare in words the needs of each replica with the sum of the pool's usable nodes."""
     nodes = [node for node in tx.nodes.of(job.pool) if _usable(node, job)]
     if not nodes:
         kind = job.document.accelerator

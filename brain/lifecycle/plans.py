@@ -214,7 +214,7 @@ def fail(
 
 
 def expire(tx: Transaction, plan: ScalePlan, now: datetime, *, why: str = "") -> ScalePlan:
-    """End a plan that nobody approved in time, or that cannot begin any more."""
+    """End a plan that was not approved in time, or that cannot begin any more."""
     message = why or f"nobody approved {change(plan)} in time"
     outcome = replace(plan.outcome, detail=message)
     return move_plan(tx, plan, PlanState.EXPIRED, message, now, outcome=outcome)

@@ -83,7 +83,7 @@ def request(
 
 
 def clamp(tx: Transaction, job: Job, replicas: int) -> tuple[int, str]:
-    """Return the nearest possible size not above ``replicas``, and what kept it from that.
+    """Return the nearest possible size not above ``replicas``, and the reason if that is smaller.
 
     Raises:
         BadInput: fewer than one replica.

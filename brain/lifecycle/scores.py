@@ -65,7 +65,7 @@ def score(
 
 
 def forgo(tx: Transaction, job: Job, now: datetime) -> None:
-    """End what is still open of a job that ended: nobody will know."""
+    """End the open scores of a job that ended: they can never be measured."""
     for plan in open_scores(tx.plans.of(job.id)):
         sizes = count(plan.target.replicas, "replica")
         detail = f"{plan.outcome.detail or 'not taken'}; the job never ran with {sizes}"

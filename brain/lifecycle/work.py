@@ -193,7 +193,7 @@ def spent_replica_seconds(worlds: Sequence[World], now: datetime) -> float:
 
 
 def check_limits(document: JobDocument, settings: Settings, now: datetime) -> None:
-    """Refuse limits that nobody can keep.
+    """Refuse limits that cannot be kept.
 
     Raises:
         BadInput: the deadline has passed, or the budget is money and nothing has a price.

@@ -1,4 +1,4 @@
-"""A dictionary that a transaction may change without anybody else seeing it."""
+"""A dictionary that a transaction may change without other transactions seeing it."""
 
 from collections.abc import Iterator, MutableMapping
 from typing import TypeVar

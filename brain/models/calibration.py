@@ -62,7 +62,7 @@ def scores(outcomes: Iterable[tuple[Prediction, float]]) -> list[float]:
 
 
 def surprised(outcomes: Iterable[tuple[Prediction, float]]) -> bool:
-    """True if the last worlds were far from what was expected: the job is not what it was.
+    """True if the last worlds were far from their forecasts: the job has changed.
 
     >>> band = Prediction(examples_per_second=100, low=80, high=125)
     >>> surprised([(band, 90.0)]), surprised([(band, 90.0), (band, 40.0), (band, 40.0)])

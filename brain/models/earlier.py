@@ -120,7 +120,7 @@ def inherited(
 
 
 def tells_noise(point: Point) -> bool:
-    """True if a world could measure the noise of gradients: of one micro-batch nobody can."""
+    """True if a world could measure gradient noise, which takes more than one micro-batch."""
     return point.processes * point.accumulation > 1
 
 

@@ -184,7 +184,7 @@ def weighted_median(values: _Floats, weights: _Floats) -> float:
 def _compute_seconds(
     ranks: Mapping[int, Sequence[ThroughputSample]], step_seconds: float, newest: ThroughputSample
 ) -> float | None:
-    """Seconds that a micro-batch computes: the step less the exchange that nobody could hide.
+    """Seconds that a micro-batch computes: the step less the exchange that was not hidden.
 
     The rank that waits least for gradients is the slowest one: the others also wait for it. None
     where a rank does not tell its wait, or nothing is exchanged.
@@ -235,7 +235,7 @@ def _expect_enough(
 
 
 def copies(samples: Sequence[ThroughputSample]) -> bool:
-    """True if every rank of a world of several says that it met nobody: all do the same work."""
+    """True if every rank of a world of several says that it met no other: all do the same work."""
     newest = {sample.place.rank: sample for sample in samples}
     processes = max((sample.processes for sample in newest.values()), default=1)
     told = [sample.met for sample in newest.values()]

@@ -174,8 +174,11 @@ def _worth(model: JobModel, batch: float) -> float:
 
 
 def _pair(situation: Situation, standing: BatchWish) -> BatchChoice | None:
-    """Two micro-batches for a worker that is alone: of one a step nobody can tell how much of its
-    gradient is noise, and then no other batch can be judged."""
+    """Return two micro-batches for a worker that is alone, so that gradient noise can be measured.
+
+    One micro-batch a step does not tell how much of the gradient is noise, and then no other batch
+    can be judged.
+    """
     model = situation.model
     if model is None or not unsettled(situation):
         return None

@@ -88,7 +88,10 @@ def under_way(situation: Situation) -> Hold | None:
 
 
 def undistributed(situation: Situation) -> Hold | None:
-    """Replicas that know nothing of each other do the same work and write the same files."""
+    """Hold a job whose replicas know nothing of each other: all would do the same work.
+
+    They would write the same files, too.
+    """
     if situation.not_distributed is None:
         return None
     return Hold(
@@ -104,7 +107,7 @@ def undistributed(situation: Situation) -> Hold | None:
 
 
 def stale(situation: Situation) -> Hold | None:
-    """Telemetry stopped: nobody knows how the job is, so nothing is taken from it."""
+    """Hold a job whose telemetry stopped: its state is unknown, so nothing is taken from it."""
     age, limit = situation.telemetry_age_seconds, situation.settings.stale_seconds
     if age is not None and age <= limit:
         return None
@@ -145,7 +148,7 @@ def straggling(situation: Situation) -> Hold | None:
 
 
 def unmeasured(situation: Situation) -> Hold | None:
-    """Too few or too scattered steps, or a world so much smaller than what stands."""
+    """Hold a job with too few or too scattered steps, or a world far smaller than its target."""
     try:
         situation.predict(situation.replicas)
     except Undetermined as unknown:

@@ -29,7 +29,10 @@ def within_limits(situation: Situation) -> Situation:
 
 
 def within_limits_beside_others(situation: Situation) -> Situation:
-    """The same in a pool, where a limit that no size keeps moves nobody; another may be kept."""
+    """Apply ``within_limits`` in a pool: a limit that no size keeps moves no job.
+
+    The other limit may still be kept.
+    """
     every = situation.limits
     if every is None:
         return situation

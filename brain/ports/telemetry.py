@@ -55,7 +55,7 @@ class TelemetryStore(Protocol):
         ...
 
     def newest(self, job: JobId) -> datetime | None:
-        """When the newest throughput sample of a job was measured; None where none is kept."""
+        """Return the time of a job's newest throughput sample; None where none is kept."""
         ...
 
     def saves(self, job: JobId, *, since: datetime) -> Sequence[SaveSample]:
@@ -67,7 +67,7 @@ class TelemetryStore(Protocol):
         ...
 
     def losses(self, job: JobId) -> Losses:
-        """Gaps between sequence numbers, and what senders told of drops."""
+        """Gaps between sequence numbers, and the drops that senders reported."""
         ...
 
     def series(

@@ -198,7 +198,7 @@ class _Connection(H11Protocol):  # type: ignore[misc]
         self._refuse(limits.displaced(limit))
 
     def shutdown(self) -> None:
-        """The service stops: nobody waits for the rest of a body."""
+        """Stop the connection, without waiting for the rest of a body."""
         if self.conn.their_state is h11.SEND_BODY and self._admitted is not None:
             self._tell(Unavailable("the service stops; send this again when it is back"))
         else:

@@ -227,7 +227,7 @@ def _check_commands(settings: Settings) -> None:
 
 
 def _check_tokens(settings: Settings, stores: Stores) -> None:
-    """Refuse to serve the network where nobody configured who may come in.
+    """Refuse to serve the network without a token.
 
     Raises:
         NotAllowed: the address is not loopback, and there is no token.

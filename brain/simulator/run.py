@@ -61,7 +61,7 @@ class Direct:
         self._world, self._policy = world, policy
 
     def govern(self, happenings: Sequence[Happening], stopwatch: Stopwatch) -> Governed:
-        """Ask the policy, and do what it says: first who stops or moves, then who starts."""
+        """Ask the policy and carry out its answer: first jobs stop or move, then jobs start."""
         world = self._world
         contenders = [self._contender(run) for run in world.present]
         began = stopwatch()

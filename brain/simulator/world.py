@@ -1,4 +1,4 @@
-"""Nodes and jobs as they are at one virtual instant, and what time does to them.
+"""Nodes and jobs at one virtual instant, and their changes over time.
 
 A job works while it is placed and has got over its last restart; restarts cost seconds in which its
 accelerators are held and do nothing. A planned change happens at a safe point and loses no work;

@@ -174,7 +174,7 @@ class World:
 
     @property
     def processes(self) -> int:
-        """Its WORLD_SIZE."""
+        """The number of processes in the world: its WORLD_SIZE."""
         return sum(member.processes for member in self.members)
 
 

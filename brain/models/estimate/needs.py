@@ -96,7 +96,7 @@ class Needs:
         )
 
     def device_bytes(self, accelerator: str, batch: float) -> tuple[Band, float] | None:
-        """Peak of a device's memory at a local batch, and what the device has; None is unknown."""
+        """Peak of a device's memory at a local batch, and the device's memory; None is unknown."""
         seen = [
             (local_batch(point), use.device_bytes, use.device_total_bytes or 0.0)
             for point, use in self._worlds()

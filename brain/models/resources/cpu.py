@@ -1,4 +1,4 @@
-"""Processor requests: a percentile of recent use, and what percentiles cannot see.
+"""Processor requests: a percentile of recent use, and needs that percentiles cannot see.
 
 Usage never exceeds its limit, so where it is held down (*censored*) the histogram knows nothing
 of the need; ``raised`` and ``loader_millis`` say what to give then.

@@ -118,7 +118,7 @@ def _fitted(observations: Sequence[Observation], model: StepTime) -> StepTime:
 
 
 def _ratio(observations: Sequence[Observation], known: StepTime) -> float:
-    """Median log ratio of what was measured to what the known kind would have taken."""
+    """Median log ratio of measured step times to those that the known kind would have taken."""
     measured = np.log([one.step_seconds for one in observations])
     predicted = known.predict(rows([one.configuration for one in observations]))
     return float(np.median(measured - predicted))

@@ -12,7 +12,7 @@ from brain.models.step_time.physics import SIGMA, Physical, log_times
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A configuration that is worth a look, and what the look is worth."""
+    """A configuration that is worth a trial, and the worth of the trial."""
 
     configuration: Configuration
     #: Deviation of log step time at the question, now and after the look.

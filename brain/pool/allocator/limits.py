@@ -1,4 +1,4 @@
-"""Divisions of tenants' limits, where prices alone leave much that fits nobody.
+"""Divisions of tenants' limits, where prices alone leave much that fits no job.
 
 At given prices of types every tenant's limit is a knapsack of its own. Its best filling is found
 by dynamic programming, which bounds the whole division more tightly than a price for the limit
@@ -62,7 +62,7 @@ def by_tenant(problem: Problem, market: Market, choice: Ints) -> tuple[Ints, flo
 def _fill(
     problem: Problem, market: Market, job: Ints, column: Ints, room: int
 ) -> tuple[Ints, float]:
-    """The best of some configurations of one tenant, and what they gain at the prices of types."""
+    """Return the best of some configurations of a tenant, and their gain at prices of types."""
     best, columns = np.full(len(problem.tenant), -1), problem.columns
     size, tenant = columns.size[job, column], problem.tenant[job]
     price = market.accelerators[columns.accelerator[job, column]] - market.guarantees[tenant]

@@ -207,7 +207,7 @@ def pack(room: Ints, job: Ints, axis: Ints, size: Ints, gain: Floats) -> Ints:
 
 
 def solve(problem: Problem, job: Ints, column: Ints) -> OptimizeResult:
-    """Binary variables, one for each configuration, and what each guarantee lacks."""
+    """Solve for a binary variable per configuration, and the lack of each guarantee."""
     columns, jobs = problem.columns, len(problem.tenant)
     quotas, types = len(problem.limit), len(problem.capacity)
     size, kind = columns.size[job, column], columns.accelerator[job, column]

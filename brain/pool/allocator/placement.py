@@ -62,11 +62,11 @@ class Floor:
         return self._seize(need, self._find(need, own))
 
     def squeeze(self, need: Need) -> Placement | None:
-        """The same on as many nodes as asked for, however unevenly."""
+        """Find and take as many nodes as asked for, however unevenly; None where it cannot be."""
         return self._seize(need, self._level(need))
 
     def scatter(self, need: Need, own: Sequence[str] = ()) -> Placement | None:
-        """The same whatever the shape, on as few nodes as can be."""
+        """Find and take nodes whatever the shape, as few as can be; None where it cannot be."""
         return self._seize(need, self._anywhere(need, own))
 
     def _seize(self, need: Need, found: Shape | None) -> Placement | None:
@@ -103,7 +103,7 @@ class Floor:
         return None if one is None else [(one, need.replicas)]
 
     def _whole(self, need: Need, own: Sequence[str]) -> Shape | None:
-        """Empty nodes, close to each other, and what is left on the fullest with room for it."""
+        """Find empty nodes close to each other, and the fullest node with room for the rest."""
         found, left = [], need.replicas
         for name in self._neighbours(need, own):
             room = self.nodes[name].capacity // need.each

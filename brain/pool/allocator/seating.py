@@ -139,7 +139,7 @@ class Seating:
         return found is not None
 
     def _note(self, job: int, form: Form, found: Placement) -> None:
-        """Note what was found, which may be just what the job has."""
+        """Note the placement that was found, which may be just the one that the job has."""
         at = self.jobs[job].current
         if at is not None and sorted(at.nodes) == sorted(found.nodes) and (now := self.now(job)):
             self.settle(job, now[0], at, now[1])

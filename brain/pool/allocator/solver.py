@@ -94,7 +94,7 @@ class Question:
 
 
 def question(jobs: Sequence[JobView], cluster: ClusterView, weights: Weights) -> Question:
-    """Reckon what every configuration is worth, and what is free for them.
+    """Compute the worth of every configuration, and the nodes that are free for them.
 
     Raises:
         BadInput: as ``allocate``.

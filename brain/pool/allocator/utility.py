@@ -100,7 +100,7 @@ def _rank(left_seconds: Floats) -> Floats:
 
 
 def _expected_rank(left_seconds: Floats, looseness: float) -> Floats:
-    """The same where what a job has had only hints at what it has to go.
+    """Return ``_rank`` where the work that a job has done only hints at the work that it has left.
 
     Of jobs shorter by a factor f a share of f^-looseness is expected to be longer after all.
     """

@@ -27,7 +27,7 @@ PATIENCE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Floor:
-    """The nodes of a pool, and what of each the members may divide."""
+    """The nodes of a pool, and the resources of each that the members may divide."""
 
     nodes: Sequence[Node]
     #: What nobody has, and what the members have that may change.

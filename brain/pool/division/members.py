@@ -122,7 +122,7 @@ def waiting(
     model: JobModel | None = None,
     spread: Spread = ANYWHERE,
 ) -> Member:
-    """A queued job: it starts at its first size where nobody knows yet how it scales.
+    """A queued job: it starts at its first size as long as its scaling is unknown.
 
     Args:
         job: It.

@@ -42,7 +42,7 @@ def shapes(situation: Situation, sizes: Sequence[int], spread: Spread) -> list[S
 
 
 def _nodes(situation: Situation, size: int, spread: Spread) -> Sequence[int | None]:
-    """Nodes of a size, fewest first; None, as few as it was ever packed on, where nobody knows."""
+    """Numbers of nodes for a size, fewest first; None, as few as were ever used, where unknown."""
     if size == situation.replicas:
         present = situation.present
         return [present.nodes if isinstance(present, Point) else None]
@@ -50,7 +50,7 @@ def _nodes(situation: Situation, size: int, spread: Spread) -> Sequence[int | No
 
 
 def spreads(size: int, spread: Spread) -> Sequence[int | None]:
-    """Over how many nodes a size may be spread, fewest first; None where nobody knows."""
+    """Numbers of nodes that a size may be spread over, fewest first; None where unknown."""
     room = next((n for n, most in enumerate(accumulate(spread.rooms), 1) if most >= size), None)
     if not spread.widest:
         return [room]

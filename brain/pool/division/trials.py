@@ -76,8 +76,10 @@ def _measured(situation: Situation) -> set[int]:
 
 
 def _flat(situation: Situation, size: int) -> tuple[int, int, float] | None:
-    """The two smallest sizes that were measured, and what the larger one made of the smaller one's
-    throughput, where that did not pay for its replicas and ``size`` is below both."""
+    """Return the two smallest measured sizes, and the throughput ratio of larger to smaller.
+
+    None unless the larger size did not pay for its replicas and ``size`` is below both.
+    """
     sizes = _measured(situation)
     fewer, more = sorted(sizes)[:2] if len(sizes) > 1 else (0, 0)
     if not size < fewer:

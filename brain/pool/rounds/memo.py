@@ -58,7 +58,7 @@ class Memo:
         self._event = -1
 
     def catch_up(self, tx: Transaction) -> None:
-        """Read again what others changed since; costs next to nothing where nobody did."""
+        """Read again the jobs that others changed since; costs next to nothing where none did."""
         if tx.events.last_id() != self._event:
             self.read(tx)
 

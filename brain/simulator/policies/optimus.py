@@ -7,10 +7,11 @@ from brain.simulator.policies.rounds import Contender, Room
 
 
 class Optimus:
-    """Everybody gets its smallest size, shortest jobs first; then the job that saves the most
-    seconds per accelerator grows by a step, until nobody gains or nothing is left.
+    """Gives each job its smallest size, shortest jobs first; then grows jobs by steps.
 
-    It is given the exact time to the end at every size, which the original has to estimate.
+    The job that saves the most seconds per accelerator grows first, until no job gains or nothing
+    is left. The policy is given the exact time to the end at every size, which the original has to
+    estimate.
     """
 
     def allot(

@@ -1,4 +1,4 @@
-"""Each recorded decision, taken again, and what the difference would have been."""
+"""Recorded decisions, each taken again, and the difference that would have come of it."""
 
 import math
 from collections import Counter

@@ -53,7 +53,7 @@ class Cut:
 def past(
     recording: Recording, tx: Transaction, pool: PoolName, cut: Cut, settings: Settings
 ) -> tuple[MemoryStores, dict[JobId, Evidence]]:
-    """The stores of a pool at a cut, and what each running job is known by there.
+    """The stores of a pool at a cut, and the evidence for each running job there.
 
     Args:
         tx: Of the stores that were recorded; samples are read through it.

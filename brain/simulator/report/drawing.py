@@ -77,7 +77,7 @@ def stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def svg(frame: Frame, parts: Sequence[str], label: str) -> str:
-    """A whole plot, with what it shows in one sentence for those who do not see it."""
+    """A whole plot, with one sentence on its content for people who do not see it."""
     return element(
         "svg",
         "".join(parts),
