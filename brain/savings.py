@@ -152,9 +152,7 @@ def _concerned(tx: Transaction, since: datetime) -> Iterator[Job]:
 
 
 def _hold(tx: Transaction, count: _Count, job: Job, worlds: Iterable[Stretch], span: Span) -> None:
-    """Count accelerator-hours that a job held, and those at work: stepping, not waiting for
-    data.
-    """
+    """Count a job's accelerator-hours, and those at work: stepping, not waiting for data."""
     each = accelerators(job.document)
     kept = used_by(tx.fits.get(job.id, KIND)).uses
     waits = {use.epoch: min(1.0, use.wait_share) for use in kept}

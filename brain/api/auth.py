@@ -191,7 +191,7 @@ def _job_of(tx: Transaction, token: Token | None) -> Job | None:
 
 
 def _has_ended(job: Job, now: datetime) -> bool:
-    """True if no request of a job may come any more: the job was cancelled, or ended long ago."""
+    """True if nothing of a job is on its way: it was cancelled, or ended over ``AFTER_JOB`` ago."""
     if job.finished_at is None:
         return False
     return job.state is JobState.CANCELLED or now - job.finished_at > AFTER_JOB

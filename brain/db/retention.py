@@ -23,7 +23,7 @@ Number = sa.ColumnElement[Any]
 
 
 class Metric(NamedTuple):
-    """SQL that reads a metric from the rows of a table; ``brain.series.METRICS`` in SQL."""
+    """A metric as read from the rows of a table: ``brain.series.METRICS`` in SQL."""
 
     table: sa.Table
     value: Number

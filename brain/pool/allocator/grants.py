@@ -103,9 +103,9 @@ class _Rivals:
             self.kinds.append((holders[order], self.values[order]))
 
     def of(self, job: int, column: int, gain: float) -> str | None:
-        """Return a job that holds what ``job`` needs for ``column``; None where none does.
+        """Return a job that holds the accelerators ``job`` lacks for ``column``.
 
-        None, too, where the column brings no gain.
+        None where enough accelerators are free, and where the column brings no gain.
         """
         seating = self.seating
         columns, choice = seating.problem.columns, int(seating.stock.choice[job])

@@ -104,9 +104,7 @@ class Memo:
         return self.ledger.room(job)
 
     def wrote(self, tx: Transaction, jobs: Iterable[JobId]) -> None:
-        """Read again the ``jobs`` that the transaction changed; call it at the transaction's
-        end.
-        """
+        """Read again ``jobs`` that the transaction changed; call it at the transaction's end."""
         for id in jobs:
             job = tx.jobs.get(id)
             if job.finished:

@@ -62,7 +62,7 @@ def joined(
 
 
 def _spread(memo: Memo, job: Job, kind: str | None) -> Spread:
-    """Return the replicas of a job that fit each node of a kind now, and at most if empty."""
+    """Return the replicas of a job that fit each node of a kind, and the most on an empty node."""
     each, found = job.document.resources, memo.ledger.rooms(job)
     alike = {node.name: node for node in memo.nodes if kind_of(node, gpus=each.gpus > 0) == kind}
     usable = alike.keys() & found.keys()
