@@ -10,7 +10,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from brain.api.metrics import RuntimeMetrics as ServiceMetrics
+from brain.api.metrics import Metrics as ServiceMetrics
 from brain.cli import COMMANDS
 from scaler.kubernetes.runtime.metrics import RuntimeMetrics as OperatorMetrics
 
