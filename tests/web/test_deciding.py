@@ -27,7 +27,7 @@ def test_approving_by_keyboard_alone_changes_the_plan(
         expect(seen.page.locator(".rec .hd")).not_to_contain_text("Proposed")
     approval = _plan(served, proposal).approval
     assert approval is not None
-    assert approval.by == "browser"
+    assert approval.by == "admin"
 
 
 def test_rejecting_keeps_the_reason(browser: Browser, served: Served, proposal: int) -> None:
