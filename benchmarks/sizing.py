@@ -177,7 +177,7 @@ def _situation(
         restart_seconds=RESTART_SECONDS,
         elapsed_seconds=now,
         remaining_seconds=rest,
-        end_declared=True,
+        end_known=True,
         settings=Settings(),
         now=present.until,
     )
