@@ -14,7 +14,8 @@ from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.failures import over_quota
 from scaler.kubernetes.runtime.cluster import Kind, Object
 from scaler.kubernetes.runtime.store import Store
-from scaler.kubernetes.status.job_status import beside_state, held_up
+from scaler.kubernetes.status.conditions import held_up
+from scaler.kubernetes.status.job_status import beside_state
 from scaler.kubernetes.status.progress import why_refused
 from tests.kubernetes import jobs
 from tests.kubernetes.test_pods_manifest import pod

@@ -9,7 +9,8 @@ from fastapi import APIRouter, Query, Request, Response
 
 from brain import errors, wire
 from brain.api import auth
-from brain.api.deps import Act, Context, Here, OpenBody, PageSize, Who, answer, json_body
+from brain.api.acting import Act
+from brain.api.deps import Context, Here, OpenBody, PageSize, Who, answer, json_body
 from brain.api.pages import key_of, page_of
 from brain.api.problems import problems
 from brain.errors import BadInput, NotFound, NotSignedIn

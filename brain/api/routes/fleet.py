@@ -7,7 +7,8 @@ from fastapi import APIRouter, Response
 
 from brain import errors, lifecycle, savings, wire
 from brain.api import views
-from brain.api.deps import Act, Here, Who, answer, json_body
+from brain.api.acting import Act
+from brain.api.deps import Here, Who, answer, json_body
 from brain.api.problems import problems
 from brain.api.spans import span_of
 from brain.errors import BadInput

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Query, Response
 
 from brain import errors, estimates, lifecycle, wire
 from brain.api import views
-from brain.api.deps import AboutJob, Act, Asking, Body, Here, PageSize, Who, answer, json_body
+from brain.api.acting import Act
+from brain.api.deps import AboutJob, Asking, Body, Here, PageSize, Who, answer, json_body
 from brain.api.filters import Filter, parse_filter
 from brain.api.pages import key_of, page_of
 from brain.api.problems import problems

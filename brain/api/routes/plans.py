@@ -7,7 +7,8 @@ from fastapi import APIRouter, Query, Response
 
 from brain import cycle, errors, lifecycle, wire
 from brain.api import views
-from brain.api.deps import AboutJob, Act, Here, PageSize, Who, answer, json_body
+from brain.api.acting import Act
+from brain.api.deps import AboutJob, Here, PageSize, Who, answer, json_body
 from brain.api.filters import Filter, parse_filter
 from brain.api.pages import key_of, page_of
 from brain.api.problems import problems

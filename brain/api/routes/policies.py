@@ -6,7 +6,8 @@ from fastapi import APIRouter, Response
 
 from brain import errors, wire
 from brain.api import views
-from brain.api.deps import Act, Here, Who, answer, json_body
+from brain.api.acting import Act
+from brain.api.deps import Here, Who, answer, json_body
 from brain.api.problems import problems
 from brain.ports import Transaction
 from brain.types.job import check_name

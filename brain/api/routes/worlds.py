@@ -7,7 +7,8 @@ from fastapi import APIRouter, Header, Query, Response
 
 from brain import errors, lifecycle, wire
 from brain.api import auth, views
-from brain.api.deps import AboutJob, Act, Here, OwnToken, answer
+from brain.api.acting import Act
+from brain.api.deps import AboutJob, Here, OwnToken, answer
 from brain.api.events import poll
 from brain.api.problems import problems
 from brain.errors import BadInput, Unavailable

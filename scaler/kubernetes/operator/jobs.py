@@ -36,21 +36,23 @@ from scaler.kubernetes.pods.orders import Installation, by_volcano, elastic, spe
 from scaler.kubernetes.runtime import Cluster, Condition, Key, Kind, Recorder, Result, write_status
 from scaler.kubernetes.runtime.cluster import Object
 from scaler.kubernetes.runtime.store import Store, StoreChange
-from scaler.kubernetes.status.happenings import happenings
-from scaler.kubernetes.status.job_status import (
-    Findings,
+from scaler.kubernetes.status.conditions import (
     accepted,
-    active_plan,
-    advised,
-    beside_state,
     feasible,
     held_up,
     honoured,
     let_go,
+    uncontested,
+)
+from scaler.kubernetes.status.happenings import happenings
+from scaler.kubernetes.status.job_status import (
+    Findings,
+    active_plan,
+    advised,
+    beside_state,
     refused,
     status,
     told_size,
-    uncontested,
     wants_more,
 )
 

@@ -1,6 +1,6 @@
 """Build an ElasticJob's status: pure, from its pods and from Brain's view of it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -8,17 +8,14 @@ from typing import Any
 from brain.types.job import FINISHED, Intent, JobDocument, JobState, ObjectCondition
 from brain.types.plan import ACTIVE
 from brain.views import JobView
-from scaler.kubernetes.kinds import BatchScheduler, ElasticJob, JobCondition, Reason, ReplicaType
-from scaler.kubernetes.kinds.documents import unserved
+from scaler.kubernetes.kinds import ElasticJob, JobCondition, Reason, ReplicaType
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.command import ContainerEntry, read_command
-from scaler.kubernetes.pods.failures import over_quota, stuck, unschedulable
-from scaler.kubernetes.pods.orders import Installation, elastic, opaque
+from scaler.kubernetes.pods.failures import stuck, unschedulable
 from scaler.kubernetes.pods.sight import succeeded
-from scaler.kubernetes.runtime.cluster.connection import unknown_pod_fields
-from scaler.kubernetes.runtime.cluster.errors import denial
 from scaler.kubernetes.runtime.cluster.kind import Object
 from scaler.kubernetes.runtime.status import Condition, conditions, instant, read_instant
+from scaler.kubernetes.status.conditions import accepted, condition_of
 
 #: Conditions that Brain's own state gives.
 _OF_BRAIN = frozenset(
@@ -182,9 +179,11 @@ def _from_brain(view: JobView, ready: int, ends: bool, was_suspended: bool) -> l
     counted = f"{ready} of {view.replicas_wished} replicas are ready: {reason}"
     why = Reason.WORLD_FORMED if trains else Reason.HEALING if up else _why_not(view.state)
     found = [
-        _said(JobCondition.RUNNING, trains, why, reason),
-        _said(JobCondition.SCALING, moving, Reason.APPLYING if moving else Reason.FULL, reason),
-        _said(
+        condition_of(JobCondition.RUNNING, trains, why, reason),
+        condition_of(
+            JobCondition.SCALING, moving, Reason.APPLYING if moving else Reason.FULL, reason
+        ),
+        condition_of(
             JobCondition.DEGRADED,
             degraded,
             Reason.HEALING if degraded else Reason.FULL,
@@ -204,9 +203,9 @@ def _from_brain(view: JobView, ready: int, ends: bool, was_suspended: bool) -> l
 def _suspended(view: JobView, was_suspended: bool) -> Condition:
     still = view.state is JobState.SUSPENDED
     if still or (view.intent is Intent.SUSPEND and view.state not in FINISHED):
-        return _said(JobCondition.SUSPENDED, still, Reason.SUSPENDED, view.reason)
+        return condition_of(JobCondition.SUSPENDED, still, Reason.SUSPENDED, view.reason)
     reason = Reason.RESUMED if was_suspended else Reason.NOT_SUSPENDED
-    return _said(JobCondition.SUSPENDED, False, reason, "")
+    return condition_of(JobCondition.SUSPENDED, False, reason, "")
 
 
 def _was_suspended(known: Mapping[str, Any]) -> bool:
@@ -232,8 +231,8 @@ def _ended(view: JobView) -> list[Condition]:
     why = Reason.CANCELLED if view.state is JobState.CANCELLED else Reason.EXIT_CODE
     reason = Reason.SUCCEEDED if done else why
     return [
-        _said(JobCondition.COMPLETE, done, reason, view.reason),
-        _said(JobCondition.FAILED, not done, reason, view.reason),
+        condition_of(JobCondition.COMPLETE, done, reason, view.reason),
+        condition_of(JobCondition.FAILED, not done, reason, view.reason),
     ]
 
 
@@ -251,23 +250,23 @@ def _scheduled(
     for pod in alive:
         if why := stuck(pod):
             message = f"pod {pod['metadata']['name']} cannot start: {why}; mend the template"
-            return _said(type, False, Reason.IMAGE, message)
+            return condition_of(type, False, Reason.IMAGE, message)
     for pod in alive:
         if why := unschedulable(pod):
             message = f"pod {pod['metadata']['name']} waits for a node: {why}"
-            return _said(type, False, Reason.WAITING, message)
+            return condition_of(type, False, Reason.WAITING, message)
     if not alive:
-        return _said(type, False, _why_no_pods(view), "it has no pods")
+        return condition_of(type, False, _why_no_pods(view), "it has no pods")
     placed = sum(bool((pod.get("spec") or {}).get("nodeName")) for pod in alive)
     mine = sum(_type(pod) == job.scaled for pod in alive)
     if placed < len(alive):
         message = f"{placed} of {len(alive)} pods have their nodes"
         reason = Reason.WAITING if found.message else Reason.STARTING
-        return _said(type, False, reason, found.message or message)
+        return condition_of(type, False, reason, found.message or message)
     if mine < found.least:
         message = f"{mine} of the {found.least} pods exist that begin together"
-        return _said(type, False, Reason.PODS_MISSING, message)
-    return _said(type, True, Reason.ADMITTED, f"{len(alive)} pods have their nodes")
+        return condition_of(type, False, Reason.PODS_MISSING, message)
+    return condition_of(type, True, Reason.ADMITTED, f"{len(alive)} pods have their nodes")
 
 
 def _why_no_pods(view: JobView | None) -> Reason:
@@ -323,10 +322,6 @@ def _selector(job: ElasticJob) -> str:
     return ",".join(f"{name}={value}" for name, value in sorted(chosen.items()))
 
 
-def _said(type: JobCondition, status: bool | None, reason: Reason, message: str) -> Condition:
-    return Condition(type=type, status=status, reason=reason, message=message)
-
-
 def _type(pod: Object) -> str:
     return (identity.replica_of(pod) or ("", 0))[0]
 
@@ -339,95 +334,15 @@ def _phase(pod: Object) -> str:
     return str((pod.get("status") or {}).get("phase") or "")
 
 
-def honoured(job: ElasticJob, house: Installation) -> list[Condition]:
-    """Return the conditions about requests of the spec that are not met, and about measurement."""
-    unknown = list(misspelt(job))
-    missing = [*unknown, *unserved(job, house.brain_url or "")]
-    if not elastic(job, house):
-        missing.append("its size is fixed: no agent of ours runs its command")
-    wanted = job.spec.replica_specs[job.scaled].batch_scheduler
-    if wanted is BatchScheduler.VOLCANO and not house.volcano:
-        missing.append("BatchScheduler volcano is not installed: scheduling gates admit the gang")
-    if opaque(job):
-        missing.append(
-            "nothing is to be seen of what its image starts, so both forms of environment are "
-            "set; give the container a command"
-        )
-    type, text = JobCondition.HONOURED, "; ".join(missing)
-    honoured = Condition(type=type, status=True, reason=Reason.SERVED)
-    if missing:
-        reason = Reason.UNKNOWN_FIELDS if unknown else Reason.IGNORED
-        honoured = Condition(type=type, status=False, reason=reason, message=text)
-    node_only = not elastic(job, house)
-    telemetry = Condition(
-        type=JobCondition.TELEMETRY,
-        status=not node_only,
-        reason=Reason.NODE_ONLY if node_only else Reason.FULL,
-        message="only its nodes are measured, no steps are seen" if node_only else "",
-    )
-    return [honoured, telemetry]
-
-
-def misspelt(job: ElasticJob) -> Iterator[str]:
-    """Fields of templates that the API server would drop from pods without a word."""
-    for role, spec in job.spec.replica_specs.items():
-        path = f"spec.replicaSpecs.{role}.template.spec"
-        for where, near in unknown_pod_fields((spec.template or {}).get("spec") or {}, path):
-            remedy = f"did you mean {near}?" if near else "correct or remove it"
-            yield f"{where} is no field of pods that is known here; {remedy}"
-
-
-def uncontested() -> Condition:
-    """Nobody else acts on the job's replicas."""
-    return _said(JobCondition.CONFLICT, False, Reason.ALONE, "")
-
-
 def told_size(document: JobDocument) -> bool:
     """True if pods are told how many there are; torchrun's own agents find that out."""
     return read_command(document.command).entry is not ContainerEntry.TORCHRUN
-
-
-def accepted(
-    status: bool | None = True, reason: Reason = Reason.VALID, message: str = ""
-) -> Condition:
-    return Condition(type=JobCondition.ACCEPTED, status=status, reason=reason, message=message)
-
-
-def feasible(never: str | None) -> Condition:
-    return Condition(
-        type=JobCondition.FEASIBLE,
-        status=never is None,
-        reason=Reason.FITS if never is None else Reason.NEVER_FITS,
-        message=never or "",
-    )
 
 
 def wants_more(view: JobView, mine: Sequence[Object]) -> bool:
     """True if fewer pods live than are wished for: else what was refused to it once is over."""
     runs = view.state not in FINISHED and view.intent is Intent.RUN
     return runs and sum(_alive(pod) for pod in mine) < view.replicas_wished
-
-
-def held_up(refusal: str) -> Condition:
-    """Return the condition for a job that the API server refuses: by a quota, or otherwise.
-
-    A quota may be too small ever to hold the job.
-    """
-    if (denied := denial(refusal)) is not None:
-        message = (
-            f"{denied}; it is tried again, ever more seldom: do as it says, or have it changed"
-        )
-        return _said(JobCondition.SCHEDULED, False, Reason.DENIED, message)
-    quota = over_quota(refusal)
-    if quota is None:
-        return _said(JobCondition.SCHEDULED, False, Reason.FORBIDDEN, refusal)
-    type = JobCondition.FEASIBLE if quota.never else JobCondition.SCHEDULED
-    return _said(type, False, Reason.NO_QUOTA, quota.message)
-
-
-def let_go(message: str) -> Condition:
-    """A gang that was not whole holds nothing any more."""
-    return _said(JobCondition.SCHEDULED, False, Reason.LET_GO, message)
 
 
 def suspended_here(obj: Object) -> bool:

@@ -1,0 +1,151 @@
+"""The way in which routes change something: once per idempotency key, or not at all."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Header, Query, Request, Response
+
+from brain.api import auth
+from brain.api.deps import Body, Context, Here, Who, answer
+from brain.errors import BadInput, KeyReused, StalePlan, VersionMismatch
+from brain.ports import Transaction
+from brain.types.record import Principal
+
+#: How often an action is done again that lost a race with another writer.
+_TRIES = 3
+
+DryRun = Annotated[bool, Query(description="Do everything but keep it")]
+
+
+class _Undone(Exception):
+    """Carries an answer out of a transaction that must not be kept."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__("dry run")
+        self.response = response
+
+
+@dataclass(frozen=True, slots=True)
+class Acting:
+    """Does one thing in one transaction: once per idempotency key, or not at all on a dry run."""
+
+    here: Context
+    who: Principal
+    route: str
+    body: bytes
+    key: str | None
+    expected: str | None
+    dry_run: bool
+
+    def __call__(
+        self,
+        act: Callable[[Transaction], object],
+        *,
+        status: int = 200,
+        etag: Callable[[object], str] | None = None,
+        secret: bool = False,
+    ) -> Response:
+        """Do ``act`` and answer with what it returns.
+
+        The answer of a dry run is that of the real one, and nothing is kept. A ``secret`` answer
+        is sealed where it is remembered.
+        """
+        for last in (False,) * (_TRIES - 1) + (True,):
+            try:
+                return self._once(act, status, etag, secret)
+            except (VersionMismatch, StalePlan):
+                # Another writer was faster. What the caller insisted on is checked again.
+                if last:
+                    raise
+        raise AssertionError("unreachable")
+
+    def check_version(self, version: int, seen: int | None = None) -> None:
+        """Refuse to act on something that changed since ``If-Match`` or ``seen`` was read.
+
+        Raises:
+            VersionMismatch: it did.
+        """
+        wanted = [self.expected.strip('W/"')] if self.expected not in (None, "*") else []
+        wanted += [] if seen is None else [str(seen)]
+        for one in wanted:
+            if one != str(version):
+                raise VersionMismatch(
+                    f"it is at version {version}, you saw {one}; read it again and decide anew"
+                )
+
+    def _once(
+        self,
+        act: Callable[[Transaction], object],
+        status: int,
+        etag: Callable[[object], str] | None,
+        secret: bool,
+    ) -> Response:
+        try:
+            with self.here.stores.transaction() as tx:
+                if (known := self._remembered(tx, secret)) is not None:
+                    return known
+                value = act(tx)
+                response = answer(value, status=status, etag=etag(value) if etag else None)
+                if self.dry_run:
+                    raise _Undone(response)
+                self._remember(tx, response, secret)
+        except _Undone as undone:
+            return undone.response
+        self.here.condition.mend("database")
+        self.here.bell.ring()
+        self.here.wake()
+        return response
+
+    def _remembered(self, tx: Transaction, secret: bool) -> Response | None:
+        if self.key is None or self.dry_run:
+            return None
+        known = tx.access.answer(self.key, self.who.name, self.route)
+        if known is None:
+            return None
+        digest, status, text = known
+        if digest != auth.sha256(self.body):
+            raise KeyReused(
+                f"Idempotency-Key {self.key!r} was used with another body; send a new key"
+            )
+        body = str(self.here.seal.open(text.encode())["body"]) if secret else text
+        headers = {"Idempotency-Replayed": "true"}
+        return Response(body, status, headers=headers, media_type="application/json")
+
+    def _remember(self, tx: Transaction, response: Response, secret: bool) -> None:
+        if self.key is None:
+            return
+        text = bytes(response.body).decode()
+        tx.access.remember(
+            self.key,
+            self.who.name,
+            self.route,
+            body_sha256=auth.sha256(self.body),
+            status=response.status_code,
+            body=self.here.seal.close({"body": text}).decode() if secret else text,
+            at=self.here.clock(),
+        )
+
+
+async def acting(
+    request: Request,
+    here: Here,
+    who: Who,
+    body: Body,
+    idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
+    if_match: Annotated[str | None, Header()] = None,
+    dry_run: DryRun = False,
+) -> Acting:
+    """Return the ``Acting`` by which a route changes something.
+
+    Raises:
+        BadInput: there is a body, and it is of a content type that is not read here.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if body and kind not in ("", "application/json"):
+        raise BadInput(f"Content-Type {kind!r} is not application/json", field="Content-Type")
+    route = f"{request.method} {request.url.path}"
+    return Acting(here, who, route, body, idempotency_key, if_match, dry_run)
+
+
+Act = Annotated[Acting, Depends(acting)]
