@@ -1,7 +1,7 @@
 """Gangs on nodes that take some pods and not others: whole, or nothing is held."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -298,8 +298,10 @@ class Gang:
         """So long after noon."""
         job, mine = read_elastic_job(self.obj), list(self.pods)
         now = NOW + timedelta(seconds=after_seconds)
-        end = lambda pod: self.ended.append(pod["metadata"]["name"])  # noqa: E731
-        return self.gangs.tend(job, job_document(job), mine, end, now)
+        return self.gangs.tend(job, job_document(job), mine, self._end, now)
+
+    def _end(self, pod: Mapping[str, Any]) -> None:
+        self.ended.append(pod["metadata"]["name"])
 
     def lose(self, id: int) -> None:
         """A pod of it is gone."""

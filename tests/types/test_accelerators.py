@@ -2,7 +2,7 @@
 
 import pytest
 
-from brain.types.accelerators import VENDORS
+from brain.types.accelerators import VENDORS, Vendor
 from brain.types.resources import Resources
 from collectors.pods.sights import node, requests
 from scaler.kubernetes.kinds.quantities import resources
@@ -31,7 +31,7 @@ def test_what_is_no_device_is_not_counted(name: str) -> None:
 
 
 @pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.name)
-def test_a_node_is_known_by_its_vendors_label(vendor) -> None:  # type: ignore[no-untyped-def]
+def test_a_node_is_known_by_its_vendors_label(vendor: Vendor) -> None:
     labels = {label: "the product" for label in vendor.product_labels}
     amounts = {next(iter(vendor.resources)): "8"}
     seen = node({"metadata": {"labels": labels}, "status": {"allocatable": amounts}})
