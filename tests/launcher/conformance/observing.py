@@ -184,8 +184,11 @@ def _pause(pid: int, seconds: float, *, everything: bool) -> None:
 
 
 def _children(pid: int) -> list[int]:
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    return [int(child) for each in threads for child in (each / "children").read_text().split()]
+    found = []
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended since
+            found += (thread / "children").read_text().split()
+    return [int(child) for child in found]
 
 
 def _wait_for_listener(port: int, seconds: float) -> None:
