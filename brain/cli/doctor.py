@@ -9,7 +9,6 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from brain import calls
 from brain.cli.connect import connect, state_directory
@@ -17,20 +16,12 @@ from brain.cli.programs import command
 from brain.client import BrainClient
 from brain.errors import BrainError
 from brain.extras import install
+from brain.types.finding import Finding
 
 #: Below so many free bytes the database or a spool may soon be refused.
 LITTLE_SPACE_BYTES = 1 << 30
 #: Clock offsets above so many seconds make ages on screen misleading.
 LARGE_SKEW_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of the doctor."""
-
-    level: Literal["ok", "note", "bad"]
-    what: str
-    remedy: str = ""
 
 
 def examine() -> Iterator[Finding]:

@@ -218,6 +218,25 @@ class Replica:
     unfit: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaEnd:
+    """How a replica ended: ``exit.json``, a pod's termination message, or its scaler's record."""
+
+    exit: ReplicaExit
+    #: None: nobody saw its process end.
+    exit_code: int | None = None
+    detail: str = ""
+    #: None: not known yet.
+    at: datetime | None = None
+    #: Why its node is not to be chosen again for a while; empty: it may be.
+    unfit: str = ""
+
+    @property
+    def status(self) -> int:
+        """Exit status of the agent's own process; 1 where no code is known."""
+        return 1 if self.exit_code is None else self.exit_code
+
+
 class Ended(Protocol):
     """What is asked of a replica here, whoever saw it."""
 

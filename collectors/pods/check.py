@@ -6,12 +6,12 @@ the account that asks or for the account that is named. The operator looks at ki
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Literal
+from dataclasses import asdict
 
 import httpx2
 
 from brain.errors import BrainError, NotFound
+from brain.types.finding import Finding
 from collectors.pods.door import Door
 from collectors.pods.sources import METRICS, REMEDIES, prometheus_query
 
@@ -27,15 +27,6 @@ _RIGHTS = (
     ("list", "metrics.k8s.io", "nodes", "usage", False),
 )
 _OF_CLUSTER = ("nodes",)
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line; the same as a line of ``brain doctor``."""
-
-    level: Literal["ok", "note", "bad"]
-    what: str
-    remedy: str = ""
 
 
 async def examine(

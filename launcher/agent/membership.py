@@ -12,9 +12,8 @@ from dataclasses import replace
 
 from brain.errors import BadInput
 from brain.types.resources import NodeName
-from brain.types.world import ReplicaExit
+from brain.types.world import ReplicaEnd, ReplicaExit
 from launcher import messages
-from launcher.agent.ended import AgentEnd
 from launcher.agent.leading import CoordinatorRole
 from launcher.agent.network_check.measurement import measure
 from launcher.agent.search import Found, Search
@@ -95,7 +94,7 @@ class AgentMembership:
         """Exits of the last world's workers."""
         return self._worker_group.exits
 
-    async def run(self) -> AgentEnd:
+    async def run(self) -> ReplicaEnd:
         """Take part in worlds until told to end."""
         await self._worker_group.open()
         port = (await self.listen(self.host, self._port)).sockets[0].getsockname()[1]
@@ -181,8 +180,8 @@ class AgentMembership:
     # --- the coordinator -------------------------------------------------------------------
 
     async def _until_ended(
-        self, serving: "asyncio.Task[AgentEnd]", background: "list[asyncio.Task[None]]"
-    ) -> AgentEnd:
+        self, serving: "asyncio.Task[ReplicaEnd]", background: "list[asyncio.Task[None]]"
+    ) -> ReplicaEnd:
         """Wait until served to the end, or asked twice; a crash of ours is never swallowed."""
         hurry = asyncio.ensure_future(self._hurry.wait())
         try:
@@ -194,10 +193,10 @@ class AgentMembership:
         finally:
             hurry.cancel()
 
-    async def _serve(self) -> AgentEnd:
+    async def _serve(self) -> ReplicaEnd:
         while True:
             connection = await self._seek()
-            if isinstance(connection, AgentEnd):
+            if isinstance(connection, ReplicaEnd):
                 return connection
             self._connected(connection)
             try:
@@ -207,7 +206,7 @@ class AgentMembership:
                         self._followed_at = self._heard_at
                     if isinstance(message, messages.Bye):
                         self._worker_group.let_go()
-                        return AgentEnd(
+                        return ReplicaEnd(
                             exit=message.exit,
                             exit_code=message.exit_code,
                             detail=message.detail,
@@ -231,7 +230,7 @@ class AgentMembership:
         if self.leaving is not None:
             connection.send(messages.Leave())
 
-    async def _seek(self) -> Connection | AgentEnd:
+    async def _seek(self) -> Connection | ReplicaEnd:
         """Connect to the coordinator, or become it."""
         began = time.monotonic()
         pause = _SEEK_SECONDS
@@ -242,7 +241,7 @@ class AgentMembership:
         while True:
             if self.last is None and time.monotonic() - began > self._join_seconds:
                 late = f"no agent of job {self.config.job} answered in {self._join_seconds:g} s"
-                return AgentEnd(exit=ReplicaExit.FAILED, exit_code=1, detail=late)
+                return ReplicaEnd(exit=ReplicaExit.FAILED, exit_code=1, detail=late)
             self._leading.stand_down()
             if self.leaving is not None and self._leading.coordinator is None:
                 return self._gone("asked to end while there was no coordinator")
@@ -255,7 +254,7 @@ class AgentMembership:
             if isinstance(found, Found):
                 return self._welcomed(found)
             if isinstance(found, messages.Refused):
-                return AgentEnd(exit=ReplicaExit.FAILED, exit_code=1, detail=found.reason)
+                return ReplicaEnd(exit=ReplicaExit.FAILED, exit_code=1, detail=found.reason)
             if found is False and self.last is None and self._search.leadership.home:
                 # Whoever coordinated died before our first world.
                 await self._leading.listen_at_home()
@@ -404,5 +403,5 @@ class AgentMembership:
         epoch = 0 if self.last is None else self.last.epoch
         self._tell(messages.Unusable(epoch=epoch, reason=reason))
 
-    def _gone(self, why: str) -> AgentEnd:
-        return AgentEnd(exit=ReplicaExit.LEFT, exit_code=0, detail=why)
+    def _gone(self, why: str) -> ReplicaEnd:
+        return ReplicaEnd(exit=ReplicaExit.LEFT, exit_code=0, detail=why)

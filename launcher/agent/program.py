@@ -12,9 +12,8 @@ from pathlib import Path
 
 from brain.errors import BrainError
 from brain.types.places import probe_socket
-from brain.types.world import ReplicaExit
+from brain.types.world import ReplicaEnd, ReplicaExit
 from launcher.agent import addresses
-from launcher.agent.ended import AgentEnd
 from launcher.agent.membership import AgentMembership
 from launcher.agent.terms import (
     FOUND_SECONDS,
@@ -87,12 +86,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         ended = asyncio.run(_replica(intent, place))
     except BrainError as unusable:
         say(str(unusable))
-        ended = AgentEnd(exit=ReplicaExit.FAILED, exit_code=1, detail=str(unusable))
+        ended = ReplicaEnd(exit=ReplicaExit.FAILED, exit_code=1, detail=str(unusable))
     try:
-        place.end(ended.exit, ended.exit_code, ended.detail, unfit=ended.unfit)
+        place.end(ended)
     except OSError as full:
         say(f"exit.json cannot be written, the scaler will call this lost: {full}")
-    return ended.exit_code
+    return ended.status
 
 
 def run(config: LaunchConfig) -> int:
@@ -156,7 +155,7 @@ def replica_config(intent: ReplicaIntent, place: ReplicaPlace) -> LaunchConfig:
     )
 
 
-async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> AgentEnd:
+async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> ReplicaEnd:
     config = replica_config(intent, place)
     job = JobPlace(place.directory.parent)
     asked = _brain(intent)
@@ -258,7 +257,7 @@ async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
             say(f"TORCHELASTIC_ERROR_FILE cannot be written: {cannot}")
     if ended.exit is ReplicaExit.LEFT and membership.leaving is not None:
         return 128 + membership.leaving
-    return ended.exit_code
+    return ended.status
 
 
 def _warn(membership: AgentMembership, warned: asyncio.Event) -> None:
@@ -276,7 +275,7 @@ def _warn(membership: AgentMembership, warned: asyncio.Event) -> None:
         asyncio.get_running_loop().call_later(_HANDLED_SECONDS, suspend)
 
 
-def _requeue(step: slurm.SlurmStep, ended: AgentEnd, *, coordinates: bool) -> None:
+def _requeue(step: slurm.SlurmStep, ended: ReplicaEnd, *, coordinates: bool) -> None:
     """Have Slurm start a suspended job again; the agent that coordinates does so, once."""
     if ended.exit is not ReplicaExit.LEFT or not coordinates:
         return
@@ -355,7 +354,7 @@ def by_hand(
     return membership
 
 
-async def _with_collector(membership: AgentMembership, config: LaunchConfig) -> AgentEnd:
+async def _with_collector(membership: AgentMembership, config: LaunchConfig) -> ReplicaEnd:
     if config.brain_url is None:  # nobody would be told
         return await membership.run()
     collecting = asyncio.create_task(keep_collector(config.home, Discreet()))

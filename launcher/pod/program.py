@@ -11,12 +11,13 @@ from pathlib import Path
 from brain import wire
 from brain.errors import BadInput
 from brain.types.job import Checkpoint
+from brain.types.world import ReplicaEnd
 from launcher.agent import program
 from launcher.coordinator.pod_place import PodPlace, read_place
 from launcher.coordinator.world.ledger import WorldLedger
 from launcher.values import replica
 from launcher.values.console import say
-from launcher.values.replica import JobPlace, ReplicaEnd, ReplicaIntent
+from launcher.values.replica import JobPlace, ReplicaIntent
 
 #: Names by which a shell finds us instead of what the image has.
 _OURS = ("dlrover-run", "brain-run")

@@ -22,9 +22,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from brain.types.world import ReplicaExit
+from brain.types.world import ReplicaEnd, ReplicaExit
 from launcher.agent import program
-from launcher.agent.ended import AgentEnd
 from launcher.agent.membership import AgentMembership
 from launcher.agent.worker_group.group import WorkerGroup
 from launcher.rendezvous.settings import RendezvousSettings
@@ -169,7 +168,7 @@ class Guest:
         self._news = threading.Condition()
         self._offered: RendezvousTurn | None = None
         self._taken: RendezvousTurn | None = None
-        self._ended: AgentEnd | None = None
+        self._ended: ReplicaEnd | None = None
         self._crash: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -332,7 +331,7 @@ class Guest:
             with self._news:
                 self._news.notify_all()
 
-    async def _take_part(self, scratch: Path) -> AgentEnd:
+    async def _take_part(self, scratch: Path) -> ReplicaEnd:
         self._loop = asyncio.get_running_loop()
         self._membership = membership = program.by_hand(
             self._asked.config,
@@ -381,6 +380,6 @@ def _has_children() -> bool:
 class Closed(Exception):
     """The job is over for this agent; ``ended`` says how."""
 
-    def __init__(self, ended: AgentEnd) -> None:
+    def __init__(self, ended: ReplicaEnd) -> None:
         super().__init__(ended.detail or str(ended.exit))
         self.ended = ended

@@ -7,7 +7,7 @@ with the process, which is the proof that it is gone.
 import fcntl
 import os
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -15,7 +15,7 @@ from typing import TypeVar
 from brain import wire
 from brain.errors import BadInput
 from brain.types.job import Checkpoint
-from brain.types.world import ReplicaExit
+from brain.types.world import ReplicaEnd
 
 T = TypeVar("T")
 
@@ -67,18 +67,6 @@ class ReplicaStatus:
     phase: str
     #: What its workers get to save and end; None: it has not read its command yet.
     grace_seconds: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaEnd:
-    """``exit.json``: how it ended, the last thing that an agent writes."""
-
-    exit: ReplicaExit
-    exit_code: int
-    detail: str
-    at: datetime
-    #: Why its node is not to be chosen again for a while; empty: it may be.
-    unfit: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,11 +212,9 @@ class ReplicaPlace:
         # Whom it is about does not outlive a power cut either.
         write(self.directory / "state.json", status, durable=False)
 
-    def end(self, exit: ReplicaExit, exit_code: int, detail: str, *, unfit: str = "") -> None:
+    def end(self, ended: ReplicaEnd) -> None:
         """Say how it ended."""
-        at = datetime.now(UTC)
-        end = ReplicaEnd(exit=exit, exit_code=exit_code, detail=detail, at=at, unfit=unfit)
-        write(self.directory / "exit.json", end)
+        write(self.directory / "exit.json", replace(ended, at=datetime.now(UTC)))
 
 
 class JobPlace:

@@ -21,10 +21,10 @@ from brain.types.accelerators import NVIDIA
 from brain.types.grace import leave_seconds
 from brain.types.job import JobId
 from brain.types.resources import Node, NodeName, PoolName, Resources
-from brain.types.world import ReplicaExit
+from brain.types.world import ReplicaEnd, ReplicaExit
 from brain.views import JobWish
 from scaler.files import read_json, write_private
-from scaler.local.directory import ReplicaDirectory, ReplicaEnding
+from scaler.local.directory import ReplicaDirectory
 from scaler.local.node import Machine
 from scaler.ports import NOTHING, Observed, Phase, ReplicaSeen, document
 
@@ -147,7 +147,7 @@ class LocalBackend:
             # ValueError: what no process can be given, such as a NUL in its environment.
             said = why.strerror if isinstance(why, OSError) else why
             detail = f"no agent can be started in {intent.directory}: {said}"
-            directory.close(ReplicaEnding(exit=ReplicaExit.FAILED, detail=detail, at=now))
+            directory.close(ReplicaEnd(exit=ReplicaExit.FAILED, detail=detail, at=now))
             return
         if child is not None:
             self._memory.children[directory.path] = child
@@ -171,7 +171,7 @@ class LocalBackend:
         """Write ``gone.json``."""
         directory = self._directory(job, replica)
         code = self._memory.last_codes.get(directory.path)
-        directory.close(ReplicaEnding(exit=exit, exit_code=code, detail=detail, at=now))
+        directory.close(ReplicaEnd(exit=exit, exit_code=code, detail=detail, at=now))
 
     def has_token(self, job: JobId) -> bool:
         """True if ``replicas/<job>/token`` is there."""

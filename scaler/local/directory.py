@@ -20,11 +20,10 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-from brain.types.world import ReplicaExit
+from brain.types.world import ReplicaEnd
 from scaler.files import locked, read_json, write_json
 
 T = TypeVar("T")
@@ -42,17 +41,6 @@ class AgentState:
     started_ticks: int
     #: What it gives its workers to save and end; None: it has not said.
     grace_seconds: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaEnding:
-    """The end of a replica."""
-
-    exit: ReplicaExit
-    exit_code: int | None = None
-    detail: str = ""
-    at: datetime
-    unfit: str = ""
 
 
 class ReplicaDirectory:
@@ -87,10 +75,10 @@ class ReplicaDirectory:
         """Read the agent's state: the process that took the lock."""
         return read_json(self.path / "state.json", AgentState)
 
-    def ending(self) -> ReplicaEnding | None:
+    def ending(self) -> ReplicaEnd | None:
         """Read the agent's own words at its end, else a scaler's finding."""
         names = ("exit.json", "gone.json")
-        found = (read_json(self.path / name, ReplicaEnding) for name in names)
+        found = (read_json(self.path / name, ReplicaEnd) for name in names)
         return next((ending for ending in found if ending), None)
 
     def runs(self) -> bool:
@@ -144,7 +132,7 @@ class ReplicaDirectory:
             signal.pidfd_send_signal(descriptor, number)
             return True
 
-    def close(self, ending: ReplicaEnding) -> None:
+    def close(self, ending: ReplicaEnd) -> None:
         """Write down how the replica ended, unless it lives or said so itself."""
         if not (self.runs() or self.starting() or self.ending()):
             write_json(self.path / "gone.json", ending)

@@ -10,11 +10,11 @@ import yaml
 
 from brain.cli.doctor import Cluster as Asked
 from brain.cli.doctor import examine_cluster
+from brain.types.finding import Finding
 from collectors.pods.door import Door, by_kubeconfig
 from collectors.pods.sources import Look, Sources
 from scaler.kubernetes.doctor import installed, rights
 from scaler.kubernetes.doctor.__main__ import findings
-from scaler.kubernetes.doctor.finding import Finding
 from scaler.kubernetes.doctor.rights import Asking
 from scaler.kubernetes.runtime.cluster import NAMESPACE, POD, Cluster, Kind, connect
 from tests.kubernetes.apiserver.server import Server, serving

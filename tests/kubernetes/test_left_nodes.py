@@ -3,9 +3,8 @@
 from pathlib import Path
 
 from brain import wire
-from brain.types.world import ReplicaExit
+from brain.types.world import ReplicaEnd, ReplicaExit
 from scaler.kubernetes.pods import identity
-from scaler.kubernetes.pods.sight import PodEnding
 from scaler.kubernetes.runtime.cluster import POD, Cluster, Object, connect
 from tests.kubernetes.places import FromDocuments, backend, machines
 from tests.kubernetes.real import Ground, ground
@@ -36,7 +35,7 @@ def bound(pods: FromDocuments) -> Object | None:
 
 def leave(server: Ground, pod: Object, why: str) -> None:
     """Its agent ends, and says that its node is to blame."""
-    end = PodEnding(exit=ReplicaExit.LEFT, exit_code=0, at=NOW, unfit=why)
+    end = ReplicaEnd(exit=ReplicaExit.LEFT, exit_code=0, at=NOW, unfit=why)
     metadata = pod["metadata"]
     patch = {"metadata": {"annotations": {identity.ENDING: wire.encode(end).decode()}}}
     cluster = Cluster(connect(kubeconfig=str(server.kubeconfig)))

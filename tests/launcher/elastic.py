@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from brain import wire
 from brain.types.job import Checkpoint, Intent, JobId
-from brain.types.world import WorldEvent, WorldReport, WorldWish
-from launcher.values.replica import ReplicaEnd, ReplicaIntent, held, read, write
+from brain.types.world import ReplicaEnd, WorldEvent, WorldReport, WorldWish
+from launcher.values.replica import ReplicaIntent, held, read, write
 
 T = TypeVar("T")
 JOB = JobId("0197f000-0000-7000-8000-00000000000e")

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from brain.errors import BrainError
+from brain.types.finding import Finding
 from scaler.kubernetes.doctor import installed, rights
-from scaler.kubernetes.doctor.finding import Finding
 from scaler.kubernetes.doctor.rights import Asking
 from scaler.kubernetes.runtime.cluster import Cluster, connect
 

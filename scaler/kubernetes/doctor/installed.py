@@ -5,7 +5,7 @@ from typing import Any
 
 from brain.errors import NotFound
 from brain.types.accelerators import PRODUCT_LABELS
-from scaler.kubernetes.doctor.finding import Finding
+from brain.types.finding import Finding
 from scaler.kubernetes.kinds.fields import GROUP
 from scaler.kubernetes.runtime.cluster import NODE, Cluster, Object
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from scaler.kubernetes.doctor.finding import Finding
+from brain.types.finding import Finding
 from scaler.kubernetes.kinds.rights import RIGHTS, Right, Scope
 from scaler.kubernetes.runtime.cluster import Cluster, Kind
 

@@ -15,7 +15,7 @@ from brain import wire
 from brain.errors import BadInput, NotFound, Overloaded, Unavailable
 from brain.types.job import JobId
 from brain.types.resources import Node, PoolName, Resources
-from brain.types.world import ReplicaExit, unfit_nodes
+from brain.types.world import ReplicaEnd, ReplicaExit, unfit_nodes
 from brain.views import JobWish
 from scaler.kubernetes.kinds import DLROVER, ElasticJob
 from scaler.kubernetes.kinds.documents.templates import reserved
@@ -24,7 +24,7 @@ from scaler.kubernetes.plans.migration import left_by
 from scaler.kubernetes.pods import identity, places, ports
 from scaler.kubernetes.pods.manifest import manifest
 from scaler.kubernetes.pods.orders import Installation, exhausted, order, past
-from scaler.kubernetes.pods.sight import PodEnding, ended_as, look
+from scaler.kubernetes.pods.sight import ended_as, look
 from scaler.kubernetes.replicas.actions import Acts
 from scaler.kubernetes.replicas.cache import Sent, on_the_way
 from scaler.kubernetes.replicas.losses import Losses
@@ -169,7 +169,7 @@ class KubernetesBackend(Replicas):
             seen = self._seen(job, now).get(replica)
             if seen is None or seen.phase not in (Phase.GONE, Phase.INTENDED):
                 return
-            ending = PodEnding(exit=exit, exit_code=seen.exit_code, detail=detail, at=now)
+            ending = ReplicaEnd(exit=exit, exit_code=seen.exit_code, detail=detail, at=now)
             self._job(job).gone[replica] = ended_as(seen, ending)
         pod = self._pod(job, replica)
         if pod is not None and not self._advised(job):
@@ -234,7 +234,7 @@ class KubernetesBackend(Replicas):
             known.sent.pop(replica, None)
             if isinstance(why, Invalid) and why.final:
                 said = f"the API server refuses the pod: {why}; mend the template"
-                ending = PodEnding(exit=ReplicaExit.FAILED, detail=said, at=now)
+                ending = ReplicaEnd(exit=ReplicaExit.FAILED, detail=said, at=now)
                 known.gone[replica] = ended_as(look(pod, replica), ending)
             known.refuse(said, now, heard=not isinstance(why, (Unavailable, Overloaded)))
         self.held_up(job)

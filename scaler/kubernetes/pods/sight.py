@@ -1,32 +1,20 @@
 """A replica as its pod shows it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from brain.types.resources import NodeName
-from brain.types.world import ReplicaExit
+from brain.types.world import ReplicaEnd, ReplicaExit
 from scaler.kubernetes.kinds.documents import reserved
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.failures import Remedy, failure, terminated
 from scaler.kubernetes.runtime.cluster.kind import Object
 from scaler.kubernetes.runtime.status import read_instant
 from scaler.ports import Phase, ReplicaSeen
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodEnding:
-    """The end of a replica, as the agent's termination message or the operator's record has it."""
-
-    exit: ReplicaExit
-    exit_code: int | None = None
-    detail: str = ""
-    at: datetime | None = None
-    #: Why the node is not to be chosen again for a while; empty: it may be.
-    unfit: str = ""
 
 
 def look(pod: Object, replica: int) -> ReplicaSeen:
@@ -64,7 +52,7 @@ def vanished(last: ReplicaSeen, asked_at: datetime | None, now: datetime) -> Rep
         return last
     if asked_at is not None:
         detail = "its pod was deleted as asked"
-        ended = PodEnding(exit=ReplicaExit.LEFT, detail=detail, at=now)
+        ended = ReplicaEnd(exit=ReplicaExit.LEFT, detail=detail, at=now)
         return ended_as(replace(last, asked_at=asked_at), ended)
     said = last.detail or "its pod was deleted"
     return replace(last, phase=Phase.GONE, detail=said, leaving=False)
@@ -103,17 +91,17 @@ def _over(pod: Object, seen: ReplicaSeen, phase: str) -> ReplicaSeen:
     if said is not None:
         return ended_as(seen, replace(said, at=said.at or at))
     if phase == "Succeeded":
-        return ended_as(seen, PodEnding(exit=ReplicaExit.SUCCEEDED, exit_code=0, at=at))
+        return ended_as(seen, ReplicaEnd(exit=ReplicaExit.SUCCEEDED, exit_code=0, at=at))
     why = failure(pod)
     if why.remedy is Remedy.FATAL or not relaunched(pod):
-        ending = PodEnding(
+        ending = ReplicaEnd(
             exit=ReplicaExit.FAILED, exit_code=why.exit_code, detail=why.detail, at=at
         )
         return ended_as(seen, ending)
     return replace(seen, phase=Phase.GONE, detail=why.detail, exit_code=why.exit_code)
 
 
-def ended_as(seen: ReplicaSeen, ending: PodEnding) -> ReplicaSeen:
+def ended_as(seen: ReplicaSeen, ending: ReplicaEnd) -> ReplicaSeen:
     """Return the replica with its end."""
     return replace(
         seen,
@@ -127,10 +115,10 @@ def ended_as(seen: ReplicaSeen, ending: PodEnding) -> ReplicaSeen:
 
 
 #: Built at import: msgspec is not safe where threads use a class for the first time at once.
-_ENDING = msgspec.json.Decoder(PodEnding)
+_ENDING = msgspec.json.Decoder(ReplicaEnd)
 
 
-def _ending(text: object) -> PodEnding | None:
+def _ending(text: object) -> ReplicaEnd | None:
     if not isinstance(text, str) or not text.startswith("{"):
         return None
     try:

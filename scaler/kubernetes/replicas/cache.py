@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 
 from brain.types.job import JobId
 from brain.types.resources import Resources
-from brain.types.world import ReplicaExit
+from brain.types.world import ReplicaEnd, ReplicaExit
 from scaler.kubernetes.kinds.documents.templates import reserved
-from scaler.kubernetes.pods.sight import PodEnding, ended_as, look
+from scaler.kubernetes.pods.sight import ended_as, look
 from scaler.kubernetes.runtime.cluster.kind import Key, Object, key_of
 from scaler.ports import Phase, ReplicaSeen
 
@@ -88,7 +88,7 @@ class JobCache:
             return one
         del self.sent[id]
         # Nothing ran, so nothing is lost.
-        never = PodEnding(
+        never = ReplicaEnd(
             exit=ReplicaExit.CANCELLED, detail="its pod never came into being", at=now
         )
         self.gone[id] = ended_as(one, never)

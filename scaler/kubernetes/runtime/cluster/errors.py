@@ -49,8 +49,8 @@ class StatusCause:
     """One reason why an object is invalid."""
 
     #: Path of the field, ``spec.replicas`` for example.
-    field: str
-    message: str
+    field: str = ""
+    message: str = ""
     reason: str = ""
 
 
@@ -102,14 +102,8 @@ class Unreachable(Unavailable):
         self.retry_after_seconds = retry_after_seconds
 
 
-class _Cause(msgspec.Struct):
-    field: str = ""
-    message: str = ""
-    reason: str = ""
-
-
 class _Details(msgspec.Struct, rename="camel"):
-    causes: list[_Cause] | None = None
+    causes: list[StatusCause] | None = None
     retry_after_seconds: float | None = None
 
 
@@ -185,10 +179,9 @@ def refusal(code: int, status: Status, asked: str, after: float | None = None) -
             return Unreachable(said, retry_after_seconds=after)
 
 
-def _invalid(said: str, message: str, causes: Sequence[_Cause]) -> Invalid:
-    found = [StatusCause(each.field, each.message, each.reason) for each in causes]
-    broken = bool(found) and all(each.field for each in found)
-    return Invalid(said, found, final=broken or _UNREADABLE in message)
+def _invalid(said: str, message: str, causes: Sequence[StatusCause]) -> Invalid:
+    broken = bool(causes) and all(each.field for each in causes)
+    return Invalid(said, causes, final=broken or _UNREADABLE in message)
 
 
 def _seconds(headers: Mapping[str, str]) -> float | None:
