@@ -114,7 +114,9 @@ class Policy:
 class Secret:
     """A value of the environment that stays where it is: exactly one field is set."""
 
+    #: File in the job's directory, where a relative path starts.
     from_file: str | None = None
+    #: Key of a cluster's Secret, as ``secret/key``.
     from_secret: str | None = None
 
 

@@ -1,7 +1,9 @@
 """Jobs over HTTP: what a person sends, and what comes back."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -178,18 +180,69 @@ def test_a_submitter_cannot_end_another_ones_job(api: Api) -> None:
         bob.send(calls.cancel("digits"))
 
 
-def test_values_of_the_environment_are_for_the_scaler_alone(api: Api) -> None:
-    secret = api.home / "secret"
+def test_values_of_the_environment_are_for_the_scaler_alone(
+    api: Api, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    mine = tmp_path_factory.mktemp("mine")
+    secret = mine / "secret"
     secret.write_text("from a file\n")
     environment = {"KEY": "s3cr3t", "FILE": {"fromFile": str(secret)}}
     with api.client() as admin, api.client(Role.SCALER) as scaler:
-        admin.send(calls.submit(digits(environment=environment)))
+        admin.send(calls.submit(digits(environment=environment, directory=str(mine))))
         shown = admin.send(calls.job("digits"))
         values = scaler.send(calls.environment("digits"))
         with pytest.raises(NotAllowed, match="scaler"):
             admin.send(calls.environment("digits"))
     assert shown.document["environment"] == {"KEY": "", "FILE": ""}
     assert values == {"KEY": "s3cr3t", "FILE": "from a file"}
+
+
+def test_a_file_outside_of_the_jobs_directory_is_refused_when_it_is_named(
+    api: Api, tmp_path: Path
+) -> None:
+    for path in ("/etc/hostname", "../other", "a/../../b"):
+        wanted = digits(environment={"KEY": {"fromFile": path}}, directory=str(tmp_path))
+        with (
+            api.client(Role.SUBMITTER) as ada,
+            pytest.raises(BadInput, match=rf"KEY.fromFile {path} is not in the job's directory"),
+        ):
+            ada.send(calls.submit(wanted))
+
+
+@pytest.mark.parametrize(
+    ("prepare", "why"),
+    [
+        (lambda mine, home: (mine / "key").symlink_to(home / "admin.token"), "is not in the job's"),
+        (lambda mine, home: (mine / "key").symlink_to("/etc/hostname"), "is not in the job's"),
+        (lambda mine, home: None, "No such file"),
+        (lambda mine, home: (mine / "key").mkdir(), "Is a directory"),
+        (lambda mine, home: (mine / "key").write_bytes(b"\xff"), "is not UTF-8"),
+        (lambda mine, home: (mine / "key").write_bytes(b"x" * 131073), "more than 128 KiB"),
+    ],
+)
+def test_a_file_that_is_no_value_is_told_to_the_scaler(
+    api: Api,
+    tmp_path_factory: pytest.TempPathFactory,
+    prepare: Callable[[Path, Path], object],
+    why: str,
+) -> None:
+    (api.home / "admin.token").write_text("all of it")
+    mine = tmp_path_factory.mktemp("mine")
+    prepare(mine, api.home)
+    wanted = digits(environment={"KEY": {"fromFile": "key"}}, directory=str(mine))
+    with api.client() as admin, api.client(Role.SCALER) as scaler:
+        admin.send(calls.submit(wanted))
+        with pytest.raises(BadInput, match=f"environment.KEY.fromFile key.* {why}"):
+            scaler.send(calls.environment("digits"))
+
+
+def test_the_services_own_files_are_read_for_no_job(api: Api) -> None:
+    (api.home / "admin.token").write_text("all of it")
+    environment = {"KEY": {"fromFile": "admin.token"}}
+    with api.client() as admin, api.client(Role.SCALER) as scaler:
+        admin.send(calls.submit(digits(environment=environment, directory=str(api.home))))
+        with pytest.raises(BadInput, match="not in the job's directory"):
+            scaler.send(calls.environment("digits"))
 
 
 def test_the_list_is_paged_newest_first(api: Api) -> None:

@@ -10,6 +10,7 @@ from brain import errors, estimates, lifecycle, wire
 from brain.api import views
 from brain.api.acting import Act
 from brain.api.deps import AboutJob, Asking, Body, Here, PageSize, Who, answer, json_body
+from brain.api.files import check_below, directory_of
 from brain.api.filters import Filter, parse_filter
 from brain.api.pages import key_of, page_of
 from brain.api.problems import problems
@@ -268,3 +269,6 @@ def _check_references(document: JobDocument) -> None:
                 "on one machine use fromFile",
                 field=f"environment.{name}.fromSecret",
             )
+        if isinstance(value, Secret) and value.from_file is not None:
+            field = f"environment.{name}.fromFile"
+            check_below(directory_of(document), value.from_file, field=field)

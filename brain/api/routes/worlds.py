@@ -10,6 +10,7 @@ from brain.api import auth, views
 from brain.api.acting import Act
 from brain.api.deps import AboutJob, Here, OwnToken, answer
 from brain.api.events import poll
+from brain.api.files import directory_of, read_below
 from brain.api.problems import problems
 from brain.errors import BadInput, Unavailable
 from brain.ports import Transaction
@@ -114,7 +115,10 @@ def environment(about: AboutJob) -> Response:
     def read(tx: Transaction, job: Job) -> dict[str, str]:
         sealed = tx.access.secrets(job.id)
         values = {} if sealed is None else about.here.seal.open(sealed)
-        return {name: _value(name, value) for name, value in values.items()}
+        directory = directory_of(job.document)
+        return {
+            name: _value(name, value, directory, about.here.home) for name, value in values.items()
+        }
 
     response = about.read(read)
     response.headers["Cache-Control"] = "no-store"
@@ -164,13 +168,8 @@ def _expect_same(job: Job, said: str) -> None:
         raise BadInput(f"job {said!r} is not the {job.id} of the path", field="job")
 
 
-def _value(name: str, value: object) -> str:
+def _value(name: str, value: object, directory: Path, home: Path) -> str:
     if isinstance(value, str):
         return value
     path = value.get("from_file") if isinstance(value, dict) else None
-    try:
-        return Path(str(path)).read_text().removesuffix("\n")
-    except OSError as gone:
-        raise BadInput(
-            f"environment.{name}.fromFile {path}: {gone.strerror}", field=f"environment.{name}"
-        ) from gone
+    return read_below(directory, str(path), barred=home, field=f"environment.{name}.fromFile")

@@ -1,0 +1,60 @@
+"""Files that a document names (``fromFile``): only those beneath the job's own directory."""
+
+import os
+from pathlib import Path
+
+from brain.errors import BadInput
+from brain.types.document import JobDocument
+
+#: Longest value of an environment variable that Linux takes (MAX_ARG_STRLEN).
+_MOST_BYTES = 128 * 1024
+
+
+def directory_of(document: JobDocument) -> Path:
+    """Return the directory that a job of this machine runs in."""
+    return Path(document.directory) if document.directory else Path.home()
+
+
+def check_below(directory: Path, path: str, *, field: str) -> None:
+    """Refuse a path that leads out of the job's directory, in which a relative one starts.
+
+    Raises:
+        BadInput: it does.
+    """
+    if not Path(os.path.normpath(directory / path)).is_relative_to(os.path.normpath(directory)):
+        raise _elsewhere(directory, path, field)
+
+
+def read_below(directory: Path, path: str, *, barred: Path, field: str) -> str:
+    """Read a file beneath ``directory``, without the newline at its end.
+
+    The service may read more than whoever submitted the job, who owns the directory and may put
+    links there: the kernel's own name of the open file decides. Nothing beneath ``barred``, the
+    service's state, is read.
+
+    Raises:
+        BadInput: it is missing, no text, too long, or elsewhere.
+    """
+    try:
+        with open(os.open(directory / path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            real = Path(os.readlink(f"/proc/self/fd/{file.fileno()}"))
+            if not real.is_relative_to(directory.resolve()) or real.is_relative_to(
+                barred.resolve()
+            ):
+                raise _elsewhere(directory, path, field)
+            value = file.read(_MOST_BYTES + 1).decode()
+    except OSError as gone:
+        raise BadInput(f"{field} {path}: {gone.strerror}", field=field) from gone
+    except UnicodeDecodeError as binary:
+        raise BadInput(f"{field} {path} is not UTF-8 text", field=field) from binary
+    if len(value) > _MOST_BYTES:
+        raise BadInput(f"{field} {path} has more than {_MOST_BYTES // 1024} KiB", field=field)
+    return value.removesuffix("\n")
+
+
+def _elsewhere(directory: Path, path: str, field: str) -> BadInput:
+    return BadInput(
+        f"{field} {path} is not in the job's directory {directory}, and only files there are read; "
+        "copy it there, or submit from a directory that has it",
+        field=field,
+    )
