@@ -5,7 +5,7 @@ READY := .venv/.ready
 SEED ?= 1
 SECONDS ?= 900
 
-.PHONY: help demo test test-cluster check test-gpu conformance corpus chaos soak bench-loop bench-turn bench-elastic bench-heavy-start bench-models bench-jct bench-simulate bench-allocator bench-resources bench-kubernetes bench-health web openapi manifests release clean
+.PHONY: help demo test test-cluster check test-gpu conformance corpus chaos test-upgrade soak bench-loop bench-turn bench-elastic bench-heavy-start bench-models bench-jct bench-simulate bench-allocator bench-resources bench-kubernetes bench-health web openapi manifests release clean
 help:
 	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
 	@echo "make test    prove it by the tests"
@@ -15,6 +15,7 @@ help:
 	@echo "make conformance  torchrun and brain-run side by side, every case live (needs torch)"
 	@echo "make corpus  training programs by others, run, killed, resized and stopped beside torchrun (40 minutes; FULL=1 ONLY=accelerate)"
 	@echo "make chaos   20 of each fault at random moments (SEED=$(SEED))"
+	@echo "make test-upgrade  programs of the release before give way to today's while a job trains (4 minutes)"
 	@echo "make soak    a storm over several hosts, then 200 changes under DDP, 200 in process, and 500 fresh starts (SECONDS=$(SECONDS) SEED=$(SEED) STARTS=500)"
 	@echo "make bench-loop  the probe's cost and the loop's latency (4 minutes)"
 	@echo "make bench-turn  what one turn costs: of one job, and of a pool of 2,000"
@@ -41,7 +42,7 @@ demo: $(READY)
 
 # A browser driver keeps an event loop in its process: its tests run in one of their own.
 test: $(READY)
-	$(BIN)/pytest -m "not chaos" --ignore tests/web --numprocesses 3 --dist worksteal
+	$(BIN)/pytest -m "not chaos and not upgrade" --ignore tests/web --numprocesses 3 --dist worksteal
 	$(BIN)/pytest tests/web
 
 test-cluster: $(READY)
@@ -72,6 +73,9 @@ corpus: $(READY)
 
 chaos: $(READY)
 	BRAIN_CHAOS_SEED=$(SEED) $(BIN)/pytest -m chaos --timeout 1800 -s
+
+test-upgrade: $(READY)
+	$(BIN)/pytest -m upgrade tests/upgrade
 
 soak: $(READY)
 	$(BIN)/python -m tests.soak --seconds $(SECONDS) --seed $(SEED) $(if $(STARTS),--starts $(STARTS))
