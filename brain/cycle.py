@@ -39,7 +39,7 @@ from brain.types.recommendation import Recommendation
 from brain.types.record import Event
 from brain.types.resources import PoolName
 from brain.types.sharing import PoolRound
-from brain.typeset import duration, resize
+from brain.typeset import duration, reallocation
 from brain.views import Scaling, WhatIf
 
 #: States in which there is something to decide, if only to say why nothing is done.
@@ -301,7 +301,7 @@ def lapse(tx: Transaction, plan: ScalePlan, memo: Memo, now: datetime) -> None:
     by_policy = plan.approval is not None and plan.approval.by == lifecycle.AUTO
     if plan.state is PlanState.APPROVED and by_policy and now >= plan.expires_at:
         kept = lifecycle.obstacle(tx, tx.jobs.get(plan.job), plan, room=memo.room)
-        what = resize(plan.current.replicas, plan.target.replicas)
+        what = reallocation(plan.current, plan.target)
         lifecycle.expire(tx, plan, now, why=f"{what} could not begin in time: {kept}")
 
 

@@ -112,7 +112,7 @@ def savings(
     for job in _concerned(tx, since):
         worlds = stretches(tx.worlds.of(job.id), job, now)
         if any(span.seconds(one.begin, one.end) for one in worlds):
-            count = counts[job.document.resources.gpus > 0]
+            count = counts[job.resources.gpus > 0]
             _hold(tx, count, job, worlds, span)
             _plans(tx, count, job, worlds, span, prices, now)
     capacity = _capacity(tx)
@@ -153,7 +153,7 @@ def _concerned(tx: Transaction, since: datetime) -> Iterator[Job]:
 
 def _hold(tx: Transaction, count: _Count, job: Job, worlds: Iterable[Stretch], span: Span) -> None:
     """Count a job's accelerator-hours, and those at work: stepping, not waiting for data."""
-    each = accelerators(job.document)
+    each = accelerators(job.resources)
     kept = used_by(tx.fits.get(job.id, KIND)).uses
     waits = {use.epoch: min(1.0, use.wait_share) for use in kept}
     for one in worlds:
@@ -191,7 +191,7 @@ def _plans(
             following = plans[place - 1].created_at if place else job.finished_at or now
             if plan.state is PlanState.SUPERSEDED:  # withdrawn, maybe long before another came
                 following = min(following, plan.updated_at)
-            count.proposed += _promised(plan, span, following, accelerators(job.document))
+            count.proposed += _promised(plan, span, following, accelerators(job.resources))
             verdict = plan.outcome.verdict
             if verdict is not None and span.seconds(plan.created_at, following):
                 count.scores[verdict] = count.scores.get(verdict, 0) + 1
@@ -253,7 +253,7 @@ def _applied(
     plan, during = stood.plan, stood.during
     if not any(span.seconds(one.begin, one.end) for one in during):
         return None
-    each, size = accelerators(job.document), plan.target.replicas
+    each, size = accelerators(job.resources), plan.target.replicas
     cost = 0.0
     if span.since <= during[0].begin < span.until:
         redone = (plan.outcome.steps_redone or 0) * steps.get(plan.outcome.epoch or 0, 0.0)

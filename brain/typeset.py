@@ -7,6 +7,10 @@ these sentences too; which space a screen shows is the screen's affair.
 
 import math
 
+from brain.types.allocation import Allocation
+from brain.types.resources import Resources
+
+_GIB = 2**30
 MINUS = "\u2212"
 UNKNOWN = "\u2014"
 
@@ -105,3 +109,35 @@ def resize(before: int, after: int) -> str:
     if before == after:
         return f"{count(after, 'replica')} {'stays' if after == 1 else 'stay'}"
     return f"{before} → {after} replica{'' if after == 1 else 's'}"
+
+
+def amounts(before: Resources, after: Resources) -> str:
+    """Return a change of what each replica reserves.
+
+    >>> amounts(Resources(cpu_millis=1000), Resources(cpu_millis=1500, memory_bytes=2**31))
+    'CPU 1 → 1.5, memory 0 → 2 GiB'
+    """
+    said = {
+        "CPU": (before.cpu_millis / 1000, after.cpu_millis / 1000, ""),
+        "memory": (before.memory_bytes / _GIB, after.memory_bytes / _GIB, " GiB"),
+        "GPUs": (before.gpus, after.gpus, ""),
+    }
+    return ", ".join(
+        f"{name} {old:.4g} → {new:.4g}{unit}"
+        for name, (old, new, unit) in said.items()
+        if old != new
+    )
+
+
+def reallocation(before: Allocation, after: Allocation) -> str:
+    """Return a change of size, of what each replica reserves, or of both.
+
+    >>> one = Allocation(replicas=1, resources=Resources(cpu_millis=1000))
+    >>> reallocation(one, Allocation(replicas=2, resources=Resources(cpu_millis=2000)))
+    '1 → 2 replicas, CPU 1 → 2 each'
+    """
+    changed = amounts(before.resources, after.resources)
+    sizes = resize(before.replicas, after.replicas)
+    if not changed:
+        return sizes
+    return f"{changed} each" if before.replicas == after.replicas else f"{sizes}, {changed} each"

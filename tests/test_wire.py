@@ -12,7 +12,7 @@ from brain.types.job import Job, JobDocument, PolicyMode, Secret
 from brain.types.plan import ScalePlan
 from brain.types.sharing import PoolShares
 from brain.types.telemetry import Sample
-from brain.types.world import World, WorldWish
+from brain.types.world import Replica, World, WorldWish
 from tests.builders import NOW, host, job, loss, plan, save, throughput, world
 
 DOCUMENT: dict[str, Any] = {
@@ -171,3 +171,17 @@ def test_what_people_write_first_is_refused_with_what_to_write_instead(
 def test_a_document_with_impossible_bounds_is_refused():
     with pytest.raises(ImpossibleBounds):
         wire.job_document(DOCUMENT | {"replicas": {"min": 4, "max": 2}})
+
+
+def test_reads_what_an_earlier_release_said_without_resources() -> None:
+    wish = (
+        b'{"job": "j", "generation": 0, "version": 1, "intent": "run", "replicas": 1, '
+        b'"processes_per_replica": 1, "unit": 1, "minimum": 1, "patience_seconds": 1.0, '
+        b'"restart_limit": 1}'
+    )
+    seen = (
+        b'{"id": 0, "node": "n", "state": "running", "generation": 0, '
+        b'"started_at": "2026-01-01T00:00:00Z"}'
+    )
+    assert wire.decode(wish, WorldWish).resources is None
+    assert wire.decode(seen, Replica).resources is None

@@ -186,7 +186,7 @@ def _impossible(sample: Sample) -> str | None:
     if len(of.source) > _SOURCE:
         return f"source has {len(of.source)} characters; name it in {_SOURCE}"
     if isinstance(sample, HostSample):
-        return _beyond(_RATES, _rates(sample), _LARGEST)
+        return _beyond(_RATES, _rates(sample), _LARGEST) or _impossible_share(sample)
     if not isinstance(sample, ThroughputSample):
         return None
     for name, value in zip(_COUNTS, _counts(sample), strict=True):
@@ -205,6 +205,16 @@ def _beyond(names: Sequence[str], values: Sequence[float], most: float) -> str |
     for name, value in zip(names, values, strict=True):
         if abs(value) > most:
             return f"{name} {value:g} is beyond anything that is measured; leave it out"
+    return None
+
+
+def _impossible_share(sample: HostSample) -> str | None:
+    """Return why the use of a replica's control group cannot have been measured."""
+    share, used = sample.throttled_share, sample.replica_memory_bytes
+    if share is not None and not 0 <= share <= 1:
+        return f"throttled_share {share:g} is no share; give 0 to 1"
+    if used is not None and used < 0:
+        return f"replica_memory_bytes {used} is below 0; leave it out"
     return None
 
 

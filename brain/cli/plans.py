@@ -14,8 +14,7 @@ from brain.client import BrainClient
 from brain.errors import BadInput, UnknownPlan
 from brain.types.plan import PlanState, ScalePlan
 from brain.types.recommendation import Recommendation
-from brain.typeset import count, duration
-from brain.typeset import resize as resize_text
+from brain.typeset import amounts, count, duration, reallocation
 from brain.views import Decision, JobView, PlanView, ResizeRequest, WhatIf
 
 COLUMNS = (
@@ -23,6 +22,11 @@ COLUMNS = (
     output.Column[PlanView]("PLAN", lambda view: _named(view), rank=0, least=16),
     output.Column[PlanView](
         "REPLICAS", lambda view: f"{view.plan.current.replicas} → {view.plan.target.replicas}"
+    ),
+    output.Column[PlanView](
+        "EACH",
+        lambda view: amounts(view.plan.current.resources, view.plan.target.resources) or "—",
+        rank=4,
     ),
     output.Column[PlanView](
         "PROMISED", lambda view: output.rate(view.plan.promised), right=True, rank=2
@@ -244,7 +248,7 @@ def plan_text(name: str, plan: ScalePlan, unit: str, now: Recommendation | None)
 
 def _text(decision: Recommendation, unit: str) -> str:
     why = decision.explanation
-    sizes = resize_text(decision.current.replicas, decision.target.replicas)
+    sizes = reallocation(decision.current, decision.target)
     head = f"Hold at {decision.current.replicas}" if decision.hold else sizes
     lines = [f"{head}: {why.reason}"]
     if decision.predicted and not decision.hold:

@@ -53,6 +53,7 @@ jobs = sa.Table(
     sa.Column("reason", sa.String, nullable=False),
     sa.Column("intent", Word(Intent), nullable=False),
     sa.Column("advise_only", sa.String),
+    sa.Column("amounts", Value[Resources](Resources)),
     sa.Column("failures", sa.Integer, nullable=False),
     sa.Column("exit_code", sa.Integer),
     sa.Column("conditions", _SAID, nullable=False, server_default="[]"),
@@ -148,6 +149,10 @@ def _whole(*names: str) -> tuple[sa.Column[object], ...]:
     return tuple(sa.Column(name, sa.BigInteger, nullable=False) for name in names)
 
 
+def _real(*names: str, nullable: bool = False) -> tuple[sa.Column[object], ...]:
+    return tuple(sa.Column(name, sa.Double, nullable=nullable) for name in names)
+
+
 def _place() -> tuple[sa.Column[object], ...]:
     return _whole("replica", "local_rank", "rank", "epoch", "generation")
 
@@ -160,11 +165,8 @@ throughput_samples = _samples(
     sa.Column("accelerator", sa.String, nullable=False),
     sa.Column("local_batch", sa.BigInteger),
     *_whole("accumulation", "steps", "step"),
-    sa.Column("step_seconds", sa.Double, nullable=False),
-    sa.Column("step_seconds_mean", sa.Double, nullable=False),
-    sa.Column("data_wait_seconds", sa.Double, nullable=False),
-    sa.Column("examples_per_second", sa.Double),
-    sa.Column("exchange_wait_seconds", sa.Double),
+    *_real("step_seconds", "step_seconds_mean", "data_wait_seconds"),
+    *_real("examples_per_second", "exchange_wait_seconds", nullable=True),
     sa.Column("gns_steps", sa.BigInteger),
     sa.Column("gns_small_batch", sa.BigInteger),
     sa.Column("gns_small_square", sa.Double),
@@ -188,15 +190,14 @@ host_samples = _samples(
     sa.Column("node", Name, nullable=False),
     *_whole("cpu_millis", "cpu_capacity_millis", "memory_bytes", "memory_capacity_bytes"),
     *_whole("job_cpu_millis", "job_memory_bytes"),
-    sa.Column("network_receive_bytes_per_second", sa.Double, nullable=False),
-    sa.Column("network_send_bytes_per_second", sa.Double, nullable=False),
-    sa.Column("disk_read_bytes_per_second", sa.Double, nullable=False),
-    sa.Column("disk_write_bytes_per_second", sa.Double, nullable=False),
+    *_real("network_receive_bytes_per_second", "network_send_bytes_per_second"),
+    *_real("disk_read_bytes_per_second", "disk_write_bytes_per_second"),
     sa.Column("gpus", Value[object](tuple[GpuReading, ...]), nullable=False),
     # Of ``gpus``, so that a series needs not read JSON.
-    sa.Column("gpu_share", sa.Double),
-    sa.Column("gpu_memory_share", sa.Double),
+    *_real("gpu_share", "gpu_memory_share", nullable=True),
     sa.Column("unavailable", Value[object](tuple[str, ...]), nullable=False),
+    sa.Column("replica_memory_bytes", sa.BigInteger),
+    *_real("throttled_share", nullable=True),
 )
 
 loss_samples = _samples(
@@ -227,10 +228,7 @@ minute_means = sa.Table(
     sa.Column("job", Name, primary_key=True),
     sa.Column("metric", Name, primary_key=True),
     sa.Column("minute", Instant, primary_key=True),
-    sa.Column("mean", sa.Double, nullable=False),
-    sa.Column("low", sa.Double, nullable=False),
-    sa.Column("high", sa.Double, nullable=False),
-    sa.Column("weight", sa.Double, nullable=False),
+    *_real("mean", "low", "high", "weight"),
     # What is old enough to drop.
     sa.Index("ix_minute_means_minute", "minute", postgresql_using="brin"),
 )
@@ -286,6 +284,8 @@ replicas = sa.Table(
     sa.Column("exit_code", sa.Integer),
     sa.Column("detail", sa.String, nullable=False),
     sa.Column("unfit", sa.String, nullable=False, server_default=""),
+    sa.Column("resources", Value[Resources](Resources)),
+    sa.Column("unenforced", sa.String, nullable=False, server_default=""),
 )
 
 nodes = sa.Table(

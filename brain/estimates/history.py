@@ -55,7 +55,7 @@ def _past(tx: Transaction, job: Job) -> Past:
         failed=job.state is JobState.FAILED,
         points=tuple(points(tx, job)) or _rough(tx, job),
         uses=used.uses,
-        reserved_millis=float(job.document.resources.cpu_millis),
+        reserved_millis=float(job.resources.cpu_millis),
         checkpoint_bytes=used.checkpoint_bytes,
         steps=_steps(tx, job),
         epochs=job.document.epochs,

@@ -66,7 +66,7 @@ def remember(tx: Transaction, job: Job, sight: Sight, now: datetime) -> None:
 
 def uses_of(tx: Transaction, job: Job) -> tuple[WorldUse, ...]:
     """Return the use of replicas in a job's worlds; empty if the job reserves no accelerators."""
-    if job.document.resources.gpus == 0:
+    if job.resources.gpus == 0:
         return ()
     return used_by(tx.fits.get(job.id, KIND)).uses
 

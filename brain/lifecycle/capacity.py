@@ -1,7 +1,8 @@
 """The capacity of a pool: the resources that no job reserves.
 
-A started job reserves the larger of its wish and its observed replicas, so that nothing is promised
-twice while a world grows or shrinks.
+A started job reserves the larger of its wish and its observed replicas, each with the larger of
+the amounts that stand and those that are being applied, so that nothing is promised twice while a
+world grows or shrinks.
 """
 
 from collections import Counter
@@ -55,7 +56,7 @@ def holding(tx: Transaction, job: Job) -> Holding:
     _, target = wished(tx.plans.of(job.id), job)
     return Holding(
         job=job.id,
-        each=job.document.resources,
+        each=job.resources.at_least(target.resources),
         live=_live(tx, job.id),
         wished=0 if job.state in _IDLE else target.replicas,
         target=target.replicas,
@@ -112,10 +113,15 @@ class Ledger:
 
     def rooms(self, job: Job) -> Mapping[NodeName, int]:
         """Return the replicas of ``job`` that fit each node, its present ones included."""
-        wants, each = job.document.accelerator, _amount(job.document.resources)
+        wants, each = job.document.accelerator, _amount(job.resources)
+        mine, held = self.held(job.id), self._each.get(job.id, job.resources)
+        if mine and held != job.resources:
+            # Its replicas have other amounts: what they hold is free for those that are asked for.
+            bare = Ledger(self._nodes.values(), ())
+            bare._free = {n: _given(free, held, mine.get(n, 0)) for n, free in self._free.items()}
+            return bare.rooms(job)
         # Of a pool's many nodes few differ in what is free.
         fits = {free: _copies(free, each) for free in set(self._free.values())}
-        mine = self.held(job.id)
         return {
             name: max(0, mine.get(name, 0) + fits[self._free[name]])
             for name, node in self._nodes.items()
@@ -138,8 +144,7 @@ class Ledger:
 
     def _take(self, node: NodeName, each: Resources, replicas: int) -> None:
         if node in self._free:
-            have = zip(self._free[node], _amount(each), strict=True)
-            self._free[node] = tuple(free - one * replicas for free, one in have)
+            self._free[node] = _given(self._free[node], each, -replicas)
 
 
 #: CPU, memory, accelerators.
@@ -148,6 +153,11 @@ _Amount = tuple[int, ...]
 
 def _amount(resources: Resources) -> _Amount:
     return resources.cpu_millis, resources.memory_bytes, resources.gpus
+
+
+def _given(free: _Amount, each: Resources, replicas: int) -> _Amount:
+    """Return what is free once ``replicas`` have been given back."""
+    return tuple(have + one * replicas for have, one in zip(free, _amount(each), strict=True))
 
 
 def _copies(free: _Amount, each: _Amount) -> int:
@@ -172,6 +182,12 @@ def has_left(tx: Transaction, plan: ScalePlan) -> bool:
     if nodes:
         return live <= Counter(nodes)
     return target.replicas < plan.current.replicas and live.total() <= target.replicas
+
+
+def provided(tx: Transaction, plan: ScalePlan) -> bool:
+    """True if every live replica reserves what the plan's target says, as their scaler measured."""
+    live = [r for r in tx.worlds.replicas(plan.job) if r.state is not ReplicaState.EXITED]
+    return all(one.resources == plan.target.resources for one in live)
 
 
 def _live(tx: Transaction, job: JobId) -> Counter[NodeName]:
@@ -199,7 +215,7 @@ def compared(tx: Transaction, job: Job) -> str:
     if not nodes:
         kind = job.document.accelerator
         return "none of its nodes is usable" + (f" with accelerator {kind}" if kind else "")
-    each, all_of = job.document.resources, sum((n.capacity for n in nodes), Resources())
+    each, all_of = job.resources, sum((n.capacity for n in nodes), Resources())
     pairs = [
         (each.cpu_millis, all_of.cpu_millis, "mCPU"),
         (each.memory_bytes / _GIB, all_of.memory_bytes / _GIB, "GiB"),

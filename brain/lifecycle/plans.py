@@ -11,7 +11,7 @@ from typing import Any
 from brain.errors import Conflict
 from brain.lifecycle.advising import count_rollbacks
 from brain.lifecycle.batches import ask_with
-from brain.lifecycle.capacity import Room, has_left, room
+from brain.lifecycle.capacity import Room, has_left, provided, room
 from brain.lifecycle.records import BRAIN, move_job, move_plan, told
 from brain.lifecycle.verdicts import SAME, Worths, compared, counted, kept, more
 from brain.lifecycle.wishes import (
@@ -31,7 +31,7 @@ from brain.types.explanation import Explanation
 from brain.types.job import Intent, Job, JobId, JobState, OptimizeMode
 from brain.types.plan import Approval, Outcome, PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.recommendation import Prediction, Recommendation
-from brain.typeset import count, resize
+from brain.typeset import count, reallocation
 
 #: Who approves where the policy does.
 AUTO, ROLLBACK, RESTORE = "policy:auto", "policy:rollback", "policy:restore"
@@ -128,17 +128,26 @@ def settle(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetim
     only_moves = plan.target == plan.current and plan.target.elsewhere(plan.current)
     if only_moves and not moved(world, plan.target):
         return plan
+    if plan.changes_resources and not provided(tx, plan):
+        return plan
+    # A plan of amounts alone leaves the world as it is.
+    in_place = plan.target.replicas == plan.current.replicas and not only_moves
+    stands = in_place and world.formed_at < plan.updated_at
     outcome = replace(
         plan.outcome,
         epoch=world.epoch,
-        downtime_seconds=world.downtime_seconds,
-        steps_redone=world.steps_redone,
+        downtime_seconds=0.0 if stands else world.downtime_seconds,
+        steps_redone=0 if stands else world.steps_redone,
     )
     message = f"world {world.epoch} steps with {count(world.replicas, 'replica')}"
     if plan.kind is PlanKind.ROLLBACK:
-        message += f" again: {resize(plan.target.replicas, plan.current.replicas)} is rolled back"
+        message += f" again: {reallocation(plan.target, plan.current)} is rolled back"
     plan = move_plan(tx, plan, PlanState.APPLIED, message, now, outcome=outcome)
     job = tx.jobs.get(plan.job)
+    if plan.changes_resources:
+        amounts = plan.target.resources
+        kept = None if amounts == job.document.resources else amounts
+        job = tx.jobs.put(replace(job, amounts=kept, updated_at=now))
     if job.state is JobState.CHANGING:
         move_job(tx, job, JobState.RUNNING, message, now)
     return plan
@@ -163,9 +172,13 @@ def obstacle(tx: Transaction, job: Job, plan: ScalePlan, *, room: Room = room) -
     if waits:
         other, generation = tx.jobs.get(waits[0][0]), waits[0][1]
         return f"plan {generation} of {other.document.name} frees what it needs and has yet to"
-    grows = plan.target.replicas > plan.current.replicas
-    if grows and (fits := room(tx, job)) < plan.target.replicas:
-        return f"{fits} of {count(plan.target.replicas, 'replica')} fit the pool now"
+    target, asked = plan.target, job
+    if plan.changes_resources:
+        asked = replace(job, amounts=target.resources)
+    more = plan.current.resources.at_least(target.resources) != plan.current.resources
+    grows = target.replicas > plan.current.replicas or more
+    if grows and (fits := room(tx, asked)) < target.replicas:
+        return f"{fits} of {count(target.replicas, 'replica')} fit the pool now"
     return None
 
 
@@ -189,6 +202,7 @@ def fail(
         job = move_job(tx, job, JobState.RUNNING, f"{change(plan)} was given up: {why}", now)
     _, target = standing(tx.plans.of(job.id), job)
     target = replace(target, batch=plan.current.batch)
+    changed = plan.target if plan.changes_resources else target
     # The world may never have had the size that is given up; what runs is what is left.
     world = tx.worlds.latest(job.id)
     runs = 0 if world is None or world.ended_at is not None else world.replicas
@@ -205,7 +219,7 @@ def fail(
         explanation,
         settings=settings,
         now=now,
-        current=job.document.sized(runs) if runs else target,
+        current=replace(target, replicas=runs or target.replicas, resources=changed.resources),
     )
     tx.plans.add(restore)
     told(tx, restore, explanation.reason, now)
@@ -392,4 +406,4 @@ def change(plan: ScalePlan) -> str:
     if plan.target == plan.current and plan.target.elsewhere(plan.current):
         to = ", ".join(node for node, _ in plan.target.nodes)
         return f"{count(plan.target.replicas, 'replica')} to {to}"
-    return resize(plan.current.replicas, plan.target.replicas)
+    return reallocation(plan.current, plan.target)

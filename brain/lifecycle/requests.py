@@ -65,7 +65,7 @@ def request(
         tx,
         job,
         PlanKind.REQUEST,
-        job.document.sized(size),
+        job.sized(size),
         Explanation(
             code="requested",
             reason=". ".join(

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from zlib import crc32
 
@@ -98,16 +98,22 @@ def reached(plan: ScalePlan) -> bool:
 def standing(plans: Sequence[ScalePlan], job: Job) -> tuple[int, Allocation]:
     """Generation and target that stand: of the highest generation that a world ever met.
 
-    Generation 0 is the submitted document.
+    Generation 0 is the submitted document. What a replica reserves is the job's, which ``settle``
+    keeps: only a plan that changed it says something of it.
     """
     met = max((plan for plan in plans if reached(plan)), key=_generation, default=None)
-    return (met.generation, met.target) if met else (0, job.document.allocation)
+    if met is None:
+        return 0, replace(job.document.allocation, resources=job.resources)
+    return met.generation, replace(met.target, resources=job.resources)
 
 
 def wished(plans: Sequence[ScalePlan], job: Job) -> tuple[int, Allocation]:
     """Generation and target that are wished for: those being applied, else those that stand."""
     applying = next((plan for plan in plans if plan.state is PlanState.APPLYING), None)
-    return (applying.generation, applying.target) if applying else standing(plans, job)
+    if applying is None:
+        return standing(plans, job)
+    changed = applying.target.resources if applying.changes_resources else job.resources
+    return applying.generation, replace(applying.target, resources=changed)
 
 
 def wish(tx: Transaction, job: Job, settings: Settings) -> WorldWish:
@@ -138,6 +144,7 @@ def wish(tx: Transaction, job: Job, settings: Settings) -> WorldWish:
         restart_limit=document.restarts.limit,
         nodes=target.nodes if replicas else (),
         batch=wished_batch(tx, job) if replicas else None,
+        resources=None if target.resources == document.resources else target.resources,
     )
 
 

@@ -28,6 +28,7 @@ from brain.optimizer.situation import Limits
 from brain.ports import Transaction
 from brain.settings import Settings, prices_of
 from brain.types.job import Job, JobDocument, JobState
+from brain.types.resources import Resources
 from brain.types.world import World
 
 #: Kind of the stored list of what earlier runs of the script declared and came to, oldest first.
@@ -167,7 +168,7 @@ def limits(
     document, present = job.document, sight.present
     if not isinstance(present, Point):
         return None
-    hours = _replica_hours(document, settings, present.accelerator)
+    hours = _replica_hours(job, settings, present.accelerator)
     if not hours and document.deadline is None:
         return None
     assert document.steps is not None, "limits are refused without declared steps"
@@ -214,15 +215,14 @@ def check_limits(document: JobDocument, settings: Settings, now: datetime) -> No
         )
 
 
-def accelerators(document: JobDocument) -> float:
+def accelerators(each: Resources) -> float:
     """Accelerators of a replica; where it reserves none its cores."""
-    each = document.resources
     return float(each.gpus) if each.gpus else max(each.cpu_millis, 1) / 1000
 
 
-def _replica_hours(document: JobDocument, settings: Settings, accelerator: str) -> list[float]:
+def _replica_hours(job: Job, settings: Settings, accelerator: str) -> list[float]:
     """Replica-hours that each given budget allows."""
-    each, budget, found = accelerators(document), document.budget, []
+    each, budget, found = accelerators(job.resources), job.document.budget, []
     if budget.accelerator_hours is not None:
         found.append(budget.accelerator_hours / each)
     if budget.cost is not None:

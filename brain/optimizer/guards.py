@@ -9,7 +9,7 @@ from brain.errors import Undetermined
 from brain.optimizer.situation import Situation
 from brain.types.job import Intent, JobState, OptimizeMode, PolicyMode
 from brain.types.plan import PlanState
-from brain.typeset import count, duration, resize
+from brain.typeset import count, duration, reallocation
 
 #: Changes by Brain's own advice that a job bears within an hour; one that shares its pool bears as
 #: many as cost it this share of the hour, but no fewer: what a restart costs is weighed whenever
@@ -68,7 +68,7 @@ def under_way(situation: Situation) -> Hold | None:
     plan = situation.active
     if plan is None:
         return None
-    what = f"plan {plan.generation}, {resize(plan.current.replicas, plan.target.replicas)},"
+    what = f"plan {plan.generation}, {reallocation(plan.current, plan.target)},"
     waits = {
         PlanState.PROPOSED: ("waits for approval", "Approve or reject it."),
         PlanState.APPROVED: ("waits to begin", "It begins as soon as nothing is in the way."),

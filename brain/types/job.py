@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, NewType
 
 from brain.errors import IllegalTransition
+from brain.types.allocation import Allocation
 from brain.types.document import (
     MOST_REPLICAS,
     Batch,
@@ -25,7 +26,7 @@ from brain.types.document import (
     Secret,
     check_name,
 )
-from brain.types.resources import PoolName
+from brain.types.resources import PoolName, Resources
 
 #: What this module means to be found here: a job and the words of its document.
 __all__ = [
@@ -135,6 +136,8 @@ class Job:
     intent: Intent = Intent.RUN
     #: Why Brain may only advise on this job; None where it may act.
     advise_only: str | None = None
+    #: What each replica reserves since a plan changed it; None: as the document says.
+    amounts: Resources | None = None
     #: Worlds lost to failures so far.
     failures: int = 0
     #: Of the workers, once finished.
@@ -151,6 +154,15 @@ class Job:
     def finished(self) -> bool:
         """True if nothing will happen to this job any more."""
         return self.state in FINISHED
+
+    @property
+    def resources(self) -> Resources:
+        """What each replica reserves by the target that stands; of generation 0, the document."""
+        return self.document.resources if self.amounts is None else self.amounts
+
+    def sized(self, replicas: int) -> Allocation:
+        """This job's allocation at ``replicas``."""
+        return replace(self.document.sized(replicas), resources=self.resources)
 
     def moved(self, to: JobState, reason: str, now: datetime) -> "Job":
         """Return the job in state ``to``; the same state with a new reason is always legal.

@@ -169,6 +169,11 @@ class ScalePlan:
         """True if the plan may still change the job."""
         return self.state in ACTIVE
 
+    @property
+    def changes_resources(self) -> bool:
+        """True if it changes what each replica reserves."""
+        return self.current.resources != self.target.resources
+
     def moved(self, to: PlanState, now: datetime) -> "ScalePlan":
         """Return the plan in state ``to``.
 

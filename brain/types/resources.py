@@ -34,6 +34,14 @@ class Resources:
             gpus=self.gpus * count,
         )
 
+    def at_least(self, other: "Resources") -> "Resources":
+        """Return the larger of both in each amount."""
+        return Resources(
+            cpu_millis=max(self.cpu_millis, other.cpu_millis),
+            memory_bytes=max(self.memory_bytes, other.memory_bytes),
+            gpus=max(self.gpus, other.gpus),
+        )
+
     def copies_within(self, capacity: "Resources") -> int | None:
         """Return how often this amount fits into ``capacity``; None for an amount of nothing."""
         needs = [

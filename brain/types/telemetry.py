@@ -140,6 +140,12 @@ class HostSample:
     gpus: tuple[GpuReading, ...] = ()
     #: Readings that cannot be had here, ``gpu: no NVIDIA driver`` for example.
     unavailable: tuple[str, ...] = ()
+    #: Working set of the largest of the job's replicas here, by their own control groups; None
+    #: where they have none.
+    replica_memory_bytes: int | None = None
+    #: Share of the scheduler's periods in which a quota stopped the most stopped of them, 0 to 1;
+    #: None where no quota holds them.
+    throttled_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

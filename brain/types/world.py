@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from brain.types.batch import BatchWish
 from brain.types.diagnosis import Diagnosis
 from brain.types.job import Intent, JobId
-from brain.types.resources import NodeName
+from brain.types.resources import NodeName, Resources
 
 #: A node that a job left as sick or slow is not chosen again for that job for so long.
 UNFIT = timedelta(hours=1)
@@ -46,6 +46,8 @@ class WorldWish:
     nodes: tuple[tuple[NodeName, int], ...] = ()
     #: What the script is asked to take; None where it does not ask, or nobody knows better than it.
     batch: BatchWish | None = None
+    #: What each replica shall reserve; None: what the document says.
+    resources: Resources | None = None
 
     @property
     def etag(self) -> str:
@@ -216,6 +218,10 @@ class Replica:
     detail: str = ""
     #: Why its job left the node that it was on; empty: the node is not to blame.
     unfit: str = ""
+    #: What it reserves, as its scaler measured; None: its scaler does not say.
+    resources: Resources | None = None
+    #: What of that nothing holds it to, and why; empty: it is held to all of it.
+    unenforced: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,7 @@ class TestJobStore:
             ),
             intent=Intent.SUSPEND,
             advise_only="rolled back twice",
+            amounts=Resources(cpu_millis=250, memory_bytes=2**41),
             failures=2,
             exit_code=-9,
             state=JobState.FAILED,

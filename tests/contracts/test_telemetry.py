@@ -51,7 +51,8 @@ def retired(stores: Stores, raw_before: float, means_before: float = -1e6) -> in
 class TestTelemetryStore:
     def test_returns_every_field_as_it_was_given(self, stores: Stores) -> None:
         unseen = throughput(0, local_batch=None, examples_per_second=None, phase=Phase.WARMUP)
-        machine = host(0, gpus=(GPU,), unavailable=("disk: no counters",))
+        group = {"replica_memory_bytes": 2**33, "throttled_share": 0.25}
+        machine = host(0, gpus=(GPU,), unavailable=("disk: no counters",), **group)
         compared = throughput(1, exchange_wait_seconds=0.01, gns_unavailable="FSDP", **NORMS)
         kept(stores, unseen, compared, save(), machine)
         with stores.transaction() as t:

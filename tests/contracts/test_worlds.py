@@ -9,7 +9,7 @@ from brain.ports import StoredFit, Stores
 from brain.types.diagnosis import Attachment, Diagnosis, FailureKind
 from brain.types.explanation import Evidence
 from brain.types.pool import Lease
-from brain.types.resources import NodeName, PoolName
+from brain.types.resources import NodeName, PoolName, Resources
 from brain.types.world import Cause, ReplicaExit, ReplicaState
 from tests.builders import JOB, NOW, at, node, replica, world
 
@@ -67,6 +67,8 @@ class TestWorldStore:
             exit_code=0,
             ended_at=at(5),
             unfit="it is slow",
+            resources=Resources(cpu_millis=500, memory_bytes=2**40),
+            unenforced="CPU: no control group",
         )
         with stores.transaction() as t:
             t.worlds.put_replicas(JOB, [replica(10), replica(1), replica(1, role="ps")])

@@ -10,7 +10,7 @@ from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.diagnosis import Diagnosis, FailureKind
 from brain.types.job import Job, ObjectCondition
-from brain.types.world import UNFIT, Replica, World, unfit_nodes
+from brain.types.world import UNFIT, Replica, ReplicaState, World, unfit_nodes
 from brain.typeset import duration, percent
 from brain.views import Condition, MemoryView
 
@@ -39,7 +39,9 @@ def conditions(
         found += _memory_conditions(held)
     if seen.stepping:
         found += _measured_conditions(seen, world, settings, now)
-    found += left(tx.worlds.replicas(job.id), now)
+    replicas = tx.worlds.replicas(job.id)
+    found += left(replicas, now)
+    found += unenforced(replicas)
     found += of_object(job.conditions)
     return tuple(Condition(kind=kind, reason=reason) for kind, reason in found)
 
@@ -59,6 +61,13 @@ def left(replicas: Iterable[Replica], now: datetime) -> Iterator[tuple[str, str]
         if last.ended_at is not None:
             until = last.ended_at + UNFIT
             yield "LeftNode", f"keeps off {node} until {until:%H:%M} UTC: {last.unfit}"
+
+
+def unenforced(replicas: Iterable[Replica]) -> Iterator[tuple[str, str]]:
+    """What live replicas reserve and nothing holds them to, each reason once."""
+    live = [one for one in replicas if one.unenforced and one.state is not ReplicaState.EXITED]
+    for reason in dict.fromkeys(one.unenforced for one in live):
+        yield "NotEnforced", reason
 
 
 def of_object(said: Iterable[ObjectCondition]) -> Iterator[tuple[str, str]]:

@@ -67,7 +67,7 @@ def nodes(tx: Transaction, now: datetime) -> tuple[NodeView, ...]:
             replicas = tx.worlds.replicas(job.id)
             for replica in replicas:
                 if replica.state is not ReplicaState.EXITED:
-                    reserved[replica.node] += job.document.resources
+                    reserved[replica.node] += job.resources
                     names[replica.node].add(job.document.name)
             for last in unfit_nodes(replicas, now).values():
                 left[last.node].append(_left(job, last))

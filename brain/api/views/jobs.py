@@ -30,6 +30,7 @@ _COPIED = (
     "advise_only",
     "failures",
     "exit_code",
+    "resources",
     "created_at",
     "updated_at",
     "finished_at",
@@ -126,7 +127,6 @@ def _declared(document: JobDocument) -> dict[str, Any]:
         "replicas_max": document.replicas.max,
         "unit": document.replicas.unit,
         "processes_per_replica": document.processes_per_replica,
-        "resources": document.resources,
     }
 
 

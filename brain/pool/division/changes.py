@@ -256,7 +256,7 @@ class _Carried:
         """Carry out a change where nothing speaks against it; else note the reason."""
         member, grant = made.member, made.grant
         gained = {n: more for n, more in self._difference(made).items() if more > 0}
-        each = member.job.document.resources
+        each = member.job.resources
         moves = grant.outcome is Outcome.MOVES
         replicas = sum(gained.values()) if moves else self._claims.lacking(gained, each)
         size = replicas * self._market.each[member.key]
@@ -281,7 +281,7 @@ class _Carried:
         before, placement = member.current, grant.placement
         if before is None or placement is None or before.accelerator != placement.accelerator:
             return None
-        rooms = self._claims.rooms(member.job.document.resources)
+        rooms = self._claims.rooms(member.job.resources)
         usable = [
             node.name
             for node in self._market.cluster.nodes
@@ -331,7 +331,7 @@ class _Carried:
         return found
 
     def _freed(self, made: Change) -> dict[NodeName, Resources]:
-        each = made.member.job.document.resources
+        each = made.member.job.resources
         fewer = {name: -more for name, more in self._difference(made).items() if more < 0}
         return {name: each.times(count) for name, count in fewer.items()}
 

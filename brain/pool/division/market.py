@@ -73,13 +73,13 @@ def markets(
 ) -> list[Market]:
     """Return the markets of a pool: accelerators for jobs that reserve them, cores for the rest."""
     found = list(members)
-    gpus = [one for one in found if one.job.document.resources.gpus > 0]
-    cores = [one for one in found if one.job.document.resources.gpus == 0]
+    gpus = [one for one in found if one.job.resources.gpus > 0]
+    cores = [one for one in found if one.job.resources.gpus == 0]
     made = []
     if gpus:
         made.append(_market(gpus, held, floor, policy, unit="GPU", grain_millis=_MILLI))
     if cores:
-        millis = reduce(gcd, (one.job.document.resources.cpu_millis for one in cores))
+        millis = reduce(gcd, (one.job.resources.cpu_millis for one in cores))
         # Quotas are those of accelerators, where the pool has any.
         mine = PoolShares() if any(node.capacity.gpus for node in floor.nodes) else policy
         made.append(_market(cores, held, floor, mine, unit="core", grain_millis=millis))
@@ -91,7 +91,7 @@ def kinds_of(job: Job, nodes: Iterable[Node], current: str | None, *, migrate: b
 
     One that runs stays on its kind, unless ``migrate``.
     """
-    gpus, wants = job.document.resources.gpus > 0, job.document.accelerator
+    gpus, wants = job.resources.gpus > 0, job.document.accelerator
     usable = [node for node in nodes if wants in (None, node.accelerator)]
     kinds = sorted({kind_of(node, gpus=gpus) for node in usable})
     if current is None:
@@ -176,9 +176,7 @@ def _market(
     taken: Counter[str] = Counter()
     for one in held:
         if one.current is not None:
-            taken[one.job.document.project] += one.current.replicas * bare.amount(
-                one.job.document.resources
-            )
+            taken[one.job.document.project] += one.current.replicas * bare.amount(one.job.resources)
     quotas = {
         project: Quota(
             guaranteed=max(0, bare.granules(share.guaranteed) - taken[project]),
@@ -193,5 +191,5 @@ def _market(
         unit=unit,
         grain_millis=grain_millis,
         cluster=ClusterView(nodes=nodes, quotas=quotas),
-        each={one.key: bare.amount(one.job.document.resources) for one in members},
+        each={one.key: bare.amount(one.job.resources) for one in members},
     )

@@ -85,7 +85,7 @@ def shares(job: Job) -> bool:
     One that reserves neither accelerators nor cores takes nothing from anybody, and is decided
     about alone.
     """
-    resources = job.document.resources
+    resources = job.resources
     wants = job.document.optimize_mode is OptimizeMode.CLUSTER
     return wants and (resources.gpus > 0 or resources.cpu_millis > 0)
 

@@ -40,5 +40,5 @@ class Limits:
         return sum(self._ledger.held(job.id).values()) * self._thousandths(job)
 
     def _thousandths(self, job: Job) -> int:
-        each: Resources = job.document.resources
+        each: Resources = job.resources
         return each.gpus * 1000 if self._gpus else each.cpu_millis

@@ -63,7 +63,7 @@ def joined(
 
 def _spread(memo: Memo, job: Job, kind: str | None) -> Spread:
     """Return the replicas of a job that fit each node of a kind, and the most on an empty node."""
-    each, found = job.document.resources, memo.ledger.rooms(job)
+    each, found = job.resources, memo.ledger.rooms(job)
     alike = {node.name: node for node in memo.nodes if kind_of(node, gpus=each.gpus > 0) == kind}
     usable = alike.keys() & found.keys()
     widest = max((each.copies_within(alike[name].capacity) or 0 for name in usable), default=0)
@@ -184,7 +184,7 @@ def _placed(memo: Memo, job: Job) -> tuple[Placement | None, Hold | None]:
     if not names:
         return None, None
     known = {node.name: node for node in memo.nodes}
-    gpus = job.document.resources.gpus > 0
+    gpus = job.resources.gpus > 0
     kinds = {kind_of(known[name], gpus=gpus) for name in names if name in known}
     lost = [name for name in names if name not in known or not known[name].schedulable]
     hold = None
@@ -222,7 +222,7 @@ def _floor(members: Iterable[Member], memo: Memo) -> Floor:
     free = dict(memo.ledger.free)
     for one in members:
         if one.hold is None and one.curves and one.situation is not None:
-            each = one.job.document.resources
+            each = one.job.resources
             for name, replicas in memo.ledger.held(one.job.id).items():
                 free[name] = free.get(name, Resources()) + each.times(replicas)
     return Floor(nodes=memo.nodes, free=free, idle=memo.ledger.free)

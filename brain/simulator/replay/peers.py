@@ -41,7 +41,7 @@ def allotted(policy: str, recording: Recording, job: JobId, cut: Cut) -> int:
             worlds = list(worlds_then(record, cut))
             contender = _contender(record, then, worlds, cut.at, index)
             contenders.append(_rigid(contender) if policy in _RIGID else contender)
-            each = _each(then.document.resources) if then.id == job else each
+            each = _each(then.resources) if then.id == job else each
     chosen = POLICIES[policy]().allot(contenders, machines)
     return len(chosen.get(job, ())) // each
 
@@ -49,7 +49,7 @@ def allotted(policy: str, recording: Recording, job: JobId, cut: Cut) -> int:
 def _contender(
     record: Record, job: Job, worlds: list[World], at: datetime, index: Mapping[NodeName, int]
 ) -> Contender:
-    document, each = job.document, _each(job.document.resources)
+    document, each = job.document, _each(job.resources)
     lived = sum(world.replicas * _seconds(world, at) for world in worlds)
     return Contender(
         key=job.id,
