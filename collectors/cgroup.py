@@ -4,13 +4,17 @@ Inside a container, psutil and /proc still show the host's processors and memory
 container may use only a tenth of them. The control group has the container's own numbers.
 """
 
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
 #: Version 1 says "no limit" by a number near 2^63.
 _UNLIMITED_BYTES = 1 << 60
+#: The local scaler names the groups of replicas so.
+_REPLICAS = "brain-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +27,52 @@ class Cgroup:
     cpu_seconds: float | None = None
     #: Working set: in use without the file cache that can be dropped.
     memory_used_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaUse:
+    """Use of the groups that the local scaler made for a replica; None where it made none."""
+
+    #: Working set.
+    memory_bytes: int | None = None
+    #: Periods of the scheduler that began while a quota held it, and those in which it stopped it.
+    periods: int = 0
+    throttled: int = 0
+
+
+def read_replica(own: str, root: Path = ROOT) -> ReplicaUse:
+    """Read the groups of a replica, by the content of its agent's ``/proc/<pid>/cgroup``."""
+    memory: int | None = None
+    periods = throttled = 0
+    for group in _replica_groups(own, root):
+        cpu = _stat(group / "cpu.stat")
+        periods, throttled = cpu.get("nr_periods", periods), cpu.get("nr_throttled", throttled)
+        stat = _stat(group / "memory.stat")
+        used = _number(group / "memory.current") or _number(group / "memory.usage_in_bytes")
+        if used is not None:
+            cache = stat.get("total_inactive_file", stat.get("inactive_file", 0))
+            memory = max(0, used - cache)
+    return ReplicaUse(memory_bytes=memory, periods=periods, throttled=throttled)
+
+
+def leave_replica(own: str | None = None, root: Path = ROOT) -> None:
+    """Leave the groups of the replica whose agent started this process, for groups beside them.
+
+    Else its limits would seem to be the machine's, and what the process uses would be its use.
+    """
+    own = _text(Path("/proc/self/cgroup")) or "" if own is None else own
+    for group in _replica_groups(own, root):
+        with suppress(OSError):  # it may be gone, or not ours: then we stay
+            beside = group.parent / f"{_REPLICAS}collector"
+            beside.mkdir(exist_ok=True)
+            (beside / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def _replica_groups(own: str, root: Path) -> Iterator[Path]:
+    for _, controllers, path in _split(own):
+        group = root / controllers / path.strip("/")
+        if group.name.startswith(_REPLICAS):
+            yield group
 
 
 def read_cgroup(own: str | None = None, root: Path = ROOT) -> Cgroup:

@@ -7,6 +7,7 @@ the rest is named as unavailable. Limits come from affinity and control group.
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 from brain.types.job import JobId
 from brain.types.resources import NodeName
 from brain.types.telemetry import HostSample
-from collectors.cgroup import Cgroup, read_cgroup
+from collectors.cgroup import Cgroup, ReplicaUse, read_cgroup, read_replica
 from collectors.gpu import Gpus, GpuSight
 from collectors.stamps import Stamps
 
@@ -107,6 +108,29 @@ def millis_between(before: TreeReading, after: TreeReading, *, seconds: float) -
     return round(1000 * used / seconds)
 
 
+def read_replicas(agents: Iterable[int]) -> Mapping[int, ReplicaUse]:
+    """Read the control groups of agents, by pid; those that ended are left out."""
+    found = {}
+    for pid in agents:
+        with suppress(OSError):
+            found[pid] = read_replica(Path(f"/proc/{pid}/cgroup").read_text())
+    return found
+
+
+def held_between(
+    before: Mapping[int, ReplicaUse], after: Mapping[int, ReplicaUse]
+) -> tuple[int | None, float | None]:
+    """Memory of the largest replica, and the largest share of periods that a quota stopped one."""
+    memory = [use.memory_bytes for use in after.values() if use.memory_bytes is not None]
+    shares = []
+    for pid, now in after.items():
+        then = before.get(pid, now)
+        periods, stopped = now.periods - then.periods, now.throttled - then.throttled
+        if periods > 0:
+            shares.append(min(1.0, max(0, stopped) / periods))
+    return max(memory, default=None), max(shares, default=None)
+
+
 def rates_between(before: Reading, after: Reading) -> dict[str, Any]:
     """The fields of a ``HostSample`` that two readings give."""
     seconds = max(1e-3, after.at_seconds - before.at_seconds)
@@ -140,6 +164,7 @@ class HostWatch:
         self._gpus = gpus
         self._last = read_host()
         self._trees: dict[JobId, TreeReading] = {}
+        self._replicas: Mapping[int, ReplicaUse] = {}
         self._stamps: dict[JobId, Stamps] = {}
 
     def samples(self, jobs: Sequence[LiveJob], now: datetime) -> list[HostSample]:
@@ -149,12 +174,16 @@ class HostWatch:
         rates = rates_between(before, self._last)
         seconds = max(1e-3, self._last.at_seconds - before.at_seconds)
         trees, self._trees = self._trees, {job.id: read_trees(job.agents) for job in jobs}
+        replicas = self._replicas
+        self._replicas = read_replicas(pid for job in jobs for pid in job.agents)
         known = [job for job in jobs if job.id in trees]
         gpus = self._gpus.read() if known else GpuSight()
         made = []
         for job in known:
             source, measured_at, sequence = self._stamps.setdefault(job.id, Stamps()).next(now)
             tree = self._trees[job.id]
+            mine = {pid: use for pid, use in self._replicas.items() if pid in job.agents}
+            memory, throttled = held_between(replicas, mine)
             sample = HostSample(
                 job=job.id,
                 source=source,
@@ -164,6 +193,8 @@ class HostWatch:
                 job_cpu_millis=millis_between(trees[job.id], tree, seconds=seconds),
                 job_memory_bytes=tree.memory_bytes,
                 gpus=gpus.readings,
+                replica_memory_bytes=memory,
+                throttled_share=throttled,
                 unavailable=self._last.unavailable + gpus.unavailable,
                 **rates,
             )

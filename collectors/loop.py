@@ -26,6 +26,7 @@ from brain import wire
 from brain.errors import BadInput
 from brain.types.job import JobId
 from brain.types.telemetry import HostSample, LossSample, Sample
+from collectors.cgroup import leave_replica
 from collectors.delivery import Delivery
 from collectors.gpu import find_gpus
 from collectors.host import HostWatch, LiveJob
@@ -85,6 +86,7 @@ class Collector:
         home = options.home
         self._spool = Spool(home.spool)
         self._jobs = Jobs(home, node=hostname())
+        leave_replica()
         self._watch = HostWatch(find_gpus())
         self._delivery = Delivery(self._spool, url=self._url, token=self._jobs.token)
         self._stamps: dict[str, Stamps] = {}

@@ -21,7 +21,19 @@ from brain.types.world import Replica, ReplicaExit, ReplicaReport, ReplicaState
 from brain.views import JobWish
 from scaler.credentials import Credentials
 from scaler.ports import JobBackend, Observed, Phase, ReplicaSeen
-from scaler.reconcile import Action, Clear, Close, GiveUp, Order, Start, Stop, Wait, decide, target
+from scaler.reconcile import (
+    Action,
+    Clear,
+    Close,
+    GiveUp,
+    Order,
+    Reserve,
+    Start,
+    Stop,
+    Wait,
+    decide,
+    target,
+)
 from scaler.wishes import Wishes, WishFile, answered
 
 log = logging.getLogger(__name__)
@@ -151,6 +163,9 @@ class Scaler:
                 assert order.wish is not None
                 environment = self._credentials.environment(job)
                 self._backend.start(order.wish, replica, environment, now)
+            case Reserve(replica):
+                assert order.wish is not None
+                self._backend.reserve(order.wish, replica, now)
             case Stop(replica, why, force):
                 log.info("%s replica %d of %s: %s", "kill" if force else "stop", replica, job, why)
                 self._backend.stop(job, replica, force=force, now=now)
@@ -352,4 +367,6 @@ def _replica(seen: ReplicaSeen, node: NodeName) -> Replica:
         exit_code=seen.exit_code if seen.phase is Phase.ENDED else None,
         detail=seen.detail if seen.phase is Phase.ENDED else "",
         unfit=seen.unfit,
+        resources=seen.resources,
+        unenforced=seen.unenforced,
     )

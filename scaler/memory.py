@@ -8,7 +8,7 @@ from brain.types.job import JobId
 from brain.types.resources import Node, NodeName, PoolName, Resources
 from brain.types.world import ReplicaExit
 from brain.views import JobWish
-from scaler.ports import NOTHING, Observed, Phase, ReplicaSeen, document
+from scaler.ports import NOTHING, Observed, Phase, ReplicaSeen, reserved
 
 
 class MemoryBackend:
@@ -55,9 +55,17 @@ class MemoryBackend:
             id=replica,
             phase=Phase.STARTING,
             generation=wish.wish.generation,
-            resources=document(wish).resources,
+            resources=reserved(wish),
             started_at=now,
+            adjustable=True,
         )
+
+    def reserve(self, wish: JobWish, replica: int, now: datetime) -> None:
+        """Take other amounts at once."""
+        seen = self._jobs.get(wish.job, {}).get(replica)
+        if seen is not None and seen.alive:
+            asked = replace(reserved(wish), gpus=seen.resources.gpus)
+            self._put(wish.job, replace(seen, resources=asked))
 
     def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
         """An agent leaves at once when asked; with ``force`` it is gone."""

@@ -29,6 +29,16 @@ def document(wish: JobWish) -> JobDocument:
     return wire.job_document({k: v for k, v in wish.document.items() if k != "environment"})
 
 
+def reserved(wish: JobWish) -> Resources:
+    """Return what each replica shall reserve by a wish.
+
+    Raises:
+        BadInput: as ``document``.
+    """
+    asked = wish.wish.resources
+    return document(wish).resources if asked is None else asked
+
+
 class Phase(StrEnum):
     """The phase of a replica, by what can be proved from outside."""
 
@@ -67,6 +77,10 @@ class ReplicaSeen:
     leaving: bool = False
     #: Why its job left the node that it was on; empty: the node is not to blame.
     unfit: str = ""
+    #: What of its reservation nothing holds it to, and why; empty: it is held to all of it.
+    unenforced: str = ""
+    #: What it reserves can be changed while it runs.
+    adjustable: bool = False
     #: How long it may take to end once it is asked to: to a safe point, and its script's grace.
     leave_seconds: float = leave_seconds()
 
@@ -123,6 +137,13 @@ class JobBackend(Protocol):
         An INTENDED replica is started as it was written down; any other that exists is left
         alone, so that no id is ever started twice. What cannot be started at all (its directory
         does not exist, say) ENDS as failed with the reason.
+        """
+        ...
+
+    def reserve(self, wish: JobWish, replica: int, now: datetime) -> None:
+        """Let a living ``adjustable`` replica reserve what the wish says, without a restart.
+
+        One that uses more than that now keeps what it has, and says so.
         """
         ...
 

@@ -6,7 +6,7 @@ it; a replica that the world document names is the coordinator's to let go.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from brain.errors import BadInput
@@ -14,7 +14,7 @@ from brain.types.job import FINISHED, Intent, JobState
 from brain.types.resources import Resources
 from brain.types.world import UNFIT, ReplicaExit, unfit_nodes
 from brain.views import JobWish
-from scaler.ports import Observed, Phase, ReplicaSeen, document
+from scaler.ports import Observed, Phase, ReplicaSeen, document, reserved
 
 #: A replica that was lost within so short a life was never of use.
 QUICK = timedelta(seconds=10)
@@ -45,6 +45,13 @@ class Start:
 
     replica: int
     generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Let a replica that runs reserve what its wish says."""
+
+    replica: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +94,7 @@ class Clear:
     """Nothing of this finished job is alive: remove what it needs no more."""
 
 
-Action = Start | Stop | Close | Wait | GiveUp | Clear
+Action = Start | Reserve | Stop | Close | Wait | GiveUp | Clear
 
 
 def decide(order: Order, seen: Observed, now: datetime) -> tuple[Action, ...]:
@@ -122,6 +129,7 @@ def _cancel_patience(seen: Observed) -> timedelta:
 def _towards(wish: JobWish, order: Order, seen: Observed, now: datetime) -> Iterator[Action]:
     alive = [replica for replica in seen.replicas if replica.alive]
     wished = target(wish)
+    yield from _adjust(wish, alive)
     if len(alive) > wished:
         yield from _shrink(alive, len(alive) - wished, seen, now)
         return
@@ -145,6 +153,16 @@ def _towards(wish: JobWish, order: Order, seen: Observed, now: datetime) -> Iter
     yield from _grow(wish, max(0, missing), seen)
 
 
+def _adjust(wish: JobWish, alive: list[ReplicaSeen]) -> Iterator[Reserve]:
+    """Those that reserve another amount than is wished; accelerators stay as they were lent."""
+    for replica in alive:
+        if not replica.adjustable or _unusable(wish):
+            continue
+        wanted = reserved(wish)
+        if replica.resources != replace(wanted, gpus=replica.resources.gpus):
+            yield Reserve(replica.id)
+
+
 def _unusable(wish: JobWish) -> str | None:
     try:
         document(wish)
@@ -163,7 +181,7 @@ def _give_up(wish: JobWish, why: str, order: Order, seen: Observed) -> GiveUp | 
 
 
 def _grow(wish: JobWish, missing: int, seen: Observed) -> Iterator[Action]:
-    need = document(wish).resources
+    need = reserved(wish)
     room = need.copies_within(seen.free)
     fitting = missing if room is None else min(room, missing)
     for replica in range(seen.next_id, seen.next_id + fitting):

@@ -124,6 +124,9 @@ class PyTorchJobBackend:
             if entry.exit is None:
                 self._resize(read, max(read.replicas, len(known.open)))
 
+    def reserve(self, wish: JobWish, replica: int, now: datetime) -> None:
+        """Nothing: no pod is said to be adjustable."""
+
     def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
         """Write down that it is to leave, then ask for as few as keep all the others."""
         with self._lock:

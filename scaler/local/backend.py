@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -23,10 +24,11 @@ from brain.types.job import JobId
 from brain.types.resources import Node, NodeName, PoolName, Resources
 from brain.types.world import ReplicaEnd, ReplicaExit
 from brain.views import JobWish
-from scaler.files import read_json, write_private
+from scaler.files import read_json, write_json, write_private
 from scaler.local.directory import ReplicaDirectory
+from scaler.local.limits import Held, Limits
 from scaler.local.node import Machine
-from scaler.ports import NOTHING, Observed, Phase, ReplicaSeen, document
+from scaler.ports import NOTHING, Observed, Phase, ReplicaSeen, document, reserved
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +89,7 @@ class LocalBackend:
         url: str | None = None,
         agent: Sequence[str] = AGENT,
         base: Mapping[str, str] = os.environ,
+        limits: Limits | None = None,
     ) -> None:
         self._home = home
         self._root = home / "replicas"
@@ -95,6 +98,8 @@ class LocalBackend:
         self._machine = measure()
         self._name, self._pool, self._url = NodeName(name), PoolName(pool), url
         self._agent = tuple(agent)
+        self._limits = limits or Limits(home)
+        self._limits.sweep(time.time())
         self._base = {k: v for k, v in base.items() if k in _BASE or k.startswith(_BASE_MORE)}
         self._memory = _Memory()
 
@@ -139,6 +144,9 @@ class LocalBackend:
         intent = directory.intent(_Intent)
         if intent is None or directory.launched() or directory.ending():
             return
+        hold = _enforced(wish)
+        held = self._limits.begin(f"{wish.job}-{replica}", intent.resources, hold)
+        write_json(directory.path / "limits.json", held)
         try:
             child = directory.launch(
                 self._agent, self._environment(environment, intent), intent.directory
@@ -150,8 +158,23 @@ class LocalBackend:
             directory.close(ReplicaEnd(exit=ReplicaExit.FAILED, detail=detail, at=now))
             return
         if child is not None:
+            held = self._limits.enter(held, child.pid, hold)
+            write_json(directory.path / "limits.json", held)
             self._memory.children[directory.path] = child
             log.info("started replica %d of %s as process %d", replica, wish.name, child.pid)
+
+    def reserve(self, wish: JobWish, replica: int, now: datetime) -> None:
+        """In place, and in ``limits.json``, which says from then on what the replica reserves."""
+        directory = self._directory(wish.job, replica)
+        intent, state = directory.intent(_Intent), directory.state()
+        if intent is None or state is None or not directory.runs():
+            return
+        held = read_json(directory.path / "limits.json", Held) or Held(resources=intent.resources)
+        asked = replace(reserved(wish), gpus=intent.resources.gpus)
+        changed = self._limits.change(held, asked, _enforced(wish), (state.pid,))
+        if changed != held:
+            write_json(directory.path / "limits.json", changed)
+            log.info("replica %d of %s reserves %s", replica, wish.name, changed.resources)
 
     def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
         """SIGTERM, or with ``force`` SIGKILL, to the agent alone: workers die with it."""
@@ -219,11 +242,15 @@ class LocalBackend:
         if intent is None:
             return None
         state = directory.state()
+        held = read_json(directory.path / "limits.json", Held) or Held(resources=intent.resources)
+        phase = self._phase(directory)
         seen = ReplicaSeen(
             id=replica,
-            phase=self._phase(directory),
+            phase=phase,
             generation=intent.generation,
-            resources=intent.resources,
+            resources=held.resources,
+            unenforced=held.unenforced,
+            adjustable=phase is Phase.RUNNING,
             started_at=intent.written_at,
             exit_code=code,
             asked_at=self._memory.asked.get(directory.path),
@@ -240,7 +267,8 @@ class LocalBackend:
                 detail=ending.detail,
                 unfit=ending.unfit,
             )
-            self._memory.ended[directory.path] = seen
+            if self._limits.end(held):
+                self._memory.ended[directory.path] = seen
         return seen
 
     def _phase(self, directory: ReplicaDirectory) -> Phase:
@@ -294,7 +322,7 @@ class LocalBackend:
             "token_file": str(self._root / wish.job / "token"),
             "home": str(self._home),
             "accelerator": self._machine.accelerator if job.resources.gpus else "cpu",
-            "resources": wire.plain(job.resources),
+            "resources": wire.plain(reserved(wish)),
             "gpus": self._lend(job.resources.gpus, now),
             "written_at": now,
         }
@@ -315,6 +343,16 @@ class LocalBackend:
     def _environment(self, given: Mapping[str, str], intent: _Intent) -> dict[str, str]:
         devices = {NVIDIA.visible: ",".join(intent.gpus)} if intent.gpus else {}
         return self._base | dict(given) | devices
+
+
+def _enforced(wish: JobWish) -> Resources:
+    """Amounts of a wish that a replica is held to: its memory, and CPU that a plan changed.
+
+    The CPU of a document only reserves: 1 is also what a document without a word of it says, and
+    a replica may use what is idle.
+    """
+    asked, said = reserved(wish), document(wish).resources
+    return replace(asked, cpu_millis=0 if asked.cpu_millis == said.cpu_millis else asked.cpu_millis)
 
 
 def _unreadable(directory: ReplicaDirectory, ours: bool) -> _Intent | None:

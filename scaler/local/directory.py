@@ -1,6 +1,7 @@
 """One replica's directory: who writes what there, and what it proves.
 
     intent.json  scaler, before anything is started        the replica is written down
+    limits.json  scaler, before the start and at changes   what it reserves, what holds it to that
     agent.log    scaler, created as it starts the agent    at most one agent was ever started
     lock         agent, before anything else, for its life it runs
     state.json   agent                                     it had the lock: pid, start time

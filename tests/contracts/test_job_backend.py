@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -185,6 +185,19 @@ def test_a_replica_reserves_while_it_is_alive(place: Place):
     start(place, 0, resources={"cpuMillis": 1500})
 
     assert place.backend.observe(OTHER, NOW).free.cpu_millis == 2500
+
+
+def test_an_adjustable_replica_takes_other_amounts_while_it_runs(place: Place):
+    start(place, 0, resources={"cpuMillis": 1500})
+    place.report_in(0)
+    if not look(place, 0).adjustable:
+        pytest.skip("nothing that this backend starts is said to be adjustable")
+    wished = wish(resources={"cpuMillis": 1500})
+    asked = Resources(cpu_millis=2000, memory_bytes=2**32)
+    place.backend.reserve(replace(wished, wish=replace(wished.wish, resources=asked)), 0, NOW)
+
+    assert look(place, 0).resources == asked
+    assert place.backend.observe(OTHER, NOW).free == CAPACITY - asked
 
 
 def test_one_that_ended_reserves_nothing(place: Place):

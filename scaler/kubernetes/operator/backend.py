@@ -137,6 +137,9 @@ class KubernetesBackend(Replicas):
             partial(self._refused, wish.job, replica, pod, now),
         )
 
+    def reserve(self, wish: JobWish, replica: int, now: datetime) -> None:
+        """Nothing: no pod is said to be adjustable."""
+
     def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
         """Delete the pod, with the grace that its template says, or with ``force`` none."""
         pod = self._pod(job, replica)

@@ -1,0 +1,224 @@
+"""Hold a replica to what it reserves: by a control group of its own, else by affinity.
+
+    version 2   memory.max, cpu.max            below the nearest group that may have children
+    version 1   memory.limit_in_bytes, cpu.cfs_quota_us     each below this process's own group
+    neither     affinity, whole processors, of what the replica starts from then on
+
+No rlimit stands in for memory: rlimits count address space, so they would end a replica that uses
+less than it reserves.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from zlib import crc32
+
+from brain.types.resources import Resources
+
+#: Groups are named so, with job and replica; the collector leaves those by this name.
+PREFIX = "brain-"
+_PERIOD_US = 100_000
+#: The kernel takes no quota below a millisecond.
+_LEAST_QUOTA_US = 1_000
+#: A group is entered within moments of being made.
+_ABANDONED_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """``limits.json``: what a replica reserves, and what holds it to that."""
+
+    resources: Resources
+    #: Folder of its control group by controller.
+    groups: Mapping[str, str] = field(default_factory=dict)
+    #: What of its reservation nothing holds it to, and why; empty: it is held to all of it.
+    unenforced: str = ""
+
+
+class Limits:
+    """The control groups that this process may make. ``root`` is where the machine's files are.
+
+    ``home`` tells the groups of one installation from another's.
+    """
+
+    def __init__(self, home: Path, root: Path = Path("/")) -> None:
+        self._prefix = f"{PREFIX}{crc32(os.fsencode(home)):08x}-"
+        self._mount = root / "sys/fs/cgroup"
+        self._version2 = (self._mount / "cgroup.controllers").exists()
+        self._own = root / "proc/self/cgroup"
+
+    def begin(self, name: str, resources: Resources, hold: Resources) -> Held:
+        """Make the groups of a replica that is about to start, and set their limits.
+
+        ``resources`` is what it reserves; ``hold`` those amounts that it is to be held to.
+        """
+        groups: dict[str, str] = {}
+        for controller in ("memory", "cpu"):
+            with suppress(OSError):
+                if (parent := self._parent(controller)) is not None:
+                    group = parent / f"{self._prefix}{name}"
+                    group.mkdir(exist_ok=True)
+                    groups[controller] = str(group)
+        return self.change(Held(resources=resources, groups=groups), resources, hold)
+
+    def change(
+        self, held: Held, resources: Resources, hold: Resources, pids: tuple[int, ...] = ()
+    ) -> Held:
+        """Set other limits; the memory of a replica that uses more stays what it was.
+
+        ``pids`` are its processes, for those amounts that need no group.
+        """
+        memory, cpu = held.groups.get("memory"), held.groups.get("cpu")
+        lacking: list[str] = []
+        if memory is not None:
+            used = _used(Path(memory))
+            if hold.memory_bytes and used > hold.memory_bytes:
+                why = f"memory {_gib(hold.memory_bytes)} is less than the {_gib(used)} in use"
+                return replace(held, unenforced=why)
+            lacking += _put(Path(memory), "memory", *_memory_files(hold.memory_bytes))
+        elif hold.memory_bytes:
+            lacking.append(f"memory {_gib(hold.memory_bytes)}: {self._why('memory')}")
+        if cpu is not None:
+            lacking += _put(Path(cpu), "CPU", *_cpu_files(hold.cpu_millis))
+        else:
+            lacking += _pin(pids, hold.cpu_millis)
+        return Held(resources=resources, groups=held.groups, unenforced="; ".join(lacking))
+
+    def enter(self, held: Held, pid: int, hold: Resources) -> Held:
+        """Put a process that has just started, and all that it will start, under its limits."""
+        lacking = [held.unenforced] if held.unenforced else []
+        for folder in sorted(set(held.groups.values())):
+            try:
+                (Path(folder) / "cgroup.procs").write_text(str(pid))
+            except OSError as why:
+                lacking.append(f"process {pid} cannot enter {folder}: {why.strerror}")
+        if "cpu" not in held.groups:
+            _pin((pid,), hold.cpu_millis)
+        return replace(held, unenforced="; ".join(lacking))
+
+    def end(self, held: Held) -> bool:
+        """Remove the groups; False while a process of the replica is still in one."""
+        for folder in sorted(set(held.groups.values())):
+            group = Path(folder)
+            with suppress(OSError):  # of the collector that left it, if that has ended, too
+                (group.parent / f"{PREFIX}collector").rmdir()
+            try:
+                group.rmdir()
+            except FileNotFoundError:
+                continue
+            except OSError:
+                return False
+        return True
+
+    def sweep(self, now: float) -> None:
+        """Remove empty groups that nobody will: their installation is gone. ``now`` is a time."""
+        for parent in {self._parent("memory"), self._parent("cpu")} - {None}:
+            assert parent is not None
+            for group in parent.glob(f"{PREFIX}*"):
+                with suppress(OSError):  # of one that is not empty
+                    if now - group.stat().st_mtime > _ABANDONED_SECONDS:
+                        group.rmdir()
+
+    def _parent(self, controller: str) -> Path | None:
+        """The group below which a replica's may be made; None where there is none."""
+        said = self._own.read_text() if self._own.exists() else ""
+        for line in said.splitlines():
+            _, controllers, path = line.split(":", 2)
+            if self._version2 and not controllers:
+                return next(_delegated(self._mount, path), None)
+            if not self._version2 and controller in controllers.split(","):
+                top = self._mount / controllers
+                own = top / path.strip("/")
+                # In a container the path may be the host's, which is not mounted.
+                return next((one for one in (own, top) if one.is_dir()), None)
+        return None
+
+    def _why(self, controller: str) -> str:
+        parent = self._parent(controller)
+        if parent is not None and os.access(parent, os.W_OK):
+            return "it was started without a control group; its next start makes one"
+        if not self._mount.exists():
+            return "this machine has no control groups"
+        if self._version2:
+            return (
+                "no control group here may have children; start Brain with "
+                "`systemd-run --user --scope brain up`"
+            )
+        return f"its control group of {controller} may have no children; run Brain as their owner"
+
+
+def _delegated(mount: Path, path: str) -> Iterator[Path]:
+    """Groups, the process's own first, that hand both controllers to their children.
+
+    Of version 2: only a group without processes of its own may.
+    """
+    group = mount / path.strip("/")
+    for one in (group, *group.parents):
+        if not one.is_relative_to(mount):
+            return
+        control = one / "cgroup.subtree_control"
+        with suppress(OSError):
+            missing = {"cpu", "memory"} - set(control.read_text().split())
+            if missing:
+                control.write_text(" ".join(f"+{name}" for name in sorted(missing)))
+            if os.access(one, os.W_OK):
+                yield one
+
+
+def _memory_files(amount: int) -> tuple[tuple[str, str], ...]:
+    return (
+        ("memory.max", str(amount) if amount else "max"),
+        ("memory.limit_in_bytes", str(amount or -1)),
+    )
+
+
+def _cpu_files(millis: int) -> tuple[tuple[str, str], ...]:
+    quota = max(_LEAST_QUOTA_US, millis * _PERIOD_US // 1000) if millis else 0
+    return (
+        ("cpu.max", f"{quota or 'max'} {_PERIOD_US}"),
+        ("cpu.cfs_quota_us", str(quota or -1)),
+    )
+
+
+def _put(group: Path, what: str, *files: tuple[str, str]) -> list[str]:
+    """Write the one of ``files`` that this version of control groups has; why it cannot be."""
+    for name, text in files:
+        if (group / name).exists():
+            try:
+                (group / name).write_text(text)
+            except OSError as why:
+                return [f"{what}: {group / name} does not take {text}: {why.strerror}"]
+            return []
+    return [f"{what}: {group} has no {files[0][0]}"]
+
+
+def _used(group: Path) -> int:
+    """Bytes that the group cannot do without: file pages that are not in use can be dropped."""
+    with suppress(OSError, ValueError):
+        name = "memory.current" if (group / "memory.current").exists() else "memory.usage_in_bytes"
+        used = int((group / name).read_text())
+        rows = (line.split() for line in (group / "memory.stat").read_text().splitlines())
+        cache = {row[0]: int(row[1]) for row in rows if len(row) == 2}
+        return used - cache.get("total_inactive_file", cache.get("inactive_file", 0))
+    return 0
+
+
+def _pin(pids: tuple[int, ...], millis: int) -> list[str]:
+    """Keep processes on so many of this one's processors, a part of one whole; 0: on all of them.
+
+    Returns what that does not hold them to."""
+    mine = sorted(os.sched_getaffinity(0))
+    wanted = min(len(mine), -(-millis // 1000)) if millis else len(mine)
+    for pid in pids:
+        first = pid % len(mine)
+        with suppress(OSError):
+            os.sched_setaffinity(pid, [mine[(first + n) % len(mine)] for n in range(wanted)])
+    if millis % 1000 == 0:
+        return []
+    return [f"CPU {millis / 1000:g}: held to {wanted} whole by affinity, without a control group"]
+
+
+def _gib(amount: int) -> str:
+    return f"{amount / 2**30:.3g} GiB"
