@@ -24,6 +24,7 @@ from brain.views import (
     EstimateRequest,
     Health,
     JobDetail,
+    JobEdit,
     JobView,
     ModelsView,
     ModelView,
@@ -114,6 +115,11 @@ def plans_of(job: str) -> Call[Page[PlanView]]:
 def resize(job: str, request: ResizeRequest, *, dry_run: bool = False) -> Call[PlanView]:
     """Ask for a size: taken, clamped to what fits, or refused."""
     return _post(f"/jobs/{job}/plans", request, PlanView, dry_run=dry_run)
+
+
+def edit(job: str, wanted: JobEdit, *, dry_run: bool = False) -> Call[PlanView]:
+    """Change what each replica of a job reserves, or its size."""
+    return _post(f"/jobs/{job}", wanted, PlanView, dry_run=dry_run, method="PATCH")
 
 
 def plans(*, page_token: str = "", filter: str = "", page_size: int = 100) -> Call[Page[PlanView]]:
@@ -340,9 +346,11 @@ def _tell(path: str, report: object) -> Call[None]:
     return Call(method="POST", path=V1 + path, reads=type(None), body=wire.encode(report))
 
 
-def _post(path: str, body: object, reads: Any, *, dry_run: bool = False) -> Call[Any]:
+def _post(
+    path: str, body: object, reads: Any, *, dry_run: bool = False, method: str = "POST"
+) -> Call[Any]:
     return Call(
-        method="POST",
+        method=method,
         path=V1 + path,
         reads=reads,
         query={"dry_run": "true"} if dry_run else {},

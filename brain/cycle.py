@@ -288,7 +288,9 @@ def follow(
             plan = lifecycle.begin(tx, plan, settings=settings, now=now, room=memo.room)
             lapse(tx, plan, memo, now)
         case PlanState.APPLYING if plan:
-            lifecycle.settle(tx, plan, settings=settings, now=now)
+            plan = lifecycle.settle(tx, plan, settings=settings, now=now)
+            if plan.state is PlanState.APPLYING and (why := lifecycle.refused(tx, plan)):
+                lifecycle.fail(tx, plan, why, settings=settings, now=now)
         case PlanState.APPLIED if plan:
             verify(tx, job, plan, sight, memo, settings, now)
 
@@ -323,15 +325,23 @@ def verify(
             return
         if found is Evidence.COPIES_SO_FAR and waited < settings.verify_seconds:
             return
-    if isinstance(sight.present, Point) and sight.present.replicas == plan.target.replicas:
-        early, measured = waited < settings.verify_seconds, sight.present.measured
+    present, short = sight.present, ""
+    if plan.changes_resources:
+        alone = job.document.independent
+        short, present = lifecycle.fell_short(tx, plan, sight, settings, independent=alone)
+    if short or (isinstance(present, Point) and present.replicas == plan.target.replicas):
+        early = waited < settings.verify_seconds and not short
         if early and lifecycle.rebatch(tx, job, plan, sight, settings, now):
             memo.wrote(tx, [job.id])
             return
+        measured = present.measured if isinstance(present, Point) else None
         worths, unit = lifecycle.worths(plan, sight), sight.unit
-        lifecycle.judge(tx, plan, measured, unit=unit, settings=settings, now=now, worths=worths)
+        lifecycle.judge(
+            tx, plan, measured, unit=unit, settings=settings, now=now, worths=worths, short=short
+        )
     elif waited >= settings.verify_seconds:
-        why = f"not measured within {duration(waited)}: {sight.missing}"
+        missing = sight.missing or (str(present) if isinstance(present, Undetermined) else "")
+        why = f"not measured within {duration(waited)}: {missing}"
         lifecycle.inconclusive(tx, plan, why, now)
 
 

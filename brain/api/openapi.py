@@ -22,7 +22,7 @@ from brain.types.job import JobDocument
 from brain.types.resources import Node
 from brain.types.sharing import PoolShares
 from brain.types.world import ReplicaReport, WorldReport
-from brain.views import Decision, EstimateRequest, ResizeRequest
+from brain.views import Decision, EstimateRequest, JobEdit, ResizeRequest
 
 router = APIRouter(prefix="/api/v1", tags=["service"])
 
@@ -34,6 +34,7 @@ _BODIES: Mapping[str, type] = {
     "put_policy": PoolShares,
     "estimate": EstimateRequest,
     "resize": ResizeRequest,
+    "edit": JobEdit,
     "approve": Decision,
     "reject": Decision,
     "rollback": Decision,

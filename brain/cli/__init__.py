@@ -30,6 +30,7 @@ COMMANDS = {
     "wait": ("brain.cli.jobs:wait", "Wait until a job or its plan is in a state."),
     "logs": ("brain.cli.jobs:logs", "Print what the workers print."),
     "resize": ("brain.cli.plans:resize", "Ask for a size."),
+    "edit": ("brain.cli.plans:edit", "Change what each replica of a job reserves."),
     "plans": ("brain.cli.plans:plans", "List plans, or those of one job."),
     "approve": ("brain.cli.plans:approve", "Say yes to a plan."),
     "reject": ("brain.cli.plans:reject", "Say no to a plan."),

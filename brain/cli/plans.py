@@ -8,6 +8,7 @@ import click
 
 from brain import calls
 from brain.cli import output
+from brain.cli.amounts import CPU, MEMORY
 from brain.cli.connect import dry_run_option, say_dry_run, with_client
 from brain.cli.jobs import pages
 from brain.client import BrainClient
@@ -15,7 +16,7 @@ from brain.errors import BadInput, UnknownPlan
 from brain.types.plan import PlanState, ScalePlan
 from brain.types.recommendation import Recommendation
 from brain.typeset import amounts, count, duration, reallocation
-from brain.views import Decision, JobView, PlanView, ResizeRequest, WhatIf
+from brain.views import Decision, JobEdit, JobView, PlanView, ResizeRequest, WhatIf
 
 COLUMNS = (
     output.Column[PlanView]("STATE", lambda view: view.plan.state, rank=0),
@@ -100,6 +101,41 @@ def resize(
     asked = client.send(calls.resize(job, request, dry_run=dry_run))
     say_dry_run(dry_run, form)
     _show([asked], form)
+
+
+@click.command()
+@click.argument("job")
+@click.option("--cpu", type=CPU, metavar="CPUS", help="Of each replica: 1.5, or 1500m.")
+@click.option("--memory", type=MEMORY, metavar="AMOUNT", help="Of each replica: 2Gi, 512Mi, 2G.")
+@click.option("--replicas", type=int, help="Another size, too; within the job's bounds.")
+@click.option("--why", default="", help="For the audit log.")
+@dry_run_option
+@output.output_option
+@with_client
+def edit(
+    client: BrainClient,
+    job: str,
+    cpu: int | None,
+    memory: int | None,
+    replicas: int | None,
+    why: str,
+    dry_run: bool,
+    form: str,
+) -> None:
+    """Change what each replica of a running job reserves, or its size.
+
+    \b
+    brain edit digits --memory 4Gi
+    brain edit digits --cpu 2 --replicas 3 --dry-run
+    """
+    if cpu is memory is replicas is None:
+        raise click.UsageError("give --cpu, --memory or --replicas")
+    wanted = JobEdit(cpu_millis=cpu, memory_bytes=memory, replicas=replicas, why=why)
+    made = client.send(calls.edit(job, wanted, dry_run=dry_run))
+    say_dry_run(dry_run, form)
+    _show([made], form)
+    if form in ("table", "wide"):
+        click.echo(made.plan.explanation.next_step)
 
 
 def _decision(name: str, call: Callable[..., Any], about: str, state: PlanState) -> click.Command:

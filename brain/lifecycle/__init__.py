@@ -7,7 +7,9 @@ rule stands in one place whoever applies it.
 """
 
 from brain.lifecycle.advising import lift_advise_only
+from brain.lifecycle.amounts import fell_short, recent_use, refused
 from brain.lifecycle.batches import rebatch, tune, worths
+from brain.lifecycle.edits import edit
 from brain.lifecycle.jobs import (
     admit,
     cancel,
@@ -22,6 +24,7 @@ from brain.lifecycle.jobs import (
     suspend,
     thaw,
 )
+from brain.lifecycle.judgement import judge
 from brain.lifecycle.plans import (
     AUTO,
     begin,
@@ -29,7 +32,6 @@ from brain.lifecycle.plans import (
     fail,
     forsaken,
     inconclusive,
-    judge,
     obstacle,
     proceed,
     propose,
@@ -57,10 +59,12 @@ __all__ = [
     "begin",
     "cancel",
     "clamp",
+    "edit",
     "effective_mode",
     "end",
     "expire",
     "fail",
+    "fell_short",
     "forsaken",
     "freeze",
     "freeze_reason",
@@ -77,7 +81,9 @@ __all__ = [
     "proceed",
     "propose",
     "rebatch",
+    "recent_use",
     "refusal",
+    "refused",
     "reject",
     "renew",
     "replicas_reported",

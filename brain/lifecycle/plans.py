@@ -9,11 +9,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from brain.errors import Conflict
-from brain.lifecycle.advising import count_rollbacks
 from brain.lifecycle.batches import ask_with
 from brain.lifecycle.capacity import Room, has_left, provided, room
 from brain.lifecycle.records import BRAIN, move_job, move_plan, told
-from brain.lifecycle.verdicts import SAME, Worths, compared, counted, kept, more
 from brain.lifecycle.wishes import (
     freeze_reason,
     frozen,
@@ -28,7 +26,7 @@ from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.allocation import Allocation
 from brain.types.explanation import Explanation
-from brain.types.job import Intent, Job, JobId, JobState, OptimizeMode
+from brain.types.job import Intent, Job, JobId, JobState
 from brain.types.plan import Approval, Outcome, PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.recommendation import Prediction, Recommendation
 from brain.typeset import count, reallocation
@@ -234,56 +232,9 @@ def expire(tx: Transaction, plan: ScalePlan, now: datetime, *, why: str = "") ->
     return move_plan(tx, plan, PlanState.EXPIRED, message, now, outcome=outcome)
 
 
-def judge(
-    tx: Transaction,
-    plan: ScalePlan,
-    measured: Prediction,
-    *,
-    unit: str,
-    settings: Settings,
-    now: datetime,
-    worths: Worths = SAME,
-) -> ScalePlan:
-    """Compare an applied plan's promise with the measurement, and roll it back if it fell short.
-
-    Only Brain's own advice is rolled back. A size that a person asked for stays, and so does a
-    rollback, with the verdict beside it. ``worths``: of examples, where batches differ.
-    """
-    if plan.promised is None:
-        return _verified(tx, plan, Verdict.INCONCLUSIVE, "nothing was promised", now, measured)
-    both = compared(plan, plan.promised, measured, unit=unit, settings=settings, worths=worths)
-    comparable = counted(measured, worths)
-    if kept(plan, plan.promised, measured, settings, worths):
-        return _verified(tx, plan, Verdict.KEPT, both, now, comparable)
-    job = tx.jobs.get(plan.job)
-    if plan.kind is not PlanKind.RESIZE or _left_to_the_pool(job, plan, measured, worths):
-        return _verified(tx, plan, Verdict.FELL_SHORT, both, now, comparable)
-    outcome = replace(plan.outcome, measured=comparable, verdict=Verdict.FELL_SHORT, detail=both)
-    plan = move_plan(tx, plan, PlanState.ROLLED_BACK, f"fell short: {both}", now, outcome=outcome)
-    reason = f"{change(plan)} fell short: {both}"
-    back = undoing(tx, job, plan, reason, settings=settings, now=now)
-    back = replace(back, measured=measured)
-    instead(tx, job, None, back, by=ROLLBACK, settings=settings, now=now)
-    # In a pool nobody could take from a job that waits for a person what others wait for.
-    if job.document.optimize_mode is not OptimizeMode.CLUSTER:
-        count_rollbacks(tx, plan, settings, now)
-    return plan
-
-
-def _left_to_the_pool(job: Job, plan: ScalePlan, measured: Prediction, worths: Worths) -> bool:
-    """True if the next round decides about the job's size, not this verdict.
-
-    That is so where other jobs have the resources that the plan gave up, and where the job does
-    more than before, though less than was promised.
-    """
-    if job.document.optimize_mode is not OptimizeMode.CLUSTER:
-        return False
-    return plan.target.replicas < plan.current.replicas or more(plan, measured, worths)
-
-
 def inconclusive(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> ScalePlan:
     """End the verification of an applied plan without a verdict on its promise."""
-    return _verified(tx, plan, Verdict.INCONCLUSIVE, why, now, None)
+    return verified(tx, plan, Verdict.INCONCLUSIVE, why, now, None)
 
 
 def close(tx: Transaction, job: Job, why: str, now: datetime) -> None:
@@ -389,7 +340,7 @@ def approved(tx: Transaction, plan: ScalePlan, by: str, now: datetime) -> ScaleP
     return move_plan(tx, plan, PlanState.APPROVED, message, now, by=by, approval=approval)
 
 
-def _verified(
+def verified(
     tx: Transaction,
     plan: ScalePlan,
     verdict: Verdict,
@@ -397,6 +348,7 @@ def _verified(
     now: datetime,
     measured: Prediction | None,
 ) -> ScalePlan:
+    """Store the verdict on a plan whose size stands."""
     outcome: Outcome = replace(plan.outcome, measured=measured, verdict=verdict, detail=detail)
     message = f"{verdict}: {detail}"
     return move_plan(tx, plan, PlanState.VERIFIED, message, now, outcome=outcome)

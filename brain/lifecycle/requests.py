@@ -52,9 +52,9 @@ def request(
         BadInput: no replicas at all were asked for, or a size beyond the bounds.
         Conflict: the job ended, nothing would change, or nothing of it fits.
     """
-    _expect_unfinished(job)
+    expect_unfinished(job)
     if not beyond:
-        _expect_allowed(job, replicas)
+        expect_allowed(job, replicas)
     size, clamped = clamp(tx, job, replicas)
     _, current = standing(tx.plans.of(job.id), job)
     active = tx.plans.active(job.id)
@@ -164,7 +164,7 @@ def rollback(
     """
     _expect_version(plan, version)
     job = tx.jobs.get(plan.job)
-    _expect_unfinished(job)
+    expect_unfinished(job)
     generation, _ = standing(tx.plans.of(job.id), job)
     if plan.current == plan.target:
         raise Conflict(f"plan {plan.generation} changed no size; ask for a size instead")
@@ -217,7 +217,8 @@ def _expect_some(replicas: int) -> None:
         )
 
 
-def _expect_allowed(job: Job, replicas: int) -> None:
+def expect_allowed(job: Job, replicas: int) -> None:
+    """Raise BadInput for a size beyond the job's bounds."""
     _expect_some(replicas)
     bounds = job.document.replicas
     if not bounds.allow(replicas):
@@ -241,7 +242,8 @@ def _expect_version(plan: ScalePlan, version: int | None) -> None:
         )
 
 
-def _expect_unfinished(job: Job) -> None:
+def expect_unfinished(job: Job) -> None:
+    """Raise Conflict for a job that ended."""
     if job.state in FINISHED:
         raise Conflict(f"job {job.document.name} is {job.state}; nothing of it can change")
 

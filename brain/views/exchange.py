@@ -42,6 +42,17 @@ class ResizeRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobEdit:
+    """What a running job should have from now on: ``PATCH jobs/{job}``; None leaves it as it is."""
+
+    #: Of each replica.
+    cpu_millis: int | None = None
+    memory_bytes: int | None = None
+    replicas: int | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """Body of ``:approve :reject :rollback``; ``version`` is that of the plan that was seen."""
 

@@ -1,5 +1,7 @@
 """Plans over HTTP: asked for, approved, rejected, rolled back, explained."""
 
+from dataclasses import replace
+
 import pytest
 
 from brain import calls
@@ -8,7 +10,8 @@ from brain.settings import Settings
 from brain.types.plan import Outcome, PlanKind, PlanState, Verdict
 from brain.types.pool import FreezeScope
 from brain.types.record import Role
-from brain.views import Decision, ResizeRequest
+from brain.types.resources import Resources
+from brain.views import Decision, JobEdit, ResizeRequest
 from tests.api.app import Api, digits
 from tests.builders import plan, recommendation
 
@@ -198,3 +201,35 @@ def test_freezing_and_thawing_are_listed_and_audited(api: Api, proposed: str) ->
     assert ("Frozen", says) in [(one.kind, one.reason) for one in shown]
     assert thawed.items == ()
     assert actions == ["thaw", "freeze"]
+
+
+def test_an_edit_is_a_plan_of_its_own_and_says_what_applies(api: Api) -> None:
+    api.add_node()
+    with api.client(Role.SUBMITTER, name="ada") as ada:
+        ada.send(calls.submit(digits()))
+        wanted = JobEdit(cpu_millis=500, memory_bytes=2**31, why="it waits for data")
+        tried = ada.send(calls.edit("digits", wanted, dry_run=True)).plan
+        assert ada.send(calls.plans_of("digits")).items == ()
+        made = ada.send(calls.edit("digits", wanted)).plan
+    assert tried.target == made.target
+    assert (made.kind, made.state) == (PlanKind.REQUEST, PlanState.APPROVED)
+    assert made.target.resources == Resources(cpu_millis=500, memory_bytes=2**31)
+    assert made.explanation.reason == (
+        "ada asked for CPU 1 → 0.5, memory 0 → 2 GiB each: it waits for data"
+    )
+    assert made.explanation.next_step == "Nothing of it applies now: the job is Queued."
+    assert made.approval is not None
+
+
+def test_an_edit_of_a_job_that_changed_meanwhile_or_by_a_viewer_is_refused(api: Api) -> None:
+    api.add_node()
+    with api.client() as admin:
+        job = admin.send(calls.submit(digits()))
+        old = {"If-Match": str(job.version + 1)}
+        with pytest.raises(VersionMismatch):
+            admin.send(replace(calls.edit("digits", JobEdit(cpu_millis=500)), headers=old))
+        with pytest.raises(BadInput, match="cpu_millis 0 is no amount") as refused:
+            admin.send(calls.edit("digits", JobEdit(cpu_millis=0)))
+    assert refused.value.field == "cpu_millis"
+    with api.client(Role.VIEWER) as viewer, pytest.raises(NotAllowed):
+        viewer.send(calls.edit("digits", JobEdit(cpu_millis=500)))

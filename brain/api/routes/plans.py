@@ -18,6 +18,7 @@ from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.recommendation import Recommendation
 from brain.views import (
     Decision,
+    JobEdit,
     ModelsView,
     ModelView,
     Page,
@@ -96,6 +97,39 @@ def resize(about: AboutJob, act: Act) -> Response:
         return views.plans(tx, [plan], here.settings, now)[0]
 
     return act(requested, status=201, etag=_version)
+
+
+@router.patch(
+    "/jobs/{job}",
+    response_model=PlanView,
+    responses=problems(errors.UnknownJob, errors.BadInput, errors.Conflict, errors.VersionMismatch),
+)
+def edit(about: AboutJob, act: Act) -> Response:
+    """Change what each replica of a job reserves, or its size; the answer is the plan that does it.
+
+    Its explanation's ``next_step`` says what applies now, and what at the safe point.
+    """
+    wanted = wire.convert(json_body(act.body), JobEdit)
+    here = about.here
+
+    def edited(tx: Transaction) -> PlanView:
+        now = here.clock()
+        job = about.job(tx, acting=True)
+        act.check_version(job.version)
+        plan = lifecycle.edit(
+            tx,
+            job,
+            cpu_millis=wanted.cpu_millis,
+            memory_bytes=wanted.memory_bytes,
+            replicas=wanted.replicas,
+            by=about.who.name,
+            why=wanted.why,
+            settings=here.settings,
+            now=now,
+        )
+        return views.plans(tx, [plan], here.settings, now)[0]
+
+    return act(edited, etag=_version)
 
 
 @router.post(

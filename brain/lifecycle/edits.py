@@ -1,0 +1,173 @@
+"""Edits of running jobs: amounts that each replica shall reserve, with or without another size."""
+
+from dataclasses import replace
+from datetime import datetime
+
+from brain.errors import BadInput, Conflict
+from brain.lifecycle.amounts import ReplicaUse, recent_use
+from brain.lifecycle.capacity import room
+from brain.lifecycle.plans import change, draft, instead, obstacle
+from brain.lifecycle.requests import expect_allowed, expect_unfinished
+from brain.lifecycle.sight import look
+from brain.lifecycle.wishes import standing, wished
+from brain.ports import Transaction
+from brain.settings import Settings
+from brain.types.explanation import Evidence, Explanation
+from brain.types.job import Job
+from brain.types.plan import PlanKind, PlanState, ScalePlan
+from brain.types.resources import Resources
+from brain.typeset import count, number
+
+_GIB = 2**30
+#: Less holds no Python; more has no machine.
+LEAST_MEMORY, MOST_MEMORY = 16 * 2**20, 2**50
+#: A quota of less stops a process for most of each second.
+LEAST_CPU, MOST_CPU = 10, 10_000_000
+
+
+def edit(
+    tx: Transaction,
+    job: Job,
+    *,
+    cpu_millis: int | None,
+    memory_bytes: int | None,
+    replicas: int | None,
+    by: str,
+    why: str,
+    settings: Settings,
+    now: datetime,
+) -> ScalePlan:
+    """Take the amounts that a person asks for each replica, and a size; begin it if it may.
+
+    None leaves a thing as it is. As a request it is also an approval, and supersedes an active
+    plan. Amounts alone are changed while replicas run; a size changes at the next safe point.
+
+    Raises:
+        BadInput: nothing was asked for, an amount is absurd, no node has as much, a replica uses
+            more now, or the size is beyond the bounds.
+        Conflict: the job ended, nothing would change, or it does not fit now.
+    """
+    expect_unfinished(job)
+    plans = tx.plans.of(job.id)
+    _, current = standing(plans, job)
+    _, heading = wished(plans, job)
+    if cpu_millis is memory_bytes is replicas is None:
+        raise BadInput(
+            "cpu_millis, memory_bytes and replicas are all missing; give one at least",
+            field="cpu_millis",
+        )
+    if replicas is not None:
+        expect_allowed(job, replicas)
+    asked = Resources(
+        cpu_millis=heading.resources.cpu_millis if cpu_millis is None else cpu_millis,
+        memory_bytes=heading.resources.memory_bytes if memory_bytes is None else memory_bytes,
+        gpus=heading.resources.gpus,
+    )
+    used = recent_use(tx, job, now)
+    _expect_sensible(cpu_millis, memory_bytes)
+    _expect_a_node(tx, job, asked, heading.resources)
+    _expect_more_than_used(cpu_millis, memory_bytes, used)
+    size = heading.replicas if replicas is None else replicas
+    if (size, asked) == (heading.replicas, heading.resources):
+        raise Conflict(f"job {job.document.name} is already there, or on its way")
+    fits = room(tx, replace(job, amounts=asked))
+    if fits < size:
+        raise Conflict(
+            f"{fits} of {count(size, 'replica')} of such amounts fit the pool {job.pool} now; "
+            "ask for less, or free some of it"
+        )
+    sight, same = look(tx, job, settings=settings, now=now), size == current.replicas
+    target = replace(current, replicas=size, resources=asked, nodes=current.nodes if same else ())
+    plan = draft(
+        tx,
+        job,
+        PlanKind.REQUEST,
+        target,
+        Explanation(code="requested", reason="", evidence=_evidence(used), next_step=""),
+        settings=settings,
+        now=now,
+        measured=sight.now,
+        promised=sight.now if same else sight.promise(size),
+        proposed_by=by,
+    )
+    reason = f"{by} asked for {change(plan)}" + (f": {why}" if why else "")
+    explanation = replace(plan.explanation, reason=reason, next_step=_next_step(tx, job, plan))
+    active = tx.plans.active(job.id)
+    plan = replace(plan, explanation=explanation)
+    return instead(tx, job, active, plan, by=by, settings=settings, now=now)
+
+
+def _next_step(tx: Transaction, job: Job, plan: ScalePlan) -> str:
+    """What of a plan applies now, and what at the safe point."""
+    blocked = obstacle(tx, job, replace(plan, state=PlanState.APPROVED))
+    if blocked:
+        return f"Nothing of it applies now: {blocked}."
+    steps = []
+    if plan.changes_resources:
+        steps.append(
+            "The amounts apply now to replicas whose node can change them while they run, else "
+            "when they next start."
+        )
+    if plan.target.replicas != plan.current.replicas:
+        steps.append("The size changes at the next safe point.")
+    return " ".join(steps)
+
+
+def _evidence(used: ReplicaUse) -> tuple[Evidence, ...]:
+    said = []
+    if used.memory_bytes is not None:
+        said.append(Evidence(label="memory used", value=f"{number(used.memory_bytes / _GIB)} GiB"))
+    if used.cpu_millis is not None:
+        said.append(Evidence(label="CPU used", value=number(used.cpu_millis / 1000)))
+    return tuple(said)
+
+
+def _expect_sensible(cpu_millis: int | None, memory_bytes: int | None) -> None:
+    if cpu_millis is not None and not LEAST_CPU <= cpu_millis <= MOST_CPU:
+        raise BadInput(
+            f"cpu_millis {cpu_millis} is no amount for a replica; give {LEAST_CPU} to "
+            f"{MOST_CPU:,} (1000 is one CPU)",
+            field="cpu_millis",
+        )
+    if memory_bytes is not None and not LEAST_MEMORY <= memory_bytes <= MOST_MEMORY:
+        raise BadInput(
+            f"memory_bytes {memory_bytes} is no amount for a replica; give {LEAST_MEMORY} (16 MiB) "
+            f"to {MOST_MEMORY} (1 PiB)",
+            field="memory_bytes",
+        )
+
+
+def _expect_a_node(tx: Transaction, job: Job, asked: Resources, before: Resources) -> None:
+    wants = job.document.accelerator
+    nodes = [one for one in tx.nodes.of(job.pool) if wants in (None, one.accelerator)]
+    if not nodes or any(asked.copies_within(one.capacity) for one in nodes):
+        return
+    cpu = max(node.capacity.cpu_millis for node in nodes)
+    memory = max(node.capacity.memory_bytes for node in nodes)
+    field = "memory_bytes" if asked.memory_bytes > before.memory_bytes else "cpu_millis"
+    raise BadInput(
+        f"{field} {asked.memory_bytes if field == 'memory_bytes' else asked.cpu_millis} fits no "
+        f"node of pool {job.pool}, even an empty one; the largest has {cpu / 1000:g} CPUs and "
+        f"{number(memory / _GIB)} GiB: ask for less",
+        field=field,
+    )
+
+
+def _expect_more_than_used(
+    cpu_millis: int | None, memory_bytes: int | None, used: ReplicaUse
+) -> None:
+    if memory_bytes is not None and (used.memory_bytes or 0.0) > memory_bytes:
+        have = used.memory_bytes or 0.0
+        raise BadInput(
+            f"memory_bytes {memory_bytes} ({number(memory_bytes / _GIB)} GiB) is less than the "
+            f"{number(have / _GIB)} GiB that a replica uses now; give {have:.0f} at least, or make "
+            "the job use less first",
+            field="memory_bytes",
+        )
+    if cpu_millis is not None and (used.cpu_millis or 0.0) > cpu_millis:
+        have = used.cpu_millis or 0.0
+        raise BadInput(
+            f"cpu_millis {cpu_millis} is less than the {have:.0f} that a replica uses now; give "
+            f"{have:.0f} at least, or fewer processes or loader workers first",
+            field="cpu_millis",
+        )

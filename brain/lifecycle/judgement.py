@@ -1,0 +1,85 @@
+"""The judgement of an applied plan: its promise against the measurement, and the way back."""
+
+from dataclasses import replace
+from datetime import datetime
+
+from brain.lifecycle.advising import count_rollbacks
+from brain.lifecycle.plans import ROLLBACK, change, instead, undoing, verified
+from brain.lifecycle.records import move_plan
+from brain.lifecycle.verdicts import SAME, Worths, compared, counted, kept, more
+from brain.lifecycle.wishes import may_act
+from brain.ports import Transaction
+from brain.settings import Settings
+from brain.types.job import Job, OptimizeMode
+from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
+from brain.types.recommendation import Prediction
+
+
+def judge(
+    tx: Transaction,
+    plan: ScalePlan,
+    measured: Prediction | None,
+    *,
+    unit: str,
+    settings: Settings,
+    now: datetime,
+    worths: Worths = SAME,
+    short: str = "",
+) -> ScalePlan:
+    """Compare an applied plan's promise with the measurement, and roll it back if it fell short.
+
+    Only Brain's own advice is rolled back. A size that a person asked for stays, and so does a
+    rollback, with the verdict beside it; amounts do where Brain may not act on the job. ``worths``:
+    of examples, where batches differ. ``short`` says what its amounts are too small for.
+    """
+    both, holds = short or ("" if plan.changes_resources else "nothing was promised"), not short
+    if plan.promised is not None and measured is not None:
+        said = compared(plan, plan.promised, measured, unit=unit, settings=settings, worths=worths)
+        both = f"{short}; {said}" if short else said
+        holds = holds and kept(plan, plan.promised, measured, settings, worths)
+    elif holds and not plan.changes_resources:
+        return verified(tx, plan, Verdict.INCONCLUSIVE, both, now, measured)
+    comparable = measured and counted(measured, worths)
+    if holds:
+        both = both or "each replica keeps within its amounts"
+        return verified(tx, plan, Verdict.KEPT, both, now, comparable)
+    job = tx.jobs.get(plan.job)
+    if not _undone_by_brain(job, plan, measured, worths, settings):
+        return verified(tx, plan, Verdict.FELL_SHORT, both, now, comparable)
+    outcome = replace(plan.outcome, measured=comparable, verdict=Verdict.FELL_SHORT, detail=both)
+    plan = move_plan(tx, plan, PlanState.ROLLED_BACK, f"fell short: {both}", now, outcome=outcome)
+    reason = f"{change(plan)} fell short: {both}"
+    back = undoing(tx, job, plan, reason, settings=settings, now=now)
+    back = replace(back, measured=measured)
+    instead(tx, job, None, back, by=ROLLBACK, settings=settings, now=now)
+    # In a pool nobody could take from a job that waits for a person what others wait for.
+    if plan.kind is PlanKind.RESIZE and job.document.optimize_mode is not OptimizeMode.CLUSTER:
+        count_rollbacks(tx, plan, settings, now)
+    return plan
+
+
+def _undone_by_brain(
+    job: Job, plan: ScalePlan, measured: Prediction | None, worths: Worths, settings: Settings
+) -> bool:
+    """True if a plan that fell short is rolled back without anybody's asking.
+
+    A person's amounts are, too, where Brain may act: a job that runs out of memory loses more than
+    a wish, and the way back needs no restart.
+    """
+    if plan.kind is PlanKind.REQUEST:
+        return plan.changes_resources and may_act(job, settings)
+    return plan.kind is PlanKind.RESIZE and not _left_to_the_pool(job, plan, measured, worths)
+
+
+def _left_to_the_pool(
+    job: Job, plan: ScalePlan, measured: Prediction | None, worths: Worths
+) -> bool:
+    """True if the next round decides about the job's size, not this verdict.
+
+    That is so where other jobs have the resources that the plan gave up, and where the job does
+    more than before, though less than was promised.
+    """
+    if job.document.optimize_mode is not OptimizeMode.CLUSTER or plan.changes_resources:
+        return False
+    fewer = plan.target.replicas < plan.current.replicas
+    return fewer or (measured is not None and more(plan, measured, worths))

@@ -1,0 +1,234 @@
+"""Amounts of a running job: asked for, applied while it runs, verified, and rolled back."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from brain import lifecycle
+from brain.errors import BadInput, Conflict
+from brain.lifecycle.amounts import ReplicaUse, shortage
+from brain.lifecycle.capacity import room
+from brain.types.job import OptimizeMode, Policy, PolicyMode
+from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
+from brain.types.pool import Freeze, FreezeScope
+from brain.types.resources import Resources
+from brain.types.telemetry import SourceId
+from brain.types.world import ReplicaState
+from tests import builders
+from tests.virtual import Laptop, scaling_by
+
+GIB = 2**30
+MANUAL = Policy(mode=PolicyMode.APPROVE)
+AUTO = Policy(mode=PolicyMode.AUTO)
+
+
+def training(policy: Policy = MANUAL, **document: Any) -> Laptop:
+    """Four cores, 8 GiB, and one replica that reserves a core and 2 GiB."""
+    amounts = Resources(cpu_millis=1000, memory_bytes=2 * GIB)
+    given = {"optimize_mode": OptimizeMode.MANUAL, "resources": amounts, "policy": policy}
+    here = Laptop(scaling_by(0.9), cpus=4, **(given | document)).start()
+    with here.stores.transaction() as tx:
+        whole = Resources(cpu_millis=4000, memory_bytes=8 * GIB)
+        tx.nodes.put(replace(builders.node(), capacity=whole))
+    return here.train(70)
+
+
+def edit(here: Laptop, **wanted: Any) -> ScalePlan:
+    nothing = {"cpu_millis": None, "memory_bytes": None, "replicas": None, "why": ""}
+    with here.transaction() as (tx, job):
+        return lifecycle.edit(
+            tx, job, by="ada", settings=here.settings, now=here.now, **(nothing | wanted)
+        )
+
+
+def measure(here: Laptop, seconds: int, **use: Any) -> None:
+    """Train, while the machine is read every five seconds."""
+    for _ in range(seconds // 5):
+        here.train(5)
+        sample = builders.host(
+            int(here.now.timestamp()), measured_at=here.now, **({"job_cpu_millis": 400} | use)
+        )
+        with here.stores.transaction() as tx:
+            tx.telemetry.add(
+                [replace(sample, job=here.id, source=SourceId("machine"))],
+                received_at=here.now,
+                offset_seconds=0.0,
+            )
+
+
+def has(here: Laptop, amounts: Resources, unenforced: str = "") -> None:
+    """Let the scaler report what the only replica reserves."""
+    running = {"state": ReplicaState.RUNNING, "resources": amounts, "unenforced": unenforced}
+    here.observe(builders.replica(0, **running))
+
+
+def test_amounts_are_applied_once_the_replica_has_them_and_no_world_changes():
+    here = training()
+    has(here, Resources(cpu_millis=1000, memory_bytes=2 * GIB))
+    plan = edit(here, memory_bytes=4 * GIB, why="it grows")
+    assert (plan.kind, plan.state) == (PlanKind.REQUEST, PlanState.APPLYING)
+    assert plan.explanation.reason == "ada asked for memory 2 → 4 GiB each: it grows"
+    assert "apply now" in plan.explanation.next_step
+    asked = Resources(cpu_millis=1000, memory_bytes=4 * GIB)
+    assert here.wish().resources == asked
+    assert here.job.resources.memory_bytes == 2 * GIB, "what stands is what was there before"
+
+    has(here, asked)
+    here.turn()
+
+    plan = here.plans[0]
+    assert (plan.state, plan.outcome.epoch) == (PlanState.APPLIED, 1)
+    assert (plan.outcome.downtime_seconds, here.world and here.world.epoch) == (0.0, 1)
+    assert here.job.resources == asked
+
+
+def test_amounts_that_suffice_are_kept():
+    here = training()
+    measure(here, 60, replica_memory_bytes=GIB)
+    edit(here, memory_bytes=int(1.5 * GIB))
+    here.turn()
+    measure(here, 30, replica_memory_bytes=GIB)
+    here.turn()
+
+    assert (here.plans[0].state, here.plans[0].outcome.verdict) == (
+        PlanState.VERIFIED,
+        Verdict.KEPT,
+    )
+    assert here.job.resources.memory_bytes == int(1.5 * GIB)
+
+
+def test_amounts_that_are_too_little_are_rolled_back_where_brain_may_act():
+    here = training(AUTO)
+    measure(here, 60, replica_memory_bytes=GIB)
+    edit(here, cpu_millis=500)
+    here.turn()
+    measure(here, 30, replica_memory_bytes=GIB, throttled_share=0.4)
+    here.turn()
+    here.turn()
+
+    back, missed = here.plans
+    assert (missed.state, missed.outcome.verdict) == (PlanState.ROLLED_BACK, Verdict.FELL_SHORT)
+    assert "stopped a replica in 40 % of its periods, 0 % before" in missed.outcome.detail
+    assert (back.kind, back.state) == (PlanKind.ROLLBACK, PlanState.APPLIED)
+    assert here.job.resources.cpu_millis == 1000
+    assert here.wish().resources is None, "the document's again"
+
+
+def test_in_other_modes_the_verdict_stands_beside_the_amounts_and_a_person_rolls_back():
+    here = training(MANUAL)
+    edit(here, cpu_millis=500)
+    here.turn()
+    measure(here, 30, throttled_share=0.4)
+    here.turn()
+    missed = here.plans[0]
+    assert (missed.state, missed.outcome.verdict) == (PlanState.VERIFIED, Verdict.FELL_SHORT)
+
+    with here.transaction() as (tx, _):
+        given = {"version": None, "why": "", "settings": here.settings, "now": here.now}
+        lifecycle.rollback(tx, missed, by="ada", **given)
+    here.turn()
+
+    assert here.job.resources.cpu_millis == 1000
+
+
+def test_a_replica_that_refuses_ends_the_plan_with_its_reason():
+    here = training()
+    has(here, here.job.resources)
+    edit(here, memory_bytes=GIB)
+    has(here, here.job.resources, "memory 1 GiB is less than the 1.3 GiB in use")
+    here.turn()
+
+    restored, failed = here.plans
+    assert failed.state is PlanState.FAILED
+    assert "is less than the 1.3 GiB in use" in failed.outcome.detail
+    assert (restored.kind, restored.state) == (PlanKind.RESTORE, PlanState.APPLIED)
+    assert here.wish().resources is None
+
+
+def test_amounts_and_a_size_are_one_plan():
+    here = training()
+    plan = edit(here, memory_bytes=GIB * 3 // 2, replicas=3)
+    assert plan.explanation.reason == "ada asked for 1 → 3 replicas, memory 2 → 1.5 GiB each"
+    assert "The size changes at the next safe point." in plan.explanation.next_step
+    here.coordinate()
+    here.turn()
+
+    assert here.plans[0].state is PlanState.APPLIED
+    assert (here.size, here.job.resources.memory_bytes) == (3, GIB * 3 // 2)
+
+
+def test_a_later_size_keeps_the_amounts():
+    here = training()
+    edit(here, memory_bytes=GIB)
+    here.turn()
+    with here.transaction() as (tx, job):
+        asked = {"by": "ada", "why": "", "settings": here.settings, "now": here.now}
+        plan = lifecycle.request(tx, job, 4, **asked)
+
+    assert plan.target.resources.memory_bytes == GIB
+    assert not plan.changes_resources
+
+
+def test_other_jobs_get_what_an_edit_frees_and_not_what_it_takes():
+    here = training()
+    with here.transaction() as (tx, job):
+        other = replace(job, id=builders.JobId("j2"))
+        assert room(tx, other) == 3
+    edit(here, memory_bytes=6 * GIB)
+    with here.transaction() as (tx, job):
+        assert room(tx, other) == 1
+
+
+def test_a_freeze_keeps_amounts_as_they_are_and_the_answer_says_so():
+    here = training()
+    with here.transaction() as (tx, job):
+        frozen = Freeze(scope=FreezeScope.JOB, target=job.id, by="bob", why="audit", at=here.now)
+        lifecycle.freeze(tx, frozen)
+    plan = edit(here, memory_bytes=GIB)
+
+    assert plan.state is PlanState.APPROVED
+    assert plan.explanation.next_step.startswith("Nothing of it applies now: frozen by bob")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "field", "says"),
+    [
+        ({}, "cpu_millis", "are all missing; give one"),
+        ({"cpu_millis": -5}, "cpu_millis", "is no amount for a replica; give 10 to"),
+        ({"cpu_millis": 64_000}, "cpu_millis", "fits no node of pool local, even an empty one"),
+        ({"memory_bytes": 1}, "memory_bytes", "1 is no amount for a replica; give 16777216"),
+        ({"memory_bytes": 99 * GIB}, "memory_bytes", "the largest has 4 CPUs and 8.00 GiB"),
+        ({"memory_bytes": GIB // 2}, "memory_bytes", "less than the 1.00 GiB that a replica uses"),
+        ({"cpu_millis": 200}, "cpu_millis", "less than the 400 that a replica uses now; give 400"),
+        ({"replicas": 9}, "replicas", "not within the bounds 1:4"),
+    ],
+)
+def test_an_impossible_edit_is_refused_with_field_and_remedy(
+    wanted: dict[str, int], field: str, says: str
+):
+    here = training()
+    measure(here, 10, replica_memory_bytes=GIB)
+    with pytest.raises(BadInput, match=says) as refused:
+        edit(here, **wanted)
+    assert refused.value.field == field
+    assert here.plans == []
+
+
+def test_what_does_not_fit_now_and_what_changes_nothing_is_a_conflict():
+    here = training()
+    with pytest.raises(Conflict, match="1 of 2 replicas of such amounts fit"):
+        edit(here, memory_bytes=5 * GIB, replicas=2)
+    with pytest.raises(Conflict, match="is already there"):
+        edit(here, memory_bytes=2 * GIB)
+
+
+def test_memory_that_is_nearly_full_and_more_stops_are_too_little():
+    amounts = Resources(cpu_millis=1000, memory_bytes=GIB)
+    before = ReplicaUse(throttled=0.1)
+    assert shortage(amounts, before, ReplicaUse(memory_bytes=0.9 * GIB, throttled=0.14)) == ""
+    said = shortage(amounts, before, ReplicaUse(memory_bytes=0.96 * GIB, throttled=0.2))
+    assert said == (
+        "a replica uses 0.960 of 1.00 GiB and the scheduler stopped a replica in 20 % of its "
+        "periods, 10 % before"
+    )
