@@ -110,13 +110,24 @@ def test_cpu_that_is_too_little_for_its_bursts_is_rolled_back(brain: Brain):
     )
     brain.until("a throughput", 90, job, lambda detail: detail.job.throughput)
     names = ("cpu.max", "cpu.cfs_quota_us")
-    made = brain.send(calls.edit(job, JobEdit(cpu_millis=600))).plan
+
+    def read(_: JobDetail) -> float | None:
+        tried = brain.send(calls.edit(job, JobEdit(cpu_millis=2000), dry_run=True)).plan
+        facts = {fact.label: fact.value for fact in tried.explanation.evidence}
+        return float(facts["CPU used"]) if "CPU used" in facts else None
+
+    # A little more than its mean, however busy the machine is: far less than its bursts.
+    millis = round(1250 * brain.until("its use", 60, job, read))
+    made = brain.send(calls.edit(job, JobEdit(cpu_millis=millis))).plan
+    quota = str(millis * 100)
     brain.until(
-        "the quota", 30, job, lambda _: limit(brain, job, "cpu", *names).split()[0] == "60000"
+        "the quota", 30, job, lambda _: limit(brain, job, "cpu", *names).split()[0] == quota
     )
     missed = judged(brain, job, made.generation)
 
-    assert (missed.state, missed.outcome.verdict) == (PlanState.ROLLED_BACK, Verdict.FELL_SHORT)
+    assert (missed.state, missed.outcome.verdict) == (PlanState.ROLLED_BACK, Verdict.FELL_SHORT), (
+        missed.outcome
+    )
     assert "the scheduler stopped a replica in" in missed.outcome.detail
     back = brain.detail(job).job.plan
     assert back is not None
