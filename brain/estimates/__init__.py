@@ -3,9 +3,11 @@
 usage      what a running job's replicas use, kept for the time after it
 history    jobs that ran, as the models want them
 asking     document and question -> answer
+advice     what a running job's replicas should reserve
 """
 
+from brain.estimates.advice import advised
 from brain.estimates.asking import ask, market_of
 from brain.estimates.usage import remember, uses_of
 
-__all__ = ["ask", "market_of", "remember", "uses_of"]
+__all__ = ["advised", "ask", "market_of", "remember", "uses_of"]

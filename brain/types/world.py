@@ -13,6 +13,8 @@ from brain.types.resources import NodeName, Resources
 
 #: A node that a job left as sick or slow is not chosen again for that job for so long.
 UNFIT = timedelta(hours=1)
+#: Role of replicas that train.
+WORKER = "worker"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +208,7 @@ class Replica:
     """One replica as its scaler observes it. Ids are never reused."""
 
     id: int
-    role: str = "worker"
+    role: str = WORKER
     node: NodeName
     state: ReplicaState
     #: Generation that it was started for.

@@ -41,7 +41,7 @@ def test_what_is_no_use_is_left_out():
 
 
 def test_without_use_nothing_is_requested():
-    with pytest.raises(Undetermined, match="no processor use"):
+    with pytest.raises(Undetermined, match="no use was measured"):
         cpu.request(cpu.Usage(), share=0.98)
 
 

@@ -161,6 +161,11 @@ class WorldUse:
     #: Highest resident memory of a replica, and of each of its last hours.
     memory_bytes: float = 0.0
     hourly_bytes: tuple[float, ...] = ()
+    #: The same of each of its last minutes, and of ten minutes each.
+    minutely_bytes: tuple[float, ...] = ()
+    ten_minutely_bytes: tuple[float, ...] = ()
+    #: Instant of the newest of these; 0 before the first one.
+    read_at_seconds: float = 0.0
     #: Mean through a node's network cards, loopback left out.
     sent_bytes_per_second: float = 0.0
     received_bytes_per_second: float = 0.0

@@ -1,4 +1,4 @@
-"""Processor requests: a percentile of recent use, and needs that percentiles cannot see.
+"""Requests by a percentile of recent use, and needs of a processor that percentiles cannot see.
 
 Usage never exceeds its limit, so where it is held down (*censored*) the histogram knows nothing
 of the need; ``raised`` and ``loader_millis`` say what to give then.
@@ -6,7 +6,7 @@ of the need; ``raised`` and ``loader_millis`` say what to give then.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -16,8 +16,8 @@ from brain.errors import Undetermined
 
 #: Bounds of bucket ``i`` grow by 5 %, as in Kubernetes' vertical autoscaler.
 _GROWTH = 1.05
-#: Upper bound of the lowest bucket.
-_FIRST_MILLIS = 1.0
+#: Upper bound of the lowest bucket, mCPU or MiB.
+_FIRST = 1.0
 #: Samples lose half of their weight in a day (models.md section 3.4).
 HALF_LIFE_SECONDS = 24 * 3600.0
 #: Head-room above the percentile.
@@ -37,7 +37,9 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Use of a processor over time in buckets of growing width; old samples weigh less.
+    """Use of a resource over time in buckets of growing width; old samples weigh less.
+
+    Processors are counted in mCPU, memory in MiB.
 
     A sample at ``t`` weighs ``2^((t - at) / half_life)``: adding one never touches the others
     (Autopilot, Rzadca et al., EuroSys 2020; Kubernetes' vertical autoscaler).
@@ -70,7 +72,7 @@ class Usage:
         )
 
     def quantile(self, share: float) -> float:
-        """Upper bound, in mCPU, of the bucket below which ``share`` of the weight is.
+        """Upper bound of the bucket below which ``share`` of the weight is.
 
         Raises:
             Undetermined: nothing was measured.
@@ -81,15 +83,57 @@ class Usage:
         """
         reached = np.cumsum(self.weights)
         if not len(reached) or reached[-1] <= 0:
-            raise Undetermined("no processor use was measured", code="no-usage")
+            raise Undetermined("no use was measured", code="no-usage")
         # Sums of decayed weights are not exact; the last bucket is reached by every share.
         index = int(np.searchsorted(reached, share * reached[-1] * (1 - 1e-12)))
-        return _FIRST_MILLIS * _GROWTH ** min(index, len(reached) - 1)
+        return _FIRST * _GROWTH ** min(index, len(reached) - 1)
+
+    def merged(self, other: "Usage", *, most: float = math.inf) -> Self:
+        """Return the usage with that of another replica or run, which weighs ``most`` at most.
+
+        Both are brought to the later of their instants first.
+        """
+        total = sum(other.weights)
+        if not total > 0:
+            return self
+        now = max(self.at_seconds, other.at_seconds) if self.weights else other.at_seconds
+        mine, theirs = self._weights_at(now), other._weights_at(now)
+        theirs *= min(1.0, most / theirs.sum()) if theirs.sum() > 0 else 0.0
+        joint = np.zeros(max(len(mine), len(theirs)))
+        joint[: len(mine)] += mine
+        joint[: len(theirs)] += theirs
+        return replace(self, weights=tuple(joint.tolist()), at_seconds=now)
+
+    def compact(self) -> Self:
+        """Return the usage with weights of four decimals, as it is stored."""
+        return replace(self, weights=tuple(round(weight, 4) for weight in self.weights))
+
+    def above(self, amount: float) -> float:
+        """Share of the time in which use was above an amount; 0 where nothing was measured."""
+        weights = np.asarray(self.weights)
+        over = _bounds(len(weights)) > amount * _GROWTH
+        return float(weights[over].sum() / weights.sum()) if weights.sum() > 0 else 0.0
+
+    def unused(self, amount: float) -> float:
+        """Mean share of an amount that was not used; 0 where nothing was measured."""
+        weights = np.asarray(self.weights)
+        if not (amount > 0 and weights.sum() > 0):
+            return 0.0
+        return float(weights @ np.clip(1 - _bounds(len(weights)) / amount, 0, 1) / weights.sum())
+
+    def _weights_at(self, seconds: float) -> Floats:
+        lives = max(0.0, seconds - self.at_seconds) / self.half_life_seconds
+        return np.array(self.weights, dtype=np.float64) * float(0.5**lives)
+
+
+def _bounds(count: int) -> Floats:
+    """Upper bounds of the lowest buckets."""
+    return np.asarray(_FIRST * _GROWTH ** np.arange(count), dtype=float)
 
 
 def _bucket(millis: Floats) -> NDArray[np.int64]:
     """Index of the bucket that holds a use: the lowest takes all up to its bound."""
-    above = np.log(np.maximum(millis, _FIRST_MILLIS) / _FIRST_MILLIS) / math.log(_GROWTH)
+    above = np.log(np.maximum(millis, _FIRST) / _FIRST) / math.log(_GROWTH)
     return np.ceil(above - 1e-9).astype(np.int64)
 
 

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 from brain.errors import Undetermined
+from brain.types.estimate import Band
 
 #: Head-room above the highest use that was seen.
 MARGIN = 1.15
@@ -16,9 +18,14 @@ MARGIN = 1.15
 _SIGNIFICANT, _SHARE_A_DAY = 0.01, 0.05
 _DAY_SECONDS = 24 * 3600.0
 _HOUR_SECONDS = 3600.0
+#: A leak is judged over so many maxima at least. Maxima in a row are alike, so chance must be rarer
+#: than where they were independent.
+_LEAST_MAXIMA, _LEAK_CHANCE, _LEAK_BAND = 12, 1e-3, 0.99
 #: Factors on the limit at which a replica ran out of memory.
 _RAISE, _RAISE_GROWING = 1.2, 1.5
 _LEAST_RAISE_BYTES = 100 * 2**20
+#: Time that must be left for a planned restart; a leak that leaves more is not told yet.
+WARN_SECONDS = 3600.0
 #: Raises within a day after which a person must look.
 RAISES_A_DAY = 3
 
@@ -62,6 +69,50 @@ def growth(hourly_maxima: Sequence[float], *, limit_bytes: float) -> Growth:
     steady = chance < _SIGNIFICANT
     matters = slope * _DAY_SECONDS > _SHARE_A_DAY * limit_bytes
     return Growth(bytes_per_second=slope, significant=steady and matters)
+
+
+def time_left(maxima: Sequence[float], *, every_seconds: float, limit_bytes: float) -> Band | None:
+    """Seconds until memory that leaks reaches its limit; None where it does not leak.
+
+    A start or a cache that fills grows, too, ever more slowly. With slopes ``s`` (Theil and Sen,
+    1968) of the older and the newer half, each as long as ``h``, such growth comes to an end at
+
+        use + s_new h r / (1 - r),    r = s_new / s_old < 1
+
+    Where that is below the limit it is no leak; else the smaller slope of the whole and of its
+    newer half counts. The band is that of this slope.
+
+    Args:
+        maxima: Highest uses in bytes of equal intervals in a row, oldest first.
+        every_seconds: Length of an interval.
+        limit_bytes: Use at which the kernel ends the replica.
+
+    >>> found = time_left([1e9 + 1e7 * n for n in range(20)], every_seconds=60, limit_bytes=2e9)
+    >>> found and round(found.value / 60)
+    81
+    """
+    values = np.asarray(maxima, dtype=float)
+    if len(values) < _LEAST_MAXIMA or not np.isfinite(values).all() or values.max() == values.min():
+        return None
+    if stats.kendalltau(np.arange(len(values)), values).pvalue > _LEAK_CHANCE:
+        return None
+    half = len(values) // 2
+    parts = (values[:half], values[half:], values)
+    old, new, whole = (_slope(part, every_seconds) for part in parts)
+    left = max(0.0, limit_bytes - float(values.max()))
+    if new[1] <= 0 or whole[1] <= 0:
+        return None
+    ratio = new[0] / old[0] if old[0] > 0 else math.inf
+    if ratio < 1 and new[0] * every_seconds * half * ratio / (1 - ratio) < left:
+        return None
+    slope, low, high = min(whole, new)
+    return Band(value=left / slope, low=left / high, high=left / low)
+
+
+def _slope(values: NDArray[np.float64], every_seconds: float) -> tuple[float, float, float]:
+    """Slope in bytes per second, and its interval."""
+    found = stats.theilslopes(values, every_seconds * np.arange(len(values)), alpha=_LEAK_BAND)
+    return float(found.slope), float(found.low_slope), float(found.high_slope)
 
 
 def raised(

@@ -1,0 +1,101 @@
+"""Advice on the resources of a job that runs, out of what its replicas used."""
+
+from datetime import datetime
+
+from brain.estimates.usage import KIND, Used, used_by
+from brain.models.estimate.past import WorldUse
+from brain.models.resources import cpu, host_memory
+from brain.models.resources.advice import Signs, Starved, advise
+from brain.models.resources.use import RoleUse
+from brain.ports import Transaction
+from brain.settings import Settings
+from brain.types.advice import ResourceAdvice, Starvation
+from brain.types.estimate import Band
+from brain.types.job import Job
+from brain.types.resources import Resources
+from brain.types.world import WORKER, ReplicaState, World
+from brain.typeset import percent
+
+
+def advised(
+    tx: Transaction, job: Job, settings: Settings, now: datetime, *, role: str = WORKER
+) -> ResourceAdvice | None:
+    """Return what each replica of a role should reserve; None where none of it was measured."""
+    used = used_by(tx.fits.get(job.id, KIND))
+    use = used.role(role)
+    if use is None:
+        return None
+    world = tx.worlds.latest(job.id)
+    current = _of_world(used, world) if role == WORKER else None
+    age = now.timestamp() - use.until_seconds
+    signs = Signs(
+        replicas=_replicas(tx, job, world, role),
+        coupled=role == WORKER and not job.document.independent,
+        reserved=job.document.resources if role == WORKER else Resources(),
+        largest=_largest(tx, job),
+        lasts_seconds=None if age > settings.stale_seconds else memory_lasts(use, current, job),
+        starved=_starved(use, current),
+    )
+    return advise(use, signs, now_seconds=now.timestamp())
+
+
+def memory_lasts(use: RoleUse, world: WorldUse | None, job: Job) -> Band | None:
+    """Seconds until memory that leaks runs out, where that is near enough to act."""
+    limit = use.memory_limit(float(job.document.resources.memory_bytes))
+    if world is None or not limit > 0:
+        return None
+    found = [
+        host_memory.time_left(maxima, every_seconds=seconds, limit_bytes=limit)
+        for maxima, seconds in (
+            (world.minutely_bytes, 60.0),
+            (world.ten_minutely_bytes[:-1], 600.0),
+        )
+    ]
+    near = [one for one in found if one is not None and one.value < host_memory.WARN_SECONDS]
+    return min(near, key=lambda one: one.value, default=None)
+
+
+def _of_world(used: Used, world: World | None) -> WorldUse | None:
+    """Return the use of the present world; None where there is none, or nothing was read yet."""
+    if world is None or world.ended_at is not None:
+        return None
+    return next((use for use in used.uses if use.epoch == world.epoch), None)
+
+
+def _replicas(tx: Transaction, job: Job, world: World | None, role: str) -> int:
+    if role == WORKER:
+        return world.replicas if world is not None else job.document.replicas.first
+    replicas = tx.worlds.replicas(job.id)
+    return sum(one.role == role and one.state is not ReplicaState.EXITED for one in replicas)
+
+
+def _largest(tx: Transaction, job: Job) -> Resources | None:
+    """The most processor and memory that any node has."""
+    nodes = [node.capacity for node in tx.nodes.of(job.pool) if node.schedulable]
+    if not nodes:
+        return None
+    return Resources(
+        cpu_millis=max(node.cpu_millis for node in nodes),
+        memory_bytes=max(node.memory_bytes for node in nodes),
+    )
+
+
+def _starved(use: RoleUse, world: WorldUse | None) -> Starved | None:
+    """Return the resource that keeps devices waiting for data, by two independent signs."""
+    if world is None or not use.cpu.weights or not 0 < world.wait_share < 1:
+        return None
+    wait, limit = world.wait_share, use.cpu_limit_millis
+    full = limit > 0 and cpu.censored(use.cpu, limit_millis=limit)
+    if not cpu.loader_bound(cpu.LoaderSigns(data_wait_share=wait, censored=full)):
+        return None
+    return Starved(
+        of=Starvation.CPU,
+        because=f"workers wait for data in {percent(wait)} of each step while their processors "
+        "are at their limit: loading needs CPU before replicas",
+        loader_millis=cpu.loader_millis(
+            used_millis=use.cpu.quantile(0.5),
+            idle_millis=0.0,
+            step_seconds=1.0,
+            device_seconds=1 - wait,
+        ),
+    )

@@ -1,0 +1,244 @@
+"""From the use of a role's replicas to what each should reserve, with the reason."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from brain.errors import Undetermined
+from brain.models.resources import cpu, host_memory
+from brain.models.resources.use import MIB, MemoryKill, RoleUse
+from brain.types.advice import AmountAdvice, ResourceAdvice, Starvation
+from brain.types.estimate import Band
+from brain.types.resources import Resources
+from brain.typeset import count, duration, number
+
+_GIB = 2**30
+_DAY_SECONDS = 24 * 3600.0
+#: Three half-lives of use: for so long no less is advised than what ran out.
+_REMEMBERED_SECONDS = 3 * cpu.HALF_LIFE_SECONDS
+#: Share of quiet times, and of the ample amount.
+_QUIET, _AMPLE = 0.5, 0.999
+#: Days that the use is taken to have been seen at least, so that a first reading has a band.
+_LEAST_DAYS = 0.01
+#: Reservations that stay: memory within these factors of what is wanted.
+_MEMORY_UP, _MEMORY_DOWN = 1.05, 0.70
+#: Memory use above this share of its limit may have been held down.
+_MEMORY_FULL = 0.98
+#: A run that was read for a shorter time is explored yet.
+_EXPLORED_DAYS = 600 / _DAY_SECONDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Starved:
+    """Loaders that keep devices waiting."""
+
+    of: Starvation
+    #: What tells so.
+    because: str
+    #: mCPU from which loading hides behind computing.
+    loader_millis: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signs:
+    """Facts about a role beside its use."""
+
+    #: Replicas, and whether they wait for each other.
+    replicas: int
+    coupled: bool
+    reserved: Resources
+    #: Of the largest node; None: no node is known.
+    largest: Resources | None = None
+    #: Time until memory that leaks runs out.
+    lasts_seconds: Band | None = None
+    starved: Starved | None = None
+
+
+def advise(use: RoleUse, signs: Signs, *, now_seconds: float) -> ResourceAdvice | None:
+    """Return the advice for one role; None where nothing of it was measured."""
+    processor, memory = _cpu(use, signs), _memory(use, signs, now_seconds)
+    if processor is None and memory is None:
+        return None
+    unresolved = _unresolved(use, now_seconds)
+    return ResourceAdvice(
+        role=use.role,
+        cpu=processor,
+        memory=memory,
+        basis=_basis(use),
+        reason=unresolved or _first(processor, memory, signs),
+        exploring=use.days < _EXPLORED_DAYS,
+        memory_lasts_seconds=signs.lasts_seconds,
+        memory_unresolved=unresolved,
+        starved=signs.starved.of if signs.starved else None,
+        starved_because=signs.starved.because if signs.starved else "",
+    )
+
+
+def _cpu(use: RoleUse, signs: Signs) -> AmountAdvice | None:
+    share = cpu.percentile(signs.replicas) if signs.coupled else cpu.ASYNCHRONOUS
+    reserved = float(signs.reserved.cpu_millis)
+    try:
+        wanted = cpu.request(use.cpu, share=share, present=reserved or None)
+    except Undetermined:
+        return None
+    used = use.cpu.quantile(share)
+    said = f"a replica used up to {cores(used)} in {percent_of_time(share)} of the time"
+    limit = use.cpu_limit_millis
+    loader = signs.starved.loader_millis if signs.starved else 0.0
+    if loader > max(wanted, 1.5 * limit):
+        wanted = loader
+        said = f"loading of data hides behind computing from {cores(loader)} on"
+    elif limit > 0 and cpu.censored(use.cpu, limit_millis=limit):
+        wanted = max(wanted, cpu.raised(limit, loader))
+        said = f"use was at the limit of {cores(limit)}, which hides the need: half as much again"
+    return _amount(
+        use.cpu,
+        1.0,
+        wanted=wanted,
+        used=used,
+        days=use.days,
+        reserved=reserved,
+        largest=signs.largest.cpu_millis if signs.largest else None,
+        reason=said,
+        ample=cpu.request(use.cpu, share=_AMPLE),
+        show=cores,
+    )
+
+
+def _memory(use: RoleUse, signs: Signs, now_seconds: float) -> AmountAdvice | None:
+    try:
+        peak = use.memory.quantile(1.0) * MIB
+    except Undetermined:
+        return None
+    reserved, limit = float(signs.reserved.memory_bytes), use.memory_limit_bytes
+    wanted, said = host_memory.request(peak), f"a replica used {gibibytes(peak)} at most"
+    leaks = signs.lasts_seconds is not None
+    if limit > 0 and peak > _MEMORY_FULL * limit:
+        wanted = max(wanted, host_memory.raised(limit, growing=leaks))
+        said = f"use was at the limit of {gibibytes(limit)}, which hides the need"
+    elif reserved and _MEMORY_DOWN * reserved <= wanted <= _MEMORY_UP * reserved:
+        wanted = reserved
+    kill = _worst(use, now_seconds)
+    if kill is not None and (level := host_memory.raised(kill.limit_bytes, growing=leaks)) > wanted:
+        wanted, said = level, f"a replica ran out of memory at {gibibytes(kill.limit_bytes)}"
+    if leaks and signs.lasts_seconds is not None:
+        said = f"{said}, and memory leaks: {duration(signs.lasts_seconds.value)} are left"
+    return _amount(
+        use.memory,
+        MIB,
+        wanted=wanted,
+        used=peak,
+        days=use.days,
+        reserved=reserved,
+        largest=signs.largest.memory_bytes if signs.largest else None,
+        reason=said,
+        ample=1.5 * wanted,
+        show=gibibytes,
+    )
+
+
+def _amount(
+    usage: cpu.Usage,
+    unit: float,
+    *,
+    wanted: float,
+    used: float,
+    days: float,
+    reserved: float,
+    largest: int | None,
+    reason: str,
+    ample: float,
+    show: Callable[[float], str],
+) -> AmountAdvice:
+    """Put an amount between its bounds, which are wider the less was seen.
+
+    As in Kubernetes' vertical autoscaler the upper one is ``1 + 1 day / history`` times as high.
+    """
+    target = min(wanted, float(largest)) if largest else wanted
+    known = max(_LEAST_DAYS, days)
+    high = max(ample, target) * (1 + 1 / known)
+    if target < wanted:
+        reason = f"{reason}; no node has more than {show(target)}, {show(wanted)} would be better"
+    return AmountAdvice(
+        low=min(target, usage.quantile(_QUIET) * unit * (1 + 0.001 / known) ** -2),
+        target=target,
+        high=max(target, min(high, float(largest))) if largest else high,
+        uncapped=wanted,
+        reserved=reserved,
+        used=used,
+        above=usage.above(target / unit),
+        reserved_above=usage.above(reserved / unit) if reserved else 0.0,
+        unused=usage.unused(target / unit),
+        reserved_unused=usage.unused(reserved / unit),
+        reason=reason,
+    )
+
+
+def _worst(use: RoleUse, now_seconds: float) -> MemoryKill | None:
+    """Return the kill at the highest limit that is still remembered."""
+    recent = [one for one in use.kills if now_seconds - one.at_seconds <= _REMEMBERED_SECONDS]
+    return max(recent, key=lambda one: one.limit_bytes, default=None)
+
+
+def _unresolved(use: RoleUse, now_seconds: float) -> str:
+    """Why a person must look: memory ran out more often in a day than it may be raised."""
+    day = [one for one in use.kills if one.epoch and now_seconds - one.at_seconds <= _DAY_SECONDS]
+    if len(day) <= host_memory.RAISES_A_DAY:
+        return ""
+    return (
+        f"memory ran out {count(len(day), 'time')} within 24 h, last at "
+        f"{gibibytes(day[-1].limit_bytes)}; more memory does not mend it: look for a leak, "
+        "or take a smaller batch or fewer loader workers"
+    )
+
+
+def _first(processor: AmountAdvice | None, memory: AmountAdvice | None, signs: Signs) -> str:
+    """Return the sentence that matters most."""
+    if signs.starved is not None:
+        return signs.starved.because
+    both = [one for one in (memory, processor) if one is not None]
+    changed = [one for one in both if one.changes]
+    urgent = signs.lasts_seconds is not None or (memory and memory.target > memory.reserved > 0)
+    order = changed if urgent else changed[::-1]
+    return (order or both)[0].reason
+
+
+def _basis(use: RoleUse) -> str:
+    seconds = use.days * _DAY_SECONDS
+    own = f"{duration(seconds)} of this run" if use.since_seconds is not None else ""
+    runs = f"{count(len(use.runs), 'earlier run')} of the script" if use.runs else ""
+    return " and ".join(filter(None, (own, runs)))
+
+
+def cores(millis: float) -> str:
+    """Return mCPU as people count processors.
+
+    >>> cores(1500), cores(1000)
+    ('1.5 CPUs', '1 CPU')
+    """
+    text = _plain(millis / 1000)
+    return f"{text} CPU" if text == "1" else f"{text} CPUs"
+
+
+def gibibytes(amount: float) -> str:
+    """Return bytes in GiB, or MiB below one.
+
+    >>> gibibytes(3 * 2**30), gibibytes(2**29)
+    ('3 GiB', '512 MiB')
+    """
+    small = amount < _GIB
+    return f"{_plain(amount / (MIB if small else _GIB))} {'MiB' if small else 'GiB'}"
+
+
+def percent_of_time(share: float) -> str:
+    """Return a percentile as a share of time.
+
+    >>> percent_of_time(0.98), percent_of_time(0.995)
+    ('98 %', '99.5 %')
+    """
+    return f"{_plain(100 * share)} %"
+
+
+def _plain(value: float) -> str:
+    """Three figures, without zeros behind the point."""
+    text = number(value)
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,0 +1,81 @@
+"""Use of a job's replicas by role: what advice on resources rests on."""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from brain.models.resources.cpu import Usage
+
+MIB = 2**20
+_DAY_SECONDS = 24 * 3600.0
+#: Readings of earlier runs weigh as much as so many of this one: ten minutes of them correct it.
+_INHERITED = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryKill:
+    """A replica ran out of memory."""
+
+    #: Of the world that ended by it; 0 in an earlier run.
+    epoch: int
+    at_seconds: float
+    #: Memory that did not suffice.
+    limit_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleUse:
+    """Use of one replica of a role, over all worlds of a job and over earlier runs of its script.
+
+    Where replicas wait for each other it is the use of the busiest, else that of all.
+    """
+
+    role: str
+    #: mCPU.
+    cpu: Usage = Usage()
+    #: MiB.
+    memory: Usage = Usage()
+    #: Instants of the first and newest reading; None: only earlier runs were read.
+    since_seconds: float | None = None
+    until_seconds: float = 0.0
+    #: A replica's share of what its machine or control group allowed when it was last read.
+    cpu_limit_millis: float = 0.0
+    memory_limit_bytes: float = 0.0
+    #: Oldest first.
+    kills: tuple[MemoryKill, ...] = ()
+    #: Names of earlier runs whose use is in the histograms.
+    runs: tuple[str, ...] = ()
+
+    @property
+    def days(self) -> float:
+        """Days over which this run was read."""
+        begun = self.until_seconds if self.since_seconds is None else self.since_seconds
+        return max(0.0, self.until_seconds - begun) / _DAY_SECONDS
+
+    def memory_limit(self, reserved_bytes: float) -> float:
+        """Bytes at which a replica ends: what it reserves, unless it was seen to use more."""
+        peak = self.memory.quantile(1.0) * MIB if self.memory.weights else 0.0
+        allowed = self.memory_limit_bytes or reserved_bytes
+        return min(allowed, reserved_bytes) if 0 < peak <= reserved_bytes else allowed
+
+    def with_reading(
+        self, *, at_seconds: float, cpu_millis: tuple[float, ...], memory_bytes: tuple[float, ...]
+    ) -> Self:
+        """Return the use with what replicas used at an instant."""
+        begun = at_seconds if self.since_seconds is None else self.since_seconds
+        return replace(
+            self,
+            cpu=self.cpu.added(cpu_millis, at_seconds),
+            memory=self.memory.added([each / MIB for each in memory_bytes], at_seconds),
+            since_seconds=begun,
+            until_seconds=max(self.until_seconds, at_seconds),
+        )
+
+    def inheriting(self, other: "RoleUse", name: str) -> Self:
+        """Return the use with that of an earlier run, which ten minutes of this one outweigh."""
+        return replace(
+            self,
+            cpu=self.cpu.merged(other.cpu, most=_INHERITED),
+            memory=self.memory.merged(other.memory, most=_INHERITED),
+            kills=(*(replace(each, epoch=0) for each in other.kills), *self.kills),
+            runs=(*self.runs, name),
+        )

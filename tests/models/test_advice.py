@@ -1,0 +1,214 @@
+"""What a replica should reserve, from what it used, with the reason; bad input changes nothing."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brain import wire
+from brain.estimates.usage import Used, folded
+from brain.models.resources import host_memory
+from brain.models.resources.advice import Signs, Starved, advise
+from brain.models.resources.use import MIB, MemoryKill, RoleUse
+from brain.types.advice import AmountAdvice, ResourceAdvice, Starvation
+from brain.types.estimate import Band
+from brain.types.resources import NodeName, Resources
+from tests import builders
+
+GIB, HOUR, DAY = 2**30, 3600.0, 24 * 3600.0
+
+
+def seen(millis: float = 900.0, memory: float = 2.0 * GIB, *, hours: int = 48) -> RoleUse:
+    """A worker that used as much at each hour."""
+    use = RoleUse(role="worker", cpu_limit_millis=8000, memory_limit_bytes=16 * GIB)
+    for hour in range(hours + 1):
+        use = use.with_reading(at_seconds=hour * HOUR, cpu_millis=(millis,), memory_bytes=(memory,))
+    return use
+
+
+def asked(use: RoleUse, *, now_seconds: float = 48 * HOUR, **fields: Any) -> ResourceAdvice:
+    signs = {"replicas": 1, "coupled": True, "reserved": Resources()} | fields
+    found = advise(use, Signs(**signs), now_seconds=now_seconds)
+    assert found is not None
+    return found
+
+
+def cpu(use: RoleUse, **fields: Any) -> AmountAdvice:
+    found = asked(use, **fields).cpu
+    assert found is not None
+    return found
+
+
+def memory(use: RoleUse, **fields: Any) -> AmountAdvice:
+    found = asked(use, **fields).memory
+    assert found is not None
+    return found
+
+
+def test_nothing_is_advised_where_nothing_was_measured():
+    assert (
+        advise(
+            RoleUse(role="ps"),
+            Signs(replicas=1, coupled=False, reserved=Resources()),
+            now_seconds=0,
+        )
+        is None
+    )
+
+
+def test_a_reservation_that_is_far_too_large_falls_to_use_with_a_margin():
+    found = cpu(seen(900), reserved=Resources(cpu_millis=8000))
+    assert 1000 <= found.target <= 1100
+    assert found.reserved_unused > 0.85
+    assert found.changes
+
+
+def test_a_reservation_that_is_near_stays():
+    found = asked(seen(), reserved=Resources(cpu_millis=1100, memory_bytes=3 * GIB))
+    assert found.cpu is not None
+    assert found.memory is not None
+    assert not found.cpu.changes
+    assert not found.memory.changes
+
+
+def test_bounds_hold_the_target_and_are_wider_the_less_was_seen():
+    little, much = cpu(seen(hours=1)), cpu(seen(hours=48))
+    assert little.low <= little.target <= little.high
+    assert little.high / little.low > 3 * much.high / much.low
+
+
+def test_ranks_that_wait_for_each_other_get_more_than_those_that_do_not():
+    use = seen(900).with_reading(at_seconds=49 * HOUR, cpu_millis=(3000.0,), memory_bytes=(GIB,))
+    assert cpu(use, replicas=64).target > 2 * cpu(use, coupled=False).target
+
+
+def test_use_at_its_limit_hides_the_need():
+    found = cpu(replace(seen(1950), cpu_limit_millis=2000))
+    assert found.target >= 3000
+    assert "hides the need" in found.reason
+
+
+def test_no_more_is_advised_than_a_node_has_and_what_would_be_better_is_said():
+    found = memory(
+        seen(memory=12.0 * GIB), largest=Resources(cpu_millis=8000, memory_bytes=8 * GIB)
+    )
+    assert found.target == 8 * GIB
+    assert found.uncapped > 13 * GIB
+    assert "no node has more than 8 GiB" in found.reason
+
+
+def killed(*hours: float, limit: float = 4.0 * GIB) -> RoleUse:
+    kills = tuple(
+        MemoryKill(epoch=1 + at, at_seconds=hour * HOUR, limit_bytes=limit)
+        for at, hour in enumerate(hours)
+    )
+    return replace(seen(memory=1.0 * GIB), kills=kills)
+
+
+def test_memory_that_ran_out_is_raised_and_not_lowered_again_for_three_half_lives():
+    assert memory(killed(47)).target == pytest.approx(4.8 * GIB)
+    assert memory(killed(0), now_seconds=71 * HOUR).target == pytest.approx(4.8 * GIB)
+    assert memory(killed(0), now_seconds=73 * HOUR).target < 1.3 * GIB
+
+
+def test_memory_that_ran_out_a_fourth_time_in_a_day_is_for_a_person():
+    assert asked(killed(45, 46, 47)).memory_unresolved == ""
+    found = asked(killed(44, 45, 46, 47))
+    assert "ran out 4 times within 24 h" in found.memory_unresolved
+    assert found.reason == found.memory_unresolved
+
+
+def test_an_earlier_run_that_ran_out_counts_for_the_level_and_not_for_the_day():
+    mine = RoleUse(role="worker").inheriting(killed(44, 45, 46, 47), "before")
+    found = asked(mine)
+    assert found.memory_unresolved == ""
+    assert found.memory is not None
+    assert found.memory.target == pytest.approx(4.8 * GIB)
+
+
+def test_ten_minutes_of_a_run_outweigh_days_of_an_earlier_one():
+    mine = RoleUse(role="worker").inheriting(seen(4000), "before")
+    assert mine.cpu.quantile(0.5) > 3900
+    for second in range(0, 700, 5):
+        mine = mine.with_reading(
+            at_seconds=48 * HOUR + second, cpu_millis=(500.0,), memory_bytes=(GIB,)
+        )
+    assert mine.cpu.quantile(0.5) < 530
+
+
+def test_starved_loaders_get_the_processor_from_which_loading_hides():
+    starved = Starved(of=Starvation.CPU, because="workers wait", loader_millis=5000)
+    found = asked(replace(seen(990), cpu_limit_millis=1000), starved=starved)
+    assert found.cpu is not None
+    assert found.cpu.target == 5000
+    assert found.reason == "workers wait"
+
+
+def test_a_leak_says_how_long_memory_lasts():
+    lasts = Band(value=1800, low=1200, high=2400)
+    assert "30 min are left" in memory(seen(), lasts_seconds=lasts).reason
+
+
+def test_a_start_that_levels_off_is_no_leak():
+    filled = [GIB * (1 - 0.9**minute) for minute in range(30)]
+    assert host_memory.time_left(filled, every_seconds=60, limit_bytes=1.2 * GIB) is None
+
+
+def test_a_leak_is_told_with_its_band():
+    grown = [GIB + minute * 20 * MIB for minute in range(30)]
+    found = host_memory.time_left(grown, every_seconds=60, limit_bytes=2.0 * GIB)
+    assert found is not None
+    assert found.low <= found.value <= found.high
+    assert found.value == pytest.approx((1024 - 29 * 20) / 20 * 60, rel=0.05)
+
+
+#: Figures that a broken counter, a wrong unit or a clock may bring.
+absurd = st.integers(min_value=-(2**62), max_value=2**62)
+
+
+@given(
+    cpu_millis=absurd,
+    memory_bytes=absurd,
+    capacity=st.integers(min_value=0, max_value=2**40),
+    seconds=st.integers(min_value=-(10**6), max_value=10**6),
+)
+def test_no_reading_breaks_a_histogram(
+    cpu_millis: int, memory_bytes: int, capacity: int, seconds: int
+):
+    world = builders.world()
+    before = folded(Used(), [builders.host(n) for n in range(20)], world)
+    odd = builders.host(
+        21,
+        measured_at=builders.at(seconds),
+        job_cpu_millis=cpu_millis,
+        job_memory_bytes=memory_bytes,
+        cpu_capacity_millis=capacity,
+        memory_capacity_bytes=capacity,
+    )
+    after = folded(before, [odd], world)
+    stored = wire.decode(wire.encode(after), Used)
+    (use,) = stored.roles
+    assert all(weight >= 0 for weight in (*use.cpu.weights, *use.memory.weights))
+    assert sum(use.cpu.weights) <= 21
+    good = 0 <= cpu_millis <= 8 * capacity and 0 <= memory_bytes <= 8 * capacity
+    assert after.rejected == (not good)
+    assert bool(after.rejected_because) == (not good)
+    if not good:
+        assert use == before.roles[0]
+
+
+def test_a_counter_that_began_anew_is_told_and_counted():
+    after = folded(
+        Used(), [builders.host(0, job_cpu_millis=-5), builders.host(1)], builders.world()
+    )
+    assert after.rejected == 1
+    assert after.rejected_because == "use on laptop is below 0; a counter began anew"
+
+
+def test_roles_that_share_a_node_cannot_be_told_apart_and_that_is_said():
+    hosts = {NodeName("laptop"): None}
+    after = folded(Used(), [builders.host(0)], builders.world(), hosts=hosts)
+    assert after.roles == ()
+    assert "several roles share laptop" in after.rejected_because

@@ -1,0 +1,123 @@
+"""From readings of machines to advice on resources, by the turns of the service."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from brain import estimates, lifecycle
+from brain.estimates.usage import KIND, Used, used_by
+from brain.types.advice import ResourceAdvice, Starvation
+from brain.types.diagnosis import Diagnosis, FailureKind
+from brain.types.job import JobState
+from brain.types.resources import Resources
+from brain.types.world import Cause, WorldEvent
+from tests import builders
+from tests.virtual import Laptop, scaling_by
+
+GIB = 2**30
+
+
+def training(**document: Any) -> Laptop:
+    return Laptop(scaling_by(0.9), script_hash="a1", **document).start()
+
+
+def read(laptop: Laptop, seconds: int, **fields: Any) -> Laptop:
+    """Let a collector read the machine every five seconds, and Brain take its turns."""
+    for _ in range(seconds // 5):
+        laptop.train(5)
+        laptop.sequence = getattr(laptop, "sequence", 0) + 1
+        reading = builders.host(laptop.sequence, job=laptop.id, measured_at=laptop.now, **fields)
+        with laptop.stores.transaction() as tx:
+            tx.telemetry.add([reading], received_at=laptop.now)
+        laptop.turn()
+    return laptop
+
+
+def used(laptop: Laptop) -> Used:
+    with laptop.stores.transaction(read_only=True) as tx:
+        return used_by(tx.fits.get(laptop.id, KIND))
+
+
+def advice(laptop: Laptop) -> ResourceAdvice:
+    with laptop.transaction() as (tx, job):
+        found = estimates.advised(tx, job, laptop.settings, laptop.now)
+    assert found is not None
+    return found
+
+
+def lose(laptop: Laptop, kind: FailureKind = FailureKind.MEMORY) -> Laptop:
+    """End the world by a failure, and have the next one formed."""
+    why = Diagnosis(kind=kind, sentence="rank 0 failed", replica=0)
+    laptop.wait(5).report(WorldEvent.LOST, diagnosis=why)
+    epoch = (laptop.world.epoch if laptop.world else 0) + 1
+    for event in (WorldEvent.FORMED, WorldEvent.STEPPING):
+        laptop.report(event, epoch=epoch, size=1, cause=Cause.FAILURE)
+    laptop.turn()
+    return laptop
+
+
+def test_a_job_that_reserves_far_too_much_is_advised_what_it_uses():
+    laptop = training(resources=Resources(cpu_millis=2000, memory_bytes=7 * GIB))
+    found = advice(read(laptop, 60, job_cpu_millis=300, job_memory_bytes=GIB))
+    assert found.cpu is not None
+    assert found.memory is not None
+    assert found.cpu.target == pytest.approx(1.15 * 300, rel=0.06)
+    assert found.memory.target == pytest.approx(1.15 * GIB, rel=0.06)
+    assert found.exploring
+    assert "of this run" in found.basis
+
+
+def test_the_use_of_worlds_is_one_use_of_the_role():
+    laptop = read(training(), 60)
+    before = used(laptop).roles[0]
+    after = used(read(lose(laptop, FailureKind.CODE), 30)).roles[0]
+    assert sum(after.cpu.weights) > sum(before.cpu.weights)
+    assert after.since_seconds == before.since_seconds
+
+
+def test_a_run_begins_with_the_use_of_earlier_runs_of_its_script():
+    first = read(training(), 90, job_memory_bytes=3 * GIB)
+    first.live(60)
+    with first.transaction() as (tx, job):
+        lifecycle.end(tx, job, JobState.SUCCEEDED, "done", first.now)
+    document = builders.document(name="again", script_hash="a1")
+    first.id = first.submit(document, id="00000000-0000-7000-8000-000000000002")
+    found = advice(read(first.start(), 30, job_memory_bytes=GIB))
+    assert found.memory is not None
+    assert found.memory.target == pytest.approx(1.15 * 3 * GIB, rel=0.06)
+    assert found.exploring
+    assert "1 earlier run of the script" in found.basis
+
+
+def test_memory_that_ran_out_is_advised_more_whatever_was_seen():
+    laptop = read(training(resources=Resources(memory_bytes=2 * GIB)), 30, job_memory_bytes=GIB)
+    found = advice(lose(laptop)).memory
+    assert found is not None
+    assert found.target == pytest.approx(2.4 * GIB)
+    assert "ran out of memory at 2 GiB" in found.reason
+
+
+def test_other_failures_raise_no_memory():
+    laptop = read(training(resources=Resources(memory_bytes=2 * GIB)), 30, job_memory_bytes=GIB)
+    found = advice(lose(laptop, FailureKind.DEVICE_MEMORY)).memory
+    assert found is not None
+    assert found.target < 1.3 * GIB
+
+
+def test_loaders_that_wait_at_their_limit_are_starved_by_cpu():
+    laptop = training()
+    laptop.also = {"data_wait_seconds": 0.08}
+    found = advice(read(laptop, 90, job_cpu_millis=1990))
+    assert found.starved is Starvation.CPU
+    assert "loading needs CPU before replicas" in found.reason
+
+
+def test_readings_of_a_clock_that_is_far_ahead_are_left_out():
+    laptop = read(training(), 30)
+    before = used(laptop)
+    ahead = builders.host(99, job=laptop.id, measured_at=laptop.now + timedelta(days=30))
+    with laptop.stores.transaction() as tx:
+        tx.telemetry.add([ahead], received_at=laptop.now)
+    laptop.wait(20).turn()
+    assert used(laptop).roles == before.roles
