@@ -13,6 +13,7 @@ from brain.types.resources import Resources
 _GIB = 2**30
 MINUS = "\u2212"
 UNKNOWN = "\u2014"
+_MIB, _GIB = 2**20, 2**30
 
 
 def number(value: float | None, *, digits: int = 3) -> str:
@@ -141,3 +142,38 @@ def reallocation(before: Allocation, after: Allocation) -> str:
     if not changed:
         return sizes
     return f"{changed} each" if before.replicas == after.replicas else f"{sizes}, {changed} each"
+
+
+def cores(millis: float) -> str:
+    """Return mCPU as people count processors.
+
+    >>> cores(1500), cores(1000)
+    ('1.5 CPUs', '1 CPU')
+    """
+    text = _plain(millis / 1000)
+    return f"{text} CPU" if text == "1" else f"{text} CPUs"
+
+
+def gibibytes(amount: float) -> str:
+    """Return bytes in GiB, or MiB below one.
+
+    >>> gibibytes(3 * 2**30), gibibytes(2**29)
+    ('3 GiB', '512 MiB')
+    """
+    small = amount < _GIB
+    return f"{_plain(amount / (_MIB if small else _GIB))} {'MiB' if small else 'GiB'}"
+
+
+def percentile(share: float) -> str:
+    """Return a percentile as a share of time.
+
+    >>> percentile(0.98), percentile(0.995)
+    ('98 %', '99.5 %')
+    """
+    return f"{_plain(100 * share)} %"
+
+
+def _plain(value: float) -> str:
+    """Three figures, without zeros behind the point."""
+    text = number(value)
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,18 +1,21 @@
 """From readings of machines to advice on resources, by the turns of the service."""
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from brain import estimates, lifecycle
+from brain import calls, estimates, lifecycle
 from brain.estimates.usage import KIND, Used, used_by
 from brain.types.advice import ResourceAdvice, Starvation
 from brain.types.diagnosis import Diagnosis, FailureKind
 from brain.types.job import JobState
+from brain.types.record import Role
 from brain.types.resources import Resources
 from brain.types.world import Cause, WorldEvent
 from tests import builders
+from tests.api.app import Api
 from tests.virtual import Laptop, scaling_by
 
 GIB = 2**30
@@ -111,6 +114,66 @@ def test_loaders_that_wait_at_their_limit_are_starved_by_cpu():
     found = advice(read(laptop, 90, job_cpu_millis=1990))
     assert found.starved is Starvation.CPU
     assert "loading needs CPU before replicas" in found.reason
+
+
+def grow(laptop: Laptop, bytes_a_minute: float, *, minutes: int = 24) -> Laptop:
+    """Let memory of the job grow, with a reading a minute."""
+    for minute in range(minutes):
+        laptop.train(2).wait(58)
+        laptop.sequence = getattr(laptop, "sequence", 0) + 1
+        used_bytes = round(GIB + minute * bytes_a_minute)
+        reading = builders.host(
+            laptop.sequence, job=laptop.id, measured_at=laptop.now, job_memory_bytes=used_bytes
+        )
+        with laptop.stores.transaction() as tx:
+            tx.telemetry.add([reading], received_at=laptop.now)
+        laptop.turn()
+    return laptop
+
+
+def served(laptop: Laptop, home: Path) -> Api:
+    """The API over what Brain knows of a laptop."""
+    return Api(home, stores=laptop.stores, now=laptop.now, settings=laptop.settings)
+
+
+def conditions(laptop: Laptop, home: Path) -> dict[str, str]:
+    with served(laptop, home).client() as client:
+        shown = client.send(calls.job(laptop.id)).job
+    return {each.kind: each.reason for each in shown.conditions}
+
+
+def test_a_leak_is_told_once_by_an_event_on_the_page_and_in_a_metric(tmp_path: Path):
+    laptop = grow(training(), 200 * 2**20)
+    told = laptop.events("job.memory-leak")
+    assert len(told) == 1
+    assert "memory leaks and runs out in" in conditions(laptop, tmp_path)["MemoryLeak"]
+    api = served(laptop, tmp_path)
+    metrics = api.http(api.token(Role.ADMIN)).get("/metrics").text
+    lasts = next(line for line in metrics.splitlines() if "memory_lasts_seconds{" in line)
+    left_minutes = (8e9 - GIB - 22 * 200 * 2**20) / (200 * 2**20)
+    assert float(lasts.split()[-1]) == pytest.approx(60 * left_minutes, rel=0.15)
+
+
+def test_memory_that_stands_still_is_no_leak(tmp_path: Path):
+    laptop = grow(training(), 0)
+    assert laptop.events("job.memory-leak") == []
+    assert "MemoryLeak" not in conditions(laptop, tmp_path)
+
+
+def test_a_restart_ends_the_warning(tmp_path: Path):
+    laptop = lose(grow(training(), 200 * 2**20), FailureKind.CODE)
+    read(laptop, 30, job_memory_bytes=GIB)
+    assert "MemoryLeak" not in conditions(laptop, tmp_path)
+
+
+def test_memory_that_ran_out_a_fourth_time_is_left_to_a_person(tmp_path: Path):
+    laptop = read(training(resources=Resources(memory_bytes=2 * GIB)), 30, job_memory_bytes=GIB)
+    for _ in range(3):
+        lose(laptop)
+    assert "MemoryUnresolved" not in conditions(laptop, tmp_path)
+    lose(laptop)
+    assert "ran out 4 times within 24 h" in conditions(laptop, tmp_path)["MemoryUnresolved"]
+    assert len(laptop.events("job.memory-unresolved")) == 1
 
 
 def test_readings_of_a_clock_that_is_far_ahead_are_left_out():

@@ -39,6 +39,14 @@ class Metrics:
             "1 where a job has no memory checkpoint though it wants one",
             ["job", "name"],
         )
+        self.memory_lasts_seconds = self._gauge(
+            "memory_lasts_seconds",
+            "Seconds until memory that leaks runs out; no series where none is near",
+            ["job", "name"],
+        )
+        self.usage_rejected = self._gauge(
+            "usage_rejected", "Readings of machines that were left out", ["job", "name"]
+        )
         self.pool_price = self._gauge(
             "pool_price", "Marginal utility of one accelerator, or core", ["pool", "accelerator"]
         )

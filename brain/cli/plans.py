@@ -13,6 +13,7 @@ from brain.cli.connect import dry_run_option, say_dry_run, with_client
 from brain.cli.jobs import pages
 from brain.client import BrainClient
 from brain.errors import BadInput, UnknownPlan
+from brain.types.advice import NoticeKind
 from brain.types.plan import PlanState, ScalePlan
 from brain.types.recommendation import Recommendation
 from brain.typeset import amounts, count, duration, reallocation
@@ -46,6 +47,9 @@ COLUMNS = (
     ),
     output.Column[PlanView]("MADE", lambda view: output.clock(view.plan.created_at), wide=True),
 )
+
+#: Conditions that stand below the decision.
+_ALSO = frozenset({"Frozen", *NoticeKind})
 
 
 @click.command()
@@ -223,7 +227,7 @@ def explain(client: BrainClient, job: str, form: str) -> None:
     text = _why(seen)
     click.echo(text)
     for each in seen.conditions:
-        if each.kind == "Frozen" and each.reason not in text:
+        if each.kind in _ALSO and each.reason not in text:
             click.echo(f"{each.reason[:1].upper()}{each.reason[1:]}.")
     for line in output.finding(detail.worlds, whole=True):
         click.echo(line)

@@ -3,11 +3,12 @@
 usage      what a running job's replicas use, kept for the time after it
 history    jobs that ran, as the models want them
 asking     document and question -> answer
+memory     worlds that ran out of memory, and the time that is left
 advice     what a running job's replicas should reserve
 """
 
-from brain.estimates.advice import advised
+from brain.estimates.advice import advised, notices
 from brain.estimates.asking import ask, market_of
 from brain.estimates.usage import remember, uses_of
 
-__all__ = ["advised", "ask", "market_of", "remember", "uses_of"]
+__all__ = ["advised", "ask", "market_of", "notices", "remember", "uses_of"]

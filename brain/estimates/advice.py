@@ -1,16 +1,17 @@
 """Advice on the resources of a job that runs, out of what its replicas used."""
 
+from dataclasses import replace
 from datetime import datetime
 
+from brain.estimates.memory import leak_sentence
 from brain.estimates.usage import KIND, Used, used_by
 from brain.models.estimate.past import WorldUse
-from brain.models.resources import cpu, host_memory
+from brain.models.resources import cpu
 from brain.models.resources.advice import Signs, Starved, advise
 from brain.models.resources.use import RoleUse
 from brain.ports import Transaction
 from brain.settings import Settings
-from brain.types.advice import ResourceAdvice, Starvation
-from brain.types.estimate import Band
+from brain.types.advice import Notice, NoticeKind, ResourceAdvice, Starvation
 from brain.types.job import Job
 from brain.types.resources import Resources
 from brain.types.world import WORKER, ReplicaState, World
@@ -33,26 +34,25 @@ def advised(
         coupled=role == WORKER and not job.document.independent,
         reserved=job.document.resources if role == WORKER else Resources(),
         largest=_largest(tx, job),
-        lasts_seconds=None if age > settings.stale_seconds else memory_lasts(use, current, job),
+        lasts_seconds=used.memory_lasts if current and age <= settings.stale_seconds else None,
         starved=_starved(use, current),
     )
-    return advise(use, signs, now_seconds=now.timestamp())
+    found = advise(use, signs, now_seconds=now.timestamp())
+    return found and replace(found, rejected=used.rejected, rejected_because=used.rejected_because)
 
 
-def memory_lasts(use: RoleUse, world: WorldUse | None, job: Job) -> Band | None:
-    """Seconds until memory that leaks runs out, where that is near enough to act."""
-    limit = use.memory_limit(float(job.document.resources.memory_bytes))
-    if world is None or not limit > 0:
-        return None
-    found = [
-        host_memory.time_left(maxima, every_seconds=seconds, limit_bytes=limit)
-        for maxima, seconds in (
-            (world.minutely_bytes, 60.0),
-            (world.ten_minutely_bytes[:-1], 600.0),
-        )
-    ]
-    near = [one for one in found if one is not None and one.value < host_memory.WARN_SECONDS]
-    return min(near, key=lambda one: one.value, default=None)
+def notices(tx: Transaction, job: Job, settings: Settings, now: datetime) -> list[Notice]:
+    """Return what a person should know of the resources of a job that runs, most urgent first."""
+    found = advised(tx, job, settings, now)
+    if found is None:
+        return []
+    lasts = found.memory_lasts_seconds
+    said = {
+        NoticeKind.MEMORY_UNRESOLVED: found.memory_unresolved,
+        NoticeKind.MEMORY_LEAK: leak_sentence(lasts) if lasts is not None else "",
+        NoticeKind.STARVED: found.starved_because,
+    }
+    return [Notice(kind, sentence) for kind, sentence in said.items() if sentence]
 
 
 def _of_world(used: Used, world: World | None) -> WorldUse | None:

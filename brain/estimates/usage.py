@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from brain import wire
+from brain.estimates import memory
+from brain.lifecycle.records import happened
 from brain.lifecycle.sight import RUNS, Sight
 from brain.models.earlier import EarlierRun
 from brain.models.estimate.past import WorldUse
-from brain.models.resources.use import MemoryKill, RoleUse
+from brain.models.resources.use import RoleUse
 from brain.ports import StoredFit, Transaction
-from brain.types.diagnosis import FailureKind
+from brain.types.estimate import Band
 from brain.types.job import Job, JobId
 from brain.types.resources import NodeName
 from brain.types.telemetry import HostSample, Phase, ThroughputSample
@@ -51,6 +53,8 @@ class Used:
     #: Of the newest checkpoint.
     checkpoint_bytes: float | None = None
     roles: tuple[RoleUse, ...] = ()
+    #: Seconds after ``until`` at which memory that leaks runs out, where that is near.
+    memory_lasts: Band | None = None
     #: Readings that cannot have been measured, or cannot be told apart, and why the last one.
     rejected: int = 0
     rejected_because: str = ""
@@ -72,6 +76,7 @@ def remember(tx: Transaction, job: Job, sight: Sight, now: datetime) -> None:
         return
     used = used_by(stored) if stored else inherited(tx, job)
     if (killed := with_kills(used, job, tx.worlds.of(job.id))) != used:
+        _tell(tx, job, used, killed, now)
         used = killed
         _keep(tx, job, used, stored.fitted_at if stored else now)
     if world.stepping_at is None:
@@ -93,7 +98,8 @@ def remember(tx: Transaction, job: Job, sight: Sight, now: datetime) -> None:
         hosts = hosts_of(world, tx.worlds.replicas(job.id))
         coupled = not job.document.independent
         kept = folded(used, readings, world, steps, hosts=hosts, coupled=coupled)
-        kept = replace(kept, checkpoint_bytes=size)
+        kept = replace(kept, checkpoint_bytes=size, memory_lasts=lasts(kept, job, world))
+        _tell(tx, job, used, kept, now)
         _keep(tx, job, kept, now)
 
 
@@ -114,30 +120,33 @@ def inherited(tx: Transaction, job: Job) -> Used:
 
 
 def with_kills(used: Used, job: Job, worlds: Sequence[World]) -> Used:
-    """``used`` with the worlds that ended for want of memory, each once.
-
-    The limit is that of the reservation, unless use was seen above it; then it is the machine's.
-    """
+    """``used`` with the worlds of ``job`` that ended for want of memory, each once."""
     known = used.role(WORKER) or RoleUse(role=WORKER)
-    reserved = float(job.document.resources.memory_bytes)
-    kept = {kill.epoch for kill in known.kills}
-    kills = tuple(
-        MemoryKill(
-            epoch=world.epoch,
-            at_seconds=world.ended_at.timestamp(),
-            limit_bytes=known.memory_limit(reserved),
-        )
-        for world in sorted(worlds, key=lambda world: world.epoch)
-        if world.ended_at is not None
-        and world.epoch not in kept
-        and world.diagnosis is not None
-        and world.diagnosis.kind is FailureKind.MEMORY
-    )
-    if not kills:
+    new = memory.kills(worlds, known, float(job.document.resources.memory_bytes))
+    if not new:
         return used
     others = [one for one in used.roles if one.role != WORKER]
-    mine = replace(known, kills=(*known.kills, *kills)[-_KILLS:])
-    return replace(used, roles=(mine, *others))
+    return replace(used, roles=(replace(known, kills=(*known.kills, *new)[-_KILLS:]), *others))
+
+
+def lasts(used: Used, job: Job, world: World) -> Band | None:
+    """Seconds until memory that leaks runs out in a world, where that is near enough to act."""
+    use = used.role(WORKER)
+    seen = next((one for one in used.uses if one.epoch == world.epoch), None)
+    if use is None or seen is None:
+        return None
+    return memory.lasts(seen, use.memory_limit(float(job.document.resources.memory_bytes)))
+
+
+def _tell(tx: Transaction, job: Job, before: Used, after: Used, now: datetime) -> None:
+    """Write down what a person should hear of at once."""
+    was, use = (one.role(WORKER) for one in (before, after))
+    lasts = after.memory_lasts
+    if lasts is not None and before.memory_lasts is None:
+        happened(tx, "job.memory-leak", memory.leak_sentence(lasts), job=job.id, now=now)
+    unresolved = use.unresolved(now.timestamp()) if use else ""
+    if unresolved and not (was and was.unresolved(now.timestamp())):
+        happened(tx, "job.memory-unresolved", unresolved, job=job.id, now=now)
 
 
 def uses_of(tx: Transaction, job: Job) -> tuple[WorldUse, ...]:

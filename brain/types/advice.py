@@ -6,6 +6,23 @@ from enum import StrEnum
 from brain.types.estimate import Band
 
 
+class NoticeKind(StrEnum):
+    """The kind of something about resources that a person should know."""
+
+    MEMORY_LEAK = "MemoryLeak"
+    MEMORY_UNRESOLVED = "MemoryUnresolved"
+    STARVED = "Starved"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something about a job's resources that a person should know."""
+
+    kind: NoticeKind
+    #: One sentence.
+    sentence: str
+
+
 class Starvation(StrEnum):
     """The resource that loaders of data lack."""
 
@@ -62,3 +79,6 @@ class ResourceAdvice:
     #: Resource that the loaders lack, and what tells so; None and empty: they lack none.
     starved: Starvation | None = None
     starved_because: str = ""
+    #: Readings that were left out, and why the last one.
+    rejected: int = 0
+    rejected_because: str = ""

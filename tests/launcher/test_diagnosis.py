@@ -226,6 +226,16 @@ def test_device_memory_that_was_short_at_its_step_again_ends_the_job() -> None:
     assert consequence([short, short], spare=True).give_up.endswith("too, with this batch")
 
 
+def test_device_memory_that_was_short_twice_before_the_first_step_ends_the_job() -> None:
+    short = bug(None, kind=FailureKind.DEVICE_MEMORY)
+    assert consequence([short], spare=True).give_up == ""
+    told = consequence([short, short], spare=True)
+    assert told.give_up == (
+        "KeyError at t.py:1 failed 2 times before the first step; another restart would fail "
+        "there, too, with this batch"
+    )
+
+
 @pytest.mark.parametrize(
     "before",
     [

@@ -5,7 +5,7 @@ from collections import Counter
 from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 
-from brain import __version__
+from brain import __version__, estimates
 from brain.api import views
 from brain.api.deps import Context, Here, Who, answer
 from brain.api.metrics import Metrics
@@ -83,10 +83,17 @@ def _count(here: Context, tx: Transaction) -> None:
     _count_rounds(here.metrics, tx)
     here.metrics.memory_ahead_seconds.clear()
     here.metrics.memory_off.clear()
+    here.metrics.memory_lasts_seconds.clear()
+    here.metrics.usage_rejected.clear()
     for job in unfinished:
+        named = (job.id, job.document.name)
+        advice = estimates.advised(tx, job, here.settings, here.clock())
+        if advice is not None:
+            here.metrics.usage_rejected.labels(*named).set(advice.rejected)
+            if (lasts := advice.memory_lasts_seconds) is not None:
+                here.metrics.memory_lasts_seconds.labels(*named).set(lasts.value)
         held = views.memory(tx.worlds.latest(job.id), here.clock())
         if held is not None:
-            named = (job.id, job.document.name)
             here.metrics.memory_ahead_seconds.labels(*named).set(held.ahead_seconds)
             here.metrics.memory_off.labels(*named).set(bool(held.off))
 

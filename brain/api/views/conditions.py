@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from brain import lifecycle
+from brain import estimates, lifecycle
 from brain.api.views.seen import Seen
 from brain.pool.rounds.findings import CODE as UNDECIDED
 from brain.ports import Transaction
@@ -39,6 +39,7 @@ def conditions(
         found += _memory_conditions(held)
     if seen.stepping:
         found += _measured_conditions(seen, world, settings, now)
+    found += [(one.kind, one.sentence) for one in estimates.notices(tx, job, settings, now)]
     replicas = tx.worlds.replicas(job.id)
     found += left(replicas, now)
     found += unenforced(replicas)

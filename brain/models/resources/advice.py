@@ -9,9 +9,8 @@ from brain.models.resources.use import MIB, MemoryKill, RoleUse
 from brain.types.advice import AmountAdvice, ResourceAdvice, Starvation
 from brain.types.estimate import Band
 from brain.types.resources import Resources
-from brain.typeset import count, duration, number
+from brain.typeset import cores, count, duration, gibibytes, percentile
 
-_GIB = 2**30
 _DAY_SECONDS = 24 * 3600.0
 #: Three half-lives of use: for so long no less is advised than what ran out.
 _REMEMBERED_SECONDS = 3 * cpu.HALF_LIFE_SECONDS
@@ -58,7 +57,7 @@ def advise(use: RoleUse, signs: Signs, *, now_seconds: float) -> ResourceAdvice 
     processor, memory = _cpu(use, signs), _memory(use, signs, now_seconds)
     if processor is None and memory is None:
         return None
-    unresolved = _unresolved(use, now_seconds)
+    unresolved = use.unresolved(now_seconds)
     return ResourceAdvice(
         role=use.role,
         cpu=processor,
@@ -81,7 +80,7 @@ def _cpu(use: RoleUse, signs: Signs) -> AmountAdvice | None:
     except Undetermined:
         return None
     used = use.cpu.quantile(share)
-    said = f"a replica used up to {cores(used)} in {percent_of_time(share)} of the time"
+    said = f"a replica used up to {cores(used)} in {percentile(share)} of the time"
     limit = use.cpu_limit_millis
     loader = signs.starved.loader_millis if signs.starved else 0.0
     if loader > max(wanted, 1.5 * limit):
@@ -179,18 +178,6 @@ def _worst(use: RoleUse, now_seconds: float) -> MemoryKill | None:
     return max(recent, key=lambda one: one.limit_bytes, default=None)
 
 
-def _unresolved(use: RoleUse, now_seconds: float) -> str:
-    """Why a person must look: memory ran out more often in a day than it may be raised."""
-    day = [one for one in use.kills if one.epoch and now_seconds - one.at_seconds <= _DAY_SECONDS]
-    if len(day) <= host_memory.RAISES_A_DAY:
-        return ""
-    return (
-        f"memory ran out {count(len(day), 'time')} within 24 h, last at "
-        f"{gibibytes(day[-1].limit_bytes)}; more memory does not mend it: look for a leak, "
-        "or take a smaller batch or fewer loader workers"
-    )
-
-
 def _first(processor: AmountAdvice | None, memory: AmountAdvice | None, signs: Signs) -> str:
     """Return the sentence that matters most."""
     if signs.starved is not None:
@@ -207,38 +194,3 @@ def _basis(use: RoleUse) -> str:
     own = f"{duration(seconds)} of this run" if use.since_seconds is not None else ""
     runs = f"{count(len(use.runs), 'earlier run')} of the script" if use.runs else ""
     return " and ".join(filter(None, (own, runs)))
-
-
-def cores(millis: float) -> str:
-    """Return mCPU as people count processors.
-
-    >>> cores(1500), cores(1000)
-    ('1.5 CPUs', '1 CPU')
-    """
-    text = _plain(millis / 1000)
-    return f"{text} CPU" if text == "1" else f"{text} CPUs"
-
-
-def gibibytes(amount: float) -> str:
-    """Return bytes in GiB, or MiB below one.
-
-    >>> gibibytes(3 * 2**30), gibibytes(2**29)
-    ('3 GiB', '512 MiB')
-    """
-    small = amount < _GIB
-    return f"{_plain(amount / (MIB if small else _GIB))} {'MiB' if small else 'GiB'}"
-
-
-def percent_of_time(share: float) -> str:
-    """Return a percentile as a share of time.
-
-    >>> percent_of_time(0.98), percent_of_time(0.995)
-    ('98 %', '99.5 %')
-    """
-    return f"{_plain(100 * share)} %"
-
-
-def _plain(value: float) -> str:
-    """Three figures, without zeros behind the point."""
-    text = number(value)
-    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -4,6 +4,8 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from brain.models.resources.cpu import Usage
+from brain.models.resources.host_memory import RAISES_A_DAY
+from brain.typeset import count, gibibytes
 
 MIB = 2**20
 _DAY_SECONDS = 24 * 3600.0
@@ -56,6 +58,21 @@ class RoleUse:
         peak = self.memory.quantile(1.0) * MIB if self.memory.weights else 0.0
         allowed = self.memory_limit_bytes or reserved_bytes
         return min(allowed, reserved_bytes) if 0 < peak <= reserved_bytes else allowed
+
+    def unresolved(self, now_seconds: float) -> str:
+        """Why a person must look: memory ran out more often in a day than it may be raised."""
+        day = [
+            kill
+            for kill in self.kills
+            if kill.epoch and now_seconds - kill.at_seconds <= _DAY_SECONDS
+        ]
+        if len(day) <= RAISES_A_DAY:
+            return ""
+        return (
+            f"memory ran out {count(len(day), 'time')} within 24 h, last at "
+            f"{gibibytes(day[-1].limit_bytes)}; more memory does not mend it: look for a leak, "
+            "or take a smaller batch or fewer loader workers"
+        )
 
     def with_reading(
         self, *, at_seconds: float, cpu_millis: tuple[float, ...], memory_bytes: tuple[float, ...]

@@ -81,11 +81,14 @@ def consequence(
     """
     last = history[-1]
     if _repeats(history):
-        bug = f"{last.signature} failed {SAME_BUG} times at step {last.step}"
+        when = f"at step {last.step}" if last.step else "before the first step"
+        bug = f"{last.signature} failed {SAME_BUG} times {when}"
         batch = ", with this batch" if last.kind is FailureKind.DEVICE_MEMORY else ""
         return Consequence(
             give_up=f"{bug}; another restart would fail there, too{batch}",
-            told="the job ends: the same error came twice at the same step",
+            told="the job ends: the same error came twice at the same step"
+            if last.step
+            else "the job ends: the same error came twice before the first step",
         )
     if last.kind is FailureKind.NODE:
         return Consequence(told=GO_ON if staying else GO_BACK)
@@ -102,11 +105,12 @@ def consequence(
 
 
 def _repeats(history: Sequence[Occurrence]) -> bool:
-    """True if the newest failures are one bug at one step, or one lack of device memory, that had
-    been made before."""
+    """True if the newest failures are one bug at one step, or one lack of device memory, which may
+    come before any: the same batch would need as much again."""
     alike = history[-SAME_BUG:]
     last = alike[-1]
-    known = last.kind in _OF_SCRIPTS and last.signature and last.step
+    counted = last.step or last.kind is FailureKind.DEVICE_MEMORY
+    known = last.kind in _OF_SCRIPTS and last.signature and counted
     return bool(known) and len(alike) == SAME_BUG and len({_bug(each) for each in alike}) == 1
 
 

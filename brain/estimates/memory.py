@@ -1,0 +1,51 @@
+"""Memory of a job's replicas: the worlds that ran out of it, and the time that is left."""
+
+from collections.abc import Sequence
+
+from brain.models.estimate.past import WorldUse
+from brain.models.resources import host_memory
+from brain.models.resources.use import MemoryKill, RoleUse
+from brain.types.diagnosis import FailureKind
+from brain.types.estimate import Band
+from brain.types.world import World
+from brain.typeset import duration
+
+
+def kills(worlds: Sequence[World], known: RoleUse, reserved_bytes: float) -> list[MemoryKill]:
+    """Return the ends for want of memory that are not known yet, oldest first."""
+    kept = {kill.epoch for kill in known.kills}
+    return [
+        MemoryKill(
+            epoch=world.epoch,
+            at_seconds=world.ended_at.timestamp(),
+            limit_bytes=known.memory_limit(reserved_bytes),
+        )
+        for world in sorted(worlds, key=lambda world: world.epoch)
+        if world.ended_at is not None
+        and world.epoch not in kept
+        and world.diagnosis is not None
+        and world.diagnosis.kind is FailureKind.MEMORY
+    ]
+
+
+def lasts(world: WorldUse, limit_bytes: float) -> Band | None:
+    """Seconds until memory that leaks reaches its limit, where that is near enough to act."""
+    if not limit_bytes > 0:
+        return None
+    # The present interval has not seen its highest use yet.
+    kept = (world.minutely_bytes[:-1], 60.0), (world.ten_minutely_bytes[:-1], 600.0)
+    found = [
+        host_memory.time_left(maxima, every_seconds=seconds, limit_bytes=limit_bytes)
+        for maxima, seconds in kept
+    ]
+    near = [one for one in found if one is not None and one.value < host_memory.WARN_SECONDS]
+    return min(near, key=lambda one: one.value, default=None)
+
+
+def leak_sentence(left: Band) -> str:
+    """Say how long memory that leaks lasts, and what to do."""
+    band = f"{duration(left.low)} to {duration(left.high)}"
+    return (
+        f"memory leaks and runs out in {duration(left.value)} ({band}): save a checkpoint and "
+        "restart before then, and look for what the script keeps from step to step"
+    )
