@@ -327,8 +327,7 @@ def verify(
             return
     present, short = sight.present, ""
     if plan.changes_resources:
-        alone = job.document.independent
-        short, present = lifecycle.fell_short(tx, plan, sight, settings, independent=alone)
+        short, present = lifecycle.fell_short(tx, job, plan, sight, settings)
     if short or (isinstance(present, Point) and present.replicas == plan.target.replicas):
         early = waited < settings.verify_seconds and not short
         if early and lifecycle.rebatch(tx, job, plan, sight, settings, now):
@@ -368,6 +367,8 @@ def decide(
         return decision
     if lifecycle.tune(tx, job, situation, now):
         memo.wrote(tx, [job.id])
+    elif code in estimates.AMENABLE:
+        estimates.propose(tx, job, sight, settings=settings, now=now, room=memo.room)
     if last is None or last.explanation.code != code:
         tx.events.add(Event(at=now, kind="hold", job=job.id, message=reason, data={"code": code}))
     return decision

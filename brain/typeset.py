@@ -10,7 +10,6 @@ import math
 from brain.types.allocation import Allocation
 from brain.types.resources import Resources
 
-_GIB = 2**30
 MINUS = "\u2212"
 UNKNOWN = "\u2014"
 _MIB, _GIB = 2**20, 2**30

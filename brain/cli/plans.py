@@ -49,7 +49,7 @@ COLUMNS = (
 )
 
 #: Conditions that stand below the decision.
-_ALSO = frozenset({"Frozen", *NoticeKind})
+_ALSO = frozenset({"Frozen", "NotEnforced", *NoticeKind})
 
 
 @click.command()

@@ -4,11 +4,13 @@ usage      what a running job's replicas use, kept for the time after it
 history    jobs that ran, as the models want them
 asking     document and question -> answer
 memory     worlds that ran out of memory, and the time that is left
+proposal   that advice as a plan
 advice     what a running job's replicas should reserve
 """
 
 from brain.estimates.advice import advised, notices
 from brain.estimates.asking import ask, market_of
+from brain.estimates.proposal import AMENABLE, propose
 from brain.estimates.usage import remember, uses_of
 
-__all__ = ["advised", "ask", "market_of", "notices", "remember", "uses_of"]
+__all__ = ["AMENABLE", "advised", "ask", "market_of", "notices", "propose", "remember", "uses_of"]

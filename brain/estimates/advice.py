@@ -32,7 +32,7 @@ def advised(
     signs = Signs(
         replicas=_replicas(tx, job, world, role),
         coupled=role == WORKER and not job.document.independent,
-        reserved=job.document.resources if role == WORKER else Resources(),
+        reserved=job.resources if role == WORKER else Resources(),
         largest=_largest(tx, job),
         lasts_seconds=used.memory_lasts if current and age <= settings.stale_seconds else None,
         starved=_starved(use, current),

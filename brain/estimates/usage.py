@@ -122,7 +122,7 @@ def inherited(tx: Transaction, job: Job) -> Used:
 def with_kills(used: Used, job: Job, worlds: Sequence[World]) -> Used:
     """``used`` with the worlds of ``job`` that ended for want of memory, each once."""
     known = used.role(WORKER) or RoleUse(role=WORKER)
-    new = memory.kills(worlds, known, float(job.document.resources.memory_bytes))
+    new = memory.kills(worlds, known, float(job.resources.memory_bytes))
     if not new:
         return used
     others = [one for one in used.roles if one.role != WORKER]
@@ -135,7 +135,7 @@ def lasts(used: Used, job: Job, world: World) -> Band | None:
     seen = next((one for one in used.uses if one.epoch == world.epoch), None)
     if use is None or seen is None:
         return None
-    return memory.lasts(seen, use.memory_limit(float(job.document.resources.memory_bytes)))
+    return memory.lasts(seen, use.memory_limit(float(job.resources.memory_bytes)))
 
 
 def _tell(tx: Transaction, job: Job, before: Used, after: Used, now: datetime) -> None:
@@ -259,7 +259,9 @@ class _Part:
 
     @property
     def memory_bytes(self) -> float:
-        return self.reading.job_memory_bytes / self.count
+        """By its control group where it has one: resident sets count shared pages twice."""
+        group = self.reading.replica_memory_bytes
+        return self.reading.job_memory_bytes / self.count if group is None else float(group)
 
     @property
     def at_seconds(self) -> float:

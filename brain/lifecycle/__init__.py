@@ -35,6 +35,7 @@ from brain.lifecycle.plans import (
     obstacle,
     proceed,
     propose,
+    propose_amounts,
     settle,
 )
 from brain.lifecycle.proposals import outdated, renew, withdraw
@@ -80,6 +81,7 @@ __all__ = [
     "preempt",
     "proceed",
     "propose",
+    "propose_amounts",
     "rebatch",
     "recent_use",
     "refusal",

@@ -54,7 +54,7 @@ def recent_use(tx: Transaction, job: Job, now: datetime) -> ReplicaUse:
 
 
 def fell_short(
-    tx: Transaction, plan: ScalePlan, sight: Sight, settings: Settings, *, independent: bool
+    tx: Transaction, job: Job, plan: ScalePlan, sight: Sight, settings: Settings
 ) -> tuple[str, Point | Undetermined]:
     """Say what a plan's amounts are too small for, empty where for nothing; and the throughput.
 
@@ -73,9 +73,8 @@ def fell_short(
         return "", Undetermined("its machines were not read often enough since")
     before = _use([one for one in hosts if one.measured_at <= applied], sight.world)
     samples = [one for one in sight.samples if one.measured_at > applied]
-    return shortage(plan.target.resources, before, after), achieved(
-        samples, settings, independent=independent
-    )
+    present = achieved(samples, settings, independent=job.document.independent)
+    return shortage(plan.target.resources, before, after), present
 
 
 def shortage(reserved: Resources, before: ReplicaUse, after: ReplicaUse) -> str:

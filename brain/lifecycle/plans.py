@@ -74,6 +74,28 @@ def propose(
     return proceed(tx, job, plan, settings=settings, now=now, room=room)
 
 
+def propose_amounts(
+    tx: Transaction,
+    job: Job,
+    target: Allocation,
+    explanation: Explanation,
+    measured: Prediction | None,
+    *,
+    settings: Settings,
+    now: datetime,
+) -> ScalePlan:
+    """Store Brain's advice on what each replica reserves; it promises that throughput stays.
+
+    Raises:
+        Conflict: as ``propose``.
+    """
+    given = {"measured": measured, "promised": measured}
+    plan = draft(tx, job, PlanKind.RESIZE, target, explanation, settings=settings, now=now, **given)
+    tx.plans.add(plan)
+    told(tx, plan, explanation.reason, now)
+    return proceed(tx, job, plan, settings=settings, now=now)
+
+
 def proceed(
     tx: Transaction,
     job: Job,

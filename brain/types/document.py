@@ -20,6 +20,9 @@ _OWN_GRACE = frozenset(
     {"--shutdown-timeout", "--shutdown_timeout", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"}
 )
 
+#: What a replica reserves of a document that says nothing of it.
+UNSAID = Resources(cpu_millis=1000)
+
 #: More is a mistake: every size that a job may have is looked at in every turn.
 MOST_REPLICAS = 16_384
 
@@ -139,7 +142,7 @@ class JobDocument:
     independent: bool = False
     processes_per_replica: int = 1
     #: Reserved by each replica.
-    resources: Resources = Resources(cpu_millis=1000)
+    resources: Resources = UNSAID
     accelerator: str | None = None
     parallelism: Parallelism = Parallelism()
     batch: Batch = Batch()

@@ -116,13 +116,16 @@ def test_cpu_that_is_too_little_for_its_bursts_is_rolled_back(brain: Brain):
         facts = {fact.label: fact.value for fact in tried.explanation.evidence}
         return float(facts["CPU used"]) if "CPU used" in facts else None
 
-    # A little more than its mean, however busy the machine is: far less than its bursts.
-    millis = round(1250 * brain.until("its use", 60, job, read))
+    # Enough for a script that waits, far too little once it computes, on however busy a machine.
+    millis = round(1500 * brain.until("its use", 60, job, read))
     made = brain.send(calls.edit(job, JobEdit(cpu_millis=millis))).plan
     quota = str(millis * 100)
-    brain.until(
-        "the quota", 30, job, lambda _: limit(brain, job, "cpu", *names).split()[0] == quota
-    )
+
+    def has_quota(_: JobDetail) -> bool:
+        return limit(brain, job, "cpu", *names).split()[0] == quota
+
+    brain.until("the quota", 30, job, has_quota)
+    (brain.work("bursts") / "busy").touch()
     missed = judged(brain, job, made.generation)
 
     assert (missed.state, missed.outcome.verdict) == (PlanState.ROLLED_BACK, Verdict.FELL_SHORT), (

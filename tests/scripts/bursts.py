@@ -1,5 +1,6 @@
-"""A script that computes for 100 ms of each step and waits for 300: a quarter of a processor."""
+"""A script that waits for 200 ms of each step, and computes for 100 more once a file is there."""
 
+import os
 import time
 
 import torch
@@ -11,10 +12,10 @@ def main() -> None:
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     while True:
+        time.sleep(0.2)
         until = time.process_time() + 0.1
-        while time.process_time() < until:
+        while os.path.exists("busy") and time.process_time() < until:
             pass
-        time.sleep(0.3)
         loss = model(torch.ones(8, 4)).square().mean()
         optimizer.zero_grad()
         loss.backward()

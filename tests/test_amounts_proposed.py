@@ -1,0 +1,122 @@
+"""Brain's own advice on amounts: proposed as a plan under the job's mode, verified, rolled back."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from brain.estimates.proposal import wanted
+from brain.types.advice import AmountAdvice, ResourceAdvice
+from brain.types.allocation import Bounds
+from brain.types.job import Policy, PolicyMode
+from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
+from brain.types.resources import Resources
+from tests import builders
+from tests.virtual import Laptop, scaling_by
+
+GIB = 2**30
+#: Of which a replica uses all but a little.
+RESERVED = Resources(cpu_millis=1000, memory_bytes=int(1.05 * GIB))
+
+
+def training(mode: PolicyMode, reserved: Resources = RESERVED) -> Laptop:
+    """A job of one size, whose scaler says what its replica reserves."""
+    fixed = {"replicas": Bounds(min=1, max=1), "policy": Policy(mode=mode)}
+    here = Laptop(scaling_by(0.9), resources=reserved, **fixed).start()
+    here.observe(builders.replica(resources=reserved))
+    return here
+
+
+def read(here: Laptop, seconds: int, **use: Any) -> None:
+    """Train; every five seconds the machine is read, the scaler does its work and Brain turns."""
+    for _ in range(seconds // 5):
+        here.train(5)
+        here.observe(builders.replica(resources=here.wish().resources or here.document.resources))
+        reading = builders.host(int(here.now.timestamp()), job=here.id, measured_at=here.now, **use)
+        with here.stores.transaction() as tx:
+            tx.telemetry.add([reading], received_at=here.now)
+        here.turn()
+
+
+def of_amounts(here: Laptop) -> list[ScalePlan]:
+    return [plan for plan in here.plans if plan.changes_resources]
+
+
+def test_memory_that_is_nearly_full_is_raised_and_verified():
+    here = training(PolicyMode.AUTO)
+    read(here, 900, job_cpu_millis=300, job_memory_bytes=GIB)
+
+    (plan,) = of_amounts(here)
+    assert (plan.kind, plan.state) == (PlanKind.RESIZE, PlanState.VERIFIED)
+    assert plan.outcome.verdict is Verdict.KEPT
+    assert 1.1 * GIB < here.job.resources.memory_bytes < 1.3 * GIB
+    assert here.job.resources.cpu_millis == 1000, "nobody named it"
+    labels = [fact.label for fact in plan.explanation.evidence]
+    assert "memory: low, target, high" in labels
+    assert "rests on" in labels
+
+
+def test_where_a_person_approves_it_waits_and_nothing_changes():
+    here = training(PolicyMode.APPROVE)
+    read(here, 900, job_cpu_millis=300, job_memory_bytes=GIB)
+
+    (plan,) = of_amounts(here)
+    assert plan.state is PlanState.PROPOSED
+    assert here.job.resources == RESERVED
+
+
+def test_amounts_that_fell_short_are_rolled_back_and_not_proposed_again_that_day():
+    here = training(PolicyMode.AUTO)
+    for _ in range(240):
+        read(here, 5, job_cpu_millis=300, job_memory_bytes=GIB)
+        if of_amounts(here):
+            break
+    raised = of_amounts(here)[0].target.resources.memory_bytes
+    read(here, 900, job_cpu_millis=300, job_memory_bytes=raised)
+
+    back, missed = of_amounts(here)
+    assert (missed.state, missed.outcome.verdict) == (PlanState.ROLLED_BACK, Verdict.FELL_SHORT)
+    assert back.kind is PlanKind.ROLLBACK
+    assert here.job.resources == RESERVED
+
+
+def test_nothing_is_proposed_where_the_scaler_does_not_say_what_replicas_have():
+    here = training(PolicyMode.AUTO)
+    here.observe(builders.replica(resources=None))
+    for _ in range(180):
+        here.train(5)
+        reading = builders.host(int(here.now.timestamp()), job=here.id, measured_at=here.now)
+        with here.stores.transaction() as tx:
+            tx.telemetry.add([reading], received_at=here.now)
+        here.turn()
+    assert of_amounts(here) == []
+
+
+def advice(cpu: float, memory: tuple[float, float]) -> ResourceAdvice:
+    rest = {"used": 0.0, "above": 0.0, "reserved_above": 0.0, "unused": 0.0, "reserved_unused": 0.0}
+    made = {"uncapped": 0.0, "reserved": 0.0, "reason": "", **rest}
+    target, high = memory
+    return ResourceAdvice(
+        role="worker",
+        cpu=AmountAdvice(low=cpu, target=cpu, high=cpu, **made),
+        memory=AmountAdvice(low=target, target=target, high=high, **made),
+        basis="an hour of this run",
+        reason="it uses less",
+    )
+
+
+@pytest.mark.parametrize(
+    ("reserved", "cpu", "memory", "expected"),
+    [
+        ((2000, 8 * GIB), 500, (GIB, 2 * GIB), (500, 2 * GIB)),
+        ((2000, 2 * GIB), 3000, (3 * GIB, 4 * GIB), (3000, 3 * GIB)),
+        ((1000, 0), 500, (GIB, 2 * GIB), (1000, 0)),
+        ((2000, 2 * GIB), 1900, (GIB, int(1.9 * GIB)), (2000, 2 * GIB)),
+    ],
+)
+def test_what_is_too_little_is_raised_and_memory_lowered_to_what_is_ample(
+    reserved: tuple[int, int], cpu: float, memory: tuple[float, float], expected: tuple[int, int]
+):
+    has = Resources(cpu_millis=reserved[0], memory_bytes=reserved[1])
+    asked = replace(has, cpu_millis=expected[0], memory_bytes=expected[1])
+    assert wanted(has, advice(cpu, memory)) == asked
