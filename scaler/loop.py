@@ -20,7 +20,7 @@ from brain.types.resources import NodeName, PoolName
 from brain.types.world import Replica, ReplicaExit, ReplicaReport, ReplicaState
 from brain.views import JobWish
 from scaler.credentials import Credentials
-from scaler.ports import JobBackend, Observed, Phase, ReplicaSeen
+from scaler.ports import NOTHING, JobBackend, Observed, Phase, ReplicaSeen
 from scaler.reconcile import (
     Action,
     Clear,
@@ -367,6 +367,6 @@ def _replica(seen: ReplicaSeen, node: NodeName) -> Replica:
         exit_code=seen.exit_code if seen.phase is Phase.ENDED else None,
         detail=seen.detail if seen.phase is Phase.ENDED else "",
         unfit=seen.unfit,
-        resources=seen.resources,
+        resources=None if seen.resources == NOTHING else seen.resources,
         unenforced=seen.unenforced,
     )

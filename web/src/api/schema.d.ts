@@ -176,7 +176,13 @@ export interface paths {
         delete?: never;
         options?: never;
         head?: never;
-        patch?: never;
+        /**
+         * Edit
+         * @description Change what each replica of a job reserves, or its size; the answer is the plan that does it.
+         *
+         *     Its explanation's ``next_step`` says what applies now, and what at the safe point.
+         */
+        patch: operations["edit"];
         trace?: never;
     };
     "/api/v1/jobs/{job}/conditions": {
@@ -1707,10 +1713,20 @@ export interface components {
             network_send_bytes_per_second: number;
             /** Node */
             node: string;
+            /**
+             * Replica Memory Bytes
+             * @default null
+             */
+            replica_memory_bytes: number | null;
             /** Sequence */
             sequence: number;
             /** Source */
             source: string;
+            /**
+             * Throttled Share
+             * @default null
+             */
+            throttled_share: number | null;
             /**
              * Unavailable
              * @default []
@@ -1902,6 +1918,32 @@ export interface components {
              * @default null
              */
             steps: number | null;
+        };
+        /**
+         * JobEdit
+         * @description What a running job should have from now on: ``PATCH jobs/{job}``; None leaves it as it is.
+         */
+        JobEdit: {
+            /**
+             * Cpu Millis
+             * @default null
+             */
+            cpu_millis: number | null;
+            /**
+             * Memory Bytes
+             * @default null
+             */
+            memory_bytes: number | null;
+            /**
+             * Replicas
+             * @default null
+             */
+            replicas: number | null;
+            /**
+             * Why
+             * @default
+             */
+            why: string;
         };
         /**
          * JobShare
@@ -2841,6 +2883,7 @@ export interface components {
             id: number;
             /** Node */
             node: string;
+            resources: components["schemas"]["Resources"] | null;
             /**
              * Role
              * @default worker
@@ -2852,6 +2895,11 @@ export interface components {
              */
             started_at: string;
             state: components["schemas"]["ReplicaState"];
+            /**
+             * Unenforced
+             * @default
+             */
+            unenforced: string;
             /**
              * Unfit
              * @default
@@ -3592,6 +3640,7 @@ export interface components {
             processes_per_replica: number;
             /** Replicas */
             replicas: number;
+            resources: components["schemas"]["Resources"] | null;
             /** Restart Limit */
             restart_limit: number;
             /** Unit */
@@ -4387,6 +4436,121 @@ export interface operations {
                 };
             };
             /** @description BadInput, UnknownField, ImpossibleBounds */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Overloaded */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    edit: {
+        parameters: {
+            query?: {
+                /** @description Project of a job that is given by name */
+                project?: string;
+                /** @description Do everything but keep it */
+                dry_run?: boolean;
+            };
+            header?: {
+                "idempotency-key"?: string | null;
+                "if-match"?: string | null;
+            };
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["JobEdit"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PlanView"];
+                };
+            };
+            /** @description NotSignedIn */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description NotAllowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description UnknownJob */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description TooSlow */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description VersionMismatch */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description TooLarge */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;
