@@ -187,7 +187,8 @@ def _plans(
             if price is not None:
                 count.money = (count.money or 0.0) + told.saved_hours * price
     for place, plan in enumerate(plans):
-        if plan.kind is PlanKind.RESIZE and plan.state in _NEVER_TAKEN and not _met(plan):
+        taken = _met(plan) or plan.in_place
+        if plan.kind is PlanKind.RESIZE and plan.state in _NEVER_TAKEN and not taken:
             following = plans[place - 1].created_at if place else job.finished_at or now
             if plan.state is PlanState.SUPERSEDED:  # withdrawn, maybe long before another came
                 following = min(following, plan.updated_at)
@@ -225,7 +226,8 @@ def _stood(plans: Sequence[ScalePlan], worlds: Sequence[Stretch]) -> Iterator[St
 
 
 def _met(plan: ScalePlan) -> bool:
-    return plan.outcome.epoch is not None
+    """True if a world answered a plan with its size; amounts alone save nothing by themselves."""
+    return plan.outcome.epoch is not None and not plan.in_place
 
 
 def _in_force(worlds: Sequence[Stretch], plan: ScalePlan, following: int | None) -> list[Stretch]:

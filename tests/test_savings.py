@@ -277,3 +277,17 @@ def test_a_size_that_a_person_asked_for_is_the_new_measure():
 def test_waiting_for_data_is_idle():
     found = saved(wait_share=0.25, worlds=(WORLDS[0],))
     assert found.working_hours == pytest.approx(0.75 * 4 * 12)
+
+
+def test_an_edit_of_amounts_neither_saves_nor_ends_what_a_plan_saves():
+    amounts = Allocation(replicas=2, resources=Resources(cpu_millis=500))
+    edit = plan(
+        2,
+        before=2,
+        kind=PlanKind.REQUEST,
+        target=amounts,
+        proposed_by="ada",
+        outcome=Outcome(epoch=2, downtime_seconds=0.0, verdict=Verdict.KEPT),
+        created_at=NOW + 5 * HOUR,
+    )
+    assert saved(plan(), edit) == saved(plan())

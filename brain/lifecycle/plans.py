@@ -150,9 +150,7 @@ def settle(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetim
         return plan
     if plan.changes_resources and not provided(tx, plan):
         return plan
-    # A plan of amounts alone leaves the world as it is.
-    in_place = plan.target.replicas == plan.current.replicas and not only_moves
-    stands = in_place and world.formed_at < plan.updated_at
+    stands = plan.in_place and world.formed_at < plan.updated_at
     outcome = replace(
         plan.outcome,
         epoch=world.epoch,

@@ -30,6 +30,7 @@ def open_scores(plans: Sequence[ScalePlan]) -> list[ScalePlan]:
         plan
         for plan in plans
         if plan.kind is PlanKind.RESIZE
+        and not plan.in_place
         and plan.state in _NOT_TAKEN
         and plan.promised is not None
         and plan.outcome.epoch is None

@@ -170,6 +170,7 @@ def _own_changes(plans: Sequence[ScalePlan], now: datetime) -> list[ScalePlan]:
         if plan.kind in (PlanKind.RESIZE, PlanKind.ROLLBACK)
         and plan.proposed_by == BRAIN
         and reached(plan)
+        and not plan.in_place
         and _since(plan.updated_at, now) < _LATELY_SECONDS
     ]
 

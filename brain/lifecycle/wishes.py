@@ -166,7 +166,7 @@ def moved(world: World, target: Allocation) -> bool:
 
 def changed_at(worlds: Sequence[World], plans: Sequence[ScalePlan]) -> datetime | None:
     """Return the time when a plan last changed the world of a job; None where none ever did."""
-    epochs = {plan.outcome.epoch for plan in plans if reached(plan)}
+    epochs = {plan.outcome.epoch for plan in plans if reached(plan) and not plan.in_place}
     return max((w.stepping_at or w.formed_at for w in worlds if w.epoch in epochs), default=None)
 
 

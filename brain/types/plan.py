@@ -174,6 +174,12 @@ class ScalePlan:
         """True if it changes what each replica reserves."""
         return self.current.resources != self.target.resources
 
+    @property
+    def in_place(self) -> bool:
+        """True if it changes only what replicas reserve: no world has to change for it."""
+        same = self.current.replicas == self.target.replicas
+        return self.changes_resources and same and not self.target.elsewhere(self.current)
+
     def moved(self, to: PlanState, now: datetime) -> "ScalePlan":
         """Return the plan in state ``to``.
 
