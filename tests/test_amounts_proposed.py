@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from brain import lifecycle
 from brain.estimates.proposal import wanted
 from brain.types.advice import AmountAdvice, ResourceAdvice
 from brain.types.allocation import Bounds
@@ -63,6 +64,11 @@ def test_where_a_person_approves_it_waits_and_nothing_changes():
     (plan,) = of_amounts(here)
     assert plan.state is PlanState.PROPOSED
     assert here.job.resources == RESERVED
+
+    with here.transaction() as (tx, _):
+        lifecycle.reject(tx, plan, by="ada", version=None, why="", now=here.now)
+    read(here, 120, job_cpu_millis=300, job_memory_bytes=GIB)
+    assert len(of_amounts(here)) == 1, "nobody is asked again and again"
 
 
 def test_amounts_that_fell_short_are_rolled_back_and_not_proposed_again_that_day():

@@ -14,15 +14,16 @@ from brain.types.advice import AmountAdvice, ResourceAdvice
 from brain.types.document import UNSAID
 from brain.types.explanation import Evidence, Explanation
 from brain.types.job import Job
-from brain.types.plan import ScalePlan, Verdict
+from brain.types.plan import PlanState, ScalePlan, Verdict
 from brain.types.resources import Resources
 from brain.types.world import ReplicaState
 from brain.typeset import cores, gibibytes
 
 #: Holds of the size under which amounts may change: nothing is wrong, and nothing is under way.
 AMENABLE = frozenset({"at-best", "not-worth-restart", "no-checkpoint"})
-#: After amounts fell short nobody but a person changes them for so long.
+#: After amounts fell short, or nobody wanted them, only a person changes them for so long.
 _CHASTENED = timedelta(hours=24)
+_UNWANTED = frozenset({PlanState.REJECTED, PlanState.EXPIRED, PlanState.FAILED})
 #: Less than this share is not worth taking back.
 _LEAST_SAVING = 0.1
 
@@ -103,7 +104,7 @@ def _settled(tx: Transaction, job: Job) -> bool:
 def _too_soon(tx: Transaction, job: Job, settings: Settings, now: datetime) -> bool:
     for plan in tx.plans.of(job.id):
         if plan.changes_resources:
-            missed = plan.outcome.verdict is Verdict.FELL_SHORT
+            missed = plan.outcome.verdict is Verdict.FELL_SHORT or plan.state in _UNWANTED
             rest = _CHASTENED if missed else timedelta(seconds=settings.dwell_seconds)
             if now - plan.updated_at < rest:
                 return True

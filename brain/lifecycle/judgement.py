@@ -63,11 +63,11 @@ def _undone_by_brain(
 ) -> bool:
     """True if a plan that fell short is rolled back without anybody's asking.
 
-    A person's amounts are, too, where Brain may act: a job that runs out of memory loses more than
-    a wish, and the way back needs no restart.
+    A person's amounts alone are, too, where Brain may act: a job that runs out of memory loses more
+    than a wish, and the way back needs no restart.
     """
     if plan.kind is PlanKind.REQUEST:
-        return plan.changes_resources and may_act(job, settings)
+        return plan.in_place and may_act(job, settings)
     return plan.kind is PlanKind.RESIZE and not _left_to_the_pool(job, plan, measured, worths)
 
 

@@ -158,6 +158,19 @@ def test_amounts_and_a_size_are_one_plan():
     assert (here.size, here.job.resources.memory_bytes) == (3, GIB * 3 // 2)
 
 
+def test_a_size_that_a_person_asked_for_stays_though_its_amounts_fell_short():
+    here = training(AUTO)
+    edit(here, cpu_millis=500, replicas=2)
+    here.coordinate()
+    here.turn()
+    measure(here, 70, throttled_share=0.4)
+    here.turn()
+
+    missed = here.plans[0]
+    assert (missed.state, missed.outcome.verdict) == (PlanState.VERIFIED, Verdict.FELL_SHORT)
+    assert here.size == 2
+
+
 def test_a_later_size_keeps_the_amounts():
     here = training()
     edit(here, memory_bytes=GIB)
