@@ -30,7 +30,7 @@ class Cgroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaUse:
+class GroupUse:
     """Use of the groups that the local scaler made for a replica; None where it made none."""
 
     #: Working set.
@@ -40,7 +40,7 @@ class ReplicaUse:
     throttled: int = 0
 
 
-def read_replica(own: str, root: Path = ROOT) -> ReplicaUse:
+def read_replica(own: str, root: Path = ROOT) -> GroupUse:
     """Read the groups of a replica, by the content of its agent's ``/proc/<pid>/cgroup``."""
     memory: int | None = None
     periods = throttled = 0
@@ -52,7 +52,7 @@ def read_replica(own: str, root: Path = ROOT) -> ReplicaUse:
         if used is not None:
             cache = stat.get("total_inactive_file", stat.get("inactive_file", 0))
             memory = max(0, used - cache)
-    return ReplicaUse(memory_bytes=memory, periods=periods, throttled=throttled)
+    return GroupUse(memory_bytes=memory, periods=periods, throttled=throttled)
 
 
 def leave_replica(own: str | None = None, root: Path = ROOT) -> None:

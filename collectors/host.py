@@ -16,7 +16,7 @@ from typing import Any
 from brain.types.job import JobId
 from brain.types.resources import NodeName
 from brain.types.telemetry import HostSample
-from collectors.cgroup import Cgroup, ReplicaUse, read_cgroup, read_replica
+from collectors.cgroup import Cgroup, GroupUse, read_cgroup, read_replica
 from collectors.gpu import Gpus, GpuSight
 from collectors.stamps import Stamps
 
@@ -108,7 +108,7 @@ def millis_between(before: TreeReading, after: TreeReading, *, seconds: float) -
     return round(1000 * used / seconds)
 
 
-def read_replicas(agents: Iterable[int]) -> Mapping[int, ReplicaUse]:
+def read_replicas(agents: Iterable[int]) -> Mapping[int, GroupUse]:
     """Read the control groups of agents, by pid; those that ended are left out."""
     found = {}
     for pid in agents:
@@ -118,7 +118,7 @@ def read_replicas(agents: Iterable[int]) -> Mapping[int, ReplicaUse]:
 
 
 def held_between(
-    before: Mapping[int, ReplicaUse], after: Mapping[int, ReplicaUse]
+    before: Mapping[int, GroupUse], after: Mapping[int, GroupUse]
 ) -> tuple[int | None, float | None]:
     """Memory of the largest replica, and the largest share of periods that a quota stopped one."""
     memory = [use.memory_bytes for use in after.values() if use.memory_bytes is not None]
@@ -164,7 +164,7 @@ class HostWatch:
         self._gpus = gpus
         self._last = read_host()
         self._trees: dict[JobId, TreeReading] = {}
-        self._replicas: Mapping[int, ReplicaUse] = {}
+        self._replicas: Mapping[int, GroupUse] = {}
         self._stamps: dict[JobId, Stamps] = {}
 
     def samples(self, jobs: Sequence[LiveJob], now: datetime) -> list[HostSample]:

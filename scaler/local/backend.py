@@ -26,7 +26,7 @@ from brain.types.world import ReplicaEnd, ReplicaExit
 from brain.views import JobWish
 from scaler.files import read_json, write_json, write_private
 from scaler.local.directory import ReplicaDirectory
-from scaler.local.limits import Held, Limits
+from scaler.local.limits import ControlGroups, Held
 from scaler.local.node import Machine
 from scaler.ports import NOTHING, Observed, Phase, ReplicaSeen, document, reserved
 
@@ -89,7 +89,7 @@ class LocalBackend:
         url: str | None = None,
         agent: Sequence[str] = AGENT,
         base: Mapping[str, str] = os.environ,
-        limits: Limits | None = None,
+        groups: ControlGroups | None = None,
     ) -> None:
         self._home = home
         self._root = home / "replicas"
@@ -98,8 +98,8 @@ class LocalBackend:
         self._machine = measure()
         self._name, self._pool, self._url = NodeName(name), PoolName(pool), url
         self._agent = tuple(agent)
-        self._limits = limits or Limits(home)
-        self._limits.sweep(time.time())
+        self._groups = groups or ControlGroups(home)
+        self._groups.sweep(time.time())
         self._base = {k: v for k, v in base.items() if k in _BASE or k.startswith(_BASE_MORE)}
         self._memory = _Memory()
 
@@ -145,7 +145,7 @@ class LocalBackend:
         if intent is None or directory.launched() or directory.ending():
             return
         hold = _enforced(wish)
-        held = self._limits.begin(f"{wish.job}-{replica}", intent.resources, hold)
+        held = self._groups.begin(f"{wish.job}-{replica}", intent.resources, hold)
         write_json(directory.path / "limits.json", held)
         try:
             child = directory.launch(
@@ -158,7 +158,7 @@ class LocalBackend:
             directory.close(ReplicaEnd(exit=ReplicaExit.FAILED, detail=detail, at=now))
             return
         if child is not None:
-            held = self._limits.enter(held, child.pid, hold)
+            held = self._groups.enter(held, child.pid, hold)
             write_json(directory.path / "limits.json", held)
             self._memory.children[directory.path] = child
             log.info("started replica %d of %s as process %d", replica, wish.name, child.pid)
@@ -171,7 +171,7 @@ class LocalBackend:
             return
         held = read_json(directory.path / "limits.json", Held) or Held(resources=intent.resources)
         asked = replace(reserved(wish), gpus=intent.resources.gpus)
-        changed = self._limits.change(held, asked, _enforced(wish), (state.pid,))
+        changed = self._groups.change(held, asked, _enforced(wish), (state.pid,))
         if changed != held:
             write_json(directory.path / "limits.json", changed)
             log.info("replica %d of %s reserves %s", replica, wish.name, changed.resources)
@@ -267,7 +267,7 @@ class LocalBackend:
                 detail=ending.detail,
                 unfit=ending.unfit,
             )
-            if self._limits.end(held):
+            if self._groups.end(held):
                 self._memory.ended[directory.path] = seen
         return seen
 

@@ -37,7 +37,7 @@ class Held:
     unenforced: str = ""
 
 
-class Limits:
+class ControlGroups:
     """The control groups that this process may make. ``root`` is where the machine's files are.
 
     ``home`` tells the groups of one installation from another's.

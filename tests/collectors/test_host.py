@@ -10,7 +10,7 @@ from typing import Any
 
 from brain.types.job import JobId
 from brain.types.resources import NodeName
-from collectors.cgroup import Cgroup, ReplicaUse, leave_replica, read_cgroup, read_replica
+from collectors.cgroup import Cgroup, GroupUse, leave_replica, read_cgroup, read_replica
 from collectors.gpu import GpuSight, NoGpus, NvidiaGpus
 from collectors.host import (
     HostWatch,
@@ -91,10 +91,10 @@ def test_a_replica_is_read_by_the_groups_that_the_scaler_made_for_it(tmp_path: P
     (tmp_path / "memory/brain-1-job-0/memory.usage_in_bytes").write_text("1100")
     own = "4:cpu:/box/brain-1-job-0\n3:memory:/brain-1-job-0\n2:pids:/\n"
     now = read_replica(own, tmp_path)
-    assert now == ReplicaUse(memory_bytes=1000, periods=100, throttled=25)
-    assert held_between({1: ReplicaUse(periods=60, throttled=15)}, {1: now}) == (1000, 0.25)
+    assert now == GroupUse(memory_bytes=1000, periods=100, throttled=25)
+    assert held_between({1: GroupUse(periods=60, throttled=15)}, {1: now}) == (1000, 0.25)
     assert held_between({}, {1: now}) == (1000, None)
-    assert read_replica("4:cpu:/box\n", tmp_path) == ReplicaUse()
+    assert read_replica("4:cpu:/box\n", tmp_path) == GroupUse()
 
 
 def test_a_collector_leaves_the_groups_of_the_replica_that_started_it(tmp_path: Path) -> None:

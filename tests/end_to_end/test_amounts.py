@@ -10,7 +10,7 @@ from brain.errors import BadInput
 from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.resources import Resources
 from brain.views import JobDetail, JobEdit
-from scaler.local.limits import Limits
+from scaler.local.limits import ControlGroups
 from tests.harness import FAST, Brain, running
 
 GIB = 2**30
@@ -19,7 +19,7 @@ GIB = 2**30
 @pytest.fixture(scope="module")
 def brain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brain]:
     home = tmp_path_factory.mktemp("amounts")
-    limits = Limits(home / "probe")
+    limits = ControlGroups(home / "probe")
     tried = limits.begin("probe", Resources(), Resources())
     limits.end(tried)
     if set(tried.groups) != {"memory", "cpu"}:

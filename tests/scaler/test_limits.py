@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from brain.types.resources import Resources
-from scaler.local.limits import Held, Limits
+from scaler.local.limits import ControlGroups, Held
 
 MIB = 2**20
 RESERVED = Resources(cpu_millis=500, memory_bytes=256 * MIB)
@@ -26,8 +26,8 @@ while sys.stdin.readline():
 
 
 @pytest.fixture
-def held(tmp_path: Path) -> Iterator[tuple[Limits, Held]]:
-    limits = Limits(tmp_path)
+def held(tmp_path: Path) -> Iterator[tuple[ControlGroups, Held]]:
+    limits = ControlGroups(tmp_path)
     begun = limits.begin("job-0", RESERVED, RESERVED)
     if set(begun.groups) != {"memory", "cpu"}:
         limits.end(begun)
@@ -54,7 +54,7 @@ def take(child: "subprocess.Popen[str]") -> str:
 
 
 def test_a_process_that_takes_more_memory_than_it_reserves_is_ended(
-    held: tuple[Limits, Held], greedy: "subprocess.Popen[str]"
+    held: tuple[ControlGroups, Held], greedy: "subprocess.Popen[str]"
 ):
     limits, begun = held
     entered = limits.enter(begun, greedy.pid, RESERVED)
@@ -68,7 +68,7 @@ def test_a_process_that_takes_more_memory_than_it_reserves_is_ended(
 
 
 def test_a_limit_is_raised_while_the_process_runs(
-    held: tuple[Limits, Held], greedy: "subprocess.Popen[str]"
+    held: tuple[ControlGroups, Held], greedy: "subprocess.Popen[str]"
 ):
     limits, begun = held
     entered = limits.enter(begun, greedy.pid, RESERVED)
@@ -80,7 +80,7 @@ def test_a_limit_is_raised_while_the_process_runs(
 
 
 def test_a_limit_below_what_is_used_is_not_set_and_says_so(
-    held: tuple[Limits, Held], greedy: "subprocess.Popen[str]"
+    held: tuple[ControlGroups, Held], greedy: "subprocess.Popen[str]"
 ):
     limits, begun = held
     entered = limits.enter(begun, greedy.pid, RESERVED)
@@ -95,18 +95,18 @@ def test_a_limit_below_what_is_used_is_not_set_and_says_so(
 
 
 def test_an_abandoned_group_is_removed_by_whoever_begins_next(tmp_path: Path):
-    begun = Limits(tmp_path / "gone").begin("job-0", RESERVED, RESERVED)
+    begun = ControlGroups(tmp_path / "gone").begin("job-0", RESERVED, RESERVED)
     if not begun.groups:
         pytest.skip(f"this machine lets nobody make control groups: {begun.unenforced}")
     made = Path(begun.groups["cpu"])
-    Limits(tmp_path).sweep(made.stat().st_mtime + 30)
+    ControlGroups(tmp_path).sweep(made.stat().st_mtime + 30)
     assert made.exists(), "one that was just made may be entered in a moment"
-    Limits(tmp_path).sweep(made.stat().st_mtime + 61)
+    ControlGroups(tmp_path).sweep(made.stat().st_mtime + 61)
     assert not made.exists()
 
 
 def test_without_control_groups_it_says_what_holds_nothing(tmp_path: Path):
-    begun = Limits(tmp_path, root=tmp_path).begin("job-0", RESERVED, RESERVED)
+    begun = ControlGroups(tmp_path, root=tmp_path).begin("job-0", RESERVED, RESERVED)
 
     assert begun.groups == {}
     assert "memory 0.25 GiB: this machine has no control groups" in begun.unenforced
@@ -120,7 +120,7 @@ def test_version_2_makes_groups_below_the_nearest_that_may_have_children(tmp_pat
     (user / "cgroup.subtree_control").write_text("memory cpu")
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/cgroup").write_text("0::/user.slice/brain.scope\n")
-    limits = Limits(tmp_path, root=tmp_path)
+    limits = ControlGroups(tmp_path, root=tmp_path)
     group = Path(limits.begin("job-0", RESERVED, RESERVED).groups["memory"])
     assert group.parent == user
     for name in ("memory.max", "cpu.max"):
