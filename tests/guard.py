@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from zlib import crc32
 
 from tests.patience import Patience
 
@@ -64,6 +65,14 @@ def end(home: Path, spared: int) -> None:
         time.sleep(0.1)
     while _signal(home, spared, signal.SIGKILL):
         time.sleep(0.1)
+    remove_groups(home)
+
+
+def remove_groups(home: Path) -> None:
+    """Remove the empty control groups of replicas, where no scaler is left that would."""
+    for group in Path("/sys/fs/cgroup").rglob(f"brain-{crc32(os.fsencode(home)):08x}-*"):
+        with suppress(OSError):
+            group.rmdir()
 
 
 def _signal(home: Path, spared: int, number: signal.Signals) -> bool:

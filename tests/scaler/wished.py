@@ -14,6 +14,7 @@ from brain.views import JobWish, PoolWishes
 from scaler.local import LocalBackend
 from scaler.ports import Observed, Phase, ReplicaSeen
 from scaler.reconcile import Order
+from tests.guard import remove_groups
 
 T = TypeVar("T")
 
@@ -139,3 +140,5 @@ def end_all(*backends: LocalBackend) -> None:
         return not alive or None
 
     eventually("all agents ended", nobody)
+    for backend in backends:
+        remove_groups(backend._home)

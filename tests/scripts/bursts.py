@@ -1,4 +1,4 @@
-"""A script that waits for 200 ms of each step, and computes for 100 more once a file is there."""
+"""A script that waits in each step, and computes instead once a file is there."""
 
 import os
 import time
@@ -12,10 +12,10 @@ def main() -> None:
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     while True:
-        time.sleep(0.2)
-        until = time.process_time() + 0.1
-        while os.path.exists("busy") and time.process_time() < until:
+        busy, until = os.path.exists("busy"), time.process_time() + 0.1
+        while busy and time.process_time() < until:
             pass
+        time.sleep(0 if busy else 0.2)
         loss = model(torch.ones(8, 4)).square().mean()
         optimizer.zero_grad()
         loss.backward()
