@@ -348,8 +348,7 @@ class LocalBackend:
 def _enforced(wish: JobWish) -> Resources:
     """Amounts of a wish that a replica is held to: its memory, and CPU that a plan changed.
 
-    The CPU of a document only reserves: 1 is also what a document without a word of it says, and
-    a replica may use what is idle.
+    The CPU of a document only reserves: 1 is also what a document says that does not name it.
     """
     asked, said = reserved(wish), document(wish).resources
     return replace(asked, cpu_millis=0 if asked.cpu_millis == said.cpu_millis else asked.cpu_millis)
