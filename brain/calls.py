@@ -14,6 +14,7 @@ from brain.types.job import JobCopy, ObjectCondition
 from brain.types.pool import Freeze, FreezeScope
 from brain.types.recommendation import Recommendation
 from brain.types.record import AuditEntry, Event
+from brain.types.report import JobReport
 from brain.types.resources import Node
 from brain.types.savings import Savings
 from brain.types.sharing import StoredPolicy
@@ -180,6 +181,11 @@ def recommendation(job: str) -> Call[Recommendation | None]:
 def what_if(job: str) -> Call[Scaling]:
     """The model's curve over the sizes that the job may have."""
     return _get(f"/jobs/{job}/what-if", Scaling)
+
+
+def report(job: str) -> Call[JobReport]:
+    """Read what a job's replicas reserve and use, and what they should reserve."""
+    return _get(f"/jobs/{job}/report", JobReport)
 
 
 def model(job: str) -> Call[ModelView]:

@@ -163,6 +163,15 @@ def gibibytes(amount: float) -> str:
     return f"{_plain(amount / (_MIB if small else _GIB))} {'MiB' if small else 'GiB'}"
 
 
+def money(amount: float, currency: str) -> str:
+    """Return an amount of money.
+
+    >>> money(1842.4, "€"), money(0.5, "$")
+    ('€1 842', '$0.5')
+    """
+    return f"{currency}{_plain(amount)}"
+
+
 def percentile(share: float) -> str:
     """Return a percentile as a share of time.
 

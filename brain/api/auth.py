@@ -54,6 +54,7 @@ ACCESS: Mapping[str, frozenset[Role]] = {
     "POST /api/v1/jobs/{job}/plans": _SUBMITTERS | _SCALERS,
     "GET /api/v1/jobs/{job}/recommendation": _READERS,
     "GET /api/v1/jobs/{job}/what-if": _READERS,
+    "GET /api/v1/jobs/{job}/report": _READERS,
     "GET /api/v1/jobs/{job}/model": _READERS,
     "GET /api/v1/models": _READERS,
     "GET /api/v1/jobs/{job}/series": _READERS,

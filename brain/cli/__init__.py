@@ -36,6 +36,7 @@ COMMANDS = {
     "reject": ("brain.cli.plans:reject", "Say no to a plan."),
     "rollback": ("brain.cli.plans:rollback", "Go back to the size before a plan."),
     "explain": ("brain.cli.plans:explain", "Say why a job has its size."),
+    "report": ("brain.cli.report:report", "Say what a job reserves, uses and should reserve."),
     "what-if": ("brain.cli.plans:what_if", "Predict a job's throughput at other sizes."),
     "replay": ("brain.cli.replay:replay", "Take what was decided here again, differently."),
     "simulate": ("brain.cli.simulate:simulate", "Run a workload on a cluster in virtual time."),

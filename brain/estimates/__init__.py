@@ -6,11 +6,23 @@ asking     document and question -> answer
 memory     worlds that ran out of memory, and the time that is left
 proposal   that advice as a plan
 advice     what a running job's replicas should reserve
+report     requested, used, advised, and what the difference costs
 """
 
 from brain.estimates.advice import advised, notices
 from brain.estimates.asking import ask, market_of
 from brain.estimates.proposal import AMENABLE, propose
+from brain.estimates.report import report
 from brain.estimates.usage import remember, uses_of
 
-__all__ = ["AMENABLE", "advised", "ask", "market_of", "notices", "propose", "remember", "uses_of"]
+__all__ = [
+    "AMENABLE",
+    "advised",
+    "ask",
+    "market_of",
+    "notices",
+    "propose",
+    "remember",
+    "report",
+    "uses_of",
+]

@@ -38,7 +38,7 @@ def lasts(world: WorldUse, limit_bytes: float) -> Band | None:
         host_memory.time_left(maxima, every_seconds=seconds, limit_bytes=limit_bytes)
         for maxima, seconds in kept
     ]
-    near = [one for one in found if one is not None and one.value < host_memory.WARN_SECONDS]
+    near = [one for one in found if one is not None]
     return min(near, key=lambda one: one.value, default=None)
 
 

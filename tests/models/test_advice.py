@@ -156,6 +156,11 @@ def test_a_start_that_levels_off_is_no_leak():
     assert host_memory.time_left(filled, every_seconds=60, limit_bytes=1.2 * GIB) is None
 
 
+def test_a_leak_that_leaves_hours_is_not_told_yet():
+    grown = [GIB + minute * 2 * MIB for minute in range(30)]
+    assert host_memory.time_left(grown, every_seconds=60, limit_bytes=2.0 * GIB) is None
+
+
 def test_a_leak_is_told_with_its_band():
     grown = [GIB + minute * 20 * MIB for minute in range(30)]
     found = host_memory.time_left(grown, every_seconds=60, limit_bytes=2.0 * GIB)

@@ -19,6 +19,7 @@ from brain.errors import BadInput
 from brain.ports import Transaction
 from brain.types.estimate import Estimate
 from brain.types.job import Job, JobCopy, JobDocument, JobId, JobState, ObjectCondition, Secret
+from brain.types.report import JobReport
 from brain.types.resources import PoolName
 from brain.views import EstimateRequest, JobDetail, JobView, Page, Series, WorkerView
 
@@ -163,6 +164,16 @@ def job(about: AboutJob) -> Response:
         found = about.job(tx)
         detail = views.detail(tx, found, here.settings, here.clock())
         return answer(detail, etag=str(found.version))
+
+
+@router.get("/jobs/{job}/report", response_model=JobReport, responses=problems(errors.UnknownJob))
+def report(about: AboutJob) -> Response:
+    """What each replica reserves, uses and should reserve, and the document for next time."""
+    here = about.here
+    with here.stores.transaction(read_only=True) as tx:
+        found = about.job(tx)
+        document = views.document(found)
+        return answer(estimates.report(tx, found, document, here.settings, here.clock()))
 
 
 @router.post(

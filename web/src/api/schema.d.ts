@@ -351,6 +351,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/jobs/{job}/report": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Report
+         * @description What each replica reserves, uses and should reserve, and the document for next time.
+         */
+        get: operations["report"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/jobs/{job}/series": {
         parameters: {
             query?: never;
@@ -1645,6 +1665,12 @@ export interface components {
             utilization: number;
         };
         /**
+         * Grade
+         * @description A reservation, held against what was used.
+         * @enum {string}
+         */
+        Grade: "good" | "generous" | "wasteful" | "tight" | "short" | "open";
+        /**
          * Health
          * @description The state of the service: ``GET /api/v1/health``, for the doctor and the UI's footer.
          */
@@ -1749,6 +1775,22 @@ export interface components {
             saved: number;
             /** Working */
             working: number;
+        };
+        /**
+         * IdleNode
+         * @description Replicas on one node that did next to nothing lately.
+         */
+        IdleNode: {
+            /** Cost A Day */
+            cost_a_day: number | null;
+            /** Minutes */
+            minutes: number;
+            /** Node */
+            node: string;
+            /** Replicas */
+            replicas: number;
+            /** Role */
+            role: string;
         };
         /**
          * Intent
@@ -1944,6 +1986,73 @@ export interface components {
              * @default
              */
             why: string;
+        };
+        /**
+         * JobReport
+         * @description The report card of a job.
+         */
+        JobReport: {
+            /** Accelerator Share */
+            accelerator_share: number | null;
+            /**
+             * Basis
+             * @default
+             */
+            basis: string;
+            /** Cost A Day */
+            cost_a_day: number | null;
+            /**
+             * Currency
+             * @default
+             */
+            currency: string;
+            /** Document */
+            document: {
+                [key: string]: unknown;
+            };
+            /**
+             * Exploring
+             * @default false
+             */
+            exploring: boolean;
+            /** Headline */
+            headline: string;
+            /**
+             * Idle
+             * @default []
+             */
+            idle: components["schemas"]["IdleNode"][];
+            /** Job */
+            job: string;
+            /**
+             * Lines
+             * @default []
+             */
+            lines: components["schemas"]["ResourceLine"][];
+            /**
+             * Missing
+             * @default []
+             */
+            missing: string[];
+            /** Name */
+            name: string;
+            /**
+             * Notices
+             * @default []
+             */
+            notices: components["schemas"]["Notice"][];
+            /**
+             * Rejected
+             * @default 0
+             */
+            rejected: number;
+            /**
+             * Rejected Because
+             * @default
+             */
+            rejected_because: string;
+            /** Replicas */
+            replicas: number;
         };
         /**
          * JobShare
@@ -2384,6 +2493,21 @@ export interface components {
             /** Unavailable */
             unavailable: string | null;
         };
+        /**
+         * Notice
+         * @description Something about a job's resources that a person should know.
+         */
+        Notice: {
+            kind: components["schemas"]["NoticeKind"];
+            /** Sentence */
+            sentence: string;
+        };
+        /**
+         * NoticeKind
+         * @description The kind of something about resources that a person should know.
+         * @enum {string}
+         */
+        NoticeKind: "MemoryLeak" | "MemoryUnresolved" | "Starved";
         /**
          * ObjectCondition
          * @description One thing that a cluster says of a job's object, as its scaler brings it to Brain.
@@ -2960,6 +3084,31 @@ export interface components {
              * @default
              */
             why: string;
+        };
+        /**
+         * ResourceLine
+         * @description One resource of each replica of a role, in mCPU or bytes.
+         */
+        ResourceLine: {
+            /** Advised */
+            advised: number;
+            grade: components["schemas"]["Grade"];
+            /** High */
+            high: number;
+            /** Low */
+            low: number;
+            /** Reason */
+            reason: string;
+            /** Reserved */
+            reserved: number;
+            /** Resource */
+            resource: string;
+            /** Role */
+            role: string;
+            /** Unused Cost A Day */
+            unused_cost_a_day: number | null;
+            /** Used */
+            used: number;
         };
         /**
          * Resources
@@ -5289,6 +5438,76 @@ export interface operations {
             };
             /** @description UnknownVersion */
             426: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Overloaded */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    report: {
+        parameters: {
+            query?: {
+                /** @description Project of a job that is given by name */
+                project?: string;
+            };
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobReport"];
+                };
+            };
+            /** @description NotSignedIn */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description NotAllowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description UnknownJob */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -1,0 +1,237 @@
+"""A job's report card, out of the advice on its resources, what it reserves, and prices."""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from brain.estimates.advice import advised, notices
+from brain.estimates.usage import KIND, hosts_of, used_by
+from brain.lifecycle.work import accelerators
+from brain.ports import Transaction
+from brain.settings import Settings, prices_of
+from brain.types.advice import AmountAdvice, ResourceAdvice
+from brain.types.job import Job
+from brain.types.report import Grade, IdleNode, JobReport, ResourceLine
+from brain.types.telemetry import HostSample
+from brain.types.world import WORKER, World
+from brain.typeset import cores, count, gibibytes, money
+
+_GIB, _DAY_HOURS = 2**30, 24.0
+#: Amounts of a document are whole multiples of these.
+_CPU_STEP, _MEMORY_STEP = 50, 64 * 2**20
+#: A reservation of more than so many times the advice is wasteful.
+_WASTEFUL = 2.0
+#: Replicas are idle that used less than so many mCPU, and so much of a device, for so long.
+_IDLE_MILLIS, _IDLE_DEVICE, _IDLE = 20.0, 0.01, timedelta(minutes=10)
+_SHOW = {"cpu": cores, "memory": gibibytes}
+_NAMES = {"cpu": "CPU", "memory": "memory"}
+
+
+def report(
+    tx: Transaction, job: Job, document: Mapping[str, Any], settings: Settings, now: datetime
+) -> JobReport:
+    """Return the report card of a job; ``document`` is the job's own as a person writes it."""
+    world = tx.worlds.latest(job.id)
+    roles = [one.role for one in used_by(tx.fits.get(job.id, KIND)).roles]
+    advice = [
+        found
+        for role in sorted(roles, key=lambda role: role != WORKER)
+        if (found := advised(tx, job, settings, now, role=role)) is not None
+    ]
+    replicas = world.replicas if world is not None else job.document.replicas.first
+    prices = _Prices(job, settings, _accelerator(tx, job, world))
+    lines = [line for one in advice for line in _lines(one, replicas, prices)]
+    mine = next((one for one in advice if one.role == WORKER), None)
+    card = JobReport(
+        job=job.id,
+        name=job.document.name,
+        replicas=replicas,
+        headline="",
+        lines=tuple(lines),
+        idle=tuple(_idle(tx, job, world, prices, now)),
+        notices=tuple(notices(tx, job, settings, now)),
+        accelerator_share=_device_share(tx, job, now),
+        cost_a_day=prices.a_day(replicas),
+        currency=settings.currency,
+        basis=mine.basis if mine else "",
+        exploring=mine is None or mine.exploring,
+        rejected=mine.rejected if mine else 0,
+        rejected_because=mine.rejected_because if mine else "",
+        missing=tuple(_missing(mine, prices)),
+        document=_next(document, mine),
+    )
+    return replace(card, headline=_headline(card))
+
+
+class _Prices:
+    """Money for what replicas of a job reserve."""
+
+    def __init__(self, job: Job, settings: Settings, accelerator: str) -> None:
+        prices = prices_of(settings.accelerator_prices)
+        self._document = job.document
+        self._each = prices.get(accelerator, prices.get("*"))
+        self._of = {"cpu": (prices.get("cpu"), 1000.0), "memory": (prices.get("memory"), _GIB)}
+
+    def a_day(self, replicas: int) -> float | None:
+        """Money a day for so many replicas; None where there is no price."""
+        if self._each is None:
+            return None
+        return self._each * accelerators(self._document) * replicas * _DAY_HOURS
+
+    def of(self, resource: str, amount: float) -> float | None:
+        """Money a day for mCPU or bytes; None where there is no price."""
+        price, unit = self._of[resource]
+        return None if price is None else price * amount / unit * _DAY_HOURS
+
+
+def _accelerator(tx: Transaction, job: Job, world: World | None) -> str:
+    """Return the kind that the job runs on; ``cpu`` where nobody knows better."""
+    if job.document.accelerator is not None:
+        return job.document.accelerator
+    names = {member.node for member in world.members} if world else set()
+    kinds = [node.accelerator for node in tx.nodes.of(job.pool) if node.name in names]
+    return kinds[0] if kinds else "cpu"
+
+
+def _lines(advice: ResourceAdvice, replicas: int, prices: _Prices) -> list[ResourceLine]:
+    pairs = (("cpu", advice.cpu), ("memory", advice.memory))
+    return [
+        ResourceLine(
+            role=advice.role,
+            resource=resource,
+            reserved=one.reserved,
+            used=one.used,
+            low=one.low,
+            advised=one.target,
+            high=one.high,
+            grade=grade(one),
+            reason=one.reason,
+            unused_cost_a_day=prices.of(resource, max(0.0, one.reserved - one.target) * replicas),
+        )
+        for resource, one in pairs
+        if one is not None
+    ]
+
+
+def grade(amount: AmountAdvice) -> Grade:
+    """Judge a reservation by the advice."""
+    if amount.reserved <= 0:
+        return Grade.OPEN
+    if amount.reserved > _WASTEFUL * amount.target:
+        return Grade.WASTEFUL
+    if amount.reserved > amount.target:
+        return Grade.GENEROUS
+    if amount.reserved < amount.used:
+        return Grade.SHORT
+    return Grade.TIGHT if amount.reserved < amount.target else Grade.GOOD
+
+
+def _idle(
+    tx: Transaction, job: Job, world: World | None, prices: _Prices, now: datetime
+) -> list[IdleNode]:
+    """Return the nodes whose replicas did next to nothing for ten minutes."""
+    if world is None or world.ended_at is not None:
+        return []
+    hosts = hosts_of(world, tx.worlds.replicas(job.id))
+    readings: dict[Any, list[HostSample]] = defaultdict(list)
+    for reading in tx.telemetry.hosts(job.id, since=now - _IDLE):
+        readings[reading.node].append(reading)
+    found = []
+    for node, some in readings.items():
+        host, seen = hosts.get(node), some[-1].measured_at - some[0].measured_at
+        if host is None or seen < 0.8 * _IDLE or not all(map(_rests, some)):
+            continue
+        found.append(
+            IdleNode(
+                node=node,
+                role=host.role,
+                replicas=host.count,
+                minutes=seen / timedelta(minutes=1),
+                cost_a_day=prices.a_day(host.count) if host.role == WORKER else None,
+            )
+        )
+    return found
+
+
+def _rests(reading: HostSample) -> bool:
+    devices = max((gpu.utilization for gpu in reading.gpus), default=0.0)
+    return reading.job_cpu_millis < _IDLE_MILLIS and devices < _IDLE_DEVICE
+
+
+def _device_share(tx: Transaction, job: Job, now: datetime) -> float | None:
+    since = now - timedelta(days=1)
+    drawn = tx.telemetry.series(job.id, "gpu_share", since=since, until=now, points=1)
+    return drawn[-1].mean if drawn else None
+
+
+def _missing(advice: ResourceAdvice | None, prices: _Prices) -> list[str]:
+    if advice is None:
+        return [
+            "no machine of this job was read yet; a collector must run beside it "
+            "(`brain doctor` says whether one does)"
+        ]
+    unpriced = [
+        name
+        for resource, name in (("cpu", "cpu=MONEY per core"), ("memory", "memory=MONEY per GiB"))
+        if prices.of(resource, 1.0) is None
+    ]
+    if not unpriced:
+        return []
+    return [f"costs need a price: set accelerator_prices to {' and '.join(unpriced)} and hour"]
+
+
+def _next(document: Mapping[str, Any], advice: ResourceAdvice | None) -> Mapping[str, Any]:
+    """Return the document with the amounts that are advised."""
+    if advice is None:
+        return document
+    steps = (("cpuMillis", advice.cpu, _CPU_STEP), ("memoryBytes", advice.memory, _MEMORY_STEP))
+    amounts = {
+        name: step * math.ceil(one.target / step) if one.changes else round(one.target)
+        for name, one, step in steps
+        if one is not None
+    }
+    return {**document, "resources": {**document.get("resources", {}), **amounts}}
+
+
+def _headline(card: JobReport) -> str:
+    """Say the most useful thing to do."""
+    if card.notices:
+        return _sentence(card.notices[0].sentence)
+    if card.idle:
+        idle = sum(one.replicas for one in card.idle)
+        nodes = ", ".join(one.node for one in card.idle)
+        return f"{count(idle, 'replica')} on {nodes} did nothing for ten minutes; let go of them."
+    mine = [line for line in card.lines if line.role == WORKER]
+    for grades, words in (
+        ((Grade.SHORT, Grade.TIGHT), "Reserve more"),
+        ((Grade.WASTEFUL, Grade.GENEROUS), "Reserve less"),
+        ((Grade.OPEN,), "Say what a replica needs"),
+    ):
+        found = [line for line in mine if line.grade in grades]
+        if found:
+            return f"{words}: {_amounts(found)} for each replica{_saving(card, found)}."
+    return (
+        "The reservation fits what the job uses; leave it as it is."
+        if mine
+        else ("Nothing can be said yet.")
+    )
+
+
+def _amounts(lines: Sequence[ResourceLine]) -> str:
+    return " and ".join(
+        f"{_SHOW[line.resource](line.advised)}{'' if line.resource == 'cpu' else ' of memory'}"
+        + (f" instead of {_SHOW[line.resource](line.reserved)}" if line.reserved else "")
+        for line in lines
+    )
+
+
+def _saving(card: JobReport, lines: Sequence[ResourceLine]) -> str:
+    saved = sum(line.unused_cost_a_day or 0.0 for line in lines)
+    return f", which frees {money(saved, card.currency)} a day" if saved > 0 else ""
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."

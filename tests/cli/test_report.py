@@ -1,0 +1,86 @@
+"""What ``brain report`` and ``brain explain`` say of a job that leaks memory, by a real service."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import yaml
+
+from brain import wire
+from brain.db import SqlStores, prepare
+from brain.estimates.usage import KIND, Used
+from brain.models.estimate.past import WorldUse
+from brain.models.resources.use import RoleUse
+from brain.ports import StoredFit, Transaction
+from brain.types.estimate import Band
+from brain.types.job import JobId, JobState
+from tests import builders
+from tests.cli.terminal import typed
+from tests.web import seed
+from tests.web.served import Served
+
+LEAKY = JobId("0197f000-0000-7000-8000-00000000000e")
+UNREAD = JobId("0197f000-0000-7000-8000-00000000000d")
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment that reaches a service with two jobs, which another Brain decides about."""
+    home = tmp_path_factory.mktemp("leaking")
+    url, now = f"sqlite:///{home / 'brain.db'}", datetime.now(UTC)
+    prepare(url)
+    with closing(SqlStores(url)) as stores, stores.transaction() as tx:
+        tx.leases.acquire(seed.LOCAL, "elsewhere", until=now + timedelta(hours=6), now=now)
+        tx.jobs.add(seed.job(UNREAD, "unread", now, JobState.RUNNING, reason="steps"))
+        leaking(tx, now)
+    running = Served(home)
+    running.start()
+    yield {"BRAIN_URL": running.url, "BRAIN_TOKEN": running.admin}
+    running.stop()
+
+
+def leaking(tx: Transaction, now: datetime) -> None:
+    """Store a job that reserves a core, uses a quarter of it, and leaks memory.
+
+    It was read until an hour from now, so that its readings are never old.
+    """
+    use = RoleUse(role="worker", cpu_limit_millis=4000, memory_limit_bytes=2 << 30)
+    for minute in range(-60, 61):
+        at = (now + timedelta(minutes=minute)).timestamp()
+        use = use.with_reading(at_seconds=at, cpu_millis=(250.0,), memory_bytes=(1.5 * 2**30,))
+    used = Used(
+        uses=(WorldUse(epoch=1, nodes=1, replicas=1),),
+        roles=(use,),
+        memory_lasts=Band(value=1800.0, low=1500.0, high=2400.0),
+    )
+    tx.jobs.add(seed.job(LEAKY, "leaky", now, JobState.RUNNING, reason="steps"))
+    tx.worlds.put(replace(builders.world(1, stepping_at=now), job=LEAKY, formed_at=now))
+    kept = wire.encode(used).decode()
+    tx.fits.put(StoredFit(job=LEAKY, kind=KIND, parameters=kept, fitted_at=now))
+
+
+def test_a_leak_is_told_by_explain(service: dict[str, str]) -> None:
+    said = typed("explain", "leaky", environment=service).stdout.splitlines()
+    assert said[-1] == (
+        "Memory leaks and runs out in 30 min (25 min to 40 min): save a checkpoint and restart "
+        "before then, and look for what the script keeps from step to step."
+    )
+
+
+def test_the_report_begins_with_what_matters_and_ends_with_the_next_document(
+    service: dict[str, str],
+) -> None:
+    said = typed("report", "leaky", environment=service).stdout
+    assert said.startswith("Memory leaks and runs out in 30 min")
+    assert "wasteful" in said
+    document = yaml.safe_load(said.partition("The next document:\n")[2])
+    assert document["name"] == "leaky"
+    assert document["resources"]["cpuMillis"] == 300
+
+
+def test_the_report_of_a_job_that_nobody_read_says_what_is_missing(service: dict[str, str]) -> None:
+    said = typed("report", "unread", environment=service).stdout.splitlines()
+    assert said[0] == "Nothing can be said yet."
+    assert said[1].startswith("Missing: no machine of this job was read yet")

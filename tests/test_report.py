@@ -1,0 +1,99 @@
+"""The report card of a job: what it reserves, uses and should reserve, and what that costs."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brain import calls, lifecycle, wire
+from brain.types.job import JobState
+from brain.types.report import Grade, JobReport, ResourceLine
+from brain.types.resources import Resources
+from tests.api.app import Api
+from tests.test_advice import GIB, grow, read, training
+from tests.virtual import QUICK, Laptop
+
+PRICED = replace(QUICK, accelerator_prices="cpu=0.05, memory=0.01")
+
+
+def card(laptop: Laptop, home: Path) -> JobReport:
+    api = Api(home, stores=laptop.stores, now=laptop.now, settings=laptop.settings)
+    with api.client() as client:
+        return client.send(calls.report(laptop.id))
+
+
+def line(report: JobReport, resource: str) -> ResourceLine:
+    return next(one for one in report.lines if one.resource == resource)
+
+
+def reserving(cpu_millis: int = 2000, memory_bytes: int = 7 * GIB, **fields: Any) -> Laptop:
+    resources = Resources(cpu_millis=cpu_millis, memory_bytes=memory_bytes)
+    return training(resources=resources, settings=PRICED, **fields)
+
+
+def test_too_much_is_said_with_what_it_costs_and_the_document_for_next_time(tmp_path: Path):
+    found = card(read(reserving(), 60, job_cpu_millis=300, job_memory_bytes=GIB), tmp_path)
+    cpu, memory = line(found, "cpu"), line(found, "memory")
+    assert (cpu.grade, memory.grade) == (Grade.WASTEFUL, Grade.WASTEFUL)
+    assert cpu.unused_cost_a_day == pytest.approx((2 - cpu.advised / 1000) * 0.05 * 24)
+    assert found.headline.startswith("Reserve less: 0.")
+    assert "which frees €" in found.headline
+    assert found.cost_a_day == pytest.approx(2 * 0.05 * 24)
+    next_time = wire.job_document(found.document).resources
+    assert cpu.advised <= next_time.cpu_millis < cpu.advised + 50
+    assert memory.advised <= next_time.memory_bytes < memory.advised + 64 * 2**20
+
+
+def test_too_little_is_said_before_anything_else(tmp_path: Path):
+    laptop = read(reserving(1000, 2 * GIB), 60, job_cpu_millis=300, job_memory_bytes=3 * GIB)
+    found = card(laptop, tmp_path)
+    assert line(found, "memory").grade is Grade.SHORT
+    assert found.headline.startswith("Reserve more: 3.")
+
+
+def test_what_fits_is_left_as_it_is(tmp_path: Path):
+    laptop = read(reserving(1000, 4 * GIB), 60, job_cpu_millis=850, job_memory_bytes=3 * GIB)
+    found = card(laptop, tmp_path)
+    assert {one.grade for one in found.lines} == {Grade.GOOD}
+    assert found.headline.startswith("The reservation fits")
+    assert wire.job_document(found.document).resources == laptop.document.resources
+
+
+def test_replicas_that_do_nothing_are_listed_with_their_cost(tmp_path: Path):
+    laptop = read(reserving(), 660, job_cpu_millis=3, job_memory_bytes=GIB)
+    found = card(laptop, tmp_path)
+    (idle,) = found.idle
+    assert (idle.node, idle.role, idle.replicas) == ("laptop", "worker", 1)
+    assert idle.cost_a_day == pytest.approx(2 * 0.05 * 24)
+    assert found.headline.startswith("1 replica on laptop did nothing")
+
+
+def test_a_leak_is_the_first_thing_to_hear_of(tmp_path: Path):
+    assert card(grow(reserving(memory_bytes=0), 200 * 2**20), tmp_path).headline.startswith(
+        "Memory leaks and runs out in"
+    )
+
+
+def test_a_job_that_nobody_read_says_what_is_missing(tmp_path: Path):
+    found = card(training(), tmp_path)
+    assert found.lines == ()
+    assert found.headline == "Nothing can be said yet."
+    assert "a collector must run beside it" in found.missing[0]
+
+
+def test_without_prices_the_report_says_how_to_set_them(tmp_path: Path):
+    laptop = read(training(resources=Resources(cpu_millis=2000)), 60, job_cpu_millis=300)
+    found = card(laptop, tmp_path)
+    assert found.cost_a_day is None
+    assert "accelerator_prices" in found.missing[0]
+
+
+def test_a_job_that_ended_keeps_its_report(tmp_path: Path):
+    laptop = read(reserving(), 60, job_cpu_millis=300, job_memory_bytes=GIB)
+    with laptop.transaction() as (tx, job):
+        lifecycle.end(tx, job, JobState.SUCCEEDED, "done", laptop.now)
+    laptop.wait(3600)
+    found = card(laptop, tmp_path)
+    assert line(found, "cpu").grade is Grade.WASTEFUL
+    assert found.notices == ()
