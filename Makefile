@@ -24,7 +24,7 @@ help:
 	@echo "make bench-models  step times from a handful of points, beside the fits of Pollux and Optimus"
 	@echo "make bench-jct  completion times by the service in simulators of others, beside Pollux, Sia, Tiresias and Optimus (40 minutes; FULL=1 takes hours)"
 	@echo "make bench-simulate  the same by brain simulate in a small crowded pool, beside Tiresias (ONLY='asked owners')"
-	@echo "make bench-resources  processor requests against real use, beside Kubernetes' autoscaler"
+	@echo "make bench-resources  advice on resources: requests beside Kubernetes' autoscaler, leaks told in time"
 	@echo "make bench-allocator  a cluster divided among 100 to 10,000 jobs, beside HiGHS and a greedy heap"
 	@echo "make bench-kubernetes  what reconciling costs and survives, beside kopf (8 minutes)"
 	@echo "make bench-health  bad nodes, hangs and failures: found, and nothing else (3 minutes)"
@@ -102,7 +102,7 @@ bench-simulate: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.simulate $(if $(ONLY),--only $(ONLY))
 
 bench-resources: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.resources
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.resources $(SEED)
 
 bench-health: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.health

@@ -1,0 +1,32 @@
+"""Advice on resources, by the code path of the service.
+
+    make bench-resources [SEED=n]
+
+(a) requests of CPU against real use, beside Kubernetes' autoscaler; (d) warnings of leaks of
+memory, for two fixed seeds and for that of the code: the first eight hex digits of the last commit
+that touched ``brain/models/resources``, or ``SEED``.
+"""
+
+import subprocess
+import sys
+
+from benchmarks.report import publish
+from benchmarks.resources import requests, warnings
+
+_FIXED = (1, 2)
+
+
+def main(arguments: list[str]) -> None:
+    """Judge both."""
+    last = int(arguments[0]) if arguments else _seed_of_code()
+    leaks = [row for seed in (*_FIXED, last) for row in warnings.rows(seed)]
+    publish("resources", "Advice on resources", [*requests.rows(), *leaks])
+
+
+def _seed_of_code() -> int:
+    git = ["git", "log", "-1", "--format=%H", "--", "brain/models/resources"]
+    return int(subprocess.run(git, check=True, capture_output=True, text=True).stdout[:8], 16)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
