@@ -5,6 +5,7 @@ the rest is named as unavailable. Limits come from affinity and control group.
 """
 
 import os
+import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from typing import Any
 
 from brain.types.job import JobId
 from brain.types.resources import NodeName
-from brain.types.telemetry import HostSample
+from brain.types.telemetry import HostSample, StorageReading
 from collectors.cgroup import Cgroup, GroupUse, read_cgroup, read_replica
 from collectors.gpu import Gpus, GpuSight
 from collectors.stamps import Stamps
@@ -135,7 +136,8 @@ def rates_between(before: Reading, after: Reading) -> dict[str, Any]:
     """The fields of a ``HostSample`` that two readings give."""
     seconds = max(1e-3, after.at_seconds - before.at_seconds)
     return {
-        "cpu_millis": round(1000 * (after.cpu_seconds - before.cpu_seconds) / seconds),
+        # A control group that is made anew, or gone, begins to count again.
+        "cpu_millis": max(0, round(1000 * (after.cpu_seconds - before.cpu_seconds) / seconds)),
         "cpu_capacity_millis": after.cpu_capacity_millis,
         "memory_bytes": after.memory_bytes,
         "memory_capacity_bytes": after.memory_capacity_bytes,
@@ -157,12 +159,49 @@ class LiveJob:
     agents: tuple[int, ...]
 
 
+#: Microseconds in which a process waited for storage: of our control group, else of the machine.
+_IO_PRESSURE = (Path("/sys/fs/cgroup/io.pressure"), Path("/proc/pressure/io"))
+
+
+def read_stalled(files: Sequence[Path] = _IO_PRESSURE) -> float | None:
+    """Seconds so far in which a process waited for storage; None where no kernel counts them."""
+    for file in files:
+        try:
+            return int(file.read_text().split("total=")[1].split()[0]) / 1e6
+        except (OSError, IndexError, ValueError):
+            continue
+    return None
+
+
+def read_storage(stalled_share: float | None) -> StorageReading | None:
+    """Read shared memory and the file system of temporary files; None where there is none."""
+    try:
+        shm, scratch = os.statvfs("/dev/shm"), os.statvfs(tempfile.gettempdir())
+    except OSError:
+        return None
+    return StorageReading(
+        shm_used_bytes=(shm.f_blocks - shm.f_bfree) * shm.f_frsize,
+        shm_capacity_bytes=shm.f_blocks * shm.f_frsize,
+        scratch_used_bytes=(scratch.f_blocks - scratch.f_bfree) * scratch.f_frsize,
+        scratch_capacity_bytes=scratch.f_blocks * scratch.f_frsize,
+        io_stalled_share=stalled_share,
+    )
+
+
+def stalled_between(before: float | None, after: float | None, *, seconds: float) -> float | None:
+    """Share of the time in which a process waited for storage; None where a counter is missing, or
+    began anew."""
+    if before is None or after is None or after < before:
+        return None
+    return min(1.0, (after - before) / seconds)
+
+
 class HostWatch:
     """Makes a ``HostSample`` per job out of two readings in a row."""
 
     def __init__(self, gpus: Gpus) -> None:
         self._gpus = gpus
-        self._last = read_host()
+        self._last, self._stalled = read_host(), read_stalled()
         self._trees: dict[JobId, TreeReading] = {}
         self._replicas: Mapping[int, GroupUse] = {}
         self._stamps: dict[JobId, Stamps] = {}
@@ -173,11 +212,14 @@ class HostWatch:
         before, self._last = self._last, read_host()
         rates = rates_between(before, self._last)
         seconds = max(1e-3, self._last.at_seconds - before.at_seconds)
+        stalled, self._stalled = self._stalled, read_stalled()
+        waits = stalled_between(stalled, self._stalled, seconds=seconds)
         trees, self._trees = self._trees, {job.id: read_trees(job.agents) for job in jobs}
         replicas = self._replicas
         self._replicas = read_replicas(pid for job in jobs for pid in job.agents)
         known = [job for job in jobs if job.id in trees]
         gpus = self._gpus.read() if known else GpuSight()
+        storage = read_storage(waits) if known else None
         made = []
         for job in known:
             source, measured_at, sequence = self._stamps.setdefault(job.id, Stamps()).next(now)
@@ -195,6 +237,7 @@ class HostWatch:
                 gpus=gpus.readings,
                 replica_memory_bytes=memory,
                 throttled_share=throttled,
+                storage=storage,
                 unavailable=self._last.unavailable + gpus.unavailable,
                 **rates,
             )

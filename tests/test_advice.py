@@ -12,7 +12,9 @@ from brain.types.advice import ResourceAdvice, Starvation
 from brain.types.diagnosis import Diagnosis, FailureKind
 from brain.types.job import JobState
 from brain.types.record import Role
+from brain.types.report import Grade
 from brain.types.resources import Resources
+from brain.types.telemetry import StorageReading
 from brain.types.world import Cause, WorldEvent
 from tests import builders
 from tests.api.app import Api
@@ -114,6 +116,50 @@ def test_loaders_that_wait_at_their_limit_are_starved_by_cpu():
     found = advice(read(laptop, 90, job_cpu_millis=1990))
     assert found.starved is Starvation.CPU
     assert "loading needs CPU before replicas" in found.reason
+
+
+def storage(stalled: float = 0.0, shm_used: int = 0) -> StorageReading:
+    return StorageReading(
+        shm_used_bytes=shm_used,
+        shm_capacity_bytes=64 << 20,
+        scratch_used_bytes=GIB,
+        scratch_capacity_bytes=100 * GIB,
+        io_stalled_share=stalled,
+    )
+
+
+def test_loaders_that_wait_for_storage_are_told_apart_from_those_that_lack_cpu(tmp_path: Path):
+    laptop = training()
+    laptop.also = {"data_wait_seconds": 0.08}
+    read(laptop, 90, job_cpu_millis=300, storage=storage(stalled=0.4))
+    found = advice(laptop)
+    assert found.starved is Starvation.STORAGE
+    assert found.cpu is not None
+    assert found.cpu.target < 400
+    told = conditions(laptop, tmp_path)["Starved"]
+    assert "storage is too slow; more CPU or replicas would wait with it" in told
+
+
+def test_one_sign_alone_starves_nobody():
+    busy = training()
+    assert advice(read(busy, 60, job_cpu_millis=1990, storage=storage(0.4))).starved is None
+    waits = training()
+    waits.also = {"data_wait_seconds": 0.08}
+    assert advice(read(waits, 60, job_cpu_millis=300, storage=storage(0.01))).starved is None
+
+
+def test_shared_memory_that_is_nearly_full_is_told_with_the_remedy(tmp_path: Path):
+    laptop = read(training(), 60, storage=storage(shm_used=60 << 20))
+    told = conditions(laptop, tmp_path)["SharedMemoryFull"]
+    assert told.startswith("shared memory (/dev/shm) was 94 % full")
+    assert "--shm-size" in told
+    found = advice(laptop).shared_memory
+    assert found is not None
+    assert found.target == pytest.approx(1.15 * (60 << 20))
+    with served(laptop, tmp_path).client() as client:
+        card = client.send(calls.report(laptop.id))
+    line = next(one for one in card.lines if one.resource == "shared memory")
+    assert line.grade is Grade.TIGHT
 
 
 def grow(laptop: Laptop, bytes_a_minute: float, *, minutes: int = 24) -> Laptop:

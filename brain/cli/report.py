@@ -11,11 +11,9 @@ from brain.client import BrainClient
 from brain.types.report import JobReport, ResourceLine
 from brain.typeset import cores, count, gibibytes, money, percent
 
-_SHOW = {"cpu": cores, "memory": gibibytes}
-
 
 def _amount(line: ResourceLine, amount: float) -> str:
-    return _SHOW[line.resource](amount)
+    return cores(amount) if line.resource == "cpu" else gibibytes(amount)
 
 
 def _columns(currency: str) -> tuple[output.Column[ResourceLine], ...]:

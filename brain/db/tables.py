@@ -15,7 +15,7 @@ from brain.types.recommendation import Prediction, Recommendation
 from brain.types.record import Role
 from brain.types.resources import Resources
 from brain.types.sharing import PoolRound, PoolShares
-from brain.types.telemetry import GpuReading, Phase
+from brain.types.telemetry import GpuReading, Phase, StorageReading
 from brain.types.world import Cause, Member, ReplicaExit, ReplicaState
 
 metadata = sa.MetaData(
@@ -169,9 +169,8 @@ throughput_samples = _samples(
     *_real("examples_per_second", "exchange_wait_seconds", nullable=True),
     sa.Column("gns_steps", sa.BigInteger),
     sa.Column("gns_small_batch", sa.BigInteger),
-    sa.Column("gns_small_square", sa.Double),
     sa.Column("gns_big_batch", sa.BigInteger),
-    sa.Column("gns_big_square", sa.Double),
+    *_real("gns_small_square", "gns_big_square", nullable=True),
     sa.Column("gns_unavailable", sa.String),
     sa.Column("met", sa.Boolean),
 )
@@ -195,6 +194,7 @@ host_samples = _samples(
     sa.Column("gpus", Value[object](tuple[GpuReading, ...]), nullable=False),
     # Of ``gpus``, so that a series needs not read JSON.
     *_real("gpu_share", "gpu_memory_share", nullable=True),
+    sa.Column("storage", Value[object](StorageReading)),
     sa.Column("unavailable", Value[object](tuple[str, ...]), nullable=False),
     sa.Column("replica_memory_bytes", sa.BigInteger),
     *_real("throttled_share", nullable=True),

@@ -3,6 +3,7 @@
 usage      what a running job's replicas use, kept for the time after it
 history    jobs that ran, as the models want them
 asking     document and question -> answer
+roles      readings of machines as use of replicas of a role
 memory     worlds that ran out of memory, and the time that is left
 proposal   that advice as a plan
 advice     what a running job's replicas should reserve

@@ -11,11 +11,14 @@ from brain.models.resources.advice import Signs, Starved, advise
 from brain.models.resources.use import RoleUse
 from brain.ports import Transaction
 from brain.settings import Settings
-from brain.types.advice import Notice, NoticeKind, ResourceAdvice, Starvation
+from brain.types.advice import Notice, NoticeKind, ResourceAdvice, SpaceAdvice, Starvation
 from brain.types.job import Job
 from brain.types.resources import Resources
 from brain.types.world import WORKER, ReplicaState, World
 from brain.typeset import percent
+
+#: Share of a file system from which it is nearly full.
+_FULL = 0.9
 
 
 def advised(
@@ -50,9 +53,28 @@ def notices(tx: Transaction, job: Job, settings: Settings, now: datetime) -> lis
     said = {
         NoticeKind.MEMORY_UNRESOLVED: found.memory_unresolved,
         NoticeKind.MEMORY_LEAK: leak_sentence(lasts) if lasts is not None else "",
+        NoticeKind.SHARED_MEMORY: _nearly_full(
+            found.shared_memory,
+            "shared memory (/dev/shm)",
+            "loaders of data end by a bus error once it is full: give the container more "
+            "(docker run --shm-size; on Kubernetes an emptyDir of medium Memory at /dev/shm), or "
+            "take fewer loader workers",
+        ),
+        NoticeKind.SCRATCH: _nearly_full(
+            found.scratch,
+            "the storage of temporary files",
+            "what writes there fails once it is full: clear it, or point TMPDIR elsewhere",
+        ),
         NoticeKind.STARVED: found.starved_because,
     }
     return [Notice(kind, sentence) for kind, sentence in said.items() if sentence]
+
+
+def _nearly_full(space: SpaceAdvice | None, name: str, remedy: str) -> str:
+    """Say that a file system is nearly full; empty where it is not."""
+    if space is None or space.used <= _FULL * space.capacity:
+        return ""
+    return f"{name} was {percent(space.used / space.capacity)} full; {remedy}"
 
 
 def _of_world(used: Used, world: World | None) -> WorldUse | None:
@@ -81,17 +103,30 @@ def _largest(tx: Transaction, job: Job) -> Resources | None:
 
 
 def _starved(use: RoleUse, world: WorldUse | None) -> Starved | None:
-    """Return the resource that keeps devices waiting for data, by two independent signs."""
+    """Return the resource that keeps devices waiting for data, by two independent signs.
+
+    Processors that are at their limit are the cause before storage is: they wait less, the more
+    the loaders have to do.
+    """
     if world is None or not use.cpu.weights or not 0 < world.wait_share < 1:
         return None
     wait, limit = world.wait_share, use.cpu_limit_millis
     full = limit > 0 and cpu.censored(use.cpu, limit_millis=limit)
-    if not cpu.loader_bound(cpu.LoaderSigns(data_wait_share=wait, censored=full)):
+    stalled = world.io_stalled_share if world.io_readings else None
+    signs = cpu.LoaderSigns(data_wait_share=wait, censored=full, io_stalled_share=stalled)
+    if not cpu.waits_for_data(signs) or not cpu.loader_bound(signs):
         return None
+    waits = f"workers wait for data in {percent(wait)} of each step while"
+    if not full:
+        return Starved(
+            of=Starvation.STORAGE,
+            because=f"{waits} storage keeps processes waiting {percent(stalled)} of the time and "
+            "processors are idle: storage is too slow; more CPU or replicas would wait with it. "
+            "Copy the data to a local disk or into memory, or read larger files",
+        )
     return Starved(
         of=Starvation.CPU,
-        because=f"workers wait for data in {percent(wait)} of each step while their processors "
-        "are at their limit: loading needs CPU before replicas",
+        because=f"{waits} their processors are at their limit: loading needs CPU before replicas",
         loader_millis=cpu.loader_millis(
             used_millis=use.cpu.quantile(0.5),
             idle_millis=0.0,

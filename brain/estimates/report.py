@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from brain.estimates.advice import advised, notices
-from brain.estimates.usage import KIND, hosts_of, used_by
+from brain.estimates.roles import hosts_of
+from brain.estimates.usage import KIND, used_by
 from brain.lifecycle.work import accelerators
 from brain.ports import Transaction
 from brain.settings import Settings, prices_of
-from brain.types.advice import AmountAdvice, ResourceAdvice
+from brain.types.advice import AmountAdvice, ResourceAdvice, SpaceAdvice
 from brain.types.job import Job
 from brain.types.report import Grade, IdleNode, JobReport, ResourceLine
 from brain.types.telemetry import HostSample
@@ -27,7 +28,6 @@ _WASTEFUL = 2.0
 #: Replicas are idle that used less than so many mCPU, and so much of a device, for so long.
 _IDLE_MILLIS, _IDLE_DEVICE, _IDLE = 20.0, 0.01, timedelta(minutes=10)
 _SHOW = {"cpu": cores, "memory": gibibytes}
-_NAMES = {"cpu": "CPU", "memory": "memory"}
 
 
 def report(
@@ -71,7 +71,7 @@ class _Prices:
 
     def __init__(self, job: Job, settings: Settings, accelerator: str) -> None:
         prices = prices_of(settings.accelerator_prices)
-        self._document = job.document
+        self._reserved = job.resources
         self._each = prices.get(accelerator, prices.get("*"))
         self._of = {"cpu": (prices.get("cpu"), 1000.0), "memory": (prices.get("memory"), _GIB)}
 
@@ -79,7 +79,7 @@ class _Prices:
         """Money a day for so many replicas; None where there is no price."""
         if self._each is None:
             return None
-        return self._each * accelerators(self._document) * replicas * _DAY_HOURS
+        return self._each * accelerators(self._reserved) * replicas * _DAY_HOURS
 
     def of(self, resource: str, amount: float) -> float | None:
         """Money a day for mCPU or bytes; None where there is no price."""
@@ -98,7 +98,7 @@ def _accelerator(tx: Transaction, job: Job, world: World | None) -> str:
 
 def _lines(advice: ResourceAdvice, replicas: int, prices: _Prices) -> list[ResourceLine]:
     pairs = (("cpu", advice.cpu), ("memory", advice.memory))
-    return [
+    amounts = [
         ResourceLine(
             role=advice.role,
             resource=resource,
@@ -114,6 +114,25 @@ def _lines(advice: ResourceAdvice, replicas: int, prices: _Prices) -> list[Resou
         for resource, one in pairs
         if one is not None
     ]
+    spaces = (("shared memory", advice.shared_memory), ("scratch", advice.scratch))
+    return amounts + [
+        _space_line(advice.role, name, one) for name, one in spaces if one is not None and one.used
+    ]
+
+
+def _space_line(role: str, name: str, space: SpaceAdvice) -> ResourceLine:
+    """A line for what is there and not reserved: more than enough of it is no waste."""
+    return ResourceLine(
+        role=role,
+        resource=name,
+        reserved=space.capacity,
+        used=space.used,
+        low=space.used,
+        advised=space.target,
+        high=1.5 * space.target,
+        grade=Grade.TIGHT if space.target > space.capacity else Grade.GOOD,
+        reason=f"{gibibytes(space.used)} of {gibibytes(space.capacity)} were in use at most",
+    )
 
 
 def grade(amount: AmountAdvice) -> Grade:
@@ -204,7 +223,7 @@ def _headline(card: JobReport) -> str:
         idle = sum(one.replicas for one in card.idle)
         nodes = ", ".join(one.node for one in card.idle)
         return f"{count(idle, 'replica')} on {nodes} did nothing for ten minutes; let go of them."
-    mine = [line for line in card.lines if line.role == WORKER]
+    mine = [line for line in card.lines if line.role == WORKER and line.resource in _SHOW]
     for grades, words in (
         ((Grade.SHORT, Grade.TIGHT), "Reserve more"),
         ((Grade.WASTEFUL, Grade.GENEROUS), "Reserve less"),

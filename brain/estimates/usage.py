@@ -3,13 +3,14 @@
 ``Used`` keeps it by world, for estimates of other sizes, and by role, for advice on resources.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from brain import wire
 from brain.estimates import memory
+from brain.estimates.roles import Host, Part, by_role, hosts_of, refusal, role_use
 from brain.lifecycle.records import happened
 from brain.lifecycle.sight import RUNS, Sight
 from brain.models.earlier import EarlierRun
@@ -20,7 +21,7 @@ from brain.types.estimate import Band
 from brain.types.job import Job, JobId
 from brain.types.resources import NodeName
 from brain.types.telemetry import HostSample, Phase, ThroughputSample
-from brain.types.world import WORKER, Replica, ReplicaState, World
+from brain.types.world import WORKER, World
 
 #: Kind of the stored fit; fields that ``Used`` gains have defaults, another shape gets a new kind.
 KIND = "usage/1"
@@ -31,9 +32,6 @@ _FOLD_SECONDS, _FIRST, _BEGINNING = 15.0, 6, timedelta(minutes=1)
 _LOOK_BACK = timedelta(minutes=5)
 #: Worlds that are kept, newest first to stay.
 _WORLDS = 6
-#: A reading beyond so many times its machine was not measured: what begins between two readings
-#: counts in full, and shared pages count in each process.
-_ABSURD = 8.0
 #: Ends for want of memory that are kept.
 _KILLS = 8
 #: Intervals without a reading that are filled in.
@@ -161,30 +159,6 @@ def used_by(stored: StoredFit | None) -> Used:
     return wire.decode(stored.parameters, Used) if stored is not None else Used()
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
-    """The replicas of a job on one node."""
-
-    role: str
-    count: int
-
-
-def hosts_of(world: World, replicas: Sequence[Replica] = ()) -> Mapping[NodeName, Host | None]:
-    """Return the replicas on each node; None where they are of several roles."""
-    members = Counter(member.node for member in world.members)
-    found: dict[NodeName, Host | None] = {
-        node: Host(WORKER, number) for node, number in members.items()
-    }
-    others = Counter(
-        (replica.node, replica.role)
-        for replica in replicas
-        if replica.role != WORKER and replica.state is not ReplicaState.EXITED
-    )
-    for (node, role), number in others.items():
-        found[node] = None if node in found else Host(role, number)
-    return found
-
-
 def folded(
     used: Used,
     readings: Sequence[HostSample],
@@ -208,7 +182,7 @@ def folded(
     """
     hosts = hosts_of(world) if hosts is None else hosts
     newest = max(each[-1].measured_at for each in (readings, steps) if each)
-    reasons = [_refusal(reading, hosts) for reading in readings]
+    reasons = [refusal(reading, hosts) for reading in readings]
     sound = [one for one, why in zip(readings, reasons, strict=True) if not why]
     refused = [why for why in reasons if why]
     others = [use for use in used.uses if use.epoch != world.epoch]
@@ -217,12 +191,12 @@ def folded(
         (use for use in used.uses if use.epoch == world.epoch),
         WorldUse(epoch=world.epoch, nodes=max(1, nodes), replicas=world.replicas),
     )
-    parts = _by_role(sound, hosts)
+    parts = by_role(sound, hosts)
     if workers := parts.get(WORKER):
         use = _with_cpu(use, workers)
         use = _with_memory(use, workers)
         seen = [part.reading for part in workers]
-        use = _with_devices(_with_network(use, seen), seen)
+        use = _with_stalls(_with_devices(_with_network(use, seen), seen), seen)
     training = [sample for sample in steps if sample.phase is Phase.TRAINING]
     stepped = sum(sample.steps * sample.step_seconds_mean for sample in training)
     waited = sum(sample.steps * sample.data_wait_seconds for sample in training)
@@ -235,7 +209,7 @@ def folded(
     roles = {one.role: one for one in used.roles}
     for role, some in parts.items():
         before = roles.get(role, RoleUse(role=role))
-        roles[role] = _role_use(before, some, busiest=coupled and role == WORKER)
+        roles[role] = role_use(before, some, busiest=coupled and role == WORKER)
     return replace(
         used,
         uses=(*others, use)[-_WORLDS:],
@@ -246,78 +220,17 @@ def folded(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A reading, and the replicas that it is of."""
-
-    reading: HostSample
-    count: int
-
-    @property
-    def cpu_millis(self) -> float:
-        return self.reading.job_cpu_millis / self.count
-
-    @property
-    def memory_bytes(self) -> float:
-        """By its control group where it has one: resident sets count shared pages twice."""
-        group = self.reading.replica_memory_bytes
-        return self.reading.job_memory_bytes / self.count if group is None else float(group)
-
-    @property
-    def at_seconds(self) -> float:
-        """Beginning of its five seconds."""
-        return float(int(self.reading.measured_at.timestamp()) // 5 * 5)
+def _with_stalls(use: WorldUse, readings: Sequence[HostSample]) -> WorldUse:
+    seen = [reading.storage for reading in readings if reading.storage is not None]
+    stalls = [one.io_stalled_share for one in seen if one.io_stalled_share is not None]
+    if not stalls:
+        return use
+    total = use.io_readings + len(stalls)
+    mean = (use.io_stalled_share * use.io_readings + sum(stalls)) / total
+    return replace(use, io_stalled_share=mean, io_readings=total)
 
 
-def _refusal(reading: HostSample, hosts: Mapping[NodeName, Host | None]) -> str:
-    """Return why a reading says nothing of a replica; empty where it does."""
-    cpu, memory, node = reading.job_cpu_millis, reading.job_memory_bytes, reading.node
-    if hosts.get(node, Host(WORKER, 1)) is None:
-        return f"replicas of several roles share {node}; use cannot be told apart"
-    if cpu < 0 or memory < 0:
-        return f"use on {node} is below 0; a counter began anew"
-    if cpu > _ABSURD * reading.cpu_capacity_millis:
-        return f"{cpu} mCPU on {node}, which has {reading.cpu_capacity_millis}"
-    if memory > _ABSURD * reading.memory_capacity_bytes:
-        return f"{memory} bytes on {node}, which has {reading.memory_capacity_bytes}"
-    return ""
-
-
-def _by_role(
-    readings: Sequence[HostSample], hosts: Mapping[NodeName, Host | None]
-) -> dict[str, list[_Part]]:
-    """Readings by the role of their replicas; a node that nobody names has one worker."""
-    found: dict[str, list[_Part]] = defaultdict(list)
-    for reading in readings:
-        host = hosts.get(reading.node) or Host(WORKER, 1)
-        found[host.role].append(_Part(reading, host.count))
-    return found
-
-
-def _role_use(use: RoleUse, parts: Sequence[_Part], *, busiest: bool) -> RoleUse:
-    """``use`` with more readings; ranks that wait for the slowest are as busy as the busiest."""
-    instants: dict[float, list[_Part]] = defaultdict(list)
-    for part in parts:
-        instants[part.at_seconds].append(part)
-    for at, some in sorted(instants.items()):
-        cpu = tuple(part.cpu_millis for part in some)
-        memory = tuple(part.memory_bytes for part in some)
-        use = use.with_reading(
-            at_seconds=at,
-            cpu_millis=(max(cpu),) if busiest else cpu,
-            memory_bytes=(max(memory),) if busiest else memory,
-        )
-    last = parts[-1]
-    return replace(
-        use,
-        cpu=use.cpu.compact(),
-        memory=use.memory.compact(),
-        cpu_limit_millis=last.reading.cpu_capacity_millis / last.count,
-        memory_limit_bytes=last.reading.memory_capacity_bytes / last.count,
-    )
-
-
-def _with_cpu(use: WorldUse, parts: Sequence[_Part]) -> WorldUse:
+def _with_cpu(use: WorldUse, parts: Sequence[Part]) -> WorldUse:
     """Only the busiest node counts at each instant: ranks are alike and wait for the slowest."""
     busiest: dict[float, float] = defaultdict(float)
     for part in parts:
@@ -328,7 +241,7 @@ def _with_cpu(use: WorldUse, parts: Sequence[_Part]) -> WorldUse:
     return replace(use, cpu=cpu.compact())
 
 
-def _with_memory(use: WorldUse, parts: Sequence[_Part]) -> WorldUse:
+def _with_memory(use: WorldUse, parts: Sequence[Part]) -> WorldUse:
     def longer(known: tuple[float, ...], seconds: int, most: int) -> tuple[float, ...]:
         return _maxima(known, parts, use.read_at_seconds, seconds)[-most:]
 
@@ -343,7 +256,7 @@ def _with_memory(use: WorldUse, parts: Sequence[_Part]) -> WorldUse:
 
 
 def _maxima(
-    known: tuple[float, ...], parts: Sequence[_Part], read_at_seconds: float, seconds: int
+    known: tuple[float, ...], parts: Sequence[Part], read_at_seconds: float, seconds: int
 ) -> tuple[float, ...]:
     """Highest use of each interval of so many seconds; one without a reading is as the last."""
     found, last = list(known) if read_at_seconds else [], read_at_seconds // seconds

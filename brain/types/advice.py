@@ -11,6 +11,8 @@ class NoticeKind(StrEnum):
 
     MEMORY_LEAK = "MemoryLeak"
     MEMORY_UNRESOLVED = "MemoryUnresolved"
+    SHARED_MEMORY = "SharedMemoryFull"
+    SCRATCH = "ScratchFull"
     STARVED = "Starved"
 
 
@@ -60,12 +62,26 @@ class AmountAdvice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpaceAdvice:
+    """Advice on shared memory or scratch storage, in bytes."""
+
+    #: Highest use, and what there is.
+    used: float
+    capacity: float
+    #: What there should be.
+    target: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceAdvice:
     """Advice on what each replica of a role should reserve."""
 
     role: str
     cpu: AmountAdvice | None
     memory: AmountAdvice | None
+    #: None: nobody read it.
+    shared_memory: SpaceAdvice | None = None
+    scratch: SpaceAdvice | None = None
     #: What the numbers rest on.
     basis: str
     #: The sentence that matters most.

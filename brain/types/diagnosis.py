@@ -16,6 +16,8 @@ class FailureKind(StrEnum):
     EXIT = "exit"
     #: The machine or its control group had no memory left.
     MEMORY = "memory"
+    #: ``/dev/shm`` was full: loaders of data hand over what they read through it.
+    SHARED_MEMORY = "shared-memory"
     #: The accelerator had no memory left.
     DEVICE_MEMORY = "device-memory"
     #: An accelerator failed, or is gone.

@@ -29,7 +29,7 @@ class ResourceLine:
     """One resource of each replica of a role, in mCPU or bytes."""
 
     role: str
-    #: ``cpu`` or ``memory``.
+    #: ``cpu``, ``memory``, ``shared memory`` or ``scratch``.
     resource: str
     reserved: float
     used: float

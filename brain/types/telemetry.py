@@ -117,6 +117,20 @@ class GpuReading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StorageReading:
+    """Shared memory and storage as the job's processes find them, at one instant."""
+
+    #: ``/dev/shm``, which all containers of a pod, or all processes of a machine, share.
+    shm_used_bytes: int
+    shm_capacity_bytes: int
+    #: The file system of temporary files.
+    scratch_used_bytes: int
+    scratch_capacity_bytes: int
+    #: Share of the time in which a process waited for storage (PSI); None: the kernel does not say.
+    io_stalled_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostSample:
     """A machine, and the share of one job in it."""
 
@@ -138,6 +152,8 @@ class HostSample:
     disk_read_bytes_per_second: float
     disk_write_bytes_per_second: float
     gpus: tuple[GpuReading, ...] = ()
+    #: None: the collector is elsewhere, or an older one.
+    storage: StorageReading | None = None
     #: Readings that cannot be had here, ``gpu: no NVIDIA driver`` for example.
     unavailable: tuple[str, ...] = ()
     #: Working set of the largest of the job's replicas here, by their own control groups; None

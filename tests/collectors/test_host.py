@@ -3,10 +3,14 @@
 import os
 import subprocess
 import sys
+import tempfile
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from brain.types.job import JobId
 from brain.types.resources import NodeName
@@ -21,6 +25,9 @@ from collectors.host import (
     millis_between,
     rates_between,
     read_host,
+    read_stalled,
+    read_storage,
+    stalled_between,
 )
 from collectors.stamps import Stamps
 
@@ -261,3 +268,33 @@ def test_a_clock_that_was_set_back_begins_a_new_source() -> None:
     before, _, _ = stamps.next(NOW)
     after, at, sequence = stamps.next(NOW - timedelta(hours=1))
     assert (before != after, at, sequence) == (True, NOW - timedelta(hours=1), 0)
+
+
+def test_shared_memory_that_is_taken_is_read(tmp_path: Path) -> None:
+    before = read_storage(None)
+    if before is None:
+        pytest.skip("this machine has no /dev/shm")
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
+        file.write(bytes(32 << 20))
+        file.flush()
+        after = read_storage(0.25)
+    assert after is not None
+    assert after.shm_used_bytes - before.shm_used_bytes > 16 << 20
+    assert after.shm_used_bytes <= after.shm_capacity_bytes
+    assert after.io_stalled_share == 0.25
+
+
+def test_the_pressure_of_storage_is_a_share_of_the_time(tmp_path: Path) -> None:
+    (tmp_path / "io").write_text("some avg10=0.00 avg60=0.00 total=2500000\nfull total=1\n")
+    after = read_stalled([tmp_path / "missing", tmp_path / "io"])
+    assert after == 2.5
+    assert stalled_between(0.5, after, seconds=4.0) == 0.5
+    assert stalled_between(9.0, after, seconds=4.0) is None
+    assert stalled_between(None, after, seconds=4.0) is None
+    assert read_stalled([tmp_path / "missing"]) is None
+
+
+def test_a_control_group_that_was_made_anew_used_nothing() -> None:
+    one = read_host(Cgroup(cpu_millis=250, cpu_seconds=7.0))
+    other = replace(one, cpu_seconds=0.5, at_seconds=one.at_seconds + 5)
+    assert rates_between(one, other)["cpu_millis"] == 0

@@ -11,7 +11,7 @@ from brain.errors import BadInput
 from brain.ports import Point, Stores
 from brain.series import METRICS
 from brain.types.job import JobId
-from brain.types.telemetry import GpuReading, Losses, Phase, Receipt, Sample
+from brain.types.telemetry import GpuReading, Losses, Phase, Receipt, Sample, StorageReading
 from tests.builders import JOB, NOW, at, host, loss, save, throughput
 
 GPU = GpuReading(
@@ -52,7 +52,15 @@ class TestTelemetryStore:
     def test_returns_every_field_as_it_was_given(self, stores: Stores) -> None:
         unseen = throughput(0, local_batch=None, examples_per_second=None, phase=Phase.WARMUP)
         group = {"replica_memory_bytes": 2**33, "throttled_share": 0.25}
-        machine = host(0, gpus=(GPU,), unavailable=("disk: no counters",), **group)
+        space = StorageReading(
+            shm_used_bytes=1,
+            shm_capacity_bytes=64 << 20,
+            scratch_used_bytes=2,
+            scratch_capacity_bytes=1 << 40,
+            io_stalled_share=0.25,
+        )
+        unavailable = ("disk: no counters",)
+        machine = host(0, gpus=(GPU,), storage=space, unavailable=unavailable, **group)
         compared = throughput(1, exchange_wait_seconds=0.01, gns_unavailable="FSDP", **NORMS)
         kept(stores, unseen, compared, save(), machine)
         with stores.transaction() as t:

@@ -308,3 +308,31 @@ def test_a_little_slower_is_not_worth_a_replica() -> None:
     eight = {"replicas": 8, "left": 7, "restart_seconds": 30.0}
     assert slowness.pays(slow, horizon_seconds=1e6, **eight)  # type: ignore[arg-type]
     assert not slowness.pays(slow, horizon_seconds=60.0, **eight)  # type: ignore[arg-type]
+
+
+BUS = (
+    "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that "
+    "dataloader's workers are out of shared memory. Please try to raise your shared memory limit."
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "signs"),
+    [
+        (1, Signs(traceback=BUG.replace("KeyError: 3", BUS), shm_bytes=64 << 20)),
+        (1, Signs(tail=f"ERROR: {BUS}", shm_bytes=64 << 20)),
+        (-signal.SIGBUS, Signs(shm_bytes=64 << 20)),
+    ],
+    ids=["a loader's worker", "in the tail", "the rank itself"],
+)
+def test_a_bus_error_of_loaders_is_full_shared_memory_and_says_the_remedy(
+    code: int, signs: Signs
+) -> None:
+    found = cause(code, "", signs)
+    assert found.kind is FailureKind.SHARED_MEMORY
+    assert "/dev/shm, which has 64 MiB" in found.meaning
+    assert "--shm-size" in found.meaning
+
+
+def test_a_bus_error_with_shared_memory_in_plenty_is_a_crash() -> None:
+    assert cause(-signal.SIGBUS, "", Signs(shm_bytes=8 << 30)).kind is FailureKind.CRASH

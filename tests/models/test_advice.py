@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brain import wire
+from brain.estimates.roles import Host
 from brain.estimates.usage import Used, folded
 from brain.models.resources import host_memory
 from brain.models.resources.advice import Signs, Starved, advise
@@ -217,3 +218,31 @@ def test_roles_that_share_a_node_cannot_be_told_apart_and_that_is_said():
     after = folded(Used(), [builders.host(0)], builders.world(), hosts=hosts)
     assert after.roles == ()
     assert "several roles share laptop" in after.rejected_because
+
+
+def test_a_limit_below_the_request_is_what_holds_use_down():
+    found = cpu(replace(seen(490), cpu_limit_millis=500), reserved=Resources(cpu_millis=2000))
+    assert found.target == 750
+    assert "at the limit of 0.5 CPUs" in found.reason
+
+
+def test_a_role_that_vanishes_keeps_its_histograms():
+    servers = {NodeName("laptop"): Host("ps", 1)}
+    before = folded(Used(), [builders.host(n) for n in range(9)], builders.world(), hosts=servers)
+    later = [builders.host(n, node=NodeName("other")) for n in range(9, 18)]
+    after = folded(before, later, builders.world(), hosts={})
+    assert before.role("worker") is None
+    assert after.role("ps") == before.role("ps")
+    assert after.role("worker") is not None
+
+
+@given(steps=st.lists(st.integers(min_value=-(10**7), max_value=10**7), max_size=20))
+def test_clocks_that_step_keep_every_weight_between_none_and_one_a_reading(steps: list[int]):
+    used = folded(Used(), [builders.host(0)], builders.world())
+    for sequence, seconds in enumerate(steps, start=1):
+        reading = builders.host(sequence, measured_at=builders.at(seconds))
+        used = folded(used, [reading], builders.world())
+    (use,) = used.roles
+    assert all(0 <= weight <= 1 + len(steps) for weight in use.cpu.weights)
+    assert 1 - 1e-3 <= sum(use.cpu.weights) <= 1 + len(steps)
+    assert use.cpu.quantile(1.0) == used.uses[0].cpu.quantile(1.0)

@@ -177,6 +177,9 @@ class WorldUse:
     waited_seconds: float = 0.0
     #: Readings of machines that it rests on.
     readings: int = 0
+    #: Mean share of the time in which processes waited for storage, and readings that had one.
+    io_stalled_share: float = 0.0
+    io_readings: int = 0
 
     @property
     def wait_share(self) -> float:

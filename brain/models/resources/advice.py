@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from brain.errors import Undetermined
 from brain.models.resources import cpu, host_memory
 from brain.models.resources.use import MIB, MemoryKill, RoleUse
-from brain.types.advice import AmountAdvice, ResourceAdvice, Starvation
+from brain.types.advice import AmountAdvice, ResourceAdvice, SpaceAdvice, Starvation
 from brain.types.estimate import Band
 from brain.types.resources import Resources
 from brain.typeset import cores, count, duration, gibibytes, percentile
@@ -62,6 +62,8 @@ def advise(use: RoleUse, signs: Signs, *, now_seconds: float) -> ResourceAdvice 
         role=use.role,
         cpu=processor,
         memory=memory,
+        shared_memory=_space(use.shm_bytes, use.shm_capacity_bytes),
+        scratch=_space(use.scratch_bytes, use.scratch_capacity_bytes),
         basis=_basis(use),
         reason=unresolved or _first(processor, memory, signs),
         exploring=use.days < _EXPLORED_DAYS,
@@ -133,6 +135,15 @@ def _memory(use: RoleUse, signs: Signs, now_seconds: float) -> AmountAdvice | No
         ample=1.5 * wanted,
         show=gibibytes,
     )
+
+
+def _space(used: float, capacity: float) -> SpaceAdvice | None:
+    """Advise a file system; as memory, with half as much again where it was full."""
+    if capacity <= 0:
+        return None
+    full = used > _MEMORY_FULL * capacity
+    target = 1.5 * capacity if full else host_memory.request(used)
+    return SpaceAdvice(used=used, capacity=capacity, target=target)
 
 
 def _amount(

@@ -238,19 +238,28 @@ class LoaderSigns:
     censored: bool | None = None
     #: Step time above what the model expects, as a share, where it goes with processor use.
     slower_with_cpu: float | None = None
+    #: Share of the time in which processes waited for storage.
+    io_stalled_share: float | None = None
+
+
+def waits_for_data(signs: LoaderSigns) -> bool:
+    """True if workers wait for data for more than a tenth of each step."""
+    return signs.data_wait_share is not None and signs.data_wait_share > 0.10
 
 
 def loader_bound(signs: LoaderSigns) -> bool:
     """True if at least two signs say that the job waits for its data (models.md section 3.4).
 
-    Such a job needs processor before replicas, and its step times say nothing of scaling.
+    Such a job needs processor, or faster storage, before replicas, and its step times say nothing
+    of scaling.
     """
     found: Sequence[bool] = (
-        signs.data_wait_share is not None and signs.data_wait_share > 0.10,
+        waits_for_data(signs),
         signs.device_share is not None
         and signs.expected_device_share is not None
         and signs.device_share < 0.70 < 0.85 < signs.expected_device_share,
         bool(signs.censored),
         signs.slower_with_cpu is not None and signs.slower_with_cpu > 0.20,
+        signs.io_stalled_share is not None and signs.io_stalled_share > 0.10,
     )
     return sum(found) >= 2

@@ -42,6 +42,11 @@ class RoleUse:
     #: A replica's share of what its machine or control group allowed when it was last read.
     cpu_limit_millis: float = 0.0
     memory_limit_bytes: float = 0.0
+    #: Highest use of shared memory and of the storage of temporary files, and what there is.
+    shm_bytes: float = 0.0
+    shm_capacity_bytes: float = 0.0
+    scratch_bytes: float = 0.0
+    scratch_capacity_bytes: float = 0.0
     #: Oldest first.
     kills: tuple[MemoryKill, ...] = ()
     #: Names of earlier runs whose use is in the histograms.

@@ -23,6 +23,7 @@ MEANING = {
     FailureKind.CODE: "an error in the script",
     FailureKind.EXIT: "the script ended itself, without an error that left it",
     FailureKind.MEMORY: "the machine or its control group ran out of memory",
+    FailureKind.SHARED_MEMORY: "shared memory (/dev/shm) ran out",
     FailureKind.DEVICE_MEMORY: "the accelerator ran out of memory",
     FailureKind.DEVICE: "an accelerator failed",
     FailureKind.NETWORK: "a connection broke or timed out, and no peer's failure explains it",

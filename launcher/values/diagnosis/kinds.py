@@ -38,7 +38,13 @@ _MEMORY = (
     r"DefaultCPUAllocator: (can't|not enough memory)",
     r"\[Errno 12\]|Cannot allocate memory",
     r"(Unable to allocate .* for an array)",
-    r"DataLoader worker \(pid.*\) is killed by signal: (Killed|Bus error)",
+    r"DataLoader worker \(pid.*\) is killed by signal: Killed",
+)
+_SHARED_MEMORY = (
+    r"DataLoader worker \(pid.*\) is killed by signal: Bus error",
+    r"insufficient shared memory \(shm\)|out of shared memory",
+    r"unable to (allocate|write to|resize|mmap) .*(shared memory|</torch_)",
+    r"\[Errno 28\].*/dev/shm/|^Bus error\b",
 )
 _STORAGE = (
     r"\[Errno (5|27|28|30|116|121|122)\]",
@@ -77,6 +83,7 @@ _TABLE: Sequence[tuple[FailureKind, "re.Pattern[str]"]] = tuple(
     for kind, patterns in (
         (FailureKind.DEVICE, _DEVICE),
         (FailureKind.DEVICE_MEMORY, _DEVICE_MEMORY),
+        (FailureKind.SHARED_MEMORY, _SHARED_MEMORY),
         (FailureKind.MEMORY, _MEMORY),
         (FailureKind.STORAGE, _STORAGE),
         (FailureKind.NETWORK, _NETWORK),
@@ -99,6 +106,8 @@ _FULL = re.compile(r"No space left on device|\[Errno 28\]|\(os error 28\)")
 _INSTALLED = re.compile(r"-packages/|/lib/python|/launcher/inject/|/collectors/probe/")
 _NATIVE = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS", "SIGTRAP"})
 _WORDS_CHARACTERS = 300
+#: Shared memory of a container that was given none, in which a bus error means that it is full.
+_DEFAULT_SHM = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,15 +155,17 @@ def cause(code: int, message: str, signs: Signs) -> FailureCause:
     if hard is not None:
         kind, told = hard
         return FailureCause(kind=kind, words=words, place=place, evidence=(*evidence, told))
-    if signs.saving and signs.free_bytes is not None and _too_little(signs.free_bytes, words):
+    spoken = _by_words(words) or (_by_words(signs.tail) if not words else None)
+    # A loader that finds shared memory full says that no space is left, too.
+    saving = signs.saving if spoken is None or spoken[0] is not FailureKind.SHARED_MEMORY else ""
+    if saving and signs.free_bytes is not None and _too_little(signs.free_bytes, words):
         return FailureCause(
             kind=FailureKind.STORAGE,
-            words=f"no space left to save {signs.saving}",
+            words=f"no space left to save {saving}",
             place=place,
             meaning="the disk is full",
             evidence=(*evidence, Evidence(label="free there", value=f"{signs.free_bytes} bytes")),
         )
-    spoken = _by_words(words) or (_by_words(signs.tail) if not words else None)
     if spoken is None and origin and (spoken := _by_words(origin)) is not None:
         words = f"{words}, raised from {origin}"
         spoken = spoken[0], words
@@ -162,10 +173,14 @@ def cause(code: int, message: str, signs: Signs) -> FailureCause:
         kind, line = spoken
         if line != words:
             evidence.append(Evidence(label="it printed", value=line))
-        meaning = _limited(kind, signs)
+        meaning = _limited(kind, signs) or _shared(kind, signs)
         return FailureCause(
             kind=kind, words=words or line, place=place, meaning=meaning, evidence=tuple(evidence)
         )
+    if code == -signal.SIGBUS and (signs.shm_bytes or _DEFAULT_SHM + 1) <= _DEFAULT_SHM:
+        kind = FailureKind.SHARED_MEMORY
+        meaning = _shared(kind, signs)
+        return FailureCause(kind=kind, words=words, meaning=meaning, evidence=tuple(evidence))
     # What left the script ended it, whatever signal came while it was on its way out.
     kind = FailureKind.CODE if words and signs.traceback else _by_code(code, words)
     return FailureCause(kind=kind, words=words, place=place, evidence=tuple(evidence))
@@ -264,6 +279,17 @@ def _limited(kind: FailureKind, signs: Signs) -> str:
     if kind is not FailureKind.MEMORY or not memory or signs.oom_kills or signs.host_oom_kills:
         return ""
     return f"the process reached its own limit on memory, not the machine's: {_said(memory)}"
+
+
+def _shared(kind: FailureKind, signs: Signs) -> str:
+    """What is to be done where shared memory ran out."""
+    if kind is not FailureKind.SHARED_MEMORY:
+        return ""
+    has = "" if signs.shm_bytes is None else f", which has {signs.shm_bytes >> 20} MiB"
+    return (
+        f"shared memory (/dev/shm{has}) is full: give the container more (docker run --shm-size; "
+        "on Kubernetes an emptyDir of medium Memory at /dev/shm), or take fewer loader workers"
+    )
 
 
 def _said(limits: Sequence[str]) -> str:

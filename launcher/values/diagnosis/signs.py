@@ -25,6 +25,8 @@ class Signs:
     #: agent's control group, and on the whole machine.
     oom_kills: int = 0
     host_oom_kills: int = 0
+    #: Bytes that ``/dev/shm`` has in all; None: there is none.
+    shm_bytes: int | None = None
     #: NVIDIA Xid errors in the kernel's log since then, as ``79 0000:3b:00``.
     xids: tuple[str, ...] = ()
     #: Accelerators that the driver listed at the start and no longer does.

@@ -81,9 +81,19 @@ def signs(
         oom_kills=max(0, more),
         # Another container's want of memory is none of ours where ours has a count of its own.
         host_oom_kills=0 if _events(root) is not None else max(0, host),
+        shm_bytes=shm_bytes(root),
         xids=xids(before.at_seconds, root) if before.cards else (),
         lost_cards=tuple(sorted(before.cards - cards(root))) if before.cards else (),
     )
+
+
+def shm_bytes(root: Path = Path("/")) -> int | None:
+    """Bytes that ``/dev/shm`` has in all."""
+    try:
+        found = os.statvfs(root / "dev/shm")
+    except OSError:
+        return None
+    return found.f_blocks * found.f_frsize
 
 
 def oom_kills(root: Path = Path("/")) -> int:

@@ -1559,7 +1559,7 @@ export interface components {
          * @description The kind of a failure: ``launcher.values.diagnosis.policy`` decides by it what follows.
          * @enum {string}
          */
-        FailureKind: "code" | "exit" | "memory" | "device-memory" | "device" | "network" | "storage" | "crash" | "killed" | "hang" | "node";
+        FailureKind: "code" | "exit" | "memory" | "shared-memory" | "device-memory" | "device" | "network" | "storage" | "crash" | "killed" | "hang" | "node";
         /**
          * Fit
          * @description What the fit of one kind of accelerator rests on.
@@ -1748,6 +1748,8 @@ export interface components {
             sequence: number;
             /** Source */
             source: string;
+            /** @default null */
+            storage: components["schemas"]["StorageReading"] | null;
             /**
              * Throttled Share
              * @default null
@@ -2507,7 +2509,7 @@ export interface components {
          * @description The kind of something about resources that a person should know.
          * @enum {string}
          */
-        NoticeKind: "MemoryLeak" | "MemoryUnresolved" | "Starved";
+        NoticeKind: "MemoryLeak" | "MemoryUnresolved" | "SharedMemoryFull" | "ScratchFull" | "Starved";
         /**
          * ObjectCondition
          * @description One thing that a cluster says of a job's object, as its scaler brings it to Brain.
@@ -3431,6 +3433,25 @@ export interface components {
              * @default
              */
             why_not: string;
+        };
+        /**
+         * StorageReading
+         * @description Shared memory and storage as the job's processes find them, at one instant.
+         */
+        StorageReading: {
+            /**
+             * Io Stalled Share
+             * @default null
+             */
+            io_stalled_share: number | null;
+            /** Scratch Capacity Bytes */
+            scratch_capacity_bytes: number;
+            /** Scratch Used Bytes */
+            scratch_used_bytes: number;
+            /** Shm Capacity Bytes */
+            shm_capacity_bytes: number;
+            /** Shm Used Bytes */
+            shm_used_bytes: number;
         };
         /**
          * StoredPolicy

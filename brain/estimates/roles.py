@@ -1,0 +1,124 @@
+"""Readings of machines as the use of replicas of a role."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from brain.models.resources.use import RoleUse
+from brain.types.resources import NodeName
+from brain.types.telemetry import HostSample
+from brain.types.world import WORKER, Replica, ReplicaState, World
+
+#: A reading beyond so many times its machine was not measured: what begins between two readings
+#: counts in full, and shared pages count in each process.
+_ABSURD = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The replicas of a job on one node."""
+
+    role: str
+    count: int
+
+
+def hosts_of(world: World, replicas: Sequence[Replica] = ()) -> Mapping[NodeName, Host | None]:
+    """Return the replicas on each node; None where they are of several roles."""
+    members = Counter(member.node for member in world.members)
+    found: dict[NodeName, Host | None] = {
+        node: Host(WORKER, number) for node, number in members.items()
+    }
+    others = Counter(
+        (replica.node, replica.role)
+        for replica in replicas
+        if replica.role != WORKER and replica.state is not ReplicaState.EXITED
+    )
+    for (node, role), number in others.items():
+        found[node] = None if node in found else Host(role, number)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A reading, and the replicas that it is of."""
+
+    reading: HostSample
+    count: int
+
+    @property
+    def cpu_millis(self) -> float:
+        return self.reading.job_cpu_millis / self.count
+
+    @property
+    def memory_bytes(self) -> float:
+        """By its control group where it has one: resident sets count shared pages twice."""
+        group = self.reading.replica_memory_bytes
+        return self.reading.job_memory_bytes / self.count if group is None else float(group)
+
+    @property
+    def at_seconds(self) -> float:
+        """Beginning of its five seconds."""
+        return float(int(self.reading.measured_at.timestamp()) // 5 * 5)
+
+
+def refusal(reading: HostSample, hosts: Mapping[NodeName, Host | None]) -> str:
+    """Return why a reading says nothing of a replica; empty where it does."""
+    cpu, memory, node = reading.job_cpu_millis, reading.job_memory_bytes, reading.node
+    if hosts.get(node, Host(WORKER, 1)) is None:
+        return f"replicas of several roles share {node}; use cannot be told apart"
+    if cpu < 0 or memory < 0:
+        return f"use on {node} is below 0; a counter began anew"
+    if cpu > _ABSURD * reading.cpu_capacity_millis:
+        return f"{cpu} mCPU on {node}, which has {reading.cpu_capacity_millis}"
+    if memory > _ABSURD * reading.memory_capacity_bytes:
+        return f"{memory} bytes on {node}, which has {reading.memory_capacity_bytes}"
+    return ""
+
+
+def by_role(
+    readings: Sequence[HostSample], hosts: Mapping[NodeName, Host | None]
+) -> dict[str, list[Part]]:
+    """Readings by the role of their replicas; a node that nobody names has one worker."""
+    found: dict[str, list[Part]] = defaultdict(list)
+    for reading in readings:
+        host = hosts.get(reading.node) or Host(WORKER, 1)
+        found[host.role].append(Part(reading, host.count))
+    return found
+
+
+def role_use(use: RoleUse, parts: Sequence[Part], *, busiest: bool) -> RoleUse:
+    """``use`` with more readings; ranks that wait for the slowest are as busy as the busiest."""
+    instants: dict[float, list[Part]] = defaultdict(list)
+    for part in parts:
+        instants[part.at_seconds].append(part)
+    for at, some in sorted(instants.items()):
+        cpu = tuple(part.cpu_millis for part in some)
+        memory = tuple(part.memory_bytes for part in some)
+        use = use.with_reading(
+            at_seconds=at,
+            cpu_millis=(max(cpu),) if busiest else cpu,
+            memory_bytes=(max(memory),) if busiest else memory,
+        )
+    last = parts[-1]
+    use = _with_storage(use, [part.reading for part in parts])
+    return replace(
+        use,
+        cpu=use.cpu.compact(),
+        memory=use.memory.compact(),
+        cpu_limit_millis=last.reading.cpu_capacity_millis / last.count,
+        memory_limit_bytes=last.reading.memory_capacity_bytes / last.count,
+    )
+
+
+def _with_storage(use: RoleUse, readings: Sequence[HostSample]) -> RoleUse:
+    """Highest use of shared memory and scratch on any node."""
+    seen = [reading.storage for reading in readings if reading.storage is not None]
+    if not seen:
+        return use
+    return replace(
+        use,
+        shm_bytes=max(use.shm_bytes, *(float(one.shm_used_bytes) for one in seen)),
+        shm_capacity_bytes=float(min(one.shm_capacity_bytes for one in seen)),
+        scratch_bytes=max(use.scratch_bytes, *(float(one.scratch_used_bytes) for one in seen)),
+        scratch_capacity_bytes=float(min(one.scratch_capacity_bytes for one in seen)),
+    )
