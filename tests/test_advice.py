@@ -1,5 +1,6 @@
 """From readings of machines to advice on resources, by the turns of the service."""
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from brain.types.telemetry import StorageReading
 from brain.types.world import Cause, WorldEvent
 from tests import builders
 from tests.api.app import Api
-from tests.virtual import Laptop, scaling_by
+from tests.virtual import QUICK, Laptop, scaling_by
 
 GIB = 2**30
 
@@ -103,6 +104,19 @@ def test_memory_that_ran_out_is_advised_more_whatever_was_seen():
     assert "ran out of memory at 2 GiB" in found.reason
 
 
+def test_a_run_that_ended_for_want_of_memory_raises_the_next_one():
+    laptop = training(resources=Resources(memory_bytes=2 * GIB))
+    read(laptop, 30, job_memory_bytes=GIB).live(60)
+    why = Diagnosis(kind=FailureKind.MEMORY, sentence="rank 0 failed", replica=0)
+    laptop.report(WorldEvent.LOST, diagnosis=why, final=True)
+    assert laptop.job.finished
+    again = builders.document(name="again", script_hash="a1")
+    laptop.id = laptop.submit(again, id="00000000-0000-7000-8000-000000000002")
+    found = advice(read(laptop.start(), 30, job_memory_bytes=GIB)).memory
+    assert found is not None
+    assert found.target == pytest.approx(2.4 * GIB)
+
+
 def test_other_failures_raise_no_memory():
     laptop = read(training(resources=Resources(memory_bytes=2 * GIB)), 30, job_memory_bytes=GIB)
     found = advice(lose(laptop, FailureKind.DEVICE_MEMORY)).memory
@@ -138,6 +152,15 @@ def test_loaders_that_wait_for_storage_are_told_apart_from_those_that_lack_cpu(t
     assert found.cpu.target < 400
     told = conditions(laptop, tmp_path)["Starved"]
     assert "storage is too slow; more CPU or replicas would wait with it" in told
+
+
+def test_a_job_that_waits_for_storage_is_not_given_more_replicas():
+    laptop = training(settings=replace(QUICK, policy_mode="shadow"))
+    laptop.also = {"data_wait_seconds": 0.08}
+    read(laptop, 90, job_cpu_millis=300, storage=storage(stalled=0.4))
+    why = {each.replicas: each.why_not for each in laptop.decision.explanation.alternatives}
+    assert laptop.decision.target.replicas == 1
+    assert "because storage is slow" in why[2]
 
 
 def test_one_sign_alone_starves_nobody():

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from brain.estimates.memory import leak_sentence
-from brain.estimates.usage import KIND, Used, used_by
+from brain.estimates.usage import Used, used_of
 from brain.models.estimate.past import WorldUse
 from brain.models.resources import cpu
 from brain.models.resources.advice import Signs, Starved, advise
@@ -25,7 +25,7 @@ def advised(
     tx: Transaction, job: Job, settings: Settings, now: datetime, *, role: str = WORKER
 ) -> ResourceAdvice | None:
     """Return what each replica of a role should reserve; None where none of it was measured."""
-    used = used_by(tx.fits.get(job.id, KIND))
+    used = used_of(tx, job)
     use = used.role(role)
     if use is None:
         return None

@@ -9,7 +9,7 @@ from typing import Any
 
 from brain.estimates.advice import advised, notices
 from brain.estimates.roles import hosts_of
-from brain.estimates.usage import KIND, used_by
+from brain.estimates.usage import used_of
 from brain.lifecycle.work import accelerators
 from brain.ports import Transaction
 from brain.settings import Settings, prices_of
@@ -35,7 +35,7 @@ def report(
 ) -> JobReport:
     """Return the report card of a job; ``document`` is the job's own as a person writes it."""
     world = tx.worlds.latest(job.id)
-    roles = [one.role for one in used_by(tx.fits.get(job.id, KIND)).roles]
+    roles = [one.role for one in used_of(tx, job).roles]
     advice = [
         found
         for role in sorted(roles, key=lambda role: role != WORKER)

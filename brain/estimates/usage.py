@@ -18,7 +18,7 @@ from brain.models.estimate.past import WorldUse
 from brain.models.resources.use import RoleUse
 from brain.ports import StoredFit, Transaction
 from brain.types.estimate import Band
-from brain.types.job import Job, JobId
+from brain.types.job import Job
 from brain.types.resources import NodeName
 from brain.types.telemetry import HostSample, Phase, ThroughputSample
 from brain.types.world import WORKER, World
@@ -53,6 +53,8 @@ class Used:
     roles: tuple[RoleUse, ...] = ()
     #: Seconds after ``until`` at which memory that leaks runs out, where that is near.
     memory_lasts: Band | None = None
+    #: The newest world whose leak was told.
+    leak_told: int = 0
     #: Readings that cannot have been measured, or cannot be told apart, and why the last one.
     rejected: int = 0
     rejected_because: str = ""
@@ -74,7 +76,9 @@ def remember(tx: Transaction, job: Job, sight: Sight, now: datetime) -> None:
         return
     used = used_by(stored) if stored else inherited(tx, job)
     if (killed := with_kills(used, job, tx.worlds.of(job.id))) != used:
-        _tell(tx, job, used, killed, now)
+        was, unresolved = (_unresolved(one, now) for one in (used, killed))
+        if unresolved and not was:
+            happened(tx, "job.memory-unresolved", unresolved, job=job.id, now=now)
         used = killed
         _keep(tx, job, used, stored.fitted_at if stored else now)
     if world.stepping_at is None:
@@ -96,8 +100,11 @@ def remember(tx: Transaction, job: Job, sight: Sight, now: datetime) -> None:
         hosts = hosts_of(world, tx.worlds.replicas(job.id))
         coupled = not job.document.independent
         kept = folded(used, readings, world, steps, hosts=hosts, coupled=coupled)
-        kept = replace(kept, checkpoint_bytes=size, memory_lasts=lasts(kept, job, world))
-        _tell(tx, job, used, kept, now)
+        left = lasts(kept, job, world)
+        kept = replace(kept, checkpoint_bytes=size, memory_lasts=left)
+        if left is not None and used.leak_told != world.epoch:
+            happened(tx, "job.memory-leak", memory.leak_sentence(left), job=job.id, now=now)
+            kept = replace(kept, leak_told=world.epoch)
         _keep(tx, job, kept, now)
 
 
@@ -111,7 +118,7 @@ def inherited(tx: Transaction, job: Job) -> Used:
     runs = tx.fits.get(job.id, RUNS)
     roles: dict[str, RoleUse] = {}
     for run in wire.decode(runs.parameters, list[EarlierRun]) if runs else ():
-        for other in used_by(tx.fits.get(JobId(run.job), KIND)).roles:
+        for other in used_of(tx, tx.jobs.get(run.job)).roles:
             mine = roles.get(other.role, RoleUse(role=other.role))
             roles[other.role] = mine.inheriting(other, run.name)
     return Used(roles=tuple(roles.values()))
@@ -127,6 +134,11 @@ def with_kills(used: Used, job: Job, worlds: Sequence[World]) -> Used:
     return replace(used, roles=(replace(known, kills=(*known.kills, *new)[-_KILLS:]), *others))
 
 
+def _unresolved(used: Used, now: datetime) -> str:
+    use = used.role(WORKER)
+    return use.unresolved(now.timestamp()) if use else ""
+
+
 def lasts(used: Used, job: Job, world: World) -> Band | None:
     """Seconds until memory that leaks runs out in a world, where that is near enough to act."""
     use = used.role(WORKER)
@@ -136,22 +148,17 @@ def lasts(used: Used, job: Job, world: World) -> Band | None:
     return memory.lasts(seen, use.memory_limit(float(job.resources.memory_bytes)))
 
 
-def _tell(tx: Transaction, job: Job, before: Used, after: Used, now: datetime) -> None:
-    """Write down what a person should hear of at once."""
-    was, use = (one.role(WORKER) for one in (before, after))
-    lasts = after.memory_lasts
-    if lasts is not None and before.memory_lasts is None:
-        happened(tx, "job.memory-leak", memory.leak_sentence(lasts), job=job.id, now=now)
-    unresolved = use.unresolved(now.timestamp()) if use else ""
-    if unresolved and not (was and was.unresolved(now.timestamp())):
-        happened(tx, "job.memory-unresolved", unresolved, job=job.id, now=now)
-
-
 def uses_of(tx: Transaction, job: Job) -> tuple[WorldUse, ...]:
     """Return the use of replicas in a job's worlds; empty if the job reserves no accelerators."""
     if job.resources.gpus == 0:
         return ()
     return used_by(tx.fits.get(job.id, KIND)).uses
+
+
+def used_of(tx: Transaction, job: Job) -> Used:
+    """Return the use of a job; of one that ended with the end of its last world."""
+    used = used_by(tx.fits.get(job.id, KIND))
+    return with_kills(used, job, tx.worlds.of(job.id)) if job.finished else used
 
 
 def used_by(stored: StoredFit | None) -> Used:

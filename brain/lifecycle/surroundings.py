@@ -106,6 +106,7 @@ def situate(
         device_examples=_device_examples(sight, uses),
         data_wait_share=waited,
         cpu_share=_cpu(tx, job, sight, waited, now),
+        io_stalled_share=_stalled(tx, job, waited, now),
         servers=_servers(tx, job),
         settings=settings,
         now=now,
@@ -298,6 +299,17 @@ def _data_wait(samples: Sequence[ThroughputSample]) -> float | None:
     total = sum(sample.step_seconds_mean * sample.steps for sample in training)
     waited = sum(sample.data_wait_seconds * sample.steps for sample in training)
     return waited / total if total > 0 else None
+
+
+def _stalled(tx: Transaction, job: Job, waited: float | None, now: datetime) -> float | None:
+    """Share of the time that processes wait for storage; None where workers do not wait for data,
+    or no collector reads it."""
+    if (waited or 0) <= 0:
+        return None
+    hosts = tx.telemetry.hosts(job.id, since=now - timedelta(seconds=_BUSY_SECONDS))
+    seen = [host.storage.io_stalled_share for host in hosts if host.storage is not None]
+    shares = [share for share in seen if share is not None]
+    return median(shares) if shares else None
 
 
 def _cpu(

@@ -15,8 +15,9 @@ from brain.typeset import change, count, percent
 
 #: Gain for which a size is taken again that was left within the hour.
 _BACK = 0.15
-#: Wait for data from which on more replicas are no remedy: where the CPUs are busy, and anyway.
-_HUNGRY, _STARVING, _BUSY = 0.1, 0.5, 0.9
+#: Wait for data from which on more replicas are no remedy: where the CPUs are busy or storage is
+#: slow, and anyway.
+_HUNGRY, _STARVING, _BUSY, _STALLED = 0.1, 0.5, 0.9, 0.1
 
 Narrowing = Callable[[Situation], Situation]
 
@@ -50,7 +51,8 @@ def not_in_vain(situation: Situation) -> Situation:
 def starves(situation: Situation) -> bool:
     """True if workers wait for data so long that more of them are no remedy."""
     waits, busy = situation.data_wait_share or 0.0, situation.cpu_share or 0.0
-    return waits >= _STARVING or (waits > _HUNGRY and busy > _BUSY)
+    stalled = (situation.io_stalled_share or 0.0) > _STALLED
+    return waits >= _STARVING or (waits > _HUNGRY and (busy > _BUSY or stalled))
 
 
 def fed(situation: Situation) -> Situation:
@@ -64,8 +66,9 @@ def fed(situation: Situation) -> Situation:
 def _unfed(situation: Situation, size: int) -> str | None:
     if size < situation.replicas or not situation.predict(size).exploring:
         return None
-    waits = percent(situation.data_wait_share or 0.0)
-    return f"workers wait for data {waits} of each step; that comes first"
+    waits, stalled = percent(situation.data_wait_share or 0.0), situation.io_stalled_share or 0.0
+    why = ", because storage is slow" if stalled > _STALLED else ""
+    return f"workers wait for data {waits} of each step{why}; that comes first"
 
 
 def judged(situation: Situation) -> Situation:

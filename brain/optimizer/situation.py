@@ -130,6 +130,8 @@ class Situation:
     #: Share of the step time that workers wait for data, and of its node's CPUs that are busy.
     data_wait_share: float | None = None
     cpu_share: float | None = None
+    #: Share of the time in which processes of its nodes wait for storage, where workers wait.
+    io_stalled_share: float | None = None
     #: Parameter servers that run beside its workers.
     servers: int = 0
     settings: Settings

@@ -165,6 +165,16 @@ def test_some_waiting_for_data_counts_where_the_processors_are_busy(
     assert Efficient().choose(narrowing.fed(seen)).replicas == replicas
 
 
+@pytest.mark.parametrize(("stalled", "replicas"), [(0.4, 1), (0.02, 2), (None, 2)])
+def test_some_waiting_for_data_counts_where_storage_is_slow(stalled: float | None, replicas: int):
+    seen = situation({1: 100.0}, sizes=(1, 2), data_wait_share=0.2, io_stalled_share=stalled)
+
+    choice = Efficient().choose(narrowing.fed(seen))
+
+    assert choice.replicas == replicas
+    assert ("because storage is slow" in dict(choice.why_not).get(2, "")) is (replicas == 1)
+
+
 def test_a_larger_size_that_was_measured_counts_whoever_waits_for_data():
     hungry = situation({1: 100.0, 2: 190.0}, sizes=(1, 2), data_wait_share=0.6)
 
