@@ -72,7 +72,10 @@ def report(client: BrainClient, job: str, form: str) -> None:
 
 def lines(card: JobReport) -> list[str]:
     """Return the sentences below the table."""
-    found = [f"{line.resource}: {line.reason}." for line in card.lines]
+    found = [
+        f"{line.resource}: {'; '.join(filter(None, (line.reason, line.hindsight)))}."
+        for line in card.lines
+    ]
     found += [f"{one.kind}: {one.sentence}." for one in card.notices[1:]]
     for idle in card.idle:
         cost = f", {money(idle.cost_a_day, card.currency)} a day" if idle.cost_a_day else ""
@@ -84,7 +87,7 @@ def lines(card: JobReport) -> list[str]:
         )
     if card.cost_a_day:
         sizes = count(card.replicas, "replica")
-        found.append(f"{sizes} cost {money(card.cost_a_day, card.currency)} a day as reserved.")
+        found.append(f"As reserved: {money(card.cost_a_day, card.currency)} a day for {sizes}.")
     if card.basis:
         early = "; little was seen yet, look again in ten minutes" if card.exploring else ""
         found.append(f"Rests on {card.basis}{early}.")
@@ -94,6 +97,13 @@ def lines(card: JobReport) -> list[str]:
     return found + [f"Missing: {sentence}." for sentence in card.missing]
 
 
-def _pruned(document: Any) -> dict[str, Any]:
-    """The document without what is empty."""
-    return {name: value for name, value in document.items() if value not in (None, {}, [], "")}
+def _pruned(document: Any) -> Any:
+    """The document without what is left open, as a person would write it."""
+    if not isinstance(document, dict):
+        return document
+    pairs = ((name, _pruned(value)) for name, value in document.items() if name != "scriptHash")
+    return {
+        name: value
+        for name, value in pairs
+        if value is not None and value is not False and value not in ("", {}, [])
+    }

@@ -18,7 +18,7 @@ from brain.types.job import Job
 from brain.types.report import Grade, IdleNode, JobReport, ResourceLine
 from brain.types.telemetry import HostSample
 from brain.types.world import WORKER, World
-from brain.typeset import cores, count, gibibytes, money
+from brain.typeset import cores, count, gibibytes, money, percent, percentile
 
 _GIB, _DAY_HOURS = 2**30, 24.0
 #: Amounts of a document are whole multiples of these.
@@ -109,6 +109,7 @@ def _lines(advice: ResourceAdvice, replicas: int, prices: _Prices) -> list[Resou
             high=one.high,
             grade=grade(one),
             reason=one.reason,
+            hindsight=_hindsight(one),
             unused_cost_a_day=prices.of(resource, max(0.0, one.reserved - one.target) * replicas),
         )
         for resource, one in pairs
@@ -118,6 +119,18 @@ def _lines(advice: ResourceAdvice, replicas: int, prices: _Prices) -> list[Resou
     return amounts + [
         _space_line(advice.role, name, one) for name, one in spaces if one is not None and one.used
     ]
+
+
+def _hindsight(amount: AmountAdvice) -> str:
+    """Say what the advice would have come to lately, beside what is reserved."""
+    advised = f"{percent(amount.unused)} would have been unused and {percentile(amount.above)} of "
+    reserved = ""
+    if amount.reserved:
+        reserved = (
+            f"; as reserved it was {percent(amount.reserved_unused)} and "
+            f"{percentile(amount.reserved_above)}"
+        )
+    return f"lately {advised}the time would have wanted more{reserved}"
 
 
 def _space_line(role: str, name: str, space: SpaceAdvice) -> ResourceLine:

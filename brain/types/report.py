@@ -39,6 +39,9 @@ class ResourceLine:
     grade: Grade
     #: Why so much is advised.
     reason: str
+    #: The advice held against the use of the last days, in one sentence; empty where nobody would
+    #: reserve it.
+    hindsight: str = ""
     #: Money a day for what all replicas reserve beyond the advice; None: there is no price.
     unused_cost_a_day: float | None = None
 

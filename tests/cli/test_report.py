@@ -78,6 +78,7 @@ def test_the_report_begins_with_what_matters_and_ends_with_the_next_document(
     document = yaml.safe_load(said.partition("The next document:\n")[2])
     assert document["name"] == "leaky"
     assert document["resources"]["cpuMillis"] == 300
+    assert "environment" not in document
 
 
 def test_the_report_of_a_job_that_nobody_read_says_what_is_missing(service: dict[str, str]) -> None:

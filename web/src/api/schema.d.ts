@@ -3097,6 +3097,11 @@ export interface components {
             grade: components["schemas"]["Grade"];
             /** High */
             high: number;
+            /**
+             * Hindsight
+             * @default
+             */
+            hindsight: string;
             /** Low */
             low: number;
             /** Reason */
