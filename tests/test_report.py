@@ -11,7 +11,7 @@ from brain.types.job import JobState
 from brain.types.report import Grade, JobReport, ResourceLine
 from brain.types.resources import Resources
 from tests.api.app import Api
-from tests.test_advice import GIB, grow, read, training
+from tests.test_advice import GIB, grow, read, training, watch
 from tests.virtual import QUICK, Laptop
 
 PRICED = replace(QUICK, accelerator_prices="cpu=0.05, memory=0.01")
@@ -33,7 +33,7 @@ def reserving(cpu_millis: int = 2000, memory_bytes: int = 7 * GIB, **fields: Any
 
 
 def test_too_much_is_said_with_what_it_costs_and_the_document_for_next_time(tmp_path: Path):
-    found = card(read(reserving(), 60, job_cpu_millis=300, job_memory_bytes=GIB), tmp_path)
+    found = card(watch(reserving(), job_cpu_millis=300, job_memory_bytes=GIB), tmp_path)
     cpu, memory = line(found, "cpu"), line(found, "memory")
     assert (cpu.grade, memory.grade) == (Grade.WASTEFUL, Grade.WASTEFUL)
     assert "as reserved it was 85 % and 0 %" in cpu.hindsight
@@ -91,7 +91,7 @@ def test_without_prices_the_report_says_how_to_set_them(tmp_path: Path):
 
 
 def test_a_job_that_ended_keeps_its_report(tmp_path: Path):
-    laptop = read(reserving(), 60, job_cpu_millis=300, job_memory_bytes=GIB)
+    laptop = watch(reserving(), job_cpu_millis=300, job_memory_bytes=GIB)
     with laptop.transaction() as (tx, job):
         lifecycle.end(tx, job, JobState.SUCCEEDED, "done", laptop.now)
     laptop.wait(3600)

@@ -1,7 +1,7 @@
 """Advice on the resources of a job that runs, out of what its replicas used."""
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from brain.estimates.memory import leak_sentence
 from brain.estimates.usage import Used, used_of
@@ -11,12 +11,21 @@ from brain.models.resources.advice import Signs, Starved, advise
 from brain.models.resources.use import RoleUse
 from brain.ports import Transaction
 from brain.settings import Settings
-from brain.types.advice import Notice, NoticeKind, ResourceAdvice, SpaceAdvice, Starvation
+from brain.types.advice import (
+    AmountAdvice,
+    Notice,
+    NoticeKind,
+    ResourceAdvice,
+    SpaceAdvice,
+    Starvation,
+)
 from brain.types.job import Job
 from brain.types.resources import Resources
 from brain.types.world import WORKER, ReplicaState, World
 from brain.typeset import percent
 
+#: Use of a run must be seen for so long before less is advised than it reserves.
+_LOWER_CPU, _LOWER_MEMORY = timedelta(minutes=10), timedelta(minutes=30)
 #: Share of a file system from which it is nearly full.
 _FULL = 0.9
 
@@ -40,8 +49,31 @@ def advised(
         lasts_seconds=used.memory_lasts if current and age <= settings.stale_seconds else None,
         starved=_starved(use, current),
     )
-    found = advise(use, signs, now_seconds=now.timestamp())
+    found = _patient(advise(use, signs, now_seconds=now.timestamp()), use)
     return found and replace(found, rejected=used.rejected, rejected_because=used.rejected_because)
+
+
+def _patient(found: ResourceAdvice | None, use: RoleUse) -> ResourceAdvice | None:
+    """Lower no reservation before enough was seen: what a start uses is not what training uses."""
+    if found is None:
+        return None
+    seen = timedelta(days=use.days)
+    return replace(
+        found,
+        cpu=_kept(found.cpu) if seen < _LOWER_CPU else found.cpu,
+        memory=_kept(found.memory) if seen < _LOWER_MEMORY else found.memory,
+    )
+
+
+def _kept(amount: AmountAdvice | None) -> AmountAdvice | None:
+    if amount is None or amount.target >= amount.reserved:
+        return amount
+    return replace(
+        amount,
+        target=amount.reserved,
+        high=max(amount.high, amount.reserved),
+        reason=f"{amount.reason}; too little was seen to reserve less",
+    )
 
 
 def notices(tx: Transaction, job: Job, settings: Settings, now: datetime) -> list[Notice]:
