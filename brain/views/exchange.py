@@ -39,6 +39,9 @@ class ResizeRequest:
     #: Take the nearest size within the job's bounds instead of refusing one beyond them: an object
     #: of a cluster declares a size, and nobody waits for the answer.
     clamp: bool = False
+    #: Who asked, where a scaler passes on what an object of a cluster says; of anybody else the
+    #: token says it.
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

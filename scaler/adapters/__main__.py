@@ -18,14 +18,14 @@ from pathlib import Path
 
 from brain.client import AsyncBrainClient, BrainClient
 from brain.errors import BadInput, BrainError
-from scaler.adapters.kubeflow import HPA, PYTORCHJOB
+from scaler.adapters.kubeflow import PYTORCHJOB
 from scaler.adapters.mirror import Mirror
 from scaler.adapters.pytorchjob import PyTorchJobBackend
-from scaler.adapters.sources import Reflected, served
+from scaler.adapters.sources import Reflected
 from scaler.kubernetes.brain import OperatorsBrain
 from scaler.kubernetes.operator.operator import DEPOSED
-from scaler.kubernetes.runtime import ElectionTerms, Manager
-from scaler.kubernetes.runtime.cluster import POD, Cluster, connect
+from scaler.kubernetes.runtime import ElectionTerms, Manager, served
+from scaler.kubernetes.runtime.cluster import HPA, POD, Cluster, connect
 from scaler.loop import Pace, Scaler
 from scaler.wishes import WishFile
 

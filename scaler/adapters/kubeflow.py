@@ -21,7 +21,6 @@ from scaler.kubernetes.kinds.documents import command_of, launch_in, main_contai
 from scaler.kubernetes.runtime.cluster.kind import Kind, Object
 
 PYTORCHJOB = Kind("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
-HPA = Kind("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
 
 #: Labels of the operator's pods.
 JOB_NAME, ROLE, INDEX = (

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from brain.errors import NotAllowed, NotFound
+from brain.errors import NotFound
 from brain.types.resources import Resources
-from scaler.adapters.kubeflow import HPA, JOB_NAME, PYTORCHJOB
+from scaler.adapters.kubeflow import JOB_NAME, PYTORCHJOB
 from scaler.kubernetes.kinds.documents import reserved
 from scaler.kubernetes.runtime import Manager
-from scaler.kubernetes.runtime.cluster import NODE, POD, Cluster, Key, Kind, Object, key_of
+from scaler.kubernetes.runtime.cluster import HPA, NODE, POD, Cluster, Key, Kind, Object, key_of
 from scaler.kubernetes.runtime.store import Store
 from scaler.ports import NOTHING
 
@@ -119,15 +119,6 @@ class ListedJobs:
             token = page.continue_
             if not token:
                 return found
-
-
-def served(cluster: Cluster, kind: Kind, namespaces: Sequence[str]) -> bool:
-    """True if a kind is installed, and may be read here."""
-    try:
-        cluster.list(kind, next(iter(namespaces), ""), limit=1)
-    except (NotFound, NotAllowed):
-        return False
-    return True
 
 
 def reserves(pod: Object) -> Resources:

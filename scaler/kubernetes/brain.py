@@ -169,13 +169,15 @@ class OperatorsBrain:
         """The job's plans, highest generation first."""
         return self._client.send(calls.plans_of(job)).items
 
-    def resize(self, job: JobId, replicas: int, why: str, key: str) -> PlanView:
+    def resize(self, job: JobId, replicas: int, why: str, key: str, by: str) -> PlanView:
         """Ask for a size; the same ``key`` again is the same request, and has the same answer.
+
+        ``by``: who asked, as far as the cluster says.
 
         Raises:
             BadInput, Conflict: Brain refuses it, with the reason.
         """
-        request = ResizeRequest(replicas=replicas, why=why, clamp=True)
+        request = ResizeRequest(replicas=replicas, why=why, clamp=True, by=by)
         call: Call[PlanView] = calls.resize(job, request)
         return self._client.send(replace(call, headers={"Idempotency-Key": key}))
 

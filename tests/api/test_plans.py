@@ -49,6 +49,18 @@ def test_every_plan_has_one_verdict_in_lists_and_beside_its_job(api: Api) -> Non
     assert beside == "inconclusive"
 
 
+def test_only_a_scaler_names_who_asked(api: Api) -> None:
+    api.add_node()
+    request = ResizeRequest(replicas=3, by="kubectl (ElasticJob team/digits)")
+    with api.client(Role.ADMIN) as admin, api.client(Role.SCALER) as scaler:
+        job = str(admin.send(calls.submit(digits())).id)
+        with pytest.raises(BadInput, match="is for scalers"):
+            admin.send(calls.resize(job, request))
+        made = scaler.send(calls.resize(job, request)).plan
+    assert made.approval is not None
+    assert (made.proposed_by, made.approval.by) == (request.by, request.by)
+
+
 def test_a_request_is_approved_by_who_asked(api: Api) -> None:
     api.add_node()
     with api.client(Role.SUBMITTER, name="ada") as ada:

@@ -160,5 +160,6 @@ def test_a_job_with_parameter_servers_applies_as_dlrovers_examples_have_it(
         }
     )
     stored = cluster.create(JOBS, obj, dry_run=True)
-    assert stored["spec"]["replicaSpecs"] == obj["spec"]["replicaSpecs"]
+    wanted = {**obj["spec"]["replicaSpecs"], "dlrover-master": {**master, "replicas": 1}}
+    assert stored["spec"]["replicaSpecs"] == wanted
     assert read_elastic_job(stored).strategy == "ParameterServerStrategy"

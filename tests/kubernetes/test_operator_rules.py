@@ -23,13 +23,12 @@ from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.operator.backend import KubernetesBackend
 from scaler.kubernetes.operator.jobs import ElasticJobs, JobRules
-from scaler.kubernetes.operator.operator import volcano_serves
 from scaler.kubernetes.operator.options import operator_options
 from scaler.kubernetes.plans.plans import Plans
-from scaler.kubernetes.pods import identity
+from scaler.kubernetes.pods import gang, identity
 from scaler.kubernetes.pods.manifest import AgentInjection
 from scaler.kubernetes.pods.orders import Installation
-from scaler.kubernetes.runtime import Key
+from scaler.kubernetes.runtime import Key, served
 from scaler.kubernetes.runtime.cluster import Forbidden
 from scaler.kubernetes.runtime.store import Store, StoreChange
 from scaler.kubernetes.status.progress import Keeping, collected
@@ -254,8 +253,8 @@ def test_volcano_is_looked_for_where_the_operator_has_rights():
             if namespace != "team":
                 raise Forbidden("podgroups is forbidden")
 
-    assert volcano_serves(cast(Any, Namespaced()), ["team", "other"])
-    assert not volcano_serves(cast(Any, Namespaced()), [])
+    assert served(cast(Any, Namespaced()), gang.POD_GROUP, ["team", "other"])
+    assert not served(cast(Any, Namespaced()), gang.POD_GROUP, [])
 
 
 class Hands:

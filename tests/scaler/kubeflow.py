@@ -6,10 +6,10 @@ from datetime import timedelta
 from typing import Any
 
 from scaler.adapters.foreign import MANAGED_BY
-from scaler.adapters.kubeflow import HPA, PYTORCHJOB
+from scaler.adapters.kubeflow import PYTORCHJOB
 from scaler.adapters.pytorchjob import PyTorchJobBackend
 from scaler.adapters.sources import ListedJobs
-from scaler.kubernetes.runtime.cluster import NODE, POD, SECRET, Cluster
+from scaler.kubernetes.runtime.cluster import HPA, NODE, POD, SECRET, Cluster
 from scaler.kubernetes.runtime.cluster.transport import Stream, TransportAnswer, TransportRequest
 from tests.scaler.wished import JOB, NOW
 

@@ -16,6 +16,7 @@ from brain.ports import Transaction
 from brain.types.job import JobId
 from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.recommendation import Recommendation
+from brain.types.record import Principal, Role
 from brain.views import (
     Decision,
     JobEdit,
@@ -31,6 +32,9 @@ router = APIRouter(prefix="/api/v1", tags=["plans"])
 
 #: Keys of ``filter`` for plans.
 KEYS = {"state": frozenset(PlanState), "kind": frozenset(PlanKind), "job": None, "project": None}
+
+#: Characters of who asked through a cluster's object: a program, and the object's name.
+_LONGEST_NAME = 600
 
 
 @router.get("/plans", response_model=Page[PlanView], responses=problems(errors.BadInput))
@@ -88,7 +92,7 @@ def resize(about: AboutJob, act: Act) -> Response:
             tx,
             job,
             wanted.replicas,
-            by=about.who.name,
+            by=_asker(about.who, wanted.by),
             why=wanted.why,
             beyond=wanted.clamp,
             settings=here.settings,
@@ -192,6 +196,23 @@ def models(here: Here, who: Who) -> Response:
     """Promised against measured over all jobs: do 90 % bands hold nine in ten?"""
     with here.stores.transaction(read_only=True) as tx:
         return answer(views.models(tx))
+
+
+def _asker(who: Principal, named: str) -> str:
+    """Who asks for a size: the token's principal, or whom a scaler names.
+
+    Raises:
+        BadInput: another principal names somebody.
+    """
+    if not named:
+        return who.name
+    if who.role is not Role.SCALER or len(named) > _LONGEST_NAME:
+        raise errors.BadInput(
+            f"by {named[:_LONGEST_NAME]!r} is for scalers, in {_LONGEST_NAME} characters; leave "
+            "it out, and your token says who you are",
+            field="by",
+        )
+    return named
 
 
 def _decide(

@@ -11,7 +11,15 @@ _GROUP = "authorization.k8s.io"
 _SELF = Kind(_GROUP, "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", False)
 _OTHER = Kind(_GROUP, "v1", "subjectaccessreviews", "SubjectAccessReview", False)
 #: API groups of what is not in every cluster; without it nothing else stops.
-_OPTIONAL = frozenset({"scheduling.volcano.sh", "kubeflow.org", "autoscaling", "metrics.k8s.io"})
+_OPTIONAL = frozenset(
+    {
+        "scheduling.volcano.sh",
+        "kubeflow.org",
+        "autoscaling",
+        "autoscaling.k8s.io",
+        "metrics.k8s.io",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,13 +18,17 @@ class JobCondition(StrEnum):
     RUNNING = "Running"
     #: A plan changes the size.
     SCALING = "Scaling"
+    #: The size is not the one that `replicas` says. The message names the plan that made it so, and
+    #: the command by which a person has that size back: an edit to the same number is none.
+    SIZE_DIFFERS = "SizeDiffers"
     #: Fewer of its pods are ready than are wished, or fewer train.
     DEGRADED = "Degraded"
     #: It was stopped until somebody lets it go on.
     SUSPENDED = "Suspended"
     #: What is measured: inside the workers, or on their nodes only.
     TELEMETRY = "Telemetry"
-    #: Another controller acts on the same replicas; nothing is done meanwhile.
+    #: Another controller acts on the same replicas. Brain does not: it does nothing where that
+    #: makes pods, and only advises where that is an autoscaler.
     CONFLICT = "Conflict"
     #: Set once, at the end.
     COMPLETE = "Complete"
@@ -82,6 +86,9 @@ class Reason(StrEnum):
     NODE_ONLY = "NodeOnly"
     NOT_OURS = "ManagedElsewhere"
     AUTOSCALER = "HorizontalPodAutoscaler"
+    VERTICAL = "VerticalPodAutoscaler"
+    ANOTHER_PLAN = "AnotherPlan"
+    AS_ASKED = "AsAsked"
     SUCCEEDED = "Succeeded"
     CANCELLED = "Cancelled"
     EXIT_CODE = "ExitCode"

@@ -85,10 +85,11 @@ class ReplicaSpec(Fields, frozen=True, kw_only=True):
         ),
     )
 
-    #: How many the job begins with. 0 or nothing: Brain chooses, beginning with the least. A later
-    #: edit, like `kubectl scale`, is a request that is clamped to the bounds and answered in
-    #: `status.request`.
-    replicas: Count | None = None
+    #: How many the user wants; nobody else writes it. The job begins with so many, within its
+    #: bounds; 0: Brain chooses, beginning with the least. A later edit, like `kubectl scale`, is a
+    #: request that is clamped to the bounds and answered in `status.request`. `status.replicas` is
+    #: the number that there is.
+    replicas: Count = 1
     #: The least with which it may run. Without it `--nnodes` of the command, else `replicas`.
     min_replicas: Positive | None = None
     #: The most. Without it `--nnodes` of the command, else `replicas`.
@@ -243,6 +244,8 @@ class Request(Fields, frozen=True, kw_only=True):
     replicas: int = 0
     #: `accepted`, `clamped`, `refused` or `waiting`.
     outcome: str = ""
+    #: Replicas that the plan which answers it has.
+    granted: int | None = None
     #: Generation of the plan that answers it.
     generation: Int64 | None = None
     #: One sentence.

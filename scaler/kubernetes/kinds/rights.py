@@ -108,6 +108,12 @@ RIGHTS: tuple[Right, ...] = (
         why="keeps out of the way of an autoscaler on the same job",
     ),
     Right(
+        group="autoscaling.k8s.io",
+        resources=("verticalpodautoscalers",),
+        verbs=_READ,
+        why="changes no amounts where a VerticalPodAutoscaler does",
+    ),
+    Right(
         group="metrics.k8s.io",
         resources=("pods",),
         verbs=("get", "list"),

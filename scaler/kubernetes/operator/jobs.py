@@ -13,14 +13,13 @@ from brain.types.world import ReplicaState
 from brain.views import JobDetail, JobView
 from scaler.kubernetes.brain import AWAY, REFUSED, OperatorsBrain
 from scaler.kubernetes.dependents import rigid
+from scaler.kubernetes.dependents.autoscalers import Autoscalers
 from scaler.kubernetes.dependents.gangs import Gangs, GangState
 from scaler.kubernetes.dependents.roles import Roles
 from scaler.kubernetes.dependents.upkeep import Upkeep
 from scaler.kubernetes.dependents.worlds import Worlds
 from scaler.kubernetes.kinds import (
-    API_VERSION,
     DLROVER,
-    GROUP,
     ElasticJob,
     JobCondition,
     Reason,
@@ -29,20 +28,21 @@ from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.operator.backend import KubernetesBackend
 from scaler.kubernetes.plans.migration import Migrations, marked
-from scaler.kubernetes.plans.requests import Requests
+from scaler.kubernetes.plans.requests import JOB, Requests
 from scaler.kubernetes.pods import gang, identity
 from scaler.kubernetes.pods.fitting import infeasible
 from scaler.kubernetes.pods.orders import Installation, by_volcano, elastic, specimen
-from scaler.kubernetes.runtime import Cluster, Condition, Key, Kind, Recorder, Result, write_status
-from scaler.kubernetes.runtime.cluster import Object
+from scaler.kubernetes.runtime import Cluster, Condition, Key, Recorder, Result, write_status
+from scaler.kubernetes.runtime.cluster import Object, key_of
 from scaler.kubernetes.runtime.store import Store, StoreChange
 from scaler.kubernetes.status.conditions import (
     accepted,
+    contested,
     feasible,
     held_up,
     honoured,
     let_go,
-    uncontested,
+    size_differs,
 )
 from scaler.kubernetes.status.happenings import happenings
 from scaler.kubernetes.status.job_status import (
@@ -56,14 +56,12 @@ from scaler.kubernetes.status.job_status import (
     wants_more,
 )
 
-log = logging.getLogger(__name__)
+__all__ = ["JOB", "ElasticJobs", "JobRules"]
 
-JOB = Kind(GROUP, API_VERSION.partition("/")[2], "elasticjobs", "ElasticJob")
+log = logging.getLogger(__name__)
 
 #: A job that waits for something (room, a node, Brain) is looked at again after so long.
 _SOON_SECONDS = 5.0
-#: Who is told as owner of a job whose object does not say.
-OWNER_ANNOTATION = f"{identity.DOMAIN}/owner"
 _OVER = ("Succeeded", "Failed")
 #: What the API server refuses us is said on the job, and tried again.
 _SAID = (NotAllowed, BadInput, NotFound)
@@ -104,7 +102,8 @@ class ElasticJobs:
         self._upkeep = Upkeep(cluster, pods, nodes)
         self._gangs = Gangs(self._upkeep, pods, nodes)
         self._roles, self._moves = Roles(self._upkeep, pods), Migrations(cluster, pods)
-        self._requests, self._worlds = Requests(brain, self._say), Worlds(brain, clock)
+        self.autoscalers = Autoscalers()
+        self._requests, self._worlds = Requests(cluster, brain, self._say), Worlds(brain, clock)
         #: What Brain was last told of each job, so that it is told of news alone.
         self._told: dict[JobId, JobDocument] = {}
         #: Jobs whose objects were deleted so that their pods go on.
@@ -178,12 +177,15 @@ class ElasticJobs:
             self._write(obj, refused(obj, no, now))
             return Result(requeue_after_seconds=6 * _SOON_SECONDS)
         taken, view = self._mirror(obj, job, document, view)
-        said = [taken, *honoured(job, rules.house), feasible(never), uncontested()]
+        others = self.autoscalers.of(key_of(obj)).items()
+        said = [taken, *honoured(job, rules.house), feasible(never), contested(others)]
         short = view is not None and wants_more(view, mine)
         whole, moving, request = GangState(), "", None
         trouble = self._backend.refusal(id) if short else None
         if view is not None:
             request = self._requests.size(obj, job, view)
+            last = request or (obj.get("status") or {}).get("request") or {}
+            said.append(size_differs(job, view, last))
             view = self._requests.intent(obj, job, view)
             try:
                 whole = self._gangs.tend(job, document, mine, self._ender(id, now), now)
@@ -228,8 +230,10 @@ class ElasticJobs:
 
     def _document(self, job: ElasticJob) -> JobDocument:
         document = job_document(job)
+        if Reason.AUTOSCALER in self.autoscalers.of(Key(document.project, document.name)):
+            return replace(document, policy=Policy(mode=PolicyMode.SHADOW))
         if document.policy.mode is None:
-            document = replace(document, policy=Policy(mode=self._rules().mode))
+            return replace(document, policy=Policy(mode=self._rules().mode))
         return document
 
     def _mirror(
@@ -239,7 +243,7 @@ class ElasticJobs:
         id = JobId(job.metadata.uid)
         if view is not None and self._told.get(id) == document:
             return accepted(), view
-        owner = job.metadata.annotations.get(OWNER_ANNOTATION, f"{job.metadata.namespace}")
+        owner = job.metadata.annotations.get(identity.OWNER, f"{job.metadata.namespace}")
         try:
             view = self._brain.mirror(id, wire.document_plain(document), owner)
         except AWAY as why:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from brain.client import AsyncBrainClient, BrainClient
@@ -19,6 +20,7 @@ from brain.errors import BadInput, NotAllowed, NotFound
 from brain.types.job import JobId, PolicyMode
 from brain.views import JobWish
 from scaler.kubernetes.brain import OperatorsBrain
+from scaler.kubernetes.dependents.autoscalers import concerned
 from scaler.kubernetes.dependents.own_pod import injected
 from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.kinds.reading import read_elastic_job
@@ -30,8 +32,16 @@ from scaler.kubernetes.pods import gang, identity, ports
 from scaler.kubernetes.pods.manifest import AgentInjection
 from scaler.kubernetes.pods.orders import Installation, elastic, spares_of
 from scaler.kubernetes.replicas.losses import PATIENCE, Losses
-from scaler.kubernetes.runtime import Cluster, ElectionTerms, Manager, Object, StoreChange, connect
-from scaler.kubernetes.runtime.cluster import LEASE, NODE, POD, key_of
+from scaler.kubernetes.runtime import (
+    Cluster,
+    ElectionTerms,
+    Manager,
+    Object,
+    StoreChange,
+    connect,
+    served,
+)
+from scaler.kubernetes.runtime.cluster import HPA, LEASE, NODE, POD, VPA, Kind, key_of
 from scaler.kubernetes.runtime.cluster.client import ClientLimits
 from scaler.kubernetes.runtime.store import Store
 from scaler.kubernetes.status.plan_status import PLAN
@@ -206,13 +216,18 @@ class Operator:
                 self._client.close()
 
     def discover(self) -> None:
-        """Find out what is installed here that admits gangs, and which image this is.
+        """Find out what admits gangs and scales jobs here, and which image this is.
 
         Raises:
             BadInput: that cannot be known.
         """
         options = self._options
-        self._volcano = volcano_serves(self._cluster, options.namespaces)
+        self._volcano = served(self._cluster, gang.POD_GROUP, options.namespaces)
+        for kind in (HPA, VPA):
+            # A kind that is not there, or may not be read, would never be known whole.
+            if served(self._cluster, kind, options.namespaces):
+                self.jobs.autoscalers.follow(kind, self.manager.store(kind))
+                self.manager.listen(kind, partial(self._rescaled, kind))
         self._injection = injected(options.injection, self._cluster, options.own_namespace)
 
     def spares(self, wish: JobWish) -> int:
@@ -315,6 +330,11 @@ class Operator:
         for key in self.plans.concerned(obj):
             self._plan_queue.add(key)
 
+    def _rescaled(self, kind: Kind, change: StoreChange) -> None:
+        """An autoscaler came, changed or went: look at the jobs that it targets."""
+        for key in concerned(kind, change):
+            self._queues[0].add(key)
+
     def _look_at(self, job: JobId) -> None:
         """Have a job's object looked at."""
         obj = self.jobs.find(job)
@@ -345,19 +365,6 @@ class Operator:
                 except (NotFound, NotAllowed):
                     continue
             return found
-
-
-def volcano_serves(cluster: Cluster, namespaces: Sequence[str]) -> bool:
-    """True if Volcano's PodGroup is installed, as far as this operator may see."""
-    try:
-        # With a list of namespaces there are rights in these alone.
-        cluster.list(gang.POD_GROUP, next(iter(namespaces), ""), limit=1)
-    except NotFound:
-        return False
-    except NotAllowed:
-        log.warning("podgroups may not be listed: gangs are admitted by scheduling gates")
-        return False
-    return True
 
 
 def dlrover_leads(leases: Sequence[Object], now: datetime) -> str | None:

@@ -25,6 +25,7 @@ from scaler.kubernetes.kinds import (
 )
 from scaler.kubernetes.kinds.documents import plan_unserved
 from scaler.kubernetes.kinds.reading import read_elastic_job, read_scale_plan
+from scaler.kubernetes.plans.asking import author
 from scaler.kubernetes.plans.migration import Migrations
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.runtime import Cluster, Condition, Key, Recorder, Result
@@ -173,7 +174,8 @@ class Plans:
             size, clamped = within_limits(asked, read)
             why = f"ScalePlan {plan.metadata.name}"
             key = f"{plan.metadata.uid}.{plan.metadata.generation}"
-            answer = self._brain.resize(JobId(read.metadata.uid), size, why, key)
+            by = author(self._cluster, PLAN, obj)
+            answer = self._brain.resize(JobId(read.metadata.uid), size, why, key, by)
         except AWAY as away:
             return self._shown.wait(
                 obj, Reason.NO_BRAIN, f"Brain is away, it is asked again: {away}", now

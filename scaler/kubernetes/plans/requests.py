@@ -5,9 +5,12 @@ from typing import Any, Protocol
 from brain.types.job import Intent, JobId
 from brain.views import JobView, PlanView
 from scaler.kubernetes.brain import AWAY, REFUSED, OperatorsBrain
-from scaler.kubernetes.kinds import ElasticJob, Reason
-from scaler.kubernetes.runtime.cluster import Object
+from scaler.kubernetes.kinds import API_VERSION, GROUP, ElasticJob, Reason
+from scaler.kubernetes.plans.asking import asker
+from scaler.kubernetes.runtime.cluster import Cluster, Kind, Object
 from scaler.kubernetes.status.job_status import request_key, suspended_here
+
+JOB = Kind(GROUP, API_VERSION.partition("/")[2], "elasticjobs", "ElasticJob")
 
 
 class Say(Protocol):
@@ -19,8 +22,8 @@ class Say(Protocol):
 class Requests:
     """Each edit is asked about once; its answer is remembered in the object's status."""
 
-    def __init__(self, brain: OperatorsBrain, say: Say) -> None:
-        self._brain, self._say = brain, say
+    def __init__(self, cluster: Cluster, brain: OperatorsBrain, say: Say) -> None:
+        self._cluster, self._brain, self._say = cluster, brain, say
 
     def intent(self, obj: Object, job: ElasticJob, view: JobView) -> JobView:
         """``spec.suspend`` is the truth, as far as the object was edited since it was followed.
@@ -41,28 +44,32 @@ class Requests:
     def size(self, obj: Object, job: ElasticJob, view: JobView) -> dict[str, Any] | None:
         """An edit of ``replicas``, or ``kubectl scale``, is a request; its answer is remembered."""
         asked = job.spec.replica_specs[job.scaled].replicas
-        generation = job.metadata.generation
-        known = job.status.request
-        if known is None:
-            return {
-                "observedGeneration": generation,
-                "replicas": asked or view.replicas_wished,
-                "outcome": "accepted",
-                "generation": 0,
-                "message": "the size that was submitted",
-            }
-        if asked is None or (asked == known.replicas and known.outcome != "waiting"):
-            return None
+        generation, known = job.metadata.generation, job.status.request
         answer: dict[str, Any] = {"observedGeneration": generation, "replicas": asked}
+        if known is None:
+            told = {"outcome": "accepted", "generation": 0, "message": "the size it began with"}
+            return answer | told | {"granted": view.replicas_wished}
+        waits = known.outcome == "waiting"
+        if asked == known.replicas and not waits:
+            return None
+        if not asked or (generation == known.observed_generation and not waits):
+            # Brain chooses; or nobody wrote it: it is the default of a schema that came since.
+            said = known.message if asked else "Brain chooses the size"
+            kept = {"outcome": "accepted", "generation": view.generation, "message": said}
+            return answer | kept | {"granted": view.replicas_wished}
+        return answer | self._asked(obj, job, asked)
+
+    def _asked(self, obj: Object, job: ElasticJob, asked: int) -> dict[str, Any]:
         try:
+            by = asker(self._cluster, JOB, obj, ("spec", "replicaSpecs", job.scaled, "replicas"))
             why = f"replicas of ElasticJob {job.metadata.name} were set to {asked}"
-            plan = self._brain.resize(JobId(job.metadata.uid), asked, why, request_key(obj))
+            plan = self._brain.resize(JobId(job.metadata.uid), asked, why, request_key(obj), by)
         except AWAY as away:
-            return answer | {"outcome": "waiting", "message": f"Brain is away: {away}"}
+            return {"outcome": "waiting", "message": f"Brain is away: {away}"}
         except REFUSED as refusal:
             self._say(obj, "Warning", Reason.REFUSED, str(refusal))
-            return answer | {"outcome": "refused", "message": str(refusal)}
-        return answer | self._answered(obj, asked, plan)
+            return {"outcome": "refused", "message": str(refusal)}
+        return self._answered(obj, asked, plan)
 
     def _answered(self, obj: Object, asked: int, view: PlanView) -> dict[str, Any]:
         plan = view.plan
@@ -70,6 +77,7 @@ class Requests:
         self._say(obj, "Normal", "ScaleAccepted", plan.explanation.reason)
         return {
             "outcome": "clamped" if clamped else "accepted",
+            "granted": plan.target.replicas,
             "generation": plan.generation,
             "message": plan.explanation.reason,
         }

@@ -14,6 +14,8 @@ from scaler.kubernetes.runtime.cluster.kind import Key, Object
 
 #: Our own words on pods, jobs and plans.
 DOMAIN = "elastic.iml.github.io"
+#: Names the person whose object it is: the owner of a job, or who asked for a plan.
+OWNER = f"{DOMAIN}/owner"
 API_VERSION, KIND = f"{DOMAIN}/v1alpha1", "ElasticJob"
 
 NAME, TYPE, INDEX = (

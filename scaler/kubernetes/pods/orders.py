@@ -279,7 +279,7 @@ def tensorflow_config(
 def sizes_of(job: ElasticJob) -> dict[str, int]:
     """Replicas of each role, as the object says."""
     return {
-        role: spec.replicas if spec.replicas is not None else 1
+        role: spec.replicas
         for role, spec in job.spec.replica_specs.items()
         if role != ReplicaType.MASTER
     }

@@ -19,7 +19,7 @@ from scaler.kubernetes.runtime.cluster import (
 from scaler.kubernetes.runtime.controller import Controller, Reconcile, Result
 from scaler.kubernetes.runtime.election import Election, ElectionTerms
 from scaler.kubernetes.runtime.events import About, Recorder
-from scaler.kubernetes.runtime.manager import Manager
+from scaler.kubernetes.runtime.manager import Manager, served
 from scaler.kubernetes.runtime.metrics import RuntimeMetrics
 from scaler.kubernetes.runtime.pace import Backoff, Clock, SystemClock
 from scaler.kubernetes.runtime.queue import WorkQueue
@@ -54,6 +54,7 @@ __all__ = [
     "controller_of",
     "key_of",
     "meant",
+    "served",
     "version_of",
     "write_status",
 ]

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
+from brain.errors import NotAllowed, NotFound
 from scaler.kubernetes.runtime.cluster.client import Cluster
 from scaler.kubernetes.runtime.cluster.kind import Key, Kind, Object, controller_of
 from scaler.kubernetes.runtime.controller import Controller, Reconcile
@@ -271,6 +272,16 @@ class Manager:
 
     def _spawn(self, name: str, work: Callable[[], None]) -> None:
         self._threads.append(_started(name, work))
+
+
+def served(cluster: Cluster, kind: Kind, namespaces: Sequence[str]) -> bool:
+    """True if a kind is installed, and may be read here."""
+    try:
+        # With a list of namespaces there are rights in these alone.
+        cluster.list(kind, next(iter(namespaces), ""), limit=1)
+    except (NotFound, NotAllowed):
+        return False
+    return True
 
 
 def _started(name: str, work: Callable[[], None]) -> threading.Thread:

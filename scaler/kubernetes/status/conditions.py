@@ -1,7 +1,9 @@
 """Conditions of an ElasticJob that its object and the cluster give, whatever Brain says. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
+from brain.views import JobView
 from scaler.kubernetes.kinds import BatchScheduler, ElasticJob, JobCondition, Reason
 from scaler.kubernetes.kinds.documents import unserved
 from scaler.kubernetes.pods.failures import over_quota
@@ -56,9 +58,38 @@ def misspelt(job: ElasticJob) -> Iterator[str]:
             yield f"{where} is no field of pods that is known here; {remedy}"
 
 
-def uncontested() -> Condition:
-    """Nobody else acts on the job's replicas."""
-    return condition_of(JobCondition.CONFLICT, False, Reason.ALONE, "")
+def contested(others: Iterable[tuple[Reason, str]]) -> Condition:
+    """Return the condition about other controllers of the same replicas: each with its sentence."""
+    found = list(others)
+    if not found:
+        return condition_of(JobCondition.CONFLICT, False, Reason.ALONE, "")
+    message = "; ".join(said for _, said in found)
+    return condition_of(JobCondition.CONFLICT, True, found[0][0], message)
+
+
+def size_differs(job: ElasticJob, view: JobView, request: Mapping[str, Any]) -> Condition:
+    """Return the condition that compares the size with the one that the object asks for.
+
+    ``request``: the answer to the object's last edit.
+    """
+    type, asked = JobCondition.SIZE_DIFFERS, job.spec.replica_specs[job.scaled].replicas
+    size, plan = view.replicas_wished, view.plan
+    coming = plan is not None and plan.active and plan.target.replicas == asked
+    answers = request.get("generation") == view.generation or request.get("outcome") == "waiting"
+    if asked in (0, size) or coming or answers:
+        return condition_of(type, False, Reason.AS_ASKED, "")
+    there = f"spec.replicaSpecs.{job.scaled}.replicas is {asked} and the size is {size}"
+    again = (
+        "`kubectl scale` to the number that is there already changes nothing, so nobody sees it; "
+        f"`BRAIN_PROJECT={job.metadata.namespace} brain resize {job.metadata.name} {asked}` asks "
+        "for it"
+    )
+    if request.get("outcome") == "refused" and request.get("replicas") == asked:
+        why = f"the request was refused: {request.get('message')}"
+        return condition_of(type, True, Reason.REFUSED, f"{there}: {why}; {again} again")
+    return condition_of(
+        type, True, Reason.ANOTHER_PLAN, f"{there}, by plan {view.generation}; {again}"
+    )
 
 
 def accepted(

@@ -43,6 +43,11 @@ def _turns(before: Mapping[str, Any], after: Mapping[str, Any], ready: int) -> I
     goes_on = not _holds(after, JobCondition.COMPLETE) and not _holds(after, JobCondition.FAILED)
     if _turned(before, after, JobCondition.DEGRADED, "False") and goes_on:
         yield Happening("Normal", "Healed", f"{ready} replicas are ready again")
+    if _turned(before, after, JobCondition.SIZE_DIFFERS, "True"):
+        yield Happening("Normal", "SizeDiffers", _message(after, JobCondition.SIZE_DIFFERS))
+    if _turned(before, after, JobCondition.CONFLICT, "True"):
+        reason = (_condition(after, JobCondition.CONFLICT) or {}).get("reason", "Conflict")
+        yield Happening("Warning", reason, _message(after, JobCondition.CONFLICT))
     if _turned(before, after, JobCondition.SCALING, "False") and goes_on:
         generation = after.get("generation", 0)
         yield Happening("Normal", "Resized", f"{ready} replicas are ready, generation {generation}")

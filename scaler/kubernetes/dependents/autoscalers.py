@@ -1,0 +1,64 @@
+"""Autoscalers of the cluster that target a job: each thing about a job has one owner.
+
+A HorizontalPodAutoscaler owns the size, so Brain only advises; a VerticalPodAutoscaler owns the
+amounts that replicas reserve, so Brain changes none.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from scaler.kubernetes.kinds import GROUP, Reason
+from scaler.kubernetes.runtime import StoreChange
+from scaler.kubernetes.runtime.cluster import HPA, VPA, Key, Kind, Object, key_of
+from scaler.kubernetes.runtime.store import Store
+
+#: The field of an autoscaler that names its target.
+_TARGETS: Mapping[Kind, str] = {HPA: "scaleTargetRef", VPA: "targetRef"}
+
+
+class Autoscalers:
+    """Autoscalers as stores show them; of a kind that is not served there are none."""
+
+    def __init__(self) -> None:
+        self._stores: dict[Kind, Store] = {}
+
+    def follow(self, kind: Kind, store: Store) -> None:
+        """Look into ``store`` for autoscalers of a kind."""
+        store.index("job", lambda obj: tuple(map(str, targets(kind, obj))))
+        self._stores[kind] = store
+
+    def of(self, job: Key) -> dict[Reason, str]:
+        """Return the autoscalers that own something about a job, each with its sentence."""
+        found = {kind: self._first(kind, job) for kind in self._stores}
+        said: dict[Reason, str] = {}
+        if name := found.get(HPA):
+            said[Reason.AUTOSCALER] = (
+                f"HorizontalPodAutoscaler {name} sets the size, so Brain only advises; delete it "
+                "to have Brain resize the job"
+            )
+        if name := found.get(VPA):
+            said[Reason.VERTICAL] = (
+                f"VerticalPodAutoscaler {name} sets what replicas reserve, so Brain changes no "
+                "amounts; set its updateMode to Off, and Brain does"
+            )
+        return said
+
+    def _first(self, kind: Kind, job: Key) -> str:
+        return min(
+            (str(key_of(each).name) for each in self._stores[kind].by("job", str(job))), default=""
+        )
+
+
+def targets(kind: Kind, obj: Object) -> Iterable[Key]:
+    """Return the job of which an autoscaler owns something, if it does."""
+    spec = obj.get("spec") or {}
+    target = spec.get(_TARGETS[kind]) or {}
+    group = str(target.get("apiVersion", "")).rpartition("/")[0]
+    advises = (spec.get("updatePolicy") or {}).get("updateMode") == "Off"
+    if (group, target.get("kind")) == (GROUP, "ElasticJob") and not advises:
+        yield Key(obj["metadata"].get("namespace", ""), str(target.get("name", "")))
+
+
+def concerned(kind: Kind, change: StoreChange) -> list[Key]:
+    """Return the jobs that a change of an autoscaler concerns."""
+    sides = [each for each in (change.old, change.new) if each is not None]
+    return [job for each in sides for job in targets(kind, each)]

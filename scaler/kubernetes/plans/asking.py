@@ -1,0 +1,60 @@
+"""Who asked for a size, as far as a cluster keeps that: the program that wrote the field.
+
+The API server tells nobody which user wrote an object. It keeps the name that each program gives
+itself (``kubectl``, ``kube-controller-manager`` of an autoscaler), and a plan may name a person.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scaler.kubernetes.pods.identity import OWNER
+from scaler.kubernetes.runtime.cluster import Cluster, Kind, Object, key_of
+
+
+def asker(cluster: Cluster, kind: Kind, obj: Object, field: Sequence[str]) -> str:
+    """Return the last program that wrote ``field``, with the object that it wrote.
+
+    Stores forget who wrote what, so the API server is asked: for each request once.
+
+    Raises:
+        BrainError: it has no such object any more, or is away.
+    """
+    found = cluster.get(kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
+    return through(obj, kind, last_writer(found["metadata"].get("managedFields") or (), field))
+
+
+def author(cluster: Cluster, kind: Kind, obj: Object) -> str:
+    """Return the person that an object's annotation names, else the program that wrote its spec.
+
+    Raises:
+        BrainError: as ``asker``.
+    """
+    person = (obj["metadata"].get("annotations") or {}).get(OWNER)
+    return through(obj, kind, person) if person else asker(cluster, kind, obj, ("spec",))
+
+
+def through(obj: Object, kind: Kind, who: str) -> str:
+    """Name somebody, and the object that they asked with."""
+    return f"{who} ({kind.kind} {key_of(obj)})"
+
+
+def last_writer(entries: Sequence[Mapping[str, Any]], field: Sequence[str]) -> str:
+    """Return the manager of the newest entry that has ``field``.
+
+    >>> of = {"f:spec": {"f:replicas": {}}}
+    >>> known = [{"manager": "kubectl", "time": "2026-01-02T00:00:00Z", "fieldsV1": of},
+    ...          {"manager": "vi", "time": "2026-01-01T00:00:00Z", "fieldsV1": of}]
+    >>> last_writer(known, ("spec", "replicas")), last_writer(known, ("spec", "suspend"))
+    ('kubectl', 'somebody')
+    """
+    wrote = [each for each in entries if _has(each.get("fieldsV1") or {}, field)]
+    newest = max(wrote, key=lambda each: str(each.get("time") or ""), default={})
+    return str(newest.get("manager") or "somebody")
+
+
+def _has(fields: Mapping[str, Any], path: Sequence[str]) -> bool:
+    for part in path:
+        if f"f:{part}" not in fields:
+            return False
+        fields = fields[f"f:{part}"]
+    return True
