@@ -1,12 +1,14 @@
 """Kubelets for a test's cluster. ``FakeKubelet`` plays pods; a test says what befalls them."""
 
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from typing import Any, Protocol
 
 from tests.kubernetes import kubelet_status as podstatus
 from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.apiserver.core.store import Key
 from tests.kubernetes.apiserver.hands import NODES, PODS, Hands, Heard, key_of
+from tests.kubernetes.apiserver.objects.quantities import parsed
 
 #: What tests may write on a pod: ``0``, ``3``, ``OOMKilled``, ``Evicted``.
 EXIT_ANNOTATION = "fake.kubelet/exit"
@@ -70,6 +72,7 @@ class FakeKubelet:
 
     ``start_seconds`` and ``end_seconds``: how long starting and, within the grace, ending takes.
     ``beat_seconds``: how often leases of nodes are renewed; 0: never, nobody looks at them.
+    ``resizes``: pods get the amounts that their specs say while they run, where the node has them.
     All methods may be called from any thread; they return when the API server knows.
     """
 
@@ -80,9 +83,11 @@ class FakeKubelet:
         start_seconds: float = 0.0,
         end_seconds: float = 0.0,
         beat_seconds: float = 0.0,
+        resizes: bool = True,
     ) -> None:
         self._hands = cluster.hands
         self._beat_seconds, self._closed = beat_seconds, False
+        self._resizes = resizes
         self._start_seconds = start_seconds
         self._end_seconds = end_seconds
         self._lost: set[str] = set()
@@ -212,6 +217,8 @@ class FakeKubelet:
                 grace = pod["metadata"].get("deletionGracePeriodSeconds") or 0
                 seconds = min(self._end_seconds, grace)
                 self._hands.soon(lambda: self._end(key, uid), seconds)
+        elif (pod.get("status") or {}).get("phase") == "Running" and podstatus.unresized(pod):
+            self._hands.soon(lambda: self._resize(key, uid))
         elif self._seen.get(key) != uid and not self._held:
             self._seen[key] = uid
             self._hands.soon(lambda: self._start(key, uid), self._start_seconds)
@@ -247,6 +254,31 @@ class FakeKubelet:
         wanted = (pod["metadata"].get("annotations") or {}).get(EXIT_ANNOTATION)
         if wanted is not None:
             self._wanted_exit(key, wanted)
+
+    def _resize(self, key: Key, uid: str) -> None:
+        """Hold a pod to what its spec says, where the node has that."""
+        pod = self._same(key, uid)
+        if pod is None or not self._resizes or not podstatus.unresized(pod):
+            return
+        where = pod["spec"]["nodeName"]
+        node = self._hands.find(NODES, ("", where)) or {}
+        most = parsed(node["status"]["allocatable"]["memory"])
+        there = (one for one in self._on(where) if key_of(one) != key and not _over(one))
+        others = sum(map(_memory, there), Decimal(0))
+        if _memory(pod) > most:
+            told = f"Node didn't have enough capacity: memory, requested: {_memory(pod)}"
+            self._put_off(key, pod, "Infeasible", f"{told}, capacity: {most}")
+        elif _memory(pod) + others > most:
+            self._put_off(key, pod, "Deferred", "Node didn't have enough resource: memory")
+        else:
+            self._write(key, podstatus.resized)
+
+    def _put_off(self, key: Key, pod: Json, reason: str, message: str) -> None:
+        known = pod["status"].get("conditions") or ()
+        if any((c["type"], c.get("reason")) == (podstatus.PENDING, reason) for c in known):
+            return
+        now = self._hands.now()
+        self._write(key, lambda pod: podstatus.resize_pending(pod, now, reason, message))
 
     def _wanted_exit(self, key: Key, wanted: str) -> None:
         if wanted == "OOMKilled":
@@ -354,3 +386,15 @@ class FakeKubelet:
         for pod in pods:
             self._remove(key_of(pod))
         self._lost.discard(name)
+
+
+def _over(pod: Json) -> bool:
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def _memory(pod: Json) -> Decimal:
+    """The memory that a pod reserves."""
+    amounts = (
+        (one.get("resources") or {}).get("requests") or {} for one in pod["spec"]["containers"]
+    )
+    return sum((parsed(each.get("memory", "0")) for each in amounts), Decimal(0))

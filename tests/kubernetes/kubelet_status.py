@@ -76,6 +76,7 @@ def container_status(
     last: Json | None = None,
 ) -> Json:
     """Return the status of one container."""
+    held = container.get("resources") or {}
     return {
         "name": container["name"],
         "image": container.get("image", ""),
@@ -85,6 +86,7 @@ def container_status(
         "restartCount": restarts,
         "state": state,
         "lastState": last or {},
+        **({"resources": held, "allocatedResources": held.get("requests", {})} if held else {}),
     }
 
 
@@ -165,3 +167,38 @@ def evicted(pod: Mapping[str, Any], now: str, message: str) -> Json:
         "message": message,
         "conditions": with_condition(status["conditions"], target),
     }
+
+
+PENDING = "PodResizePending"
+
+
+def resized(pod: Mapping[str, Any]) -> Json:
+    """Return the status of a pod whose containers hold what its spec says, as after a resize."""
+    status = pod["status"]
+    held = {one["name"]: one.get("resources") or {} for one in pod["spec"]["containers"]}
+    states = [
+        {
+            **one,
+            "resources": held[one["name"]],
+            "allocatedResources": held[one["name"]].get("requests", {}),
+        }
+        for one in status["containerStatuses"]
+    ]
+    others = [one for one in status.get("conditions") or () if one["type"] != PENDING]
+    return {**status, "containerStatuses": states, "conditions": others}
+
+
+def unresized(pod: Mapping[str, Any]) -> bool:
+    """Whether a pod runs with other amounts than its spec says."""
+    wanted = {one["name"]: one.get("resources") or {} for one in pod["spec"]["containers"]}
+    return any(
+        one.get("resources", {}) != wanted.get(one["name"])
+        for one in (pod.get("status") or {}).get("containerStatuses") or ()
+    )
+
+
+def resize_pending(pod: Mapping[str, Any], now: str, reason: str, message: str) -> Json:
+    """Return the status of a pod that is not resized, for ``Deferred`` or ``Infeasible``."""
+    told = condition(PENDING, True, now, reason, message)
+    known = pod["status"].get("conditions") or ()
+    return {**pod["status"], "conditions": with_condition(known, told)}

@@ -4,7 +4,7 @@ import base64
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tests.kubernetes.apiserver.core import pods
+from tests.kubernetes.apiserver.core import pods, resizing
 from tests.kubernetes.apiserver.core.kinds import Json, Kind
 from tests.kubernetes.apiserver.objects import cel
 from tests.kubernetes.apiserver.objects.errors import Cause, bad_request
@@ -184,6 +184,26 @@ def created(kind: Kind, obj: Json, priority_of: Callable[[str], tuple[int, str]]
             return obj
 
 
+def established(definition: Json, now: str) -> Json:
+    """Return a definition whose kind is served."""
+    names = definition["spec"]["names"]
+    conditions = [
+        {
+            "type": kind,
+            "status": "True",
+            "lastTransitionTime": now,
+            "reason": reason,
+            "message": message,
+        }
+        for kind, reason, message in (
+            ("NamesAccepted", "NoConflicts", "no conflicts found"),
+            ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+        )
+    ]
+    status = {**definition["status"], "conditions": conditions, "acceptedNames": names}
+    return {**definition, "status": status}
+
+
 def not_ready(node: Json) -> Json:
     """Return a new node as it stays until a controller sees that it is ready."""
     spec = dict(node.get("spec") or {})
@@ -192,7 +212,7 @@ def not_ready(node: Json) -> Json:
     return {**node, "spec": spec}
 
 
-def causes(kind: Kind, old: Json | None, new: Json) -> list[Cause]:
+def causes(kind: Kind, old: Json | None, new: Json, door: str = "") -> list[Cause]:
     """Return everything that is wrong with ``new``, which replaces ``old`` (None: is new)."""
     metadata = new["metadata"]
     found: list[Cause] = []
@@ -203,7 +223,9 @@ def causes(kind: Kind, old: Json | None, new: Json) -> list[Cause]:
     found += metadata_causes(metadata)
     if kind.custom:
         return [*found, *_custom(kind, old, new)]
-    if kind.plural == "pods":
+    if door == "resize" and old is not None:
+        found += resizing.causes(old, new)
+    elif kind.plural == "pods":
         found += pods.causes(new) if old is None else pods.change_causes(old, new)
     return found
 

@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.kubernetes.apiserver.core import admission, pods, policies, quota, removal
+from tests.kubernetes.apiserver.core import (
+    admission,
+    limits,
+    pods,
+    policies,
+    quota,
+    removal,
+)
 from tests.kubernetes.apiserver.core.builtins import CORE, GROUPED, NAMESPACES, REVIEWS
 from tests.kubernetes.apiserver.core.kinds import Json, Kind, Kinds, from_definition
 from tests.kubernetes.apiserver.core.store import Key, Store, Stored
@@ -133,6 +140,8 @@ class Api:
                 "metadata.name",
             )
             raise invalid(kind.kind, kind.group, "", [cause])
+        if kind.resource == ("", "pods") and obj.get("spec", {}).get("containers"):
+            obj = limits.filled(self.store, obj)
         obj = admission.created(kind, obj, self._priority)
         if kind.resource == ("", "nodes") and self.bare:
             obj = admission.not_ready(obj)
@@ -151,6 +160,7 @@ class Api:
             raise already_exists(kind.plural, kind.group, key[1])
         policies.check(self.store, self.webhooks, kind, None, obj, ask.warnings)
         if kind.resource == ("", "pods"):
+            limits.check(self.store, obj)
             quota.check(self.store, obj, counted=not self.bare)
         if ask.dry_run:
             return Stored(obj, key, 0)
@@ -164,7 +174,9 @@ class Api:
             self.create(self._core("serviceaccounts"), stored.key[1], account, Ask())
         elif kind.plural == "customresourcedefinitions":
             self._serve(stored.obj)
-            self.store.put(kind.resource, stored.key, _established(stored.obj, self.timestamp()))
+            self.store.put(
+                kind.resource, stored.key, admission.established(stored.obj, self.timestamp())
+            )
 
     def _serve(self, definition: Json) -> None:
         spec = definition["spec"]
@@ -257,16 +269,22 @@ class Api:
                 obj[field_name] = old[field_name]
         if kind.counts_generation and _spec_changed(kind, old, obj):
             obj["metadata"] = {**obj["metadata"], "generation": old["metadata"]["generation"] + 1}
-        if found := admission.causes(kind, old, obj):
+        if found := admission.causes(kind, old, obj, door):
             raise invalid(kind.kind, kind.group, name, found)
-        if not door:
-            policies.check(self.store, self.webhooks, kind, old, obj, ask.warnings)
+        self._admit(kind, old, obj, ask, door)
         obj["metadata"] = {**obj["metadata"], "managedFields": ownership.written(entries)}
         if _same(old, obj):
             return stored
         if ask.dry_run:
             return Stored(obj, stored.key, stored.version)
         return self._keep(kind, stored, obj)
+
+    def _admit(self, kind: Kind, old: Json, obj: Json, ask: Ask, door: str) -> None:
+        if door == "resize":
+            limits.check(self.store, obj)
+            quota.check(self.store, obj, old, counted=not self.bare)
+        elif not door:
+            policies.check(self.store, self.webhooks, kind, old, obj, ask.warnings)
 
     def _keep(self, kind: Kind, stored: Stored, obj: Json) -> Stored:
         metadata = obj["metadata"]
@@ -359,25 +377,6 @@ def _same(old: Json, new: Json) -> bool:
         for one in (before, after)
     ]
     return before == after and owners[0] == owners[1]
-
-
-def _established(definition: Json, now: str) -> Json:
-    names = definition["spec"]["names"]
-    conditions = [
-        {
-            "type": kind,
-            "status": "True",
-            "lastTransitionTime": now,
-            "reason": reason,
-            "message": message,
-        }
-        for kind, reason, message in (
-            ("NamesAccepted", "NoConflicts", "no conflicts found"),
-            ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
-        )
-    ]
-    status = {**definition["status"], "conditions": conditions, "acceptedNames": names}
-    return {**definition, "status": status}
 
 
 def _terminating(kind: Kind, namespace: str, name: str) -> Refused:

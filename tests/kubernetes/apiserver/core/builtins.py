@@ -136,6 +136,7 @@ CORE = (
            "binding": ("Binding", "", "v1"),
            "eviction": ("Eviction", "policy", "v1"),
            "log": ("Pod", "", "v1"),
+           "resize": ("Pod", "", "v1"),
        }),
     _k("", "v1", "services", "Service", short_names=("svc",), categories=("all",),
        schema=_SERVICE, has_status=True, returns_deleted=True),

@@ -230,7 +230,7 @@ def causes(pod: Mapping[str, Any]) -> Iterator[Cause]:
                 if mount.get("name") not in volumes:
                     field = f"{where}.volumeMounts[{j}].name"
                     yield Cause("FieldValueNotFound", f'Not found: "{mount.get("name")}"', field)
-            yield from _request_causes(container.get("resources") or {}, where)
+            yield from request_causes(container.get("resources") or {}, where)
 
 
 def _extended(name: str) -> bool:
@@ -239,7 +239,8 @@ def _extended(name: str) -> bool:
     return bool(prefix) and prefix != "kubernetes.io" and not prefix.endswith(".kubernetes.io")
 
 
-def _request_causes(resources: Mapping[str, Any], where: str) -> Iterator[Cause]:
+def request_causes(resources: Mapping[str, Any], where: str) -> Iterator[Cause]:
+    """Yield what is wrong with the amounts of a container."""
     limits = resources.get("limits") or {}
     for name, wanted in (resources.get("requests") or {}).items():
         if name not in limits and _extended(name):

@@ -35,14 +35,14 @@ def _counted(container: Mapping[str, Any]) -> dict[str, Decimal]:
     return found | {f"limits.{name}": parsed(amount) for name, amount in limits.items()}
 
 
-def check(store: Store, pod: Json, *, counted: bool = True) -> None:
-    """Refuse a pod that its namespace's quotas have no room for.
+def check(store: Store, pod: Json, old: Json | None = None, *, counted: bool = True) -> None:
+    """Refuse a pod that its namespace's quotas have no room for; ``old``: as it was before.
 
     ``counted``: a controller tells how much of them is used.
     """
     namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
     for quota in store.all_of(("", "resourcequotas"), namespace):
-        told = _exceeded(quota.obj, pod, store) if counted else _unknown(quota.obj)
+        told = _exceeded(quota.obj, pod, old, store) if counted else _unknown(quota.obj)
         if told:
             raise Refused(403, "Forbidden", f'pods "{name}" is forbidden: {told}')
 
@@ -59,9 +59,10 @@ def _unsaid(resource: str, pod: Json) -> str:
     return f"{resource} for: {','.join(silent)}" if silent else ""
 
 
-def _exceeded(quota: Json, pod: Json, store: Store) -> str:
+def _exceeded(quota: Json, pod: Json, old: Json | None, store: Store) -> str:
     hard = {name: parsed(amount) for name, amount in (quota["spec"].get("hard") or {}).items()}
-    name, wanted = quota["metadata"]["name"], asked(pod)
+    name, held = quota["metadata"]["name"], asked(old) if old is not None else {}
+    wanted = {each: amount - held.get(each, 0) for each, amount in asked(pod).items()}
     if missing := [told for each in sorted(hard.keys() & _SAID) if (told := _unsaid(each, pod))]:
         return f"failed quota: {name}: must specify {'; '.join(missing)}"
     used: dict[str, Decimal] = defaultdict(Decimal)
@@ -69,7 +70,8 @@ def _exceeded(quota: Json, pod: Json, store: Store) -> str:
         if (other.obj.get("status") or {}).get("phase") not in _OVER:
             for resource, amount in asked(other.obj).items():
                 used[resource] += amount
-    over = sorted(each for each in hard if used[each] + wanted.get(each, 0) > hard[each])
+    more = [each for each in hard if old is None or wanted.get(each, 0) > 0]
+    over = sorted(each for each in more if used[each] + wanted.get(each, 0) > hard[each])
     if not over:
         return ""
     requested = ",".join(f"{each}={wanted.get(each, 0):f}" for each in over)

@@ -123,7 +123,7 @@ class Discovery:
 
 
 def _door_verbs(door: str) -> list[str]:
-    if door in ("status", "scale"):
+    if door in ("status", "scale", "resize"):
         return ["get", "patch", "update"]
     return ["get"] if door == "log" else ["update"] if door == "finalize" else ["create"]
 

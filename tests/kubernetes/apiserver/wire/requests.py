@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from tests.kubernetes.apiserver.core import doors, removal
+from tests.kubernetes.apiserver.core import doors, removal, resizing
 from tests.kubernetes.apiserver.core.access import Access, Attributes
 from tests.kubernetes.apiserver.core.api import Api, Ask
 from tests.kubernetes.apiserver.core.kinds import APPLY, JSON_PATCH, MERGE, STRATEGIC, Json
@@ -173,6 +173,8 @@ def _put(api: Api, asked: Asked) -> Answer:
     if target.door == "scale":
         stored = api.get(target.kind, target.namespace, target.name)
         return _object(asked, 200, doors.write_scale(api, target.kind, stored, body, ask))
+    if target.door == "resize":
+        body = resizing.narrowed(api.get(target.kind, target.namespace, target.name).obj, body)
     stored, new = api.replace(
         target.kind, target.namespace, target.name, body, ask, _written(target)
     )
@@ -180,7 +182,7 @@ def _put(api: Api, asked: Asked) -> Answer:
 
 
 def _written(target: Target) -> str:
-    return target.door if target.door == "status" else ""
+    return target.door if target.door in ("status", "resize") else ""
 
 
 def _patch(api: Api, asked: Asked) -> Answer:
@@ -198,6 +200,8 @@ def _patch(api: Api, asked: Asked) -> Answer:
         scale = _patched(asked, doors.scale_of(kind, stored))
         return _object(asked, 200, doors.write_scale(api, kind, stored, scale, ask))
     new_obj = kind.stored(_patched(asked, kind.shown(stored.obj)))
+    if target.door == "resize":
+        new_obj = resizing.narrowed(stored.obj, new_obj)
     return _object(asked, 200, api.write(kind, stored, new_obj, ask, _written(target)), ask)
 
 
