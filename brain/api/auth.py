@@ -43,7 +43,7 @@ ACCESS: Mapping[str, frozenset[Role]] = {
     "GET /api/v1/jobs/{job}": _READERS | _PROGRAMS,
     # Jobs of a cluster are what their objects say, suspended and deleted ones included.
     "PUT /api/v1/jobs/{job}": _SCALERS,
-    "PATCH /api/v1/jobs/{job}": _SUBMITTERS,
+    "PATCH /api/v1/jobs/{job}": _SUBMITTERS | _SCALERS,
     "PUT /api/v1/jobs/{job}/conditions": _SCALERS,
     "POST /api/v1/jobs/{job}:cancel": _SUBMITTERS | _SCALERS,
     "POST /api/v1/jobs/{job}:suspend": _SUBMITTERS | _SCALERS,

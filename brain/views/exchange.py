@@ -53,6 +53,8 @@ class JobEdit:
     memory_bytes: int | None = None
     replicas: int | None = None
     why: str = ""
+    #: As in ``ResizeRequest``.
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,9 +26,9 @@ from brain.errors import (
     UnknownJob,
 )
 from brain.types.job import FINISHED, JobCopy, JobId, JobState, ObjectCondition
-from brain.types.resources import PoolName
+from brain.types.resources import PoolName, Resources
 from brain.types.world import WorldReport
-from brain.views import JobDetail, JobView, PlanView, ResizeRequest
+from brain.views import JobDetail, JobEdit, JobView, PlanView, ResizeRequest
 
 log = logging.getLogger(__name__)
 
@@ -169,16 +169,33 @@ class OperatorsBrain:
         """The job's plans, highest generation first."""
         return self._client.send(calls.plans_of(job)).items
 
-    def resize(self, job: JobId, replicas: int, why: str, key: str, by: str) -> PlanView:
+    def resize(
+        self,
+        job: JobId,
+        replicas: int,
+        why: str,
+        key: str,
+        by: str,
+        *,
+        resources: Resources | None = None,
+    ) -> PlanView:
         """Ask for a size; the same ``key`` again is the same request, and has the same answer.
 
-        ``by``: who asked, as far as the cluster says.
+        ``by``: who asked, as far as the cluster says. ``resources``: what each replica is to
+        reserve, too; the size is then not clamped.
 
         Raises:
             BadInput, Conflict: Brain refuses it, with the reason.
         """
-        request = ResizeRequest(replicas=replicas, why=why, clamp=True, by=by)
-        call: Call[PlanView] = calls.resize(job, request)
+        if resources is None:
+            request = ResizeRequest(replicas=replicas, why=why, clamp=True, by=by)
+            call: Call[PlanView] = calls.resize(job, request)
+        else:
+            cpu, memory = resources.cpu_millis or None, resources.memory_bytes or None
+            call = calls.edit(
+                job,
+                JobEdit(replicas=replicas, cpu_millis=cpu, memory_bytes=memory, why=why, by=by),
+            )
         return self._client.send(replace(call, headers={"Idempotency-Key": key}))
 
     def report_world(self, report: WorldReport) -> None:
@@ -232,5 +249,6 @@ def _gist(view: JobView | None) -> object:
         view.epoch,
         view.generation,
         view.failures,
+        view.resources,
         plan and (plan.generation, plan.version),
     )

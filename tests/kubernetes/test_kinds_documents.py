@@ -278,16 +278,14 @@ def test_fields_that_do_nothing_here_are_told() -> None:
 
 
 def test_what_a_plan_asks_for_beside_its_size_is_told() -> None:
-    worker = {"replicas": 2, "resource": {"cpu": "2"}}
+    worker = {"replicas": 2}
     pods = [{"name": "digits-edljob-worker-0"}]
-    whole = {"migratePods": pods, "removePods": pods, "psHosts": ["a:1"]}
+    whole = {"migratePods": pods, "removePods": pods}
     obj = plan({"ownerJob": "digits", "replicaResourceSpecs": {"worker": worker}} | whole)
     told = plan_unserved(read_scale_plan(obj), "worker")
     assert [sentence.split()[0].rstrip(":") for sentence in told] == [
-        "spec.replicaResourceSpecs.worker.resource",
         "spec.createPods",
         "spec.migratePods",
-        "spec.psHosts",
     ]
 
 

@@ -173,7 +173,8 @@ def test_what_a_plan_cannot_change_is_said(place: Place):
     made["spec"]["migratePods"] = [{"name": "digits-edljob-worker-0", "resource": {"cpu": "2"}}]
     asked = place.apply(made)
 
-    place.says(asked, "Honoured", "False", "FieldsNotServed", "spec.migratePods")
+    field = "spec.migratePods.0.resource"
+    place.says(asked, "Accepted", "False", "OutOfBounds", f"{field}: replicas of a role reserve")
 
 
 def test_a_plan_for_no_job_waits_for_one(place: Place):

@@ -126,7 +126,7 @@ def edit(about: AboutJob, act: Act) -> Response:
             cpu_millis=wanted.cpu_millis,
             memory_bytes=wanted.memory_bytes,
             replicas=wanted.replicas,
-            by=about.who.name,
+            by=_asker(about.who, wanted.by),
             why=wanted.why,
             settings=here.settings,
             now=now,

@@ -23,6 +23,9 @@ class JobCondition(StrEnum):
     SIZE_DIFFERS = "SizeDiffers"
     #: Fewer of its pods are ready than are wished, or fewer train.
     DEGRADED = "Degraded"
+    #: Each replica reserves what it should since a plan, or an edit of the template, changed that.
+    #: False: the message says which do not, and why.
+    RESERVED = "Reserved"
     #: It was stopped until somebody lets it go on.
     SUSPENDED = "Suspended"
     #: What is measured: inside the workers, or on their nodes only.
@@ -87,6 +90,10 @@ class Reason(StrEnum):
     NOT_OURS = "ManagedElsewhere"
     AUTOSCALER = "HorizontalPodAutoscaler"
     VERTICAL = "VerticalPodAutoscaler"
+    AS_PLANNED = "AsPlanned"
+    RESIZING = "Resizing"
+    WAITS_FOR_RESTART = "WaitsForRestart"
+    RESTARTS = "Restarts"
     ANOTHER_PLAN = "AnotherPlan"
     AS_ASKED = "AsAsked"
     SUCCEEDED = "Succeeded"

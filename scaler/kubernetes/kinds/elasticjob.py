@@ -233,6 +233,8 @@ class RoleStatus(Fields, frozen=True, kw_only=True):
     failed: int = 0
     #: Running outside the world, kept warm.
     spare: int = 0
+    #: What each is to reserve, by the plan that is applied or the target that stands.
+    resources: Amounts = msgspec.field(default_factory=dict)
 
 
 class Request(Fields, frozen=True, kw_only=True):

@@ -61,6 +61,18 @@ RIGHTS: tuple[Right, ...] = (
     ),
     Right(
         group="",
+        resources=("pods/resize",),
+        verbs=("patch",),
+        why="changes in place what running replicas reserve",
+    ),
+    Right(
+        group="",
+        resources=("limitranges", "resourcequotas"),
+        verbs=("list",),
+        why="sees before it changes amounts what the namespace allows",
+    ),
+    Right(
+        group="",
         resources=("pods/eviction",),
         verbs=("create",),
         why="moves replicas within disruption budgets",

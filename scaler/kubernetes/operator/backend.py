@@ -138,7 +138,7 @@ class KubernetesBackend(Replicas):
         )
 
     def reserve(self, wish: JobWish, replica: int, now: datetime) -> None:
-        """Nothing: no pod is said to be adjustable."""
+        """Nothing: whoever keeps the job's object resizes its pods, and tells of it there."""
 
     def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
         """Delete the pod, with the grace that its template says, or with ``force`` none."""

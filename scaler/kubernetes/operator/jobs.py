@@ -1,7 +1,7 @@
 """Keeps ElasticJobs: Brain's copy of each, what stands beside its pods, and its status."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,6 +15,7 @@ from scaler.kubernetes.brain import AWAY, REFUSED, OperatorsBrain
 from scaler.kubernetes.dependents import rigid
 from scaler.kubernetes.dependents.autoscalers import Autoscalers
 from scaler.kubernetes.dependents.gangs import Gangs, GangState
+from scaler.kubernetes.dependents.resizing import Resizing
 from scaler.kubernetes.dependents.roles import Roles
 from scaler.kubernetes.dependents.upkeep import Upkeep
 from scaler.kubernetes.dependents.worlds import Worlds
@@ -30,6 +31,7 @@ from scaler.kubernetes.operator.backend import KubernetesBackend
 from scaler.kubernetes.plans.migration import Migrations, marked
 from scaler.kubernetes.plans.requests import JOB, Requests
 from scaler.kubernetes.pods import gang, identity
+from scaler.kubernetes.pods.amounts import amounts_alone, changing
 from scaler.kubernetes.pods.fitting import infeasible
 from scaler.kubernetes.pods.orders import Installation, by_volcano, elastic, specimen
 from scaler.kubernetes.runtime import Cluster, Condition, Key, Recorder, Result, write_status
@@ -42,6 +44,7 @@ from scaler.kubernetes.status.conditions import (
     held_up,
     honoured,
     let_go,
+    reserved,
     size_differs,
 )
 from scaler.kubernetes.status.happenings import happenings
@@ -102,7 +105,7 @@ class ElasticJobs:
         self._upkeep = Upkeep(cluster, pods, nodes)
         self._gangs = Gangs(self._upkeep, pods, nodes)
         self._roles, self._moves = Roles(self._upkeep, pods), Migrations(cluster, pods)
-        self.autoscalers = Autoscalers()
+        self.autoscalers, self.resizing = Autoscalers(), Resizing(cluster, pods, nodes)
         self._requests, self._worlds = Requests(cluster, brain, self._say), Worlds(brain, clock)
         #: What Brain was last told of each job, so that it is told of news alone.
         self._told: dict[JobId, JobDocument] = {}
@@ -177,8 +180,8 @@ class ElasticJobs:
             self._write(obj, refused(obj, no, now))
             return Result(requeue_after_seconds=6 * _SOON_SECONDS)
         taken, view = self._mirror(obj, job, document, view)
-        others = self.autoscalers.of(key_of(obj)).items()
-        said = [taken, *honoured(job, rules.house), feasible(never), contested(others)]
+        others = self.autoscalers.of(key_of(obj))
+        said = [taken, *honoured(job, rules.house), feasible(never), contested(others.items())]
         short = view is not None and wants_more(view, mine)
         whole, moving, request = GangState(), "", None
         trouble = self._backend.refusal(id) if short else None
@@ -190,6 +193,8 @@ class ElasticJobs:
             try:
                 whole = self._gangs.tend(job, document, mine, self._ender(id, now), now)
                 moving = self._stand_beside(job, document, mine, rules, view)
+                said.append(self._amounts(job, view, mine, others, now))
+                moving = moving or said[-1].message
                 if not elastic(job, rules.house):
                     self._as_coordinator(id, document, view, mine)
             except _SAID as why:
@@ -309,6 +314,21 @@ class ElasticJobs:
         seen = self._backend.observe(JobId(job.metadata.uid), self._clock()).replicas
         return self._moves.carry_out(mine, seen, view.replicas_wished, at_once=fixed)
 
+    def _amounts(
+        self,
+        job: ElasticJob,
+        view: JobView,
+        mine: Sequence[Object],
+        others: Mapping[Reason, str],
+        now: datetime,
+    ) -> Condition:
+        """Have pods reserve what they should, unless an autoscaler says what that is."""
+        if Reason.VERTICAL in others:
+            message = others[Reason.VERTICAL] if changing(view) else ""
+            return reserved(Reason.VERTICAL, message)
+        found = self.resizing.tend(job, view, mine, self._ender(JobId(view.id), now), now)
+        return reserved(found.reason, found.message)
+
     def _ender(self, job: JobId, now: datetime) -> Callable[[Object], None]:
         """Has a replica leave, by its pod."""
 
@@ -340,7 +360,8 @@ class ElasticJobs:
         Replace pods that a plan left behind, and report the world.
         """
         seen = self._backend.observe(id, self._clock()).replicas
-        for pod in rigid.outdated(mine, view.generation) if told_size(document) else ():
+        replaced = told_size(document) and not amounts_alone(view)
+        for pod in rigid.outdated(mine, view.generation) if replaced else ():
             self._upkeep.replace(pod)
         if len(rigid.running(seen)) == view.replicas_wished:
             self._worlds.tell(id, document, view, seen)

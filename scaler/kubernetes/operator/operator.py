@@ -223,6 +223,7 @@ class Operator:
         """
         options = self._options
         self._volcano = served(self._cluster, gang.POD_GROUP, options.namespaces)
+        self.jobs.resizing.discover()
         for kind in (HPA, VPA):
             # A kind that is not there, or may not be read, would never be known whole.
             if served(self._cluster, kind, options.namespaces):

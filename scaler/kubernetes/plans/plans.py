@@ -39,6 +39,7 @@ from scaler.kubernetes.status.progress import (
     SCALE_TYPE,
     Keeping,
     age_seconds,
+    check_served,
     collected,
     event_of,
     job_key,
@@ -48,6 +49,7 @@ from scaler.kubernetes.status.progress import (
     own_generation,
     phase_of,
     published,
+    target_of,
     unreadable,
     wanted,
     why_refused,
@@ -168,14 +170,16 @@ class Plans:
     ) -> Result:
         try:
             read = read_elastic_job(job)
+            check_served(plan)
             if only_moves(plan, read):
                 return self._move(obj, plan, job, read, view, now)
-            asked = wanted(plan, read, view)
-            size, clamped = within_limits(asked, read)
+            asked, reserved = wanted(plan, read, view)
+            size, clamped = within_limits(asked, read, reserved)
             why = f"ScalePlan {plan.metadata.name}"
             key = f"{plan.metadata.uid}.{plan.metadata.generation}"
             by = author(self._cluster, PLAN, obj)
-            answer = self._brain.resize(JobId(read.metadata.uid), size, why, key, by)
+            id = JobId(read.metadata.uid)
+            answer = self._brain.resize(id, size, why, key, by, resources=reserved)
         except AWAY as away:
             return self._shown.wait(
                 obj, Reason.NO_BRAIN, f"Brain is away, it is asked again: {away}", now
@@ -183,10 +187,9 @@ class Plans:
         except REFUSED as refusal:
             return self._shown.refuse(obj, why_refused(refusal), str(refusal), now, job=job)
         said = [self._taken(asked, clamped, answer), *_not_served(plan, read)]
-        role = {read.scaled: {"replicas": answer.plan.target.replicas}}
         extra = {
             "generation": answer.plan.generation,
-            "target": {"roles": role},
+            "target": target_of(answer.plan, read.scaled),
             "createTime": instant(now),
             "explanation": wire.plain(answer.plan.explanation),
         }
@@ -248,10 +251,9 @@ class Plans:
         if found is None:
             message = f"Brain has no plan {generation} of job {plan.job}; delete this object"
             return self._shown.refuse(obj, Reason.STALE, message, now)
-        role = {read_elastic_job(job).scaled: {"replicas": found.target.replicas}}
         extra = {
             "generation": generation,
-            "target": {"roles": role},
+            "target": target_of(found, read_elastic_job(job).scaled),
             "createTime": instant(found.created_at),
             "explanation": wire.plain(found.explanation),
         }

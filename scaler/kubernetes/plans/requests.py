@@ -48,7 +48,7 @@ class Requests:
         answer: dict[str, Any] = {"observedGeneration": generation, "replicas": asked}
         if known is None:
             told = {"outcome": "accepted", "generation": 0, "message": "the size it began with"}
-            return answer | told | {"granted": view.replicas_wished}
+            return answer | told | {"granted": view.replicas_wished or asked}
         waits = known.outcome == "waiting"
         if asked == known.replicas and not waits:
             return None

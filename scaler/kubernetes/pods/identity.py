@@ -39,6 +39,9 @@ PLACE = f"{DOMAIN}/place"
 #: The ScalePlan that has it replaced elsewhere.
 MOVES = f"{DOMAIN}/moved-by"
 
+#: What its replica was made to reserve, or was resized to: JSON.
+RESERVES = f"{DOMAIN}/reserves"
+
 #: Annotation of jobs: ``off`` leaves containers as they are.
 INJECT = f"{DOMAIN}/inject"
 #: Annotation of jobs: ``brain`` has ``torchrun`` be ours, too.

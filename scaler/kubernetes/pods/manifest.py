@@ -9,9 +9,11 @@ from datetime import datetime
 from typing import Any
 
 from brain.types.grace import leave_seconds
+from brain.types.resources import Resources
 from scaler.kubernetes.kinds.documents import main_container
 from scaler.kubernetes.kinds.quantities import quantity
 from scaler.kubernetes.pods import gang, identity, ports
+from scaler.kubernetes.pods.amounts import resized, written
 from scaler.kubernetes.pods.command import ContainerCommand, ContainerEntry, read_command
 from scaler.kubernetes.pods.environment import Crowd, merged, variables
 from scaler.kubernetes.pods.fitting import said_bytes
@@ -79,6 +81,10 @@ class PodOrder:
     host_ports: tuple[int, ...] = ()
     #: Where rank 0 of a job of shared hosts listens.
     master_port: int | None = None
+    #: What the whole replica is to reserve; None: nobody counts it.
+    reserves: Resources | None = None
+    #: Requests of the main container by which it does; empty: the template's.
+    requests: Mapping[str, str] = field(default_factory=dict)
     #: After OOM kills; None: what the template says.
     memory_bytes: int | None = None
     #: Nodes whose hardware failed replicas of this job.
@@ -119,6 +125,8 @@ def manifest(order: PodOrder) -> dict[str, Any]:
     spec["containers"] = [main, *(each for each in spec["containers"] if each is not main)]
     main["env"] = merged(_asked(order), main.get("env") or ())
     main["env"] = merged(variables(command.entry, crowd), main["env"])
+    if order.requests:
+        main["resources"] = resized(main.get("resources") or {}, order.requests)
     if agent_runs(command, order.torchrun_ours, order.injection is not None):
         _inject(spec, main, order, command)
     if order.memory_bytes is not None:
@@ -165,6 +173,8 @@ def _metadata(order: PodOrder, restart: str) -> dict[str, Any]:
         identity.PLACE: json.dumps(order.place) if order.place else "",
         RESTART: restart,
     }
+    if order.reserves is not None:
+        annotations[identity.RESERVES] = written(order.reserves)
     if order.volcano:
         annotations[gang.GROUP] = identity.service_name(crowd.job, identity.WORKER)
     theirs = {k: v for k, v in order.annotations.items() if not k.startswith("kubectl.")}

@@ -20,6 +20,7 @@ from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.kinds.documents.templates import main_container, requests_of
 from scaler.kubernetes.kinds.quantities import quantity
 from scaler.kubernetes.pods import identity, tensorflow
+from scaler.kubernetes.pods.amounts import of_main
 from scaler.kubernetes.pods.command import ContainerEntry
 from scaler.kubernetes.pods.environment import MASTER_PORT, Crowd
 from scaler.kubernetes.pods.failures import Remedy, failure, raised
@@ -149,7 +150,9 @@ def order(
         agent_port=host_ports[0] if host else AGENT_PORT,
         host_ports=_declared(host_ports, before.rank) if host else (),
         master_port=crowd.master_port if host else None,
-        memory_bytes=_memory(template, before.kills),
+        reserves=wished.resources or document.resources,
+        requests=of_main(template, wished.resources) if wished.resources else {},
+        memory_bytes=memory_after(template, before.kills),
         avoid=before.avoid,
         spares=spares > 0,
         written_at=now,
@@ -293,7 +296,8 @@ def _with_policy(template: Mapping[str, Any], role: ReplicaSpec) -> Mapping[str,
     return {**template, "spec": spec}
 
 
-def _memory(template: Mapping[str, Any], kills: int) -> int | None:
+def memory_after(template: Mapping[str, Any], kills: int) -> int | None:
+    """Return the least memory of the main container after OOM kills; None: as it requests."""
     said = requests_of(main_container(template)).get("memory")
     if not kills or said is None:
         return None

@@ -9,8 +9,8 @@ import msgspec
 
 from brain.types.resources import NodeName
 from brain.types.world import ReplicaEnd, ReplicaExit
-from scaler.kubernetes.kinds.documents import reserved
 from scaler.kubernetes.pods import identity
+from scaler.kubernetes.pods.amounts import reserved_by
 from scaler.kubernetes.pods.failures import Remedy, failure, terminated
 from scaler.kubernetes.runtime.cluster.kind import Object
 from scaler.kubernetes.runtime.status import read_instant
@@ -27,7 +27,7 @@ def look(pod: Object, replica: int) -> ReplicaSeen:
         id=replica,
         phase=Phase.STARTING,
         generation=_number(annotations.get(identity.GENERATION)),
-        resources=reserved(pod),
+        resources=reserved_by(pod),
         started_at=read_instant(annotations.get(identity.WRITTEN)) or created,
         asked_at=_asked(pod),
         leave_seconds=_leave_seconds(pod),

@@ -129,3 +129,8 @@ def held_up(refusal: str) -> Condition:
 def let_go(message: str) -> Condition:
     """A gang that was not whole holds nothing any more."""
     return condition_of(JobCondition.SCHEDULED, False, Reason.LET_GO, message)
+
+
+def reserved(reason: Reason, message: str) -> Condition:
+    """Return the condition about what replicas reserve; ``message``: why not what they should."""
+    return condition_of(JobCondition.RESERVED, not message, reason, message)

@@ -43,6 +43,7 @@ def _turns(before: Mapping[str, Any], after: Mapping[str, Any], ready: int) -> I
     goes_on = not _holds(after, JobCondition.COMPLETE) and not _holds(after, JobCondition.FAILED)
     if _turned(before, after, JobCondition.DEGRADED, "False") and goes_on:
         yield Happening("Normal", "Healed", f"{ready} replicas are ready again")
+    yield from _reserves(before, after)
     if _turned(before, after, JobCondition.SIZE_DIFFERS, "True"):
         yield Happening("Normal", "SizeDiffers", _message(after, JobCondition.SIZE_DIFFERS))
     if _turned(before, after, JobCondition.CONFLICT, "True"):
@@ -55,6 +56,22 @@ def _turns(before: Mapping[str, Any], after: Mapping[str, Any], ready: int) -> I
         yield Happening("Normal", "Suspended", "its pods have left")
     if _turned(before, after, JobCondition.SUSPENDED, "False") and goes_on:
         yield Happening("Normal", "Resumed", "pods are made again")
+
+
+def _reserves(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Happening]:
+    """Yield the steps by which replicas come to reserve other amounts."""
+    known, now = (_condition(each, JobCondition.RESERVED) for each in (before, after))
+    if known is None or now is None or known.get("reason") == now.get("reason"):
+        return
+    if now.get("status") == "True":
+        roles: list[Mapping[str, Any]] = after.get("roles") or []
+        each: Mapping[str, Any] = next((r["resources"] for r in roles if r.get("resources")), {})
+        said = ", ".join(f"{name} {amount}" for name, amount in each.items())
+        yield Happening("Normal", "Reserved", f"each replica reserves {said}")
+    else:
+        quiet = now.get("reason") in (Reason.RESIZING, Reason.RESTARTS)
+        type: Type = "Normal" if quiet else "Warning"
+        yield Happening(type, str(now.get("reason")), str(now.get("message")))
 
 
 def _end(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Happening]:

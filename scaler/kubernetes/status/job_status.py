@@ -10,6 +10,7 @@ from brain.types.plan import ACTIVE
 from brain.views import JobView
 from scaler.kubernetes.kinds import ElasticJob, JobCondition, Reason, ReplicaType
 from scaler.kubernetes.pods import identity
+from scaler.kubernetes.pods.amounts import shown, wished
 from scaler.kubernetes.pods.command import ContainerEntry, read_command
 from scaler.kubernetes.pods.failures import stuck, unschedulable
 from scaler.kubernetes.pods.sight import succeeded
@@ -314,7 +315,8 @@ def _role(
         "failed": sum(_phase(pod) == "Failed" for pod in pods),
         "spare": max(0, running - view.replicas) if view and scaled and view.replicas else 0,
     }
-    return {"name": name} | counts
+    amounts = {"resources": shown(wished(view))} if view and scaled else {}
+    return {"name": name, **counts, **amounts}
 
 
 def _selector(job: ElasticJob) -> str:

@@ -1,6 +1,6 @@
 """ScalePlans, purely: what one asks for, what its status says, when it goes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -11,6 +11,7 @@ from brain.errors import BadInput, BrainError, NotAllowed, NotFound
 from brain.types.plan import PlanState, Verdict
 from brain.types.plan import ScalePlan as Standing
 from brain.types.recommendation import Prediction
+from brain.types.resources import Resources
 from brain.views import JobView
 from scaler.kubernetes.kinds import (
     API_VERSION,
@@ -20,10 +21,11 @@ from scaler.kubernetes.kinds import (
     Reason,
     ScalePlan,
 )
-from scaler.kubernetes.kinds.documents import job_document
+from scaler.kubernetes.kinds.quantities import is_accelerator, quantity, resources
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.pods import identity
-from scaler.kubernetes.pods.fitting import excess
+from scaler.kubernetes.pods.amounts import NAMES, shown
+from scaler.kubernetes.pods.fitting import allowed, excess
 from scaler.kubernetes.pods.placement import needs
 from scaler.kubernetes.runtime.cluster.kind import Key, Object
 from scaler.kubernetes.runtime.status import Condition, instant
@@ -137,31 +139,93 @@ class Keeping:
     seconds: float = 3600.0
 
 
-def wanted(plan: ScalePlan, job: ElasticJob, view: JobView) -> int:
-    """Replicas that a plan asks for: absolute, or by the pods that it creates and removes.
+def wanted(plan: ScalePlan, job: ElasticJob, view: JobView) -> tuple[int, Resources | None]:
+    """Replicas that a plan asks for, absolute or by the pods that it creates and removes.
+
+    With what each is to reserve; None: what it reserves now.
 
     Raises:
         BadInput: it asks for what a plan cannot change, with the remedy.
     """
     spec = plan.spec
-    for role, one in spec.replica_resource_specs.items():
+    for role in spec.replica_resource_specs:
         if role != job.scaled:
             raise BadInput(
                 f"spec.replicaResourceSpecs.{role}: plans change the size of {job.scaled} alone; "
-                f"edit replicas of {role} in the ElasticJob",
+                f"edit {role} in the ElasticJob",
                 field=f"spec.replicaResourceSpecs.{role}",
             )
-        if one.replicas is not None:
-            return one.replicas
-    created = sum(each.type == job.scaled for each in spec.create_pods)
-    removed = sum(each.type == job.scaled for each in spec.remove_pods)
-    if created or removed:
-        return view.replicas_wished + created - removed
+    one = spec.replica_resource_specs.get(job.scaled)
+    each = _each(one.resource, view.resources, job.scaled) if one and one.resource else None
+    if one is not None and one.replicas is not None:
+        return one.replicas, each
+    created = sum(pod.type == job.scaled for pod in spec.create_pods)
+    removed = sum(pod.type == job.scaled for pod in spec.remove_pods)
+    if created or removed or each is not None:
+        return view.replicas_wished + created - removed, each
     raise BadInput(
-        "spec changes no number of replicas; give "
-        f"replicaResourceSpecs.{job.scaled}.replicas (what a replica reserves stays as it began)",
+        f"spec changes no number of replicas; give replicaResourceSpecs.{job.scaled}.replicas, or "
+        "resource with what each is to reserve",
         field="spec",
     )
+
+
+def _each(given: Mapping[str, Any], now: Resources, role: str) -> Resources:
+    """Return what each replica is to reserve: as now, but for the amounts that are given."""
+    path = f"spec.replicaResourceSpecs.{role}.resource"
+    for name in given:
+        if name not in NAMES and not is_accelerator(name):
+            raise BadInput(
+                f"{path}.{name}: plans change cpu and memory; edit {name} in the template",
+                field=f"{path}.{name}",
+            )
+    asked = resources(given, path)
+    if asked.gpus not in (0, now.gpus):
+        raise BadInput(
+            f"{path} asks for {asked.gpus} accelerators and a replica has {now.gpus}; plans change "
+            "cpu and memory, so edit the template",
+            field=path,
+        )
+    return Resources(
+        cpu_millis=asked.cpu_millis if "cpu" in given else now.cpu_millis,
+        memory_bytes=asked.memory_bytes if "memory" in given else now.memory_bytes,
+        gpus=now.gpus,
+    )
+
+
+def check_served(plan: ScalePlan) -> None:
+    """Refuse a plan by its fields that no plan can carry out.
+
+    Raises:
+        BadInput: with field, and remedy.
+    """
+    spec = plan.spec
+    if spec.ps_hosts:
+        raise BadInput(
+            "spec.psHosts: addresses follow from the pods that there are; leave it out",
+            field="spec.psHosts",
+        )
+    groups = {
+        "createPods": spec.create_pods,
+        "removePods": spec.remove_pods,
+        "migratePods": spec.migrate_pods,
+    }
+    for group, pods in groups.items():
+        for index, pod in enumerate(pods):
+            if pod.resource:
+                raise BadInput(
+                    f"spec.{group}.{index}.resource: replicas of a role reserve the same; give "
+                    f"replicaResourceSpecs.{pod.type}.resource",
+                    field=f"spec.{group}.{index}.resource",
+                )
+
+
+def target_of(plan: Standing, role: str) -> dict[str, Any]:
+    """Return the target of a plan as ``status.target`` has it."""
+    one: dict[str, Any] = {"replicas": plan.target.replicas}
+    if plan.changes_resources:
+        one["resource"] = shown(plan.target.resources)
+    return {"roles": {role: one}}
 
 
 def only_moves(plan: ScalePlan, job: ElasticJob) -> bool:
@@ -192,16 +256,20 @@ def moved() -> list[Condition]:
     ]
 
 
-def within_limits(asked: int, job: ElasticJob) -> tuple[int, str]:
-    """The size that ``resourceLimits`` of the job leave of what is asked, and why."""
+def within_limits(asked: int, job: ElasticJob, reserved: Resources | None) -> tuple[int, str]:
+    """The size that ``resourceLimits`` of the job leave of what is asked, and why.
+
+    ``reserved``: what each is to reserve; None: what its template says.
+    """
     limits = job.spec.resource_limits
     template = job.spec.replica_specs[job.scaled].template or {}
     each = needs(template.get("spec") or {})
+    if reserved is not None:
+        each |= {name: quantity(said, name) for name, said in shown(reserved).items()}
     why = excess(each, asked, limits)
     if why is None:
         return asked, ""
-    most = job_document(job).replicas.max
-    return min(asked, most), why
+    return min(asked, allowed(each, limits) or 0), why
 
 
 def why_refused(refusal: BrainError) -> Reason:
@@ -239,7 +307,7 @@ def published(job: Object, view: JobView) -> dict[str, Any]:
         },
         "spec": {
             "ownerJob": metadata["name"],
-            "replicaResourceSpecs": {scaled: {"replicas": plan.target.replicas}},
+            "replicaResourceSpecs": target_of(plan, scaled)["roles"],
             "expiresAt": instant(plan.expires_at),
         },
     }

@@ -39,6 +39,7 @@ _LEFT = (
     ("", "secrets"),
     ("", "configmaps"),
     ("", "resourcequotas"),
+    ("", "limitranges"),
     ("coordination.k8s.io", "leases"),
     ("policy", "poddisruptionbudgets"),
 )

@@ -308,11 +308,6 @@ def plan_unserved(plan: ScalePlan, scaled: str) -> tuple[str, ...]:
     """
     spec, found = plan.spec, []
     wanted = spec.replica_resource_specs.get(scaled)
-    if wanted is not None and wanted.resource:
-        found.append(
-            f"spec.replicaResourceSpecs.{scaled}.resource: replicas reserve what the template says"
-            " that they began with; edit that"
-        )
     if (
         wanted is not None
         and wanted.replicas is not None
@@ -322,10 +317,4 @@ def plan_unserved(plan: ScalePlan, scaled: str) -> tuple[str, ...]:
     sized = wanted is not None and wanted.replicas is not None
     if spec.migrate_pods and (sized or spec.create_pods or spec.remove_pods):
         found.append("spec.migratePods: a plan changes a size or moves pods; create one for each")
-    elif any(each.resource for each in spec.migrate_pods):
-        found.append(
-            "spec.migratePods: successors reserve what the template says; edit it for other amounts"
-        )
-    if spec.ps_hosts:
-        found.append("spec.psHosts: addresses follow from the pods that there are")
     return tuple(found)

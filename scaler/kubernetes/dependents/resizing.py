@@ -1,0 +1,255 @@
+"""Carries out plans that change what running replicas reserve.
+
+In place, where the server offers that. A pod that cannot be changed so (the server is too old, or
+refuses; its node has no room) has the new amounts after its next restart, whatever that is for;
+and after a while the pods of the plan are restarted, each at its safe point.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from brain.errors import NotAllowed, NotFound
+from brain.types.resources import Resources
+from brain.views import JobView
+from scaler.kubernetes.kinds import ElasticJob, Reason
+from scaler.kubernetes.kinds.documents.templates import main_container, reserved
+from scaler.kubernetes.kinds.quantities import quantity
+from scaler.kubernetes.pods import amounts, bounds, identity
+from scaler.kubernetes.pods.amounts import Held, amounts_alone, changing, wished
+from scaler.kubernetes.pods.failures import over_quota
+from scaler.kubernetes.pods.fitting import infeasible, said_bytes
+from scaler.kubernetes.pods.orders import memory_after, past, specimen
+from scaler.kubernetes.runtime.cluster import (
+    LIMIT_RANGE,
+    POD,
+    QUOTA,
+    Cluster,
+    Conflict,
+    Invalid,
+    Kind,
+    Object,
+)
+from scaler.kubernetes.runtime.store import Store
+
+#: Pods that cannot be resized in place are restarted for a plan after so long.
+PATIENCE = timedelta(minutes=10)
+_OVER = ("Succeeded", "Failed")
+
+
+class Way(StrEnum):
+    """The next thing to do about the amounts of a pod."""
+
+    NOTHING = "nothing"
+    #: Change it in place.
+    RESIZE = "resize"
+    #: Wait for its kubelet, or for room on its node.
+    WAIT = "wait"
+    #: It has other amounts after its next restart.
+    RESTART = "restart"
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """The next thing to do about one pod, and why."""
+
+    way: Way
+    why: str = ""
+    reason: Reason = Reason.RESIZING
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """What one look at the amounts of a job's pods came to."""
+
+    reason: Reason = Reason.AS_PLANNED
+    #: Why not every pod holds what it should; empty: they all do.
+    message: str = ""
+
+
+def following(pod: Object, document: Resources, wanted: Resources, *, offered: bool) -> Next:
+    """Decide about one living pod.
+
+    ``document``: what the template reserves. ``offered``: the server resizes pods in place.
+    """
+    before = amounts.asked(pod)
+    if before is None and wanted == document:
+        # It is from before amounts were written down, or others made it: it stays as it is.
+        return Next(Way.NOTHING)
+    if before != wanted:
+        why = "" if offered else "the server resizes no pods in place"
+        return Next(Way.RESIZE if offered else Way.RESTART, why)
+    state, said = amounts.held(pod)
+    match state:
+        case Held.HELD:
+            return Next(Way.NOTHING)
+        case Held.COMING:
+            return Next(Way.WAIT, said or "its kubelet is at it")
+        case Held.DEFERRED:
+            return Next(Way.RESTART, f"its node has no room for it now: {said}")
+        case Held.INFEASIBLE:
+            return Next(Way.RESTART, f"its node cannot: {said}")
+
+
+class Resizing:
+    """Changes the amounts of running pods; calling it again does no harm."""
+
+    def __init__(
+        self, cluster: Cluster, pods: Store, nodes: Store, *, patience: timedelta = PATIENCE
+    ) -> None:
+        self._cluster, self._pods, self._nodes = cluster, pods, nodes
+        self.patience = patience
+        #: Pods that the server refused to resize, by uid: to what, and its words.
+        self._refused: dict[str, tuple[Resources, str]] = {}
+        self.offered = False
+
+    def discover(self) -> None:
+        """Find out if the server resizes pods in place (1.33 and later)."""
+        served = self._cluster.read(POD.root).get("resources") or ()
+        self.offered = any(each.get("name") == "pods/resize" for each in served)
+
+    def tend(
+        self,
+        job: ElasticJob,
+        view: JobView,
+        mine: Sequence[Object],
+        end: Callable[[Object], None],
+        now: datetime,
+    ) -> Resized:
+        """Do the next thing about the amounts of every pod; ``end`` has a replica leave.
+
+        Raises:
+            BrainError: the API server is away.
+        """
+        template, wanted = job.spec.replica_specs[job.scaled].template or {}, wished(view)
+        document = reserved(template)
+        found = {_uid(pod): self._way(pod, document, wanted) for pod in mine if _stays(pod)}
+        todo = [pod for pod in mine if found.get(_uid(pod), _NONE) != _NONE]
+        if not todo:
+            return Resized()
+        if why := amounts.unserved(template, document, wanted):
+            return Resized(Reason.IGNORED, why)
+        requests = _not_below(amounts.of_main(template, wanted), template, mine)
+        if refusal := self._beforehand(job, view, todo, requests):
+            return refusal
+        for pod in todo:
+            if found[_uid(pod)].way is Way.RESIZE:
+                found[_uid(pod)] = self._resize(pod, requests, view)
+        left = [pod for pod in todo if found[_uid(pod)].way is Way.RESTART]
+        due = self._due(view)
+        if left and due is not None and now >= due:
+            for pod in left:
+                end(pod)
+            return Resized(Reason.RESTARTS, f"{_named(left)} restart, for other amounts")
+        return _told(todo, found, due if left else None)
+
+    def _way(self, pod: Object, document: Resources, wanted: Resources) -> Next:
+        known = self._refused.get(_uid(pod))
+        if known is not None and known[0] == wanted:
+            return Next(Way.RESTART, known[1])
+        return following(pod, document, wanted, offered=self.offered)
+
+    def _due(self, view: JobView) -> datetime | None:
+        """Return the time at which pods are restarted; None: not for what is wished now."""
+        plan = changing(view)
+        return plan.updated_at + self.patience if plan is not None else None
+
+    def _beforehand(
+        self, job: ElasticJob, view: JobView, todo: Sequence[Object], requests: Mapping[str, str]
+    ) -> Resized | None:
+        """Why no pod is touched: no node holds such a pod, or the namespace allows none."""
+        fresh = [pod for pod in todo if amounts.asked(pod) != wished(view)]
+        if not fresh:
+            return None
+        such = specimen(job)
+        such = {**such, "spec": {**such["spec"], "containers": amounts.resized_pod(such, requests)}}
+        never = infeasible(such, max(1, view.replicas_wished), list(self._nodes))
+        if never is not None:
+            return Resized(Reason.NEVER_FITS, never)
+        namespace = job.metadata.namespace
+        more = [_change(pod, requests) for pod in fresh]
+        if why := bounds.beyond_range(self._all(LIMIT_RANGE, namespace), more[0][1]):
+            return Resized(Reason.FORBIDDEN, why)
+        if why := bounds.beyond_quota(self._all(QUOTA, namespace), more):
+            return Resized(Reason.NO_QUOTA, why)
+        return None
+
+    def _all(self, kind: Kind, namespace: str) -> Sequence[Object]:
+        try:
+            return self._cluster.list(kind, namespace).items
+        except (NotAllowed, NotFound):
+            # The server says it when it is asked to resize.
+            return ()
+
+    def _resize(self, pod: Object, requests: Mapping[str, str], view: JobView) -> Next:
+        """Have the server change a pod, and write down to what, and for which plan."""
+        metadata, wanted = pod["metadata"], wished(view)
+        where = metadata["namespace"], metadata["name"]
+        version = {"resourceVersion": metadata.get("resourceVersion")}
+        patch = {"metadata": version, "spec": {"containers": amounts.resized_pod(pod, requests)}}
+        note = {identity.RESERVES: amounts.written(wanted)}
+        if amounts_alone(view):
+            note[identity.GENERATION] = str(view.generation)
+        try:
+            self._cluster.merge(POD, *where, patch, sub="resize")
+            noted = self._cluster.merge(POD, *where, {"metadata": {"annotations": note}})
+        except (Conflict, NotFound) as why:
+            return Next(Way.WAIT, str(why))
+        except Invalid as why:
+            self._refused[_uid(pod)] = wanted, f"the server refuses: {why}"
+            return Next(Way.RESTART, f"the server refuses: {why}")
+        except NotAllowed as why:
+            quota = over_quota(str(why))
+            reason = Reason.FORBIDDEN if quota is None else Reason.NO_QUOTA
+            return Next(Way.WAIT, f"it is tried again: {why}", reason)
+        self._pods.learn(noted)
+        return Next(Way.WAIT, "its kubelet is at it")
+
+
+_NONE = Next(Way.NOTHING)
+
+
+def _not_below(
+    requests: Mapping[str, str], template: Object, mine: Sequence[Object]
+) -> dict[str, str]:
+    """Return requests with no less memory than pods have got after OOM kills."""
+    least = memory_after(template, past(mine).kills)
+    if least is None or quantity(requests.get("memory", "0"), "memory") >= least:
+        return dict(requests)
+    return {**requests, "memory": said_bytes(least)}
+
+
+def _change(pod: Object, requests: Mapping[str, str]) -> tuple[amounts.Amounts, amounts.Amounts]:
+    before: amounts.Amounts = main_container(pod).get("resources") or {}
+    return before, amounts.resized(before, requests)
+
+
+def _told(todo: Sequence[Object], found: Mapping[str, Next], due: datetime | None) -> Resized:
+    why = Counter(found[_uid(pod)].why for pod in todo)
+    said = "; ".join(f"{count} of {len(todo)} pods: {each}" for each, count in why.most_common(3))
+    if due is None:
+        return Resized(max((found[_uid(pod)].reason for pod in todo), key=_gravity), said)
+    return Resized(
+        Reason.WAITS_FOR_RESTART,
+        f"{said}. Such pods have their amounts after their next restart, which comes at "
+        f"{due:%H:%M} UTC at the latest",
+    )
+
+
+def _gravity(reason: Reason) -> bool:
+    return reason is not Reason.RESIZING
+
+
+def _named(pods: Sequence[Object]) -> str:
+    return ", ".join(pod["metadata"]["name"] for pod in pods)
+
+
+def _uid(pod: Object) -> str:
+    return str(pod["metadata"].get("uid") or pod["metadata"]["name"])
+
+
+def _stays(pod: Object) -> bool:
+    over = (pod.get("status") or {}).get("phase") in _OVER
+    return not over and "deletionTimestamp" not in pod["metadata"]

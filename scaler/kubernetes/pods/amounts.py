@@ -1,0 +1,230 @@
+"""What a replica's main container reserves since a plan changed it, and what a pod holds of that.
+
+A plan says what a whole replica reserves. The other containers of its pod keep theirs, and the
+main one has the rest. Only requests and limits that the container has are changed, each by the same
+factor, so a pod keeps its class: Guaranteed stays Guaranteed.
+"""
+
+from collections.abc import Mapping
+from decimal import ROUND_CEILING, Decimal
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from brain.types.plan import PlanState, ScalePlan
+from brain.types.resources import Resources
+from brain.views import JobView
+from scaler.kubernetes.kinds.documents.templates import (
+    main_container,
+    pod_requests,
+    requests_of,
+    reserved,
+    spec_of,
+)
+from scaler.kubernetes.kinds.quantities import quantity
+from scaler.kubernetes.pods import identity
+from scaler.kubernetes.pods.fitting import said_bytes
+from scaler.kubernetes.runtime.cluster.kind import Object
+
+#: The amounts that a plan changes; accelerators stay those of the template.
+NAMES = ("cpu", "memory")
+#: Built at import: msgspec is not safe where threads use a class for the first time at once.
+_RESOURCES = msgspec.json.Decoder(Resources)
+#: Amounts of one container, under ``requests`` and ``limits``.
+Amounts = Mapping[str, Mapping[str, Any]]
+
+
+def wished(view: JobView) -> Resources:
+    """Return what each replica is to reserve: by the plan that is applied, else as it stands."""
+    plan = changing(view)
+    return plan.target.resources if plan is not None else view.resources
+
+
+def changing(view: JobView) -> ScalePlan | None:
+    """Return the plan that is applied and changes what replicas reserve."""
+    plan = view.plan
+    applying = plan is not None and plan.state is PlanState.APPLYING and plan.changes_resources
+    return plan if applying else None
+
+
+def amounts_alone(view: JobView) -> bool:
+    """True if the plan that is applied changes what replicas reserve and not how many there are."""
+    plan = changing(view)
+    return plan is not None and plan.target.replicas == plan.current.replicas
+
+
+def of_main(template: Object, wished: Resources) -> dict[str, str]:
+    """Return what the main container is to request for a replica to reserve ``wished``.
+
+    A resource is left out that the container does not request, that the pod reserves as a whole, or
+    of which the other containers hold all.
+
+    Raises:
+        BadInput: an amount of the template is no quantity.
+    """
+    spec, main = spec_of(template), requests_of(main_container(template))
+    whole = {"cpu": Decimal(wished.cpu_millis) / 1000, "memory": Decimal(wished.memory_bytes)}
+    names = [each for each in NAMES if each in main and whole[each]]
+    names = [each for each in names if each not in requests_of(spec)]
+    own = {name: quantity(main[name], f"resources.{name}") for name in names}
+    before, running = pod_requests(spec), pod_requests({**spec, "initContainers": _beside(spec)})
+    rest = {name: running[name] - own[name] for name in names}
+    wanted = {
+        name: own[name] if whole[name] == before[name] else whole[name] - rest[name]
+        for name in names
+    }
+    return {name: said(name, amount) for name, amount in wanted.items() if amount > 0}
+
+
+def _beside(spec: Mapping[str, Any]) -> list[Any]:
+    """Containers that run beside the main one, among those that are started before it."""
+    inits = spec.get("initContainers") or ()
+    return [each for each in inits if each.get("restartPolicy") == "Always"]
+
+
+def resized(amounts: Amounts, requests: Mapping[str, str]) -> dict[str, Any]:
+    """Return a container's amounts with these requests; limits keep their factor above requests.
+
+    >>> resized({"requests": {"memory": "2Gi"}, "limits": {"memory": "3Gi"}}, {"memory": "4Gi"})
+    {'requests': {'memory': '4Gi'}, 'limits': {'memory': '6Gi'}}
+    >>> resized({"limits": {"cpu": "1", "memory": "1Gi"}}, {"memory": "2Gi"})["limits"]
+    {'cpu': '1', 'memory': '2Gi'}
+    """
+    before = {**(amounts.get("limits") or {}), **(amounts.get("requests") or {})}
+    result: dict[str, Any] = {part: dict(given or {}) for part, given in amounts.items()}
+    for name, request in requests.items():
+        new = quantity(request, name)
+        if name in result.get("requests", {}):
+            result["requests"][name] = request
+        if name in result.get("limits", {}):
+            limit, old = (quantity(each[name], name) for each in (result["limits"], before))
+            result["limits"][name] = said(name, new * limit / old if old else limit)
+    return result
+
+
+def said(name: str, amount: Decimal) -> str:
+    """Write an amount as people do: CPU in thousandths, memory in the largest unit that divides it.
+
+    >>> said("cpu", Decimal("1.5")), said("memory", Decimal(3 * 2**30))
+    ('1500m', '3Gi')
+    """
+    if name == "memory":
+        return said_bytes(int(amount.to_integral_value(ROUND_CEILING)))
+    millis = int((amount * 1000).to_integral_value(ROUND_CEILING))
+    return f"{millis // 1000}" if millis % 1000 == 0 else f"{millis}m"
+
+
+def shown(amount: Resources) -> dict[str, str]:
+    """Write what a replica reserves as objects do, without accelerators.
+
+    >>> shown(Resources(cpu_millis=1500, memory_bytes=3 * 2**30))
+    {'cpu': '1500m', 'memory': '3Gi'}
+    """
+    whole = {"cpu": Decimal(amount.cpu_millis) / 1000, "memory": Decimal(amount.memory_bytes)}
+    return {name: said(name, each) for name, each in whole.items() if each}
+
+
+def asked(pod: Object) -> Resources | None:
+    """Return what a replica was made to reserve, or was resized to; None: nobody wrote it down."""
+    text = (pod["metadata"].get("annotations") or {}).get(identity.RESERVES)
+    return _RESOURCES.decode(text) if text else None
+
+
+def written(wished: Resources) -> str:
+    """Write down what a replica is made to reserve, for ``asked``."""
+    return msgspec.json.encode(wished).decode()
+
+
+def reserved_by(pod: Object) -> Resources:
+    """Return what a replica reserves: as asked, once its pod holds that.
+
+    Amounts that the cluster adds to a pod (a sidecar, say) are none of the replica's.
+    """
+    known = asked(pod)
+    return known if known is not None and held(pod)[0] is Held.HELD else reserved(_as_held(pod))
+
+
+def unserved(template: Object, before: Resources, wished: Resources) -> str:
+    """Why a replica cannot come to reserve ``wished`` instead of ``before``; empty: it can."""
+    if wished.gpus != before.gpus:
+        return "accelerators stay those of the template; edit that"
+    changed = {"cpu": wished.cpu_millis, "memory": wished.memory_bytes}
+    same = {"cpu": before.cpu_millis, "memory": before.memory_bytes}
+    known = of_main(template, wished)
+    for name in NAMES:
+        if changed[name] != same[name] and name not in known:
+            return (
+                f"its main container has no {name} of its own to change: the template requests "
+                "none for it, or other containers hold more; edit that"
+            )
+    return ""
+
+
+def resized_pod(pod: Object, requests: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return a pod's containers, the main one with these requests."""
+    main = main_container(pod).get("name")
+    return [
+        {**each, "resources": resized(each.get("resources") or {}, requests)}
+        if each.get("name") == main
+        else dict(each)
+        for each in pod["spec"]["containers"]
+    ]
+
+
+class Held(StrEnum):
+    """How far a pod holds the amounts that its spec says."""
+
+    #: It holds them, or will from its start.
+    HELD = "held"
+    #: Its kubelet is at it, or has not looked yet.
+    COMING = "coming"
+    #: Its node has no room for them now.
+    DEFERRED = "deferred"
+    #: Its node never has room for them, or cannot change them while the pod runs.
+    INFEASIBLE = "infeasible"
+
+
+def held(pod: Object) -> tuple[Held, str]:
+    """Return how far a pod holds the amounts that its spec says, and its kubelet's words."""
+    for each in (pod.get("status") or {}).get("conditions") or ():
+        if (each.get("type"), each.get("status")) == ("PodResizePending", "True"):
+            state = Held.INFEASIBLE if each.get("reason") == "Infeasible" else Held.DEFERRED
+            return state, str(each.get("message") or each.get("reason") or "")
+        if (each.get("type"), each.get("status")) == ("PodResizeInProgress", "True"):
+            return Held.COMING, str(each.get("message") or "")
+    main = main_container(pod)
+    actual = _told(pod, str(main.get("name", "")))
+    if actual is not None and not _same(actual, main.get("resources") or {}):
+        return Held.COMING, ""
+    return Held.HELD, ""
+
+
+def _as_held(pod: Object) -> Object:
+    """Return a pod whose main container has the amounts that its kubelet says that it holds."""
+    main = main_container(pod)
+    actual = _told(pod, str(main.get("name", "")))
+    if actual is None:
+        return pod
+    mine = {**main, "resources": {**(main.get("resources") or {}), **actual}}
+    others = (mine if each is main else each for each in pod["spec"]["containers"])
+    return {**pod, "spec": {**pod["spec"], "containers": list(others)}}
+
+
+def _told(pod: Object, container: str) -> Amounts | None:
+    """The amounts of a container as its kubelet tells them; None: it does not."""
+    for each in (pod.get("status") or {}).get("containerStatuses") or ():
+        if each.get("name") == container and each.get("resources"):
+            found: Amounts = each["resources"]
+            return found
+    return None
+
+
+def _same(one: Amounts, other: Amounts) -> bool:
+    return all(
+        quantity(given[name], name) == quantity((other.get(part) or {}).get(name, "0"), name)
+        for part, given in one.items()
+        if part in ("requests", "limits")
+        for name in NAMES
+        if name in given
+    )

@@ -1,0 +1,71 @@
+"""Bounds that a namespace sets to the amounts of pods: LimitRanges and ResourceQuotas. Pure.
+
+Only what concerns CPU and memory is looked at. A quota with scopes, and whatever else admission
+may say, is left to the API server, whose refusal is told.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from scaler.kubernetes.kinds.quantities import quantity
+from scaler.kubernetes.pods.amounts import NAMES, Amounts, said
+from scaler.kubernetes.runtime.cluster.kind import Object
+
+
+def beyond_range(ranges: Sequence[Object], container: Amounts) -> str:
+    """Why LimitRanges refuse a container of these amounts; empty: they do not."""
+    for obj in ranges:
+        for item in (obj.get("spec") or {}).get("limits") or ():
+            if item.get("type") == "Container":
+                for why in _outside(item, container):
+                    return f"LimitRange {obj['metadata']['name']}: {why}"
+    return ""
+
+
+def _outside(item: Mapping[str, Any], container: Amounts) -> Iterator[str]:
+    for name in NAMES:
+        for part in ("requests", "limits"):
+            text = (container.get(part) or {}).get(name)
+            if text is None:
+                continue
+            amount, shown = quantity(text, name), f"{name} {part} of {text}"
+            most, least = ((item.get(each) or {}).get(name) for each in ("max", "min"))
+            if most is not None and amount > quantity(most, name):
+                yield f"{shown} are more than {most}, the most of a container"
+            if least is not None and amount < quantity(least, name):
+                yield f"{shown} are less than {least}, the least of a container"
+
+
+def beyond_quota(quotas: Sequence[Object], more: Sequence[tuple[Amounts, Amounts]]) -> str:
+    """Why ResourceQuotas have no room for what changes; empty: they have.
+
+    ``more``: each container that changes, with its amounts before and after.
+    """
+    for obj in quotas:
+        spec, status = obj.get("spec") or {}, obj.get("status") or {}
+        if spec.get("scopes") or spec.get("scopeSelector"):
+            continue
+        for key, hard in (spec.get("hard") or {}).items():
+            if key not in (status.get("used") or {}):
+                # Nobody has counted yet, or nobody counts here.
+                continue
+            wanted = sum((_grown(key, *pair) for pair in more), Decimal(0))
+            used = quantity(status["used"][key], f"used.{key}")
+            left = max(quantity(hard, f"hard.{key}") - used, Decimal(0))
+            if wanted > left:
+                name, quota = key.rpartition(".")[2], obj["metadata"]["name"]
+                return (
+                    f"ResourceQuota {quota} has {said(name, left)} of {key} {hard} left, and "
+                    f"{said(name, wanted)} more are wanted"
+                )
+    return ""
+
+
+def _grown(key: str, before: Amounts, after: Amounts) -> Decimal:
+    """Return by how much a container counts for more under a key of a quota."""
+    part, _, name = key.rpartition(".")
+    if name not in NAMES or part not in ("", "requests", "limits"):
+        return Decimal(0)
+    new, old = ((each.get(part or "requests") or {}).get(name, "0") for each in (after, before))
+    return quantity(new, name) - quantity(old, name)

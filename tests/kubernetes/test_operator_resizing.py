@@ -1,0 +1,270 @@
+"""Plans that change what replicas reserve, from the service to ``kubectl get pod -o yaml``.
+
+The API server is the emulator, and its kubelets are played: they say what a real one says of a
+resize, and no control group changes.
+"""
+
+import subprocess
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from brain import calls
+from brain.types.plan import PlanState
+from brain.types.record import Role
+from brain.types.resources import Resources
+from brain.views import Decision, JobEdit
+from scaler.kubernetes.runtime.cluster import VPA
+from tests.kubernetes import jobs
+from tests.kubernetes.apiserver.core.kinds import Json
+from tests.kubernetes.apiserver.server import Server
+from tests.kubernetes.operating import Place, Stage, accepted, living, operating, staged, until
+
+GIB = 2**30
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with staged(tmp_path_factory.mktemp("apiserver")) as made:
+        yield made
+
+
+@pytest.fixture
+def place(stage: Stage, tmp_path: Path) -> Iterator[Place]:
+    with operating(stage.ground, tmp_path) as made:
+        yield made
+
+
+def a_job(limits: Json | None = None) -> Json:
+    """Two replicas of 1 CPU and 2 GiB that run without our agent."""
+    made = jobs.job("torchrun", "t.py", resources={"cpu": "1", "memory": "2Gi"}, replicas=2)
+    main = jobs.main_of(made)
+    main["resources"]["limits"] = limits or {}
+    return made
+
+
+def running(place: Place, made: Json) -> Json:
+    made = place.apply(made)
+    until("it trains", lambda: len(place.run()) == 2, lambda: place.status(made))
+    until("Brain knows that it trains", lambda: place.job(made).job.state == "Running")
+    return made
+
+
+def plan(resource: Json, name: str = "more", **worker: Any) -> Json:
+    roles = {"worker": {"resource": resource, **worker}}
+    return jobs.plan({"ownerJob": "digits", "replicaResourceSpecs": roles}, name=name)
+
+
+def apply_amounts(place: Place, made: Json, each: Resources) -> None:
+    """As ``brain edit`` does."""
+    with place.api.client(Role.ADMIN) as admin:
+        wanted = JobEdit(cpu_millis=each.cpu_millis, memory_bytes=each.memory_bytes)
+        admin.send(calls.edit(made["metadata"]["uid"], wanted))
+
+
+def seen(stage: Stage, place: Place) -> list[Json]:
+    """The main containers of the job's pods, as kubectl shows them, with what kubelets say."""
+    words = ["kubectl", f"--kubeconfig={stage.ground.kubeconfig}", "-n", place.namespace]
+    done = subprocess.run([*words, "get", "pods", "-o", "yaml"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    pods = yaml.safe_load(done.stdout)["items"]
+    alive = [pod for pod in pods if pod["status"]["phase"] == "Running"]
+    return [
+        {
+            "uid": pod["metadata"]["uid"],
+            "class": pod["status"]["qosClass"],
+            "spec": pod["spec"]["containers"][0]["resources"],
+            "held": pod["status"]["containerStatuses"][0]["resources"],
+            "restarts": pod["status"]["containerStatuses"][0]["restartCount"],
+        }
+        for pod in alive
+    ]
+
+
+def test_a_plan_that_changes_memory_resizes_running_pods_and_is_rolled_back(
+    stage: Stage, place: Place
+):
+    with living(place):
+        made = running(place, a_job({"cpu": "1", "memory": "2Gi"}))
+        before = seen(stage, place)
+        asked = place.apply(plan({"memory": "3Gi"}))
+        place.says(asked, "Complete", "True", "Applied")
+
+        after = seen(stage, place)
+        same = {"cpu": "1", "memory": "3Gi"}
+        assert [pod["uid"] for pod in after] == [pod["uid"] for pod in before]
+        assert all(pod["spec"] == {"requests": same, "limits": same} for pod in after)
+        assert all(pod["held"] == pod["spec"] for pod in after)
+        assert {(pod["class"], pod["restarts"]) for pod in after} == {("Guaranteed", 0)}
+        worker = place.status(asked)["target"]["roles"]["worker"]
+        assert worker == {"replicas": 2, "resource": {"cpu": "1", "memory": "3Gi"}}
+        assert place.job(made).job.resources.memory_bytes == 3 * GIB
+        place.says(made, "Reserved", "True", "AsPlanned")
+        place.told("Reserved", "each replica reserves cpu 1, memory 3Gi")
+
+        with place.api.client(Role.ADMIN) as admin:
+            admin.send(calls.rollback(made["metadata"]["uid"], 1, Decision(why="too much")))
+
+        def back() -> bool:
+            found = place.job(made).job
+            return found.plan.state is not PlanState.APPLYING and (
+                found.resources.memory_bytes == 2 * GIB
+            )
+
+        until("it is rolled back", back, lambda: place.job(made).job.plan)
+        assert [pod["uid"] for pod in seen(stage, place)] == [pod["uid"] for pod in before]
+        assert [pod["held"] for pod in seen(stage, place)] == [pod["held"] for pod in before]
+
+
+def test_a_burstable_pod_keeps_its_class_and_the_factor_of_its_limits(stage: Stage, place: Place):
+    with living(place):
+        running(place, a_job({"memory": "3Gi"}))
+        asked = place.apply(plan({"memory": "4Gi", "cpu": "500m"}))
+        place.says(asked, "Complete", "True", "Applied")
+    (one, other) = seen(stage, place)
+    assert one["spec"] == {
+        "requests": {"cpu": "500m", "memory": "4Gi"},
+        "limits": {"memory": "6Gi"},
+    }
+    assert (one["class"], other["held"]) == ("Burstable", one["spec"])
+
+
+def test_a_plan_of_size_and_amounts_gives_new_replicas_the_new_amounts(stage: Stage, place: Place):
+    with living(place):
+        made = a_job()
+        made["spec"]["replicaSpecs"]["worker"] |= {"minReplicas": 1, "maxReplicas": 4}
+        running(place, made)
+        asked = place.apply(plan({"memory": "3Gi"}, replicas=3))
+        place.says(asked, "Complete", "True", "Applied")
+    found = seen(stage, place)
+    assert [pod["held"]["requests"]["memory"] for pod in found] == ["3Gi"] * 3
+
+
+def test_what_no_node_holds_is_told_and_no_pod_is_touched(stage: Stage, place: Place):
+    stage.kubelet.add_nodes("small", cpu="4", memory="8Gi", labels={"disk": "small"})
+    with living(place):
+        made = a_job()
+        spec = made["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
+        spec["nodeSelector"] = {"disk": "small"}
+        made = running(place, made)
+        before = seen(stage, place)
+        apply_amounts(place, made, Resources(cpu_millis=1000, memory_bytes=5 * GIB))
+        place.says(made, "Reserved", "False", "NeverFits", "2 replicas at least are needed and 1")
+        place.told("NeverFits", "too little memory")
+        assert seen(stage, place) == before
+    stage.kubelet.remove_node("small")
+
+
+def test_what_the_pool_has_no_room_for_is_refused_at_once(place: Place):
+    with living(place):
+        running(place, a_job())
+        asked = place.apply(plan({"memory": "300Gi"}))
+        place.says(asked, "Accepted", "False", "OutOfBounds", "fits no node")
+
+
+BOUNDS = {
+    "LimitRange": (
+        ("", "limitranges"),
+        {"limits": [{"type": "Container", "max": {"memory": "4Gi"}}]},
+        "ForbiddenByCluster",
+        "LimitRange bound: memory requests of 5Gi are more than 4Gi",
+    ),
+    "ResourceQuota": (
+        ("", "resourcequotas"),
+        {"hard": {"requests.memory": "8Gi"}},
+        "QuotaExceeded",
+        "6Gi more are wanted",
+    ),
+}
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_bounds_of_the_namespace_are_looked_at_before(stage: Stage, place: Place, bound: str):
+    resource, spec, reason, part = BOUNDS[bound]
+    with living(place):
+        made = running(place, a_job({"memory": "2Gi"}))
+        before = seen(stage, place)
+        metadata = {"name": "bound", "namespace": place.namespace}
+        stage.ground.hands.create(resource, {"metadata": metadata, "spec": spec})
+        if bound == "ResourceQuota":
+            # As the controller that counts quotas does, which the emulator has none of.
+            counted = {"hard": spec["hard"], "used": {"requests.memory": "4Gi"}}
+            key = (place.namespace, "bound")
+            stage.ground.hands.write_status(resource, key, lambda _: counted)
+        apply_amounts(place, made, Resources(cpu_millis=1000, memory_bytes=5 * GIB))
+        place.says(made, "Reserved", "False", reason, part)
+    assert seen(stage, place) == before
+
+
+def test_where_the_server_resizes_no_pods_new_pods_have_the_new_amounts(stage: Stage, place: Place):
+    place.operator.jobs.resizing.offered = False
+    with living(place):
+        made = running(place, a_job())
+        before = seen(stage, place)
+        asked = place.apply(plan({"memory": "3Gi"}))
+        place.says(made, "Reserved", "False", "WaitsForRestart", "after their next restart")
+        place.told("WaitsForRestart", "the server resizes no pods in place")
+        assert seen(stage, place) == before
+
+        place.operator.jobs.resizing.patience = timedelta()
+        place.says(asked, "Complete", "True", "Applied")
+    after = seen(stage, place)
+    assert [pod["held"]["requests"]["memory"] for pod in after] == ["3Gi"] * 2
+    assert not {pod["uid"] for pod in after} & {pod["uid"] for pod in before}
+
+
+TARGET = {"apiVersion": "elastic.iml.github.io/v1alpha1", "kind": "ElasticJob", "name": "digits"}
+
+
+def test_amounts_that_a_vertical_autoscaler_owns_are_left_to_it(stage: Stage, tmp_path: Path):
+    if not isinstance(stage.ground, Server):
+        pytest.skip("a cluster that is not ours may have VerticalPodAutoscalers of its own")
+    stage.ground.install(Path(__file__).parent / "verticalpodautoscalers.yaml")
+    with operating(stage.ground, tmp_path) as place, living(place):
+        made = running(place, a_job())
+        spec = {"targetRef": TARGET, "updatePolicy": {"updateMode": "Recreate"}}
+        where = {"name": "up", "namespace": place.namespace}
+        place.cluster.create(VPA, {"metadata": where, "spec": spec})
+        place.says(made, "Conflict", "True", "VerticalPodAutoscaler", "up sets what replicas")
+        before = seen(stage, place)
+        asked = place.apply(plan({"memory": "3Gi"}))
+        place.says(made, "Reserved", "False", "VerticalPodAutoscaler", "Brain changes no amounts")
+        assert seen(stage, place) == before
+
+        off = {"spec": {"updatePolicy": {"updateMode": "Off"}}}
+        place.cluster.merge(VPA, place.namespace, "up", off)
+        place.says(made, "Conflict", "False", "NoOtherController")
+        place.says(asked, "Complete", "True", "Applied")
+        assert [pod["held"]["requests"]["memory"] for pod in seen(stage, place)] == ["3Gi"] * 2
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"psHosts": ["a:1"]}, "spec.psHosts"),
+        (
+            {"replicaResourceSpecs": {"worker": {"resource": {"ephemeral-storage": "1Gi"}}}},
+            "spec.replicaResourceSpecs.worker.resource.ephemeral-storage",
+        ),
+        (
+            {"replicaResourceSpecs": {"ps": {"resource": {"cpu": "2"}}}},
+            "spec.replicaResourceSpecs.ps",
+        ),
+        (
+            {"migratePods": [{"name": "digits-edljob-worker-0", "resource": {"cpu": "2"}}]},
+            "spec.migratePods.0.resource",
+        ),
+        (
+            {"replicaResourceSpecs": {"worker": {"resource": {"nvidia.com/gpu": "2"}}}},
+            "asks for 2 accelerators and a replica has 0",
+        ),
+    ],
+)
+def test_what_no_plan_can_change_is_refused_with_its_field(place: Place, spec: Json, field: str):
+    accepted(place, replicas=1, minReplicas=1, maxReplicas=4)
+    asked = place.apply(jobs.plan({"ownerJob": "digits", **spec}))
+    place.says(asked, "Accepted", "False", "OutOfBounds", field)
