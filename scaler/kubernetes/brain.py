@@ -249,6 +249,5 @@ def _gist(view: JobView | None) -> object:
         view.epoch,
         view.generation,
         view.failures,
-        view.resources,
         plan and (plan.generation, plan.version),
     )

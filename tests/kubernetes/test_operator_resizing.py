@@ -18,7 +18,7 @@ from brain.types.plan import PlanState
 from brain.types.record import Role
 from brain.types.resources import Resources
 from brain.views import Decision, JobEdit
-from scaler.kubernetes.runtime.cluster import VPA
+from scaler.kubernetes.runtime.cluster import POD, VPA
 from tests.kubernetes import jobs
 from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.apiserver.server import Server
@@ -215,6 +215,24 @@ def test_where_the_server_resizes_no_pods_new_pods_have_the_new_amounts(stage: S
     after = seen(stage, place)
     assert [pod["held"]["requests"]["memory"] for pod in after] == ["3Gi"] * 2
     assert not {pod["uid"] for pod in after} & {pod["uid"] for pod in before}
+
+
+def test_a_node_without_room_now_is_told_and_the_others_are_resized(stage: Stage, place: Place):
+    stage.kubelet.add_nodes("tight", cpu="4", memory="8Gi", labels={"disk": "tight"})
+    with living(place):
+        made = a_job()
+        spec = made["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
+        spec["nodeSelector"] = {"disk": "tight"}
+        made = running(place, made)
+        other = {"name": "other", "image": "x", "resources": {"requests": {"memory": "3Gi"}}}
+        guest = {"containers": [other], "nodeName": "tight", "schedulerName": "nobody"}
+        where = {"name": "guest", "namespace": place.namespace}
+        place.cluster.create(POD, {"metadata": where, "spec": guest})
+        apply_amounts(place, made, Resources(cpu_millis=1000, memory_bytes=3 * GIB))
+        place.says(made, "Reserved", "False", "WaitsForRestart", "has no room for it now")
+        held = (pod["held"]["requests"].get("memory") for pod in seen(stage, place))
+        assert sorted(held) == ["2Gi", "3Gi", "3Gi"]
+    stage.kubelet.remove_node("tight")
 
 
 TARGET = {"apiVersion": "elastic.iml.github.io/v1alpha1", "kind": "ElasticJob", "name": "digits"}

@@ -120,10 +120,15 @@ class Resizing:
     ) -> Resized:
         """Do the next thing about the amounts of every pod; ``end`` has a replica leave.
 
+        Pods are touched for a plan alone: an edit of the template is for pods to come.
+
         Raises:
             BrainError: the API server is away.
         """
-        template, wanted = job.spec.replica_specs[job.scaled].template or {}, wished(view)
+        plan = changing(view)
+        if plan is None:
+            return Resized()
+        template, wanted = job.spec.replica_specs[job.scaled].template or {}, plan.target.resources
         document = reserved(template)
         found = {_uid(pod): self._way(pod, document, wanted) for pod in mine if _stays(pod)}
         todo = [pod for pod in mine if found.get(_uid(pod), _NONE) != _NONE]
@@ -138,23 +143,18 @@ class Resizing:
             if found[_uid(pod)].way is Way.RESIZE:
                 found[_uid(pod)] = self._resize(pod, requests, view)
         left = [pod for pod in todo if found[_uid(pod)].way is Way.RESTART]
-        due = self._due(view)
-        if left and due is not None and now >= due:
+        due = plan.updated_at + self.patience
+        if left and now >= due:
             for pod in left:
                 end(pod)
             return Resized(Reason.RESTARTS, f"{_named(left)} restart, for other amounts")
-        return _told(todo, found, due if left else None)
+        return _told(todo, found, due, bool(left))
 
     def _way(self, pod: Object, document: Resources, wanted: Resources) -> Next:
         known = self._refused.get(_uid(pod))
         if known is not None and known[0] == wanted:
             return Next(Way.RESTART, known[1])
         return following(pod, document, wanted, offered=self.offered)
-
-    def _due(self, view: JobView) -> datetime | None:
-        """Return the time at which pods are restarted; None: not for what is wished now."""
-        plan = changing(view)
-        return plan.updated_at + self.patience if plan is not None else None
 
     def _beforehand(
         self, job: ElasticJob, view: JobView, todo: Sequence[Object], requests: Mapping[str, str]
@@ -197,10 +197,10 @@ class Resizing:
             noted = self._cluster.merge(POD, *where, {"metadata": {"annotations": note}})
         except (Conflict, NotFound) as why:
             return Next(Way.WAIT, str(why))
-        except Invalid as why:
-            self._refused[_uid(pod)] = wanted, f"the server refuses: {why}"
-            return Next(Way.RESTART, f"the server refuses: {why}")
-        except NotAllowed as why:
+        except (Invalid, NotAllowed) as why:
+            if isinstance(why, Invalid) and why.final:
+                self._refused[_uid(pod)] = wanted, f"the server refuses: {why}"
+                return Next(Way.RESTART, f"the server refuses: {why}")
             quota = over_quota(str(why))
             reason = Reason.FORBIDDEN if quota is None else Reason.NO_QUOTA
             return Next(Way.WAIT, f"it is tried again: {why}", reason)
@@ -226,10 +226,12 @@ def _change(pod: Object, requests: Mapping[str, str]) -> tuple[amounts.Amounts, 
     return before, amounts.resized(before, requests)
 
 
-def _told(todo: Sequence[Object], found: Mapping[str, Next], due: datetime | None) -> Resized:
+def _told(
+    todo: Sequence[Object], found: Mapping[str, Next], due: datetime, restarts: bool
+) -> Resized:
     why = Counter(found[_uid(pod)].why for pod in todo)
     said = "; ".join(f"{count} of {len(todo)} pods: {each}" for each, count in why.most_common(3))
-    if due is None:
+    if not restarts:
         return Resized(max((found[_uid(pod)].reason for pod in todo), key=_gravity), said)
     return Resized(
         Reason.WAITS_FOR_RESTART,

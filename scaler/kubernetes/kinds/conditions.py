@@ -23,8 +23,8 @@ class JobCondition(StrEnum):
     SIZE_DIFFERS = "SizeDiffers"
     #: Fewer of its pods are ready than are wished, or fewer train.
     DEGRADED = "Degraded"
-    #: Each replica reserves what it should since a plan, or an edit of the template, changed that.
-    #: False: the message says which do not, and why.
+    #: Each replica reserves what the plan that is applied says. False: the message says which do
+    #: not, and why.
     RESERVED = "Reserved"
     #: It was stopped until somebody lets it go on.
     SUSPENDED = "Suspended"
