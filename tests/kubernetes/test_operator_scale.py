@@ -86,10 +86,15 @@ def test_a_size_that_another_plan_made_is_told_with_what_works(server: Ground, p
     kubectl(server, "scale", "-n", place.namespace, "elasticjob/digits", "--replicas=3")
     assert place.job(made).job.plan.generation == 1
 
+    place.cluster.merge(JOB, place.namespace, "digits", {"spec": {"suspend": True}})
+    place.says(made, "SizeDiffers", "False", "AsAsked")
+    place.cluster.merge(JOB, place.namespace, "digits", {"spec": {"suspend": False}})
+    place.says(made, "SizeDiffers", "True", "AnotherPlan")
+
     resized(place, made, 3)
     place.says(made, "SizeDiffers", "False", "AsAsked")
     stored = place.cluster.get(JOB, place.namespace, "digits")
-    assert stored["metadata"]["generation"] == 1
+    assert stored["spec"]["replicaSpecs"]["worker"]["replicas"] == 3
 
 
 def resized(place: Place, made: Json, replicas: int) -> None:

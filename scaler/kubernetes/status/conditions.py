@@ -75,8 +75,10 @@ def size_differs(job: ElasticJob, view: JobView, request: Mapping[str, Any]) -> 
     type, asked = JobCondition.SIZE_DIFFERS, job.spec.replica_specs[job.scaled].replicas
     size, plan = view.replicas_wished, view.plan
     coming = plan is not None and plan.active and plan.target.replicas == asked
-    answers = request.get("generation") == view.generation or request.get("outcome") == "waiting"
-    if asked in (0, size) or coming or answers:
+    answers = request.get("granted") == size or request.get("generation") == view.generation
+    waits = request.get("outcome") == "waiting"
+    # A job that is suspended, or waits for its beginning, has no size to compare.
+    if not size or asked in (0, size) or coming or answers or waits:
         return condition_of(type, False, Reason.AS_ASKED, "")
     there = f"spec.replicaSpecs.{job.scaled}.replicas is {asked} and the size is {size}"
     again = (
