@@ -1,5 +1,6 @@
 """What the service takes of strangers and friends: bytes, time, connections, requests."""
 
+import re
 import select
 import socket
 import time
@@ -204,6 +205,26 @@ def test_a_request_that_does_not_come_whole_is_ended(
         assert refusals(running, limit) == (2 if route is None else 1)
     assert status == 408
     assert f"did not come within {limit} 0.5; send it again" in document["detail"]
+
+
+def test_a_head_without_end_is_refused_after_64_kib(tmp_path: Path) -> None:
+    with service(tmp_path) as running, wires(running, 1) as (endless,):
+        endless.send(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n" + b"X-A: b\r\n" * 50_000)
+        status, _, document = endless.answer()
+    assert status == 422
+    assert "the head is over 65536 bytes" in document["detail"]
+
+
+def test_requests_that_are_sent_ahead_are_answered_in_their_order(tmp_path: Path) -> None:
+    with service(tmp_path) as running, wires(running, 1) as (eager,):
+        routes = ["/livez", "/nowhere", "/api/v1/health"] * 200
+        ask = "GET {} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json\r\n\r\n"
+        eager.send("".join(map(ask.format, routes)).encode())
+        said, found = b"", list[bytes]()
+        while len(found) < len(routes):
+            said += eager.socket.recv(65536)
+            found = re.findall(rb"HTTP/1\.1 (\d{3}) ", said)
+    assert found == [b"200", b"404", b"401"] * 200
 
 
 def test_a_slow_head_after_an_answer_is_told(tmp_path: Path) -> None:

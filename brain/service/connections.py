@@ -12,10 +12,9 @@ from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Any
 
-import h11
 import uuid_utils
 from starlette.responses import Response
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from brain.api import limits, problems
 from brain.api.limits import ClientConnection, ConnectionTable
@@ -34,6 +33,10 @@ _MOST_DESCRIPTORS = 65_536
 _LINGER_SECONDS = 1.0
 #: Connections that may linger at once; they count in no limit.
 _LINGERING = 64
+#: Bytes of a request's head; the parser itself has no limit.
+_HEAD_BYTES = 64 * 1024
+#: Bytes that are parsed in one go: each holds few requests, and those behind them wait as bytes.
+_PARSED_BYTES = 4096
 _HTTP = b"HTTP/1.1 %d %s\r\n%s\r\n\r\n%s"
 
 
@@ -79,7 +82,7 @@ class Connections:
         self.metrics.connections.set(len(self._table))
 
 
-class _Connection(H11Protocol):  # type: ignore[misc]
+class _Connection(HttpToolsProtocol):  # type: ignore[misc]
     """One connection, from before TLS to its end."""
 
     def __init__(self, shared: Connections, **uvicorn: Any) -> None:
@@ -88,6 +91,10 @@ class _Connection(H11Protocol):  # type: ignore[misc]
         #: None once it is being closed.
         self._admitted: ClientConnection | None = None
         self._timer: asyncio.TimerHandle | None = None
+        #: Bytes in which a head came that is not whole; None between requests and within bodies.
+        self._head: int | None = None
+        #: What came behind a request that waits for another's answer.
+        self._unparsed = b""
         #: What came between the end of the handshake and the moment that we heard of it.
         self._early = b""
 
@@ -143,16 +150,50 @@ class _Connection(H11Protocol):  # type: ignore[misc]
         if self.flow is None:
             self._early += data
             return
-        super().data_received(data)
+        self._unparsed += data
+        self._parse()
+
+    def _parse(self) -> None:
+        """Parse what came, up to the first request that waits for another's answer."""
+        begin, data = 0, self._unparsed
+        while begin < len(data) and not self.pipeline and not self.transport.is_closing():
+            part = data[begin : begin + _PARSED_BYTES]
+            begin += len(part)
+            super().data_received(part)
+            if self._head is not None:
+                self._head += len(part)
+                if self._head > _HEAD_BYTES:
+                    self._tell(BadInput(f"the head is over {_HEAD_BYTES} bytes; shorten it"))
+                    return
+        self._unparsed = data[begin:]
+        if self.pipeline:
+            self.flow.pause_reading()
         self._look()
+
+    def on_message_begin(self) -> None:
+        """Note that a head has begun."""
+        self._head = 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Note that the head is whole."""
+        self._head = None
+        super().on_headers_complete()
 
     def on_response_complete(self) -> None:
         """End a connection whose request was answered before it was whole."""
-        if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
+        # The newest request is the answered one, unless others wait in the pipeline.
+        unread = self.cycle.more_body and self.cycle.response_complete
+        if unread and not self.transport.is_closing():
             self._linger()
             return
         super().on_response_complete()
-        self._look()
+        self._parse()
+
+    @property
+    def _within_body(self) -> bool:
+        """True while a request's body has not come whole."""
+        return self._head is None and self.cycle is not None and self.cycle.more_body
 
     def pause_writing(self) -> None:
         """Note that the far end does not read its answer."""
@@ -168,19 +209,18 @@ class _Connection(H11Protocol):  # type: ignore[misc]
         """Note what the connection waits for."""
         if self._admitted is None:
             return
-        state = self.conn.their_state
         answered = self.cycle is None or self.cycle.response_complete
         self._admitted.waits = (
-            state is h11.SEND_BODY
-            or (state is h11.IDLE and answered)
+            self._within_body
+            or answered
             # It does not read, for as long as it likes.
             or self.flow.write_paused
             or self.transport.is_closing()
         )
-        if state is not h11.IDLE:
-            self._unwatch()
-        elif self.conn.trailing_data[0]:
+        if self._head is not None and answered:
             self._watch_head()
+        elif self.cycle is not None:
+            self._unwatch()
 
     def _watch_head(self) -> None:
         if self._timer is None:
@@ -199,7 +239,7 @@ class _Connection(H11Protocol):  # type: ignore[misc]
 
     def shutdown(self) -> None:
         """Stop the connection, without waiting for the rest of a body."""
-        if self.conn.their_state is h11.SEND_BODY and self._admitted is not None:
+        if self._within_body and self._admitted is not None:
             self._tell(Unavailable("the service stops; send this again when it is back"))
         else:
             super().shutdown()
@@ -211,8 +251,8 @@ class _Connection(H11Protocol):  # type: ignore[misc]
 
     def _tell(self, why: BrainError) -> None:
         """Say why, where it would not be taken for another answer, and close."""
-        begun = self.cycle is None or self.conn.trailing_data[0] or not self.cycle.response_complete
-        answering = (
+        begun = self.cycle is None or self._head is not None or not self.cycle.response_complete
+        answering = bool(self.pipeline) or (
             self.cycle is not None
             and self.cycle.response_started
             and not self.cycle.response_complete

@@ -104,6 +104,8 @@ def _configuration(app: Any, settings: Settings, connections: Connections) -> uv
     return uvicorn.Config(
         app,
         http=connections.protocol,
+        # uvloop reads the first bytes of a handshake before TLS is begun, as HTTP.
+        loop="uvloop" if connections.tls is None else "asyncio",
         ws="none",
         backlog=ACCEPTS,
         log_config=None,
