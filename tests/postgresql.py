@@ -65,8 +65,11 @@ def _naming(statement: LiteralString, name: str) -> sql.Composed:
 
 
 @contextmanager
-def server() -> Iterator[Server]:
-    """Start a server, as another user where we are root, which it refuses."""
+def server(*, durable: bool = False) -> Iterator[Server]:
+    """Start a server, as another user where we are root, which it refuses.
+
+    A ``durable`` one has the settings that PostgreSQL comes with.
+    """
     binaries = _binaries()
     # Short: the path of a socket has 107 bytes.
     directory = Path(tempfile.mkdtemp(prefix="brain-pg-"))
@@ -83,7 +86,9 @@ def server() -> Iterator[Server]:
         )
         # It ends with us, however we end.
         alone = ("setpriv", *as_other, "--pdeathsig", "QUIT")
-        with _running([*alone, binaries / "postgres", "-D", data, *_settings(directory)]):
+        with _running(
+            [*alone, binaries / "postgres", "-D", data, *_settings(directory, durable=durable)]
+        ):
             yield Server(directory)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
@@ -99,19 +104,24 @@ def _binaries() -> Path:
     return Path(max(versions)).parent
 
 
-def _settings(directory: Path) -> list[str]:
-    settings = {
-        "listen_addresses": "",
-        "unix_socket_directories": directory,
-        # Thrown away at the end; nothing here needs to survive a power cut.
-        "fsync": "off",
-        "full_page_writes": "off",
-        "max_connections": "60",
-        "shared_buffers": "32MB",
-        # Another zone than UTC, so that a naive comparison shows.
-        "timezone": "Asia/Kathmandu",
-    }
-    return [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+def _settings(directory: Path, *, durable: bool) -> list[str]:
+    where = {"listen_addresses": "", "unix_socket_directories": directory}
+    settings: dict[str, object] = (
+        {}
+        if durable
+        else {
+            # Thrown away at the end; nothing here needs to survive a power cut.
+            "fsync": "off",
+            "full_page_writes": "off",
+            "max_connections": "60",
+            "shared_buffers": "32MB",
+            # Another zone than UTC, so that a naive comparison shows.
+            "timezone": "Asia/Kathmandu",
+        }
+    )
+    return [
+        word for name, value in (where | settings).items() for word in ("-c", f"{name}={value}")
+    ]
 
 
 @contextmanager

@@ -1,26 +1,27 @@
 """The application: routes, problems and the outermost layer put together."""
 
 import asyncio
-import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from threading import Semaphore
 
 import uuid_utils
 from anyio import CapacityLimiter
 from anyio.to_thread import current_default_thread_limiter
 from fastapi import FastAPI, Request, Response
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from brain import __version__
-from brain.api import events, openapi, problems
-from brain.api.deps import SAFE, Context
+from brain.api import events, ingest, openapi, problems
+from brain.api.auth import SignIns
+from brain.api.deps import Context, note_lost
 from brain.api.events import Bell, Feed
 from brain.api.limits import BodyBudget, RequestRates
 from brain.api.metrics import Condition, Metrics
+from brain.api.names import check_names, hosts_of
 from brain.api.routes import (
     access,
     fleet,
@@ -35,18 +36,15 @@ from brain.api.routes import (
 )
 from brain.api.routes import events as event_routes
 from brain.api.secrets import Seal
-from brain.errors import BrainError, NotAllowed, Unavailable
-from brain.ports import Clock, Stores
+from brain.api.writer import TelemetryWriter
+from brain.errors import BrainError, Unavailable
+from brain.ports import Clock, SampleBatch, Stores
 from brain.settings import Settings
+from brain.types.telemetry import Receipt
 
-_log = logging.getLogger("brain.api")
-
-#: Threads of telemetry, which are the batches that are stored at once, of sign-ins by a code, and
+#: Threads of telemetry, which sign tokens in and read large batches, of sign-ins by a code, and
 #: of everything else; ``brain.db.engine`` has a connection for each of them, and some to spare.
 _INGESTING, _SIGNING_IN, _THREADS = 16, 2, 24
-#: What browsers call a page that is not ours.
-_ELSEWHERE = ("cross-site", "same-site")
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def create_app(
@@ -70,6 +68,8 @@ def create_app(
     app has its own.
     """
     metrics, bell = metrics or Metrics(), bell or Bell()
+    condition = condition or Condition(metrics)
+    sign_ins = SignIns()
     context = Context(
         stores=stores,
         settings=settings,
@@ -79,23 +79,51 @@ def create_app(
         feed=Feed(bell, stores),
         seal=seal,
         metrics=metrics,
-        condition=condition or Condition(metrics),
+        condition=condition,
         started_at=clock(),
         wake=wake,
         measured=measured,
-        ingesting=Semaphore(_INGESTING),
+        sign_ins=sign_ins,
+        writer=TelemetryWriter(
+            stores, clock, sign_ins, _when_stored(bell, condition, metrics, measured)
+        ),
         telemetry_threads=CapacityLimiter(_INGESTING),
         sign_in_threads=CapacityLimiter(_SIGNING_IN),
         monotonic=monotonic,
         rates=RequestRates(settings),
         bodies=BodyBudget(settings.body_budget_bytes, body_bytes=settings.body_limit_bytes),
-        hosts=_hosts(settings),
+        hosts=hosts_of(settings),
     )
     return _assembled(context)
 
 
+def _when_stored(
+    bell: Bell,
+    condition: Condition,
+    metrics: Metrics,
+    measured: Callable[[frozenset[str]], None],
+) -> Callable[[Sequence[tuple[SampleBatch, Receipt]]], None]:
+    """Return what tells everybody of a commit of samples."""
+
+    def tell(committed: Sequence[tuple[SampleBatch, Receipt]]) -> None:
+        condition.mend("database")
+        metrics.samples.labels("stored").inc(sum(each.stored for _, each in committed))
+        metrics.samples.labels("duplicate").inc(sum(each.duplicates for _, each in committed))
+        jobs = frozenset(
+            ingest.job_of(sample)
+            for batch, receipt in committed
+            if receipt.stored
+            for sample in batch.samples
+        )
+        if jobs:
+            bell.ring(measured=jobs)
+            measured(jobs)
+
+    return tell
+
+
 def _assembled(context: Context) -> FastAPI:
-    app = FastAPI(
+    app = _App(
         title="Brain",
         version=__version__,
         docs_url=None,
@@ -118,13 +146,20 @@ def _assembled(context: Context) -> FastAPI:
     return app
 
 
+class _App(FastAPI):
+    """Telemetry is answered before FastAPI, whose layers would cost several times its work."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if telemetry.is_for(scope):
+            await telemetry.answer(self.state.context, scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+
 def _on_lost_stores(request: Request, lost: Exception) -> Response:
     """Tell it in health, too, until a write succeeds again."""
     assert isinstance(lost, Unavailable)
-    context: Context = request.app.state.context
-    if not context.condition.is_degraded("database"):
-        _log.warning("request %s: %s", problems.request_id_of(request), lost.in_full)
-    context.condition.worsen("database", f"nothing is accepted: {lost}")
+    note_lost(request.app.state.context, lost, problems.request_id_of(request))
     return problems.answer(lost, problems.request_id_of(request))
 
 
@@ -136,6 +171,7 @@ async def _watching(app: FastAPI) -> AsyncIterator[None]:
     task = asyncio.create_task(events.watch(context.bell, context.stores))
     yield
     context.bell.close()
+    await run_in_threadpool(context.writer.drain)
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
@@ -159,45 +195,18 @@ class Outermost:
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 _add_headers(MutableHeaders(scope=message), request_id)
-                status = f"{message['status'] // 100}xx"
-                here.metrics.requests.labels(scope["method"], status).inc()
+                here.metrics.answered(scope["method"], message["status"])
             await send(message)
 
         try:
-            _check_names(here.hosts, Headers(scope=scope), scope["method"])
+            check_names(here.hosts, Headers(scope=scope), scope["method"])
         except BrainError as refused:
             await problems.answer(refused, request_id)(scope, receive, sending)
             return
         await self._app(scope, receive, sending)
 
 
-def _hosts(settings: Settings) -> frozenset[str]:
-    """The names under which the service may be addressed."""
-    configured = (name.strip().lower() for name in settings.allowed_hosts.split(","))
-    return frozenset((*_LOOPBACK, settings.host.lower(), *filter(None, configured)))
-
-
-def _check_names(hosts: frozenset[str], headers: Headers, method: str) -> None:
-    """Refuse what a page elsewhere would send: another name's Host, another page's Origin."""
-    host = headers.get("host", "")
-    if _name(host) not in hosts:
-        raise NotAllowed(f"Host {host!r} is not served here; name it in the setting allowed_hosts")
-    origin = headers.get("origin")
-    if method not in SAFE and headers.get("sec-fetch-site", "").lower() in _ELSEWHERE:
-        raise NotAllowed("Sec-Fetch-Site tells of another site; requests come from our own pages")
-    if method not in SAFE and origin and origin.partition("://")[2].lower() != host.lower():
-        raise NotAllowed(f"Origin {origin!r} is not {host}; requests come from our own pages")
-
-
-def _name(host: str) -> str:
-    """The name or address in a Host header, without its port and brackets."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower()
-
-
 def _add_headers(headers: MutableHeaders, request_id: str) -> None:
     headers["X-Request-Id"] = request_id
-    headers.setdefault("Content-Security-Policy", ui.CONTENT_SECURITY_POLICY)
-    headers.setdefault("X-Content-Type-Options", "nosniff")
-    headers.setdefault("Referrer-Policy", "no-referrer")
+    for name, value in ui.HEADERS.items():
+        headers.setdefault(name, value)

@@ -2,7 +2,8 @@
 
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import uuid_utils
@@ -23,6 +24,8 @@ CODE_LIFE = timedelta(minutes=10)
 AFTER_JOB = timedelta(minutes=10)
 #: ``last_used_at`` is kept to this precision, so that reading does not mean writing.
 _USED_PRECISION = timedelta(minutes=1)
+#: Tokens that are kept in memory.
+_MOST_REMEMBERED = 50_000
 
 _ALL = frozenset(Role)
 _READERS = frozenset({Role.VIEWER, Role.SUBMITTER, Role.OPERATOR, Role.ADMIN})
@@ -135,7 +138,7 @@ def mint(
 
 def secret_in(request: Request) -> str | None:
     """The secret of a request: its bearer token, else the session cookie."""
-    return _bearer(request) or request.cookies.get(COOKIE)
+    return bearer_in(request.headers.get("authorization", "")) or request.cookies.get(COOKIE)
 
 
 def check_same_origin(request: Request) -> None:
@@ -149,15 +152,16 @@ def check_same_origin(request: Request) -> None:
     known = request.headers.get("origin") or (
         request.headers.get("sec-fetch-site", "").lower() == "same-origin"
     )
-    if not known and not _bearer(request):
+    if not known and not bearer_in(request.headers.get("authorization", "")):
         raise NotAllowed(
             "a session's cookie signs requests of our own pages alone, and this one has no Origin; "
             "send `Authorization: Bearer brn_…` instead"
         )
 
 
-def _bearer(request: Request) -> str:
-    scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
+def bearer_in(authorization: str) -> str:
+    """The token of an ``Authorization`` header; empty where there is none."""
+    scheme, _, credentials = authorization.partition(" ")
     return credentials.strip() if scheme.lower() == "bearer" else ""
 
 
@@ -167,10 +171,18 @@ def sign_in(stores: Stores, secret: str | None, now: datetime) -> Principal:
     Raises:
         NotSignedIn: there is none, or it is unknown, revoked or expired, or ended with its job.
     """
-    if not secret:
+    token = check(stores, sha256(secret) if secret else "", now)
+    if is_use_due(token, now):
+        _note_use(stores, token, now)
+    return Principal(name=token.name, role=token.role, job=token.job)
+
+
+def check(stores: Stores, hashed: str, now: datetime) -> Token:
+    """Return the token of a secret's hash; errors as of ``sign_in``."""
+    if not hashed:
         raise NotSignedIn("this needs a token; send `Authorization: Bearer brn_…` or sign in")
     with stores.transaction(read_only=True) as tx:
-        token = tx.access.token(sha256(secret))
+        token = tx.access.token(hashed)
         job = _job_of(tx, token)
     if token is None or token.revoked_at is not None:
         raise NotSignedIn("the token is unknown or was revoked; mint another")
@@ -178,9 +190,44 @@ def sign_in(stores: Stores, secret: str | None, now: datetime) -> Principal:
         raise NotSignedIn(f"the token {token.name} expired at {token.expires_at:%F %T}Z; renew it")
     if job is not None and _has_ended(job, now):
         raise NotSignedIn(f"the token {token.name} ended with its job, which is {job.state}")
-    if token.last_used_at is None or now - token.last_used_at > _USED_PRECISION:
-        _note_use(stores, token, now)
-    return Principal(name=token.name, role=token.role, job=token.job)
+    return token
+
+
+def is_use_due(token: Token, now: datetime) -> bool:
+    """True if the use of a token that is used now is to be noted."""
+    return token.last_used_at is None or now - token.last_used_at > _USED_PRECISION
+
+
+class SignIns:
+    """Tokens as they were when they signed in; their ends are looked for where samples are stored.
+
+    Safe to use from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._tokens: dict[str, Token] = {}
+
+    def get(self, hashed: str, now: datetime) -> Token | None:
+        """The token of a secret's hash; None where it is to be looked up."""
+        token = self._tokens.get(hashed)
+        if token is None or (token.expires_at is not None and token.expires_at <= now):
+            return None
+        return token
+
+    def keep(self, token: Token) -> None:
+        """Remember a token that is good now."""
+        if len(self._tokens) >= _MOST_REMEMBERED:
+            self._tokens.clear()
+        self._tokens[token.sha256] = token
+
+    def used(self, tokens: Iterable[Token], now: datetime) -> None:
+        """Remember that the use of tokens was noted."""
+        for token in tokens:
+            self.keep(replace(token, last_used_at=now))
+
+    def forget(self, token: Token) -> None:
+        """Look a token up when it comes next."""
+        self._tokens.pop(token.sha256, None)
 
 
 def _job_of(tx: Transaction, token: Token | None) -> Job | None:
@@ -238,7 +285,7 @@ def check_job(principal: Principal, job: Job, *, acting: bool) -> None:
 def _note_use(stores: Stores, token: Token, now: datetime) -> None:
     try:
         with stores.transaction() as tx:
-            tx.uses.note(token.id, now)
+            tx.uses.note([token.id], now)
     except Unavailable:
         # A database that cannot be written can still be read; when a token was used is no
         # reason to refuse its use.

@@ -1,23 +1,24 @@
 """Dependencies of routes: the app's context, the principal, a job of the path, and bodies."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from threading import Semaphore
 from typing import Annotated
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
 from brain import wire
 from brain.api import auth, limits
 from brain.api.events import Bell, Feed
 from brain.api.metrics import Condition, Metrics
 from brain.api.secrets import Seal
+from brain.api.writer import TelemetryWriter
 from brain.errors import (
     BadInput,
     NotSignedIn,
@@ -29,8 +30,8 @@ from brain.settings import Settings
 from brain.types.job import Job
 from brain.types.record import Principal, Role
 
-#: The route that has threads, bytes and a rate of its own.
-TELEMETRY = "POST /api/v1/telemetry"
+_log = logging.getLogger("brain.api")
+
 #: Methods that change nothing.
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -53,10 +54,11 @@ class Context:
     wake: Callable[[], None]
     #: Tells the tick of which jobs samples were stored.
     measured: Callable[[frozenset[str]], None]
-    #: Batches that may be stored at once; more are told to come back, so that a flood of
-    #: telemetry leaves threads for everybody else.
-    ingesting: Semaphore
-    #: Threads of telemetry's own, for the same reason.
+    #: Tokens that send telemetry, in memory.
+    sign_ins: auth.SignIns
+    #: Stores telemetry.
+    writer: TelemetryWriter
+    #: Threads of telemetry's own, so that a flood of it leaves threads for everybody else.
     telemetry_threads: CapacityLimiter
     #: Threads of sign-ins by a code: each waits for its turn to write, and anybody may try one.
     sign_in_threads: CapacityLimiter
@@ -87,8 +89,7 @@ async def principal_of(request: Request, here: Here) -> Principal:
         Overloaded: this token is used too often.
     """
     secret, route = auth.secret_in(request), route_of(request)
-    is_telemetry = route == TELEMETRY
-    key = auth.sha256(secret or "") + ("/telemetry" if is_telemetry else "")
+    key = auth.sha256(secret or "")
     here.rates.expect(key, now=here.monotonic())
     # Before its token is read, so that a revocation meanwhile is one that comes after.
     request.state.revocations = here.bell.revocations
@@ -97,7 +98,6 @@ async def principal_of(request: Request, here: Here) -> Principal:
         here.stores,
         secret,
         here.clock(),
-        limiter=here.telemetry_threads if is_telemetry else None,
     )
     here.rates.take(key, principal, now=here.monotonic())
     if (connection := getattr(request.state, "connection", None)) is not None:
@@ -237,39 +237,55 @@ async def body_of(request: Request, here: Here, who: Who) -> AsyncIterator[bytes
         BadInput: the connection ended within it.
     """
     sender = auth.sha256(auth.secret_in(request) or "")
-    with here.bodies.body(sender, telemetry=route_of(request) == TELEMETRY) as add:
-        yield await _read(request, here, "body_limit_bytes", add)
+    with here.bodies.body(sender, telemetry=False) as add:
+        yield await read_body(here, *_sent(request), "body_limit_bytes", add)
 
 
 async def open_body_of(request: Request, here: Here) -> bytes:
     """The body of a request that needs no token; errors as in ``body_of``."""
     here.rates.open(address_of(request), now=here.monotonic())
-    return await _read(request, here, "open_body_bytes", lambda count: None)
+    return await read_body(here, *_sent(request), "open_body_bytes", lambda count: None)
 
 
-async def _read(request: Request, here: Context, limit: str, add: Callable[[int], None]) -> bytes:
+def _sent(request: Request) -> tuple[Receive, str]:
+    return request.receive, request.headers.get("content-length", "")
+
+
+async def read_body(
+    here: Context, receive: Receive, declared: str, limit: str, add: Callable[[int], None]
+) -> bytes:
+    """Read a body of ``declared`` length within the setting ``limit``; errors as in ``body_of``."""
     most: int = getattr(here.settings, limit)
-    declared = request.headers.get("content-length", "")
     limits.check_length(int(declared) if declared.isdecimal() else 0, limit, most)
     chunks: list[bytes] = []
     length = 0
     try:
         async with asyncio.timeout(here.settings.body_seconds):
-            async for chunk in request.stream():
+            more = True
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    # Nobody is left to hear it; a sender that was killed is no bug of the service.
+                    raise BadInput("the connection ended within the body; send it again")
+                chunk, more = message.get("body", b""), message.get("more_body", False)
                 length += len(chunk)
                 limits.check_length(length, limit, most)
                 add(len(chunk))
                 chunks.append(chunk)
     except TimeoutError:
         raise limits.too_slow("body", "body_seconds", here.settings.body_seconds) from None
-    except ClientDisconnect as gone:
-        # Nobody is left to hear it; a sender that was killed is no bug of the service.
-        raise BadInput("the connection ended within the body; send it again") from gone
     return b"".join(chunks)
 
 
 Body = Annotated[bytes, Depends(body_of)]
 OpenBody = Annotated[bytes, Depends(open_body_of)]
+
+
+def note_lost(here: Context, lost: Unavailable, request_id: str) -> None:
+    """Tell in health, too, that the stores are lost, until a write succeeds again."""
+    if not here.condition.is_degraded("database"):
+        _log.warning("request %s: %s", request_id, lost.in_full)
+    here.condition.worsen("database", f"nothing is accepted: {lost}")
 
 
 def answer(value: object, *, status: int = 200, etag: str | None = None) -> Response:

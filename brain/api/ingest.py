@@ -7,8 +7,8 @@ line.
 """
 
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from operator import attrgetter
 
@@ -38,6 +38,7 @@ _RATES = tuple(
 )
 _counts, _steps, _rates = attrgetter(*_COUNTS), attrgetter(*_STEPS), attrgetter(*_RATES)
 _NORMS = ("gns_steps", "gns_small_batch", "gns_small_square", "gns_big_batch", "gns_big_square")
+_norms = attrgetter(*_NORMS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,14 +135,17 @@ def judge(
     judged by the clock that measured them, which is that of ``sent_at``.
     """
     sent_at = parsed.sent_at
+    oldest, newest = sent_at - keep, sent_at + FUTURE
     good: list[tuple[int, Sample]] = []
     rejected: list[RejectedSample] = []
     for index, sample in parsed.samples:
         if isinstance(sample, str):
             rejected.append(RejectedSample(index=index, reason=sample))
             continue
-        reason = _refusal(sample.measured_at, sent_at, keep) or refused.get(job_of(sample))
-        reason = reason or _impossible(sample)
+        reason = None
+        if not oldest <= sample.measured_at <= newest:
+            reason = _refusal(sample.measured_at, sent_at, keep)
+        reason = reason or refused.get(job_of(sample)) or _impossible(sample)
         if reason is None:
             good.append((index, sample))
         else:
@@ -159,6 +163,11 @@ def job_of(sample: Sample) -> JobId:
 def samples_of(judged: Judged) -> Sequence[Sample]:
     """Return the samples of a batch that may be stored."""
     return [sample for _, sample in judged.good]
+
+
+def in_batch(judged: Judged, rejected: Iterable[RejectedSample]) -> list[RejectedSample]:
+    """Samples that the store rejected, by their positions in the batch as it was sent."""
+    return [replace(each, index=judged.good[each.index][0]) for each in rejected]
 
 
 def _read(raw: msgspec.Raw) -> Sample | str:
@@ -187,7 +196,7 @@ def _impossible(sample: Sample) -> str | None:
         return f"source has {len(of.source)} characters; name it in {_SOURCE}"
     if isinstance(sample, HostSample):
         return _beyond(_RATES, _rates(sample), _LARGEST) or _impossible_share(sample)
-    if not isinstance(sample, ThroughputSample):
+    if not isinstance(sample, ThroughputSample) or _is_ordinary(sample):
         return None
     for name, value in zip(_COUNTS, _counts(sample), strict=True):
         if value < 1:
@@ -198,6 +207,20 @@ def _impossible(sample: Sample) -> str | None:
     others = sample.data_wait_seconds, sample.examples_per_second or 0.0
     return _beyond(("data_wait_seconds", "examples_per_second"), others, _LARGEST) or (
         _impossible_gradients(sample)
+    )
+
+
+def _is_ordinary(sample: ThroughputSample) -> bool:
+    """True if nothing can be said against a sample; the rest is for those that need words."""
+    return (
+        min(_counts(sample)) >= 1
+        and min(sample.step_seconds, sample.step_seconds_mean) >= 1 / _LONGEST_STEP
+        and max(sample.step_seconds, sample.step_seconds_mean) <= _LONGEST_STEP
+        and abs(sample.data_wait_seconds) <= _LARGEST
+        and abs(sample.examples_per_second or 0.0) <= _LARGEST
+        and sample.gns_unavailable is None
+        and 0 <= (sample.exchange_wait_seconds or 0.0) <= _LONGEST_STEP
+        and not any(value is not None for value in _norms(sample))
     )
 
 

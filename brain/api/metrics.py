@@ -22,6 +22,8 @@ class Metrics:
         )
         self.samples = self._counter("samples", "Samples received", ["outcome"])
         self.requests = self._counter("requests", "Requests answered", ["method", "status"])
+        #: By method and first digit: to look a label up costs as much as counting.
+        self._answered: dict[tuple[str, int], Counter] = {}
         self.refusals = self._counter(
             "refusals", "Requests and connections that a limit refused", ["limit"]
         )
@@ -74,6 +76,14 @@ class Metrics:
         self.streams = self._gauge("streams", "Open event streams")
         self.skew_seconds = self._gauge("sender_skew_seconds", "Largest clock offset of a sender")
 
+    def answered(self, method: str, status: int) -> None:
+        """Count an answer."""
+        key = method, status // 100
+        counter = self._answered.get(key)
+        if counter is None:
+            counter = self._answered[key] = self.requests.labels(method, f"{status // 100}xx")
+        counter.inc()
+
     def text(self) -> bytes:
         """The metrics in Prometheus' text format."""
         return generate_latest(self.registry)
@@ -125,8 +135,10 @@ class Condition:
     def note_offset(self, sender: str, seconds: float, now: datetime) -> None:
         """Keep how far a sender's clock is from ours, latest batch only."""
         with self._lock:
+            known = self._offsets.get(sender)
             self._offsets[sender] = (seconds, now)
-        self.look_at_clocks(now)
+        if known is None or known[0] != seconds:
+            self.look_at_clocks(now)
 
     def look_at_clocks(self, now: datetime) -> None:
         """Report the sender whose clock is off most, among those heard in the last minutes."""

@@ -129,21 +129,26 @@ def _on_http(request: Request, error: Exception) -> Response:
         405: f"{request.method} is not for {request.url.path}",
     }.get(error.status_code)
     told = f"{detail}; docs/reference/openapi.json lists what is" if detail else str(error.detail)
-    return _response(_plain(name, error.status_code, told, request), error.headers or {})
+    return _response(
+        _plain(name, error.status_code, told, request_id_of(request)), error.headers or {}
+    )
 
 
 def _on_bug(request: Request, error: Exception) -> Response:
-    """A bug: the log has the traceback, the answer only the id to find it by."""
-    request_id = request_id_of(request)
+    return bug(request_id_of(request))
+
+
+def bug(request_id: str) -> Response:
+    """The response for a bug: the log has the traceback, the answer only the id to find it by."""
     detail = f"the service failed; its log has the reason under request {request_id}"
-    return _response(_plain("InternalError", 500, detail, request), {})
+    return _response(_plain("InternalError", 500, detail, request_id), {})
 
 
-def _plain(name: str, status: int, detail: str, request: Request) -> Problem:
+def _plain(name: str, status: int, detail: str, request_id: str) -> Problem:
     return Problem(
         type=f"/problems/{name}",
         title=HTTPStatus(status).phrase,
         status=status,
         detail=detail,
-        request_id=request_id_of(request),
+        request_id=request_id,
     )

@@ -1,6 +1,6 @@
 """Events, audit, access and freezes."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from brain.db.columns import row, upsert, value
-from brain.db.tables import answers, audit, codes, events, freezes, secrets, tokens
+from brain.db.tables import answers, audit, codes, events, freezes, jobs, secrets, tokens
 from brain.errors import Conflict, NotFound
 from brain.types.job import JobId
 from brain.types.pool import Freeze
@@ -64,8 +64,11 @@ class SqlTokenUses:
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
 
-    def note(self, id: str, at: datetime) -> None:
-        self._connection.execute(_NOTE_USE, {"of_id": id, "at": at})
+    def note(self, ids: Collection[str], at: datetime) -> None:
+        self._connection.execute(_NOTE_USE, {"ids": list(ids), "at": at})
+
+    def doubtful(self, ids: Collection[str]) -> frozenset[str]:
+        return frozenset(self._connection.execute(_DOUBTFUL, {"ids": list(ids)}).scalars())
 
 
 #: Where the row is locked, its token is being changed by somebody who holds the writers' turn.
@@ -74,11 +77,19 @@ _NOTE_USE = (
     .where(
         tokens.c.id.in_(
             sa.select(tokens.c.id)
-            .where(tokens.c.id == sa.bindparam("of_id"))
+            .where(tokens.c.id.in_(sa.bindparam("ids", expanding=True)))
             .with_for_update(skip_locked=True)
         )
     )
     .values(last_used_at=sa.bindparam("at", type_=tokens.c.last_used_at.type))
+)
+
+
+_DOUBTFUL = (
+    sa.select(tokens.c.id)
+    .outerjoin(jobs, jobs.c.id == tokens.c.job)
+    .where(tokens.c.id.in_(sa.bindparam("ids", expanding=True)))
+    .where(tokens.c.revoked_at.is_not(None) | jobs.c.finished_at.is_not(None))
 )
 
 

@@ -9,10 +9,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import sqlalchemy as sa
 
 from brain.clocks import SourceClock, corrected
-from brain.db import retention
-from brain.db.columns import builder, insert, insert_new, row, value
+from brain.db import retention, writing
+from brain.db.columns import builder, insert_new, row, value
 from brain.db.tables import host_samples, loss_samples, save_samples, sources, throughput_samples
-from brain.ports import Point
+from brain.ports import Point, SampleBatch
 from brain.series import gpu_memory_share, gpu_share
 from brain.types.job import JobId
 from brain.types.telemetry import (
@@ -28,8 +28,6 @@ from brain.types.telemetry import (
 
 S = TypeVar("S", bound=Sample)
 
-#: Job and source.
-_Source = tuple[str, str]
 _Row = dict[str, Any]
 
 
@@ -41,13 +39,6 @@ def _placed_row(sample: ThroughputSample | SaveSample) -> dict[str, Any]:
 def _host_row(sample: HostSample) -> dict[str, Any]:
     shares = {"gpu_share": gpu_share(sample), "gpu_memory_share": gpu_memory_share(sample)}
     return row(sample) | shares
-
-
-class _Clocks(NamedTuple):
-    """Corrected instants of a batch's stamps by source, and the sources' clocks after the batch."""
-
-    instants: Mapping[_Source, Mapping[datetime, datetime]]
-    after: Mapping[_Source, SourceClock]
 
 
 class _Kind(NamedTuple):
@@ -105,21 +96,28 @@ class SqlTelemetry:
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
 
+    def add_all(self, batches: Sequence[SampleBatch]) -> Sequence[Receipt]:
+        wanted = {writing.origin(sample) for batch in batches for sample in batch.samples}
+        clocks = writing.clocks_of(self._connection, wanted)
+        fresh, receipts = writing.Fresh(), list[Receipt]()
+        for batch in batches:
+            if fresh.take(batch, clocks):
+                continue
+            # Something of it may be known: alone, after those that came before it.
+            receipts += self._write(fresh, clocks)
+            receipts.append(self._add(batch))
+            mine = map(writing.origin, batch.samples)
+            clocks.update(writing.clocks_of(self._connection, mine))
+            fresh = writing.Fresh()
+        return [*receipts, *self._write(fresh, clocks)]
+
     def add(
         self, samples: Sequence[Sample], *, received_at: datetime, offset_seconds: float = 0.0
     ) -> Receipt:
-        # Kinds in one order for everybody, like the rows of each (``_store``).
-        by_kind: dict[type[Sample], list[_Row]] = {kind: [] for kind in _KINDS}
-        for sample in samples:
-            by_kind[type(sample)].append(_KINDS[type(sample)].row(sample))
-        clocks = self._corrected(
-            [each for rows in by_kind.values() for each in rows], timedelta(seconds=offset_seconds)
+        batch = SampleBatch(
+            samples=tuple(samples), received_at=received_at, offset_seconds=offset_seconds
         )
-        for each in (each for rows in by_kind.values() for each in rows):
-            each["corrected_at"] = clocks.instants[_whose(each)][each["measured_at"]]
-        fresh = [each for kind, mine in by_kind.items() if mine for each in self._store(kind, mine)]
-        self._count(fresh, clocks.after, received_at)
-        return Receipt(stored=len(fresh), duplicates=len(samples) - len(fresh))
+        return self.add_all([batch])[0]
 
     def throughput(
         self, job: JobId, *, since: datetime, epoch: int | None = None
@@ -157,37 +155,36 @@ class SqlTelemetry:
     def retire(self, *, raw_before: datetime, means_before: datetime) -> int:
         return retention.retire(self._connection, raw_before=raw_before, means_before=means_before)
 
-    def _corrected(self, rows: Iterable[_Row], offset: timedelta) -> _Clocks:
-        """The instants of samples, and the clocks of their sources after them."""
-        stamps: defaultdict[_Source, list[datetime]] = defaultdict(list)
+    def _write(self, fresh: writing.Fresh, clocks: writing.Clocks) -> list[Receipt]:
+        """Store batches of new samples; one at a time where another writer was faster."""
+        if writing.write(self._connection, fresh, clocks):
+            return [Receipt(stored=len(each.samples), duplicates=0) for each in fresh.batches]
+        return [self._add(each) for each in fresh.batches]
+
+    def _add(self, batch: SampleBatch) -> Receipt:
+        """Store what is new of a batch of which some may be known."""
+        # Kinds in one order for everybody, like the rows of each (``_store``).
+        by_kind: dict[type[Sample], list[_Row]] = {kind: [] for kind in _KINDS}
+        for sample in batch.samples:
+            by_kind[type(sample)].append(_KINDS[type(sample)].row(sample))
+        rows = [each for mine in by_kind.values() for each in mine]
+        stamps: defaultdict[writing.Source, list[datetime]] = defaultdict(list)
         for each in rows:
             stamps[_whose(each)].append(each["measured_at"])
-        known = self._clocks(stamps)
-        made = {
-            whose: corrected(known.get(whose, SourceClock()), mine, offset)
-            for whose, mine in stamps.items()
-        }
-        return _Clocks(
-            {whose: instants for whose, (instants, _) in made.items()},
-            {whose: clock for whose, (_, clock) in made.items()},
-        )
-
-    def _clocks(self, wanted: Iterable[_Source]) -> Mapping[_Source, SourceClock]:
-        """The clocks of sources that were heard before, locked until the transaction ends."""
-        by_job: defaultdict[str, list[str]] = defaultdict(list)
-        for job, source in sorted(wanted):
-            by_job[job].append(source)
-        of, found = sources.c, {}
-        columns = of.job, of.source, of.offset_seconds, of.measured_at, of.corrected_at
-        for job, mine in by_job.items():
-            heard = sa.select(*columns).where(of.job == job, of.source.in_(mine))
-            # Two batches of one source take turns, or the later could stand before the earlier.
-            ordered = heard.order_by(of.source).with_for_update()
-            for *whose, seconds, stamp, instant in self._connection.execute(ordered):
-                found[tuple(whose)] = SourceClock(
-                    offset=timedelta(seconds=seconds), newest=(stamp, instant)
-                )
-        return found
+        known = writing.clocks_of(self._connection, stamps)
+        offset, after = timedelta(seconds=batch.offset_seconds), writing.Clocks()
+        instants = {}
+        for whose, mine in stamps.items():
+            instants[whose], after[whose] = corrected(known.get(whose, SourceClock()), mine, offset)
+        for each in rows:
+            each["corrected_at"] = instants[_whose(each)][each["measured_at"]]
+        new = [each for kind, mine in by_kind.items() if mine for each in self._store(kind, mine)]
+        counts: writing.Counts = {}
+        for job, source, sequence, dropped in new:
+            count = counts.setdefault((job, source), writing.Count(batch.received_at))
+            count.add(sequence, dropped)
+        writing.add_up(self._connection, counts, after)
+        return Receipt(stored=len(new), duplicates=len(rows) - len(new))
 
     def _store(
         self, kind: type[Sample], rows: Iterable[_Row]
@@ -200,44 +197,6 @@ class SqlTelemetry:
         dropped = table.c.dropped if kind is LossSample else sa.literal(0)
         counted = (table.c.job, table.c.source, table.c.sequence, dropped)
         return insert_new(self._connection, table, rows, *counted)
-
-    def _count(
-        self,
-        fresh: Iterable[sa.Row[*tuple[Any, ...]]],
-        clocks: Mapping[_Source, SourceClock],
-        received_at: datetime,
-    ) -> None:
-        counted: dict[_Source, _Row] = {}
-        for job, source, sequence, dropped in fresh:
-            seen = counted.setdefault(
-                (job, source), {"highest": sequence, "stored": 0, "dropped": 0}
-            )
-            seen["highest"] = max(seen["highest"], sequence)
-            seen["stored"] += 1
-            seen["dropped"] += dropped
-        if not counted:
-            return
-        statement = insert(self._connection, sources)
-        new, known = statement.excluded, sources.c
-        newer = new.measured_at > known.measured_at
-        clock = ("offset_seconds", "measured_at", "corrected_at")
-        added = statement.on_conflict_do_update(
-            index_elements=[known.job, known.source],
-            set_={
-                "highest": sa.case((new.highest > known.highest, new.highest), else_=known.highest),
-                "stored": known.stored + new.stored,
-                "dropped": known.dropped + new.dropped,
-                "heard_at": new.heard_at,
-                **{name: sa.case((newer, new[name]), else_=known[name]) for name in clock},
-            },
-        )
-        rows = [
-            {"job": whose[0], "source": whose[1], "heard_at": received_at}
-            | seen
-            | _clock_row(clocks[whose])
-            for whose, seen in sorted(counted.items())
-        ]
-        self._connection.execute(added, rows)
 
     def _rows(self, statement: sa.Select[Any]) -> sa.MappingResult:
         return self._connection.execute(statement).mappings()
@@ -261,15 +220,8 @@ def _since(table: sa.Table, job: JobId, since: datetime) -> sa.Select[Any]:
     return recent.order_by(table.c.corrected_at, table.c.source)
 
 
-def _whose(row: Mapping[Any, Any]) -> _Source:
+def _whose(row: Mapping[Any, Any]) -> writing.Source:
     return row["job"], row["source"]
-
-
-def _clock_row(clock: SourceClock) -> _Row:
-    assert clock.newest is not None, "something was heard"
-    stamp, instant = clock.newest
-    seconds = clock.offset.total_seconds()
-    return {"offset_seconds": seconds, "measured_at": stamp, "corrected_at": instant}
 
 
 def _seen(kind: type[S], found: Mapping[Any, Any]) -> S:

@@ -59,7 +59,7 @@ class MemoryTransaction:
         self.events = MemoryEvents(rows["events"])
         self.audit = MemoryAudit(rows["audit"])
         self.access = MemoryAccess(rows["tokens"], rows["codes"], rows["answers"], rows["sealed"])
-        self.uses = MemoryTokenUses(rows["tokens"])
+        self.uses = MemoryTokenUses(rows["tokens"], rows["jobs"])
         self.freezes = MemoryFreezes(rows["freezes"])
         self.pools = MemoryPools(rows)
 

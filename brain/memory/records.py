@@ -1,12 +1,12 @@
 """Events, audit, access and freezes, on dictionaries."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from brain.errors import Conflict, NotFound
 from brain.memory.rows import Rows
-from brain.types.job import JobId
+from brain.types.job import Job, JobId
 from brain.types.pool import Freeze
 from brain.types.record import AuditEntry, Event, Token
 
@@ -60,12 +60,21 @@ class Answer:
 class MemoryTokenUses:
     """``TokenUses`` on the dictionary of tokens."""
 
-    def __init__(self, tokens: Rows[str, Token]) -> None:
-        self._tokens = tokens
+    def __init__(self, tokens: Rows[str, Token], jobs: Rows[JobId, Job]) -> None:
+        self._tokens, self._jobs = tokens, jobs
 
-    def note(self, id: str, at: datetime) -> None:
-        if id in self._tokens:
-            self._tokens[id] = replace(self._tokens[id], last_used_at=at)
+    def note(self, ids: Collection[str], at: datetime) -> None:
+        for id in ids:
+            if id in self._tokens:
+                self._tokens[id] = replace(self._tokens[id], last_used_at=at)
+
+    def doubtful(self, ids: Collection[str]) -> frozenset[str]:
+        return frozenset(id for id in ids if id in self._tokens and self._is_doubtful(id))
+
+    def _is_doubtful(self, id: str) -> bool:
+        token = self._tokens[id]
+        job = None if token.job is None else self._jobs.get(token.job)
+        return token.revoked_at is not None or (job is not None and job.finished_at is not None)
 
 
 class MemoryAccess:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from brain.clocks import SourceClock, corrected
 from brain.memory.rows import Rows
-from brain.ports import Point
+from brain.ports import Point, SampleBatch
 from brain.series import METRICS, Reading, buckets
 from brain.types.job import JobId
 from brain.types.telemetry import (
@@ -77,6 +77,16 @@ class MemoryTelemetry:
         for job, new in fresh.items():
             self._samples[job] = {**self._samples.get(job, {}), **new}
         return Receipt(stored=stored, duplicates=len(samples) - stored)
+
+    def add_all(self, batches: Sequence[SampleBatch]) -> Sequence[Receipt]:
+        return [
+            self.add(
+                batch.samples,
+                received_at=batch.received_at,
+                offset_seconds=batch.offset_seconds,
+            )
+            for batch in batches
+        ]
 
     def throughput(
         self, job: JobId, *, since: datetime, epoch: int | None = None

@@ -1,6 +1,6 @@
 """Stores of events, the audit log, and the tokens and roles of access."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -39,8 +39,12 @@ class AuditStore(Protocol):
 class TokenUses(Protocol):
     """The last uses of tokens; noted without regard to other changes of the tokens."""
 
-    def note(self, id: str, at: datetime) -> None:
-        """Keep that a token was used; forgone where another writer changes the token just now."""
+    def note(self, ids: Collection[str], at: datetime) -> None:
+        """Keep that tokens were used; forgone of those that another writer changes just now."""
+        ...
+
+    def doubtful(self, ids: Collection[str]) -> frozenset[str]:
+        """Those of the tokens that were revoked, or whose job has finished."""
         ...
 
 

@@ -26,6 +26,16 @@ class Point:
     high: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleBatch:
+    """Samples that came together."""
+
+    samples: tuple[Sample, ...]
+    received_at: datetime
+    #: Service time less the sender's when the batch was sent, as measured.
+    offset_seconds: float = 0.0
+
+
 class TelemetryStore(Protocol):
     """Samples, exactly once by (source, measured_at as it was sent), in whatever order they come.
 
@@ -45,6 +55,13 @@ class TelemetryStore(Protocol):
         what is within that of zero counts as none. Samples newer than all of their source get the
         offset it has then, and stand after those that came before; samples that come late get
         the one it had. What is stored is not moved again.
+        """
+        ...
+
+    def add_all(self, batches: Sequence[SampleBatch]) -> Sequence[Receipt]:
+        """Do as ``add`` of each batch does, in their order; one receipt each.
+
+        Batches of new samples are written together, which costs far less than one at a time.
         """
         ...
 

@@ -12,7 +12,7 @@ import zstandard
 
 from brain import calls, wire
 from brain.api.metrics import SILENCE, Condition, Metrics
-from brain.errors import Overloaded, TooLarge, UnknownVersion
+from brain.errors import TooLarge, UnknownVersion
 from brain.settings import Settings
 from brain.types.record import Role
 from brain.types.telemetry import GpuReading, Receipt, Sample
@@ -333,15 +333,6 @@ def test_too_many_samples_are_to_be_split(tmp_path_factory: pytest.TempPathFacto
     job = _job(api)
     with pytest.raises(TooLarge, match="split the batch"):
         _send(api, *(throughput(n, job=job) for n in range(3)), job=job)
-
-
-def test_a_flood_is_told_to_come_back(api: Api) -> None:
-    job = _job(api)
-    while api.context.ingesting.acquire(blocking=False):
-        pass
-    answer = _post(api, job, wire.encode_batch([throughput(job=job)], sent_at=NOW))
-    assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
-    assert answer.json()["type"].endswith(Overloaded.__name__)
 
 
 def test_the_counters_count_samples(api: Api) -> None:

@@ -100,12 +100,12 @@ class TestTokenUses:
             t.access.add_token(token())
             t.access.put_token(token(revoked_at=at(1)))
         with stores.transaction() as t:
-            t.uses.note(token().id, at(2))
+            t.uses.note([token().id], at(2))
             assert t.access.tokens() == [token(revoked_at=at(1), last_used_at=at(2))]
 
     def test_of_a_token_that_is_gone_change_nothing(self, stores: Stores) -> None:
         with stores.transaction() as t:
-            t.uses.note("gone", at(2))
+            t.uses.note(["gone"], at(2))
             assert t.access.tokens() == []
 
 

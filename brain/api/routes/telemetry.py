@@ -1,53 +1,154 @@
 """``POST /api/v1/telemetry``: 200 means committed.
 
-A batch waits for nothing that decisions hold: it has threads of its own, and its transaction takes
-no turn among writers.
+Answered in front of FastAPI: an agent that sends one sample at a time costs what HTTP and the
+database cost. A batch waits for nothing that decisions hold: it has threads and a writer of its
+own, and its transaction takes no turn among writers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import NamedTuple
 
+import uuid_utils
 from anyio import to_thread
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
 
-from brain import errors
-from brain.api import ingest
-from brain.api.deps import Body, Context, Here, Who, answer
-from brain.api.problems import problems
+from brain import errors, wire
+from brain.api import auth, ingest, problems
+from brain.api.deps import Context, note_lost, read_body
+from brain.api.names import check_names
+from brain.api.routes.ui import HEADERS
 from brain.clocks import beyond_latency
-from brain.errors import Overloaded, TooLarge
+from brain.errors import BrainError, Overloaded, TooLarge, Unavailable
+from brain.ports import SampleBatch
 from brain.types.job import JobId
-from brain.types.record import Principal, Role
+from brain.types.record import Principal, Role, Token
 from brain.types.telemetry import Receipt
 
 router = APIRouter(prefix="/api/v1", tags=["telemetry"])
+
+_PATH = "/api/v1/telemetry"
+_ROUTE = f"POST {_PATH}"
+#: Bytes of a body that is read on the event loop; a larger one would hold up everybody there.
+_SMALL_BYTES = 64 * 1024
+_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+_JSON = (b"content-type", b"application/json")
 
 
 @router.post(
     "/telemetry",
     response_model=Receipt,
-    responses=problems(
+    responses=problems.problems(
         errors.BadInput, errors.TooLarge, errors.UnknownVersion, Overloaded, errors.Unavailable
     ),
 )
-async def take(request: Request, here: Here, who: Who, body: Body) -> Response:
+def take() -> None:
     """Store a batch; good samples are committed, bad ones come back with reasons.
 
     JSON or NDJSON, plain or ``Content-Encoding`` gzip or zstd. Repeating a batch changes nothing.
     """
-    if not here.ingesting.acquire(blocking=False):
-        raise Overloaded("too many batches at once; send this one again", retry_after_seconds=1.0)
+    raise AssertionError("``answer`` stands before this route, which only describes it")
+
+
+def is_for(scope: Scope) -> bool:
+    """True for a request that ``answer`` answers."""
+    asked = scope["type"], scope.get("path"), scope.get("method")
+    return asked == ("http", _PATH, "POST")
+
+
+async def answer(here: Context, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a batch once it is committed, or say why it is not."""
+    request_id = str(uuid_utils.uuid7())
     try:
-        threads = here.telemetry_threads
-        return answer(await to_thread.run_sync(_stored, request, here, who, body, limiter=threads))
-    finally:
-        here.ingesting.release()
+        receipt = await _taken(here, scope, receive)
+    except BrainError as refused:
+        if refused.limit:
+            here.metrics.refusals.labels(refused.limit).inc()
+        if isinstance(refused, Unavailable):
+            note_lost(here, refused, request_id)
+        told = problems.answer(refused, request_id)
+        await _send(here, send, told.status_code, bytes(told.body), told.raw_headers, request_id)
+    except Exception:
+        told = problems.bug(request_id)
+        await _send(here, send, told.status_code, bytes(told.body), told.raw_headers, request_id)
+        raise
+    else:
+        body = wire.encode(receipt)
+        headers = [_JSON, (b"content-length", b"%d" % len(body))]
+        await _send(here, send, 200, body, headers, request_id)
 
 
-def _stored(request: Request, here: Context, who: Principal, body: bytes) -> Receipt:
-    encoding = request.headers.get("content-encoding", "").strip().lower()
+class _Sender(NamedTuple):
+    token: Token
+    principal: Principal
+    hashed: str
+
+
+async def _taken(here: Context, scope: Scope, receive: Receive) -> Receipt:
+    # Of a header that comes twice the first counts, as everywhere.
+    headers = {
+        name.decode("latin-1"): value.decode("latin-1")
+        for name, value in reversed(scope["headers"])
+    }
+    check_names(here.hosts, headers, "POST")
+    sender = await _signed_in(here, scope, headers)
+    here.writer.expect()
+    with here.bodies.body(sender.hashed, telemetry=True) as add:
+        declared = headers.get("content-length", "")
+        body = await read_body(here, receive, declared, "body_limit_bytes", add)
+        encoding = headers.get("content-encoding", "").strip().lower()
+        given = (here, sender.principal, body, encoding, headers.get("content-type", ""))
+        # A sender that is no agent may name any job, which the database knows.
+        if len(body) <= _SMALL_BYTES and not encoding and sender.principal.role is Role.AGENT:
+            batch, judged = _read(*given)
+        else:
+            batch, judged = await to_thread.run_sync(_read, *given, limiter=here.telemetry_threads)
+        receipt = await here.writer.write(batch, sender.token)
+    offset = beyond_latency(judged.offset).total_seconds()
+    here.condition.note_offset(sender.principal.name, offset, batch.received_at)
+    if not judged.rejected and not receipt.rejected:
+        return receipt
+    rejected = [*judged.rejected, *ingest.in_batch(judged, receipt.rejected)]
+    here.metrics.samples.labels("rejected").inc(len(rejected))
+    return Receipt(
+        stored=receipt.stored,
+        duplicates=receipt.duplicates,
+        rejected=tuple(sorted(rejected, key=lambda each: each.index)),
+    )
+
+
+async def _signed_in(here: Context, scope: Scope, headers: Mapping[str, str]) -> _Sender:
+    secret = auth.bearer_in(headers.get("authorization", ""))
+    by_cookie = None
+    if not secret:
+        by_cookie = Request(scope)
+        secret = auth.secret_in(by_cookie) or ""
+    hashed = auth.sha256(secret) if secret else ""
+    key = f"{hashed}/telemetry"
+    token = here.sign_ins.get(hashed, here.clock())
+    if token is None:
+        here.rates.expect(key, now=here.monotonic())
+        token = await to_thread.run_sync(
+            auth.check, here.stores, hashed, here.clock(), limiter=here.telemetry_threads
+        )
+        here.sign_ins.keep(token)
+    principal = Principal(name=token.name, role=token.role, job=token.job)
+    here.rates.take(key, principal, now=here.monotonic())
+    if (connection := scope.get("state", {}).get("connection")) is not None:
+        connection.signed_in = True
+    auth.check_route(principal, _ROUTE)
+    if by_cookie is not None:
+        auth.check_same_origin(by_cookie)
+    return _Sender(token, principal, hashed)
+
+
+def _read(
+    here: Context, who: Principal, body: bytes, encoding: str, content_type: str
+) -> tuple[SampleBatch, ingest.Judged]:
     data = ingest.unpacked(body, encoding, here.settings.body_limit_bytes)
-    envelope = ingest.envelope_of(data, request.headers.get("content-type", ""))
+    envelope = ingest.envelope_of(data, content_type)
     if len(envelope.samples) > here.settings.batch_limit:
         raise TooLarge(
             f"samples: {len(envelope.samples)} are over batch_limit {here.settings.batch_limit}; "
@@ -59,14 +160,12 @@ def _stored(request: Request, here: Context, who: Principal, body: bytes) -> Rec
     keep = timedelta(seconds=here.settings.raw_seconds)
     refused = _refused(here, who, parsed.jobs)
     judged = ingest.judge(parsed, now=now, keep=keep, refused=refused)
-    with here.stores.transaction() as tx:
-        receipt = tx.telemetry.add(
-            ingest.samples_of(judged),
-            received_at=now,
-            offset_seconds=judged.offset.total_seconds(),
-        )
-    _note(here, who, judged, receipt)
-    return Receipt(stored=receipt.stored, duplicates=receipt.duplicates, rejected=judged.rejected)
+    batch = SampleBatch(
+        samples=tuple(ingest.samples_of(judged)),
+        received_at=now,
+        offset_seconds=judged.offset.total_seconds(),
+    )
+    return batch, judged
 
 
 def _refused(here: Context, who: Principal, jobs: frozenset[JobId]) -> Mapping[JobId, str]:
@@ -79,14 +178,15 @@ def _refused(here: Context, who: Principal, jobs: frozenset[JobId]) -> Mapping[J
     return {job: f"job {job!r} is no job's id" for job in jobs - known}
 
 
-def _note(here: Context, who: Principal, judged: ingest.Judged, receipt: Receipt) -> None:
-    here.condition.mend("database")
-    offset = beyond_latency(judged.offset).total_seconds()
-    here.condition.note_offset(who.name, offset, here.clock())
-    here.metrics.samples.labels("stored").inc(receipt.stored)
-    here.metrics.samples.labels("duplicate").inc(receipt.duplicates)
-    here.metrics.samples.labels("rejected").inc(len(judged.rejected))
-    if receipt.stored:
-        jobs = frozenset(ingest.job_of(sample) for sample in ingest.samples_of(judged))
-        here.bell.ring(measured=jobs)
-        here.measured(jobs)
+async def _send(
+    here: Context,
+    send: Send,
+    status: int,
+    body: bytes,
+    headers: Sequence[tuple[bytes, bytes]],
+    request_id: str,
+) -> None:
+    here.metrics.answered("POST", status)
+    whole = [*headers, *_HEADERS, (b"x-request-id", request_id.encode())]
+    await send({"type": "http.response.start", "status": status, "headers": whole})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,42 @@
+"""Names of the service, and requests that a page elsewhere would send; headers of every answer."""
+
+from collections.abc import Mapping
+
+from brain.api.deps import SAFE
+from brain.errors import NotAllowed
+from brain.settings import Settings
+
+#: What browsers call a page that is not ours.
+_ELSEWHERE = ("cross-site", "same-site")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def hosts_of(settings: Settings) -> frozenset[str]:
+    """The names under which the service may be addressed."""
+    configured = (name.strip().lower() for name in settings.allowed_hosts.split(","))
+    return frozenset((*_LOOPBACK, settings.host.lower(), *filter(None, configured)))
+
+
+def check_names(hosts: frozenset[str], headers: Mapping[str, str], method: str) -> None:
+    """Refuse what a page elsewhere would send: another name's Host, another page's Origin.
+
+    Raises:
+        NotAllowed: naming the header.
+    """
+    host = headers.get("host", "")
+    if _name(host) not in hosts:
+        raise NotAllowed(f"Host {host!r} is not served here; name it in the setting allowed_hosts")
+    if method in SAFE:
+        return
+    origin = headers.get("origin")
+    if headers.get("sec-fetch-site", "").lower() in _ELSEWHERE:
+        raise NotAllowed("Sec-Fetch-Site tells of another site; requests come from our own pages")
+    if origin and origin.partition("://")[2].lower() != host.lower():
+        raise NotAllowed(f"Origin {origin!r} is not {host}; requests come from our own pages")
+
+
+def _name(host: str) -> str:
+    """The name or address in a Host header, without its port and brackets."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower()

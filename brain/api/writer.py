@@ -1,0 +1,208 @@
+"""One writer of telemetry in a process: batches that wait together are committed together.
+
+A batch is answered once it is committed. While one transaction commits, others gather for the next;
+where that would be too few, because commits are fast, the writer waits a moment for more. A
+transaction that fails is divided until the batch, and of it the sample, that cannot be stored is
+alone: its neighbours are stored. A database that is lost has no such batch; it fails them all.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from threading import Lock
+
+from brain.api import auth
+from brain.api.auth import SignIns
+from brain.errors import BadInput, NotSignedIn, Overloaded, Unavailable
+from brain.ports import Clock, SampleBatch, Stores
+from brain.types.record import Token
+from brain.types.telemetry import Receipt, RejectedSample
+
+#: Samples that may wait to be stored, and those of one transaction: SQLite has one writer, and
+#: decisions wait for it.
+_MOST_WAITING, _MOST_TOGETHER = 20_000, 2_000
+#: Seconds that the writer waits for more batches where the last commit was faster than that.
+_LINGER_SECONDS = 0.01
+#: What becomes of a batch; positions of rejected samples are those in the batch.
+Outcome = Receipt | Exception
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting:
+    """A batch, and the request that waits for it."""
+
+    batch: SampleBatch
+    token: Token
+    loop: asyncio.AbstractEventLoop
+    answer: "asyncio.Future[Receipt]"
+
+
+class TelemetryWriter:
+    """Stores batches in the order in which they came. Safe to use from any thread."""
+
+    def __init__(
+        self,
+        stores: Stores,
+        clock: Clock,
+        sign_ins: SignIns,
+        stored: Callable[[Sequence[tuple[SampleBatch, Receipt]]], None],
+    ) -> None:
+        """``stored`` is told what every commit brought, before those who wait are."""
+        self._stores, self._clock, self._stored = stores, clock, stored
+        self._sign_ins = sign_ins
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="telemetry")
+        self._lock = Lock()
+        self._waiting: list[_Waiting] = []
+        self._samples = 0
+        self._writes = False
+
+    @property
+    def waiting(self) -> int:
+        """Samples that wait to be stored; those of the open transaction do not count."""
+        return self._samples
+
+    def expect(self) -> None:
+        """Refuse a batch, before it is read, that would wait behind too many others.
+
+        Raises:
+            Overloaded: with the seconds until it may be sent again.
+        """
+        if self._samples >= _MOST_WAITING:
+            raise Overloaded(
+                f"{self._samples} samples wait to be stored; send this batch again",
+                retry_after_seconds=1.0,
+            )
+
+    async def write(self, batch: SampleBatch, token: Token) -> Receipt:
+        """Return once a batch is committed.
+
+        Raises:
+            NotSignedIn: ``token`` is good no more.
+            Unavailable: the database cannot be written; nothing of the batch was stored.
+        """
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(batch, token, loop, loop.create_future())
+        with self._lock:
+            self._waiting.append(waiting)
+            self._samples += len(batch.samples)
+            begin, self._writes = not self._writes, True
+        if begin:
+            self._thread.submit(self._write_all)
+        return await waiting.answer
+
+    def drain(self) -> None:
+        """Return once everything that waits is stored."""
+        self._thread.submit(lambda: None).result()
+
+    def _write_all(self) -> None:
+        linger = 0.0
+        while taken := self._take(linger):
+            began = time.monotonic()
+            outcomes = self._outcomes(taken)
+            seconds = time.monotonic() - began
+            linger = _LINGER_SECONDS if len(taken) > 1 and seconds < _LINGER_SECONDS else 0.0
+            _tell(taken, outcomes)
+
+    def _take(self, linger: float) -> Sequence[_Waiting]:
+        """The batches of the next transaction; none, and the writer rests, where none waits."""
+        if linger:
+            time.sleep(linger)
+        with self._lock:
+            count = samples = 0
+            for each in self._waiting:
+                samples += len(each.batch.samples)
+                count += 1
+                if samples >= _MOST_TOGETHER:
+                    break
+            taken, self._waiting = self._waiting[:count], self._waiting[count:]
+            self._samples -= samples
+            self._writes = bool(taken)
+        return taken
+
+    def _outcomes(self, waiting: Sequence[_Waiting], *, confirmed: bool = False) -> list[Outcome]:
+        try:
+            return self._together(waiting, confirmed=confirmed)
+        except Unavailable as lost:
+            return [lost] * len(waiting)
+        except Exception as bad:  # noqa: BLE001 - it is told to the batch that brings it
+            if len(waiting) == 1:
+                return [self._without_bad(waiting[0], bad)]
+            half = len(waiting) // 2
+            return [*self._outcomes(waiting[:half]), *self._outcomes(waiting[half:])]
+
+    def _without_bad(self, waiting: _Waiting, bad: Exception) -> Outcome:
+        """Store a batch but for the samples that no database holds."""
+        samples = waiting.batch.samples
+        if not isinstance(bad, BadInput):
+            return bad
+        if len(samples) == 1:
+            rejected = RejectedSample(index=0, reason=str(bad))
+            return Receipt(stored=0, duplicates=0, rejected=(rejected,))
+        half = len(samples) // 2
+        first, second = (
+            self._outcomes([replace(waiting, batch=replace(waiting.batch, samples=part))])[0]
+            for part in (samples[:half], samples[half:])
+        )
+        if isinstance(first, Exception) or isinstance(second, Exception):
+            return first if isinstance(first, Exception) else second
+        moved = [replace(each, index=each.index + half) for each in second.rejected]
+        return Receipt(
+            stored=first.stored + second.stored,
+            duplicates=first.duplicates + second.duplicates,
+            rejected=(*first.rejected, *moved),
+        )
+
+    def _together(self, waiting: Sequence[_Waiting], *, confirmed: bool) -> list[Outcome]:
+        """Store batches in one transaction, those apart whose tokens may have ended."""
+        tokens = {each.token.id: each.token for each in waiting}
+        now = self._clock()
+        with self._stores.transaction() as tx:
+            doubtful = frozenset() if confirmed else tx.uses.doubtful(tokens)
+            good = [each for each in waiting if each.token.id not in doubtful]
+            receipts = tx.telemetry.add_all([each.batch for each in good])
+            used = [
+                token
+                for token in tokens.values()
+                if token.id not in doubtful and auth.is_use_due(token, now)
+            ]
+            if used:
+                tx.uses.note([token.id for token in used], now)
+        self._sign_ins.used(used, now)
+        self._stored(list(zip((each.batch for each in good), receipts, strict=True)))
+        stored = iter(receipts)
+        return [
+            self._if_signed_in(each) if each.token.id in doubtful else next(stored)
+            for each in waiting
+        ]
+
+    def _if_signed_in(self, waiting: _Waiting) -> Outcome:
+        """Store a batch of a token that was revoked, or whose job finished."""
+        try:
+            auth.check(self._stores, waiting.token.sha256, self._clock())
+        except NotSignedIn as ended:
+            self._sign_ins.forget(waiting.token)
+            return ended
+        except Unavailable as lost:
+            return lost
+        return self._outcomes([waiting], confirmed=True)[0]
+
+
+def _tell(waiting: Sequence[_Waiting], outcomes: Sequence[Outcome]) -> None:
+    told = list(zip(waiting, outcomes, strict=True))
+    for loop, _ in Counter(each.loop for each in waiting).items():
+        mine = [(each.answer, outcome) for each, outcome in told if each.loop is loop]
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_answer, mine)
+
+
+def _answer(told: Sequence[tuple["asyncio.Future[Receipt]", Outcome]]) -> None:
+    for answer, outcome in told:
+        if answer.done():
+            continue
+        if isinstance(outcome, Exception):
+            answer.set_exception(outcome)
+        else:
+            answer.set_result(outcome)

@@ -1,0 +1,239 @@
+"""Batches that wait together are committed together, and none harms another."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from brain import calls, wire
+from brain.api import auth
+from brain.api.routes import telemetry
+from brain.db import SqlStores, prepare
+from brain.errors import Overloaded
+from brain.ports import Transaction
+from brain.types.record import Role
+from tests.api.app import Api, digits
+from tests.builders import NOW, at, throughput
+from tests.postgresql import Server
+from tests.serving import eventually
+
+
+class GatedStores:
+    """Stores whose writers wait at a gate, and are counted; the test's own come in by ``inner``."""
+
+    def __init__(self, inner: SqlStores) -> None:
+        self.inner, self.begun = inner, 0
+        self.gate = threading.Event()
+
+    @contextmanager
+    def transaction(self, *, read_only: bool = False) -> Iterator[Transaction]:
+        """A transaction of the stores behind the gate."""
+        if not read_only:
+            self.begun += 1
+            self.gate.wait(60)
+        with self.inner.transaction(read_only=read_only) as tx:
+            yield tx
+
+    def size_bytes(self) -> int:
+        """As the stores behind say."""
+        return self.inner.size_bytes()
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Iterator[GatedStores]:
+    """SQLite behind a gate that is open."""
+    url = f"sqlite:///{tmp_path}/brain.db"
+    prepare(url)
+    with closing(SqlStores(url)) as inner:
+        gated = GatedStores(inner)
+        gated.gate.set()
+        yield gated
+
+
+@pytest.fixture
+def api(tmp_path: Path, stores: GatedStores) -> Api:
+    """An app over SQLite."""
+    return Api(tmp_path, stores=stores)  # type: ignore[arg-type]
+
+
+def _agents(api: Api, count: int) -> list[tuple[str, str]]:
+    """The jobs and tokens of so many agents, each of which sent a sample."""
+    agents = []
+    with api.client() as admin:
+        for number in range(count):
+            job = admin.send(calls.submit(digits(name=f"digits-{number}"))).id
+            agents.append((str(job), api.token(Role.AGENT, job=job)))
+    for job, token in agents:
+        assert _post(api, token, job, 0).json()["stored"] == 1
+    return agents
+
+
+def _post(api: Api, token: str, job: str, *numbers: int) -> Any:
+    samples = [throughput(n, job=job, source=f"of-{job}") for n in numbers]
+    with api.http(token) as http:
+        return http.post(
+            "/api/v1/telemetry", content=wire.encode_batch(samples, sent_at=at(max(numbers)))
+        )
+
+
+def test_batches_that_come_while_one_commits_are_committed_together(
+    api: Api, stores: GatedStores
+) -> None:
+    agents = _agents(api, 10)
+    before = stores.begun
+    with ThreadPoolExecutor(len(agents)) as beside:
+        sent = _held(api, stores, beside, [(agent, [1]) for agent in agents])
+        assert not any(each.done() for each in sent), "nothing is acknowledged before its commit"
+        stores.gate.set()
+        assert [each.result(60).json()["stored"] for each in sent] == [1] * len(agents)
+    assert stores.begun == before + 2
+
+
+def test_a_batch_that_is_repeated_while_it_waits_is_stored_once(
+    api: Api, stores: GatedStores
+) -> None:
+    (agent,) = _agents(api, 1)
+    with ThreadPoolExecutor(4) as beside:
+        sent = _held(api, stores, beside, [(agent, [1, 2])] * 4)
+        stores.gate.set()
+        answers = [each.result(60).json() for each in sent]
+    assert sorted((each["stored"], each["duplicates"]) for each in answers) == [
+        (0, 2),
+        (0, 2),
+        (0, 2),
+        (2, 0),
+    ]
+
+
+def test_a_batch_that_cannot_be_stored_harms_none_that_waits_with_it(
+    api: Api, stores: GatedStores, tmp_path: Path
+) -> None:
+    agents = _agents(api, 8)
+    _die(f"sqlite:///{tmp_path}/brain.db", f"NEW.job = '{agents[3][0]}'")
+    with ThreadPoolExecutor(len(agents)) as beside:
+        sent = _held(api, stores, beside, [(agent, [1]) for agent in agents])
+        stores.gate.set()
+        statuses = [each.result(60).status_code for each in sent]
+    assert statuses == [500 if index == 3 else 200 for index in range(len(agents))]
+
+
+_REFUSE = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.sequence = 5 THEN RAISE SQLSTATE '22003' USING MESSAGE = 'it is too large'; END IF;
+    RETURN NEW;
+END;
+$$;
+CREATE TRIGGER refuse BEFORE INSERT ON throughput_samples FOR EACH ROW EXECUTE FUNCTION refuse();
+"""
+
+
+def test_a_value_that_postgresql_cannot_hold_is_rejected_and_its_neighbours_are_stored(
+    tmp_path: Path, postgresql: Server, postgresql_url: str
+) -> None:
+    database = postgresql_url.partition("@/")[2].partition("?")[0]
+    with closing(SqlStores(postgresql_url)) as stores, postgresql.connected(database) as other:
+        api = Api(tmp_path, stores=stores)
+        ((job, token),) = _agents(api, 1)
+        other.execute(_REFUSE)
+        try:
+            answer = _post(api, token, job, *range(1, 11)).json()
+        finally:
+            other.execute("DROP FUNCTION refuse CASCADE")
+    assert (answer["stored"], [bad["index"] for bad in answer["rejected"]]) == (9, [4])
+    assert "a value cannot be stored" in answer["rejected"][0]["reason"]
+
+
+def test_a_flood_is_told_to_come_back(api: Api, stores: GatedStores) -> None:
+    agents = _agents(api, 4)
+    with ThreadPoolExecutor(3) as beside:
+        sent = _held(api, stores, beside, [(agent, range(1, 10_001)) for agent in agents[:3]])
+        job, token = agents[3]
+        refused = _post(api, token, job, 1)
+        stores.gate.set()
+        assert [each.result(60).json()["stored"] for each in sent] == [10_000] * 3
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+    assert refused.json()["type"].endswith(Overloaded.__name__)
+    assert _post(api, token, job, 1).status_code == 200
+
+
+def test_a_token_that_another_process_revokes_is_refused_at_once(
+    api: Api, stores: GatedStores
+) -> None:
+    (job, token), (other_job, other) = _agents(api, 2)
+    with stores.inner.transaction() as tx:
+        known = tx.access.token(auth.sha256(token))
+        assert known is not None
+        tx.access.put_token(replace(known, revoked_at=NOW))
+    assert _post(api, token, job, 1).status_code == 401
+    assert _post(api, other, other_job, 1).json()["stored"] == 1
+    with stores.inner.transaction(read_only=True) as tx:
+        assert len(tx.telemetry.throughput(wire.convert(job, str), since=NOW)) == 1  # type: ignore[arg-type]
+
+
+def test_samples_are_taken_for_some_minutes_after_their_job_ended_by_itself(
+    api: Api, stores: GatedStores
+) -> None:
+    ((job, token),) = _agents(api, 1)
+    with stores.inner.transaction() as tx:
+        known = tx.jobs.get(wire.convert(job, str))
+        tx.jobs.put(replace(known, finished_at=api.now))
+    assert _post(api, token, job, 1).json()["stored"] == 1
+    api.pass_time(minutes=11)
+    assert _post(api, token, job, 2).status_code == 401
+
+
+def test_a_token_in_memory_costs_no_look_into_the_database(api: Api) -> None:
+    ((job, token),) = _agents(api, 1)
+    statements: list[str] = []
+
+    def note(_: object, __: object, statement: str, *others: object) -> None:
+        statements.append(statement)
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", note)
+    try:
+        assert _post(api, token, job, 1).status_code == 200
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", note)
+    begun = [each for each in statements if each.startswith("BEGIN")]
+    assert begun == ["BEGIN IMMEDIATE"], "one transaction, which stores the batch"
+
+
+def test_the_route_is_described_although_it_is_answered_before_it(api: Api) -> None:
+    with api.http(api.token()) as http:
+        told = http.get("/api/v1/openapi.json").json()["paths"]["/api/v1/telemetry"]["post"]
+    assert told["operationId"] == telemetry.take.__name__
+    assert {"200", "401", "413", "422", "426", "429", "503"} <= set(told["responses"])
+
+
+def _held(
+    api: Api,
+    stores: GatedStores,
+    beside: ThreadPoolExecutor,
+    batches: Sequence[tuple[tuple[str, str], Sequence[int]]],
+) -> list[Future[Any]]:
+    """Send batches: the first is within its transaction, the others wait, when it returns."""
+    stores.gate.clear()
+    begun, sent = stores.begun, []
+    for number, ((job, token), numbers) in enumerate(batches):
+        sent.append(beside.submit(_post, api, token, job, *numbers))
+        if not number:
+            eventually(lambda: stores.begun > begun)
+    eventually(lambda: api.context.writer.waiting == sum(len(each) for _, each in batches[1:]))
+    return sent
+
+
+def _die(url: str, when: str) -> None:
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            f"CREATE TRIGGER die BEFORE INSERT ON throughput_samples WHEN {when} "
+            "BEGIN SELECT RAISE(ABORT, 'a bug'); END"
+        )
+    engine.dispose()
