@@ -107,33 +107,39 @@ class Fresh:
     def take(self, batch: SampleBatch, clocks: Clocks) -> bool:
         """Add a batch and move the clocks of its sources on; False, and nothing done, where one
         of its samples may be known."""
-        mine = list(batch.samples)
-        stamps: dict[Source, list[datetime]] = {}
-        for sample in mine:
-            stamps.setdefault(origin(sample), []).append(sample.measured_at)
-        if len({(type(one), origin(one), one.measured_at) for one in mine}) < len(mine):
-            return False
+        by_source: dict[Source, list[Sample]] = {}
+        for sample in batch.samples:
+            by_source.setdefault(origin(sample), []).append(sample)
         offset = timedelta(seconds=batch.offset_seconds)
         moved: Clocks = {}
         instants: dict[Source, Mapping[datetime, datetime]] = {}
-        for source, told in stamps.items():
-            clock = clocks.get(source, SourceClock())
-            if clock.newest is not None and min(told) <= clock.newest[0]:
+        for source, mine in by_source.items():
+            clock, stamps = clocks.get(source, SourceClock()), [one.measured_at for one in mine]
+            if clock.newest is not None and min(stamps) <= clock.newest[0]:
                 return False
-            instants[source], moved[source] = corrected(clock, told, offset)
+            instants[source], moved[source] = corrected(clock, stamps, offset)
+            if len(instants[source]) < len(mine) > len({(type(s), s.measured_at) for s in mine}):
+                return False
         clocks.update(moved)
-        for sample in mine:
-            self._add(sample, instants[origin(sample)][sample.measured_at], batch.received_at)
+        for source, mine in by_source.items():
+            self._add(source, mine, instants[source], batch.received_at)
         self.batches.append(batch)
         return True
 
-    def _add(self, sample: Sample, instant: datetime, heard_at: datetime) -> None:
-        stamps = microseconds_of(sample.measured_at), microseconds_of(instant)
-        row = (*stamps, *_KINDS[type(sample)].row(sample))
-        self.rows.setdefault(type(sample), []).append(row)
-        count = self.counts.setdefault(origin(sample), Count(heard_at))
+    def _add(
+        self,
+        source: Source,
+        samples: Iterable[Sample],
+        instants: Mapping[datetime, datetime],
+        heard_at: datetime,
+    ) -> None:
+        count = self.counts.setdefault(source, Count(heard_at))
         count.heard_at = heard_at
-        count.add(sample.sequence, sample.dropped if isinstance(sample, LossSample) else 0)
+        for sample in samples:
+            kind, stamp = type(sample), sample.measured_at
+            sent, instant = microseconds_of(stamp), microseconds_of(instants[stamp])
+            self.rows.setdefault(kind, []).append((sent, instant, *_KINDS[kind].row(sample)))
+            count.add(sample.sequence, sample.dropped if isinstance(sample, LossSample) else 0)
 
 
 def write(connection: sa.Connection, fresh: Fresh, clocks: Clocks) -> bool:
