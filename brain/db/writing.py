@@ -146,18 +146,19 @@ def write(connection: sa.Connection, fresh: Fresh, clocks: Clocks) -> bool:
     """Store rows and count them; False, and nothing done, where another one stored a sample."""
     postgresql = connection.dialect.name == "postgresql"
     put = _copy if postgresql else _insert
+    # By hand: SQLAlchemy compiles such a statement each time, which takes longer than it does.
+    connection.exec_driver_sql("SAVEPOINT fresh")
     try:
-        with connection.begin_nested():
-            for kind, shape in _KINDS.items():
-                # In one order for everybody, so that no two writers wait for each other.
-                if rows := sorted(fresh.rows.get(kind, ()), key=_identity(shape)):
-                    put(connection, shape, rows)
-    except sa.exc.IntegrityError as known:
-        if not _is_duplicate(known.orig):
+        for kind, shape in _KINDS.items():
+            # In one order for everybody, so that no two writers wait for each other.
+            if rows := sorted(fresh.rows.get(kind, ()), key=_identity(shape)):
+                put(connection, shape, rows)
+    except (sa.exc.IntegrityError, psycopg.errors.UniqueViolation) as known:
+        if not _is_duplicate(getattr(known, "orig", known)):
             raise
+        connection.exec_driver_sql("ROLLBACK TO SAVEPOINT fresh")
         return False
-    except psycopg.errors.UniqueViolation:
-        return False
+    connection.exec_driver_sql("RELEASE SAVEPOINT fresh")
     add_up(connection, fresh.counts, clocks)
     return True
 
