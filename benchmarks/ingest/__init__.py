@@ -1,0 +1,1 @@
+"""What it costs to take telemetry in, beside a plain service and stores of time series."""
