@@ -35,6 +35,7 @@ from brain.api.routes import (
     worlds,
 )
 from brain.api.routes import events as event_routes
+from brain.api.rows import JobRows
 from brain.api.secrets import Seal
 from brain.api.writer import TelemetryWriter
 from brain.errors import BrainError, Unavailable
@@ -76,7 +77,7 @@ def create_app(
         clock=clock,
         home=home,
         bell=bell,
-        feed=Feed(bell, stores),
+        feed=Feed(bell, stores, JobRows(settings, clock)),
         seal=seal,
         metrics=metrics,
         condition=condition,

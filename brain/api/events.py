@@ -2,15 +2,17 @@
 
 A committed change rings the ``Bell`` of this process; ``watch`` rings it for what other processes
 committed. Waiting holds no thread: the waiter sleeps on the event loop and reads in the thread
-pool only after a ring.
+pool only after a ring. Streams read nothing: one task reads for all of them, once a second at most.
 """
 
 import asyncio
 import time
 from bisect import bisect_right
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from math import inf
 from operator import itemgetter
 from threading import Lock
 from typing import TypeVar
@@ -18,18 +20,23 @@ from typing import TypeVar
 from starlette.concurrency import run_in_threadpool
 
 from brain import wire
+from brain.api.rows import JobRows
 from brain.errors import Unavailable
 from brain.ports import Stores
 from brain.types.record import Event
 
 T = TypeVar("T")
 
-#: Seconds between the flushes of one stream: a busy cluster costs a browser one update a second.
+#: Seconds between the flushes of all streams: a busy cluster costs a browser one update a second.
 COALESCE_SECONDS = 1.0
+#: Seconds between looks at rows that no event told of: what changes by time alone, or elsewhere.
+SWEEP_SECONDS = 10.0
 #: Seconds between looks at what other processes committed.
 WATCH_SECONDS = 1.0
 #: Events that are held for streams; one that is further behind reads for itself.
 _HELD = 2000
+#: Frames without an id that are held; a stream that is further behind ends, and begins anew.
+_HELD_PASSING = 60
 
 
 class Bell:
@@ -39,6 +46,8 @@ class Bell:
         self._listeners: dict[object, Callable[[], None]] = {}
         #: Those who listen to samples, too.
         self._measuring: dict[object, Callable[[], None]] = {}
+        #: Streams, which listen to what was read for them.
+        self._following: dict[object, Callable[[], None]] = {}
         self._counting = Lock()
         #: How often it rang for something that was committed, samples apart.
         self.rings = 0
@@ -67,15 +76,22 @@ class Bell:
         for wake in list(self._listeners.values()):
             wake()
 
+    def publish(self) -> None:
+        """Wake all streams: there is something for them."""
+        for wake in list(self._following.values()):
+            wake()
+
     def revoked(self) -> None:
         """Wake all who listen, to look whether they may still."""
         self.revocations += 1
         self.ring()
+        self.publish()
 
     def close(self) -> None:
         """Wake all who listen for the last time."""
         self.closed = True
         self.ring()
+        self.publish()
 
     def measured_since(self, instant: float) -> list[str]:
         """Jobs of which samples were stored at or after a monotonic instant."""
@@ -84,19 +100,29 @@ class Bell:
     @contextmanager
     def listening(self, *, samples: bool = False) -> Iterator[asyncio.Event]:
         """Within the block each ring sets the event; ``samples``: rings for samples do, too."""
+        with self._heard_by(self._listeners, *([self._measuring] if samples else [])) as heard:
+            yield heard
+
+    @contextmanager
+    def following(self) -> Iterator[asyncio.Event]:
+        """Within the block the event is set whenever there is something for streams."""
+        with self._heard_by(self._following) as heard:
+            yield heard
+
+    @contextmanager
+    def _heard_by(self, *groups: dict[object, Callable[[], None]]) -> Iterator[asyncio.Event]:
         loop, heard, me = asyncio.get_running_loop(), asyncio.Event(), object()
 
         def wake() -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(heard.set)
 
-        heard_by = (self._listeners, self._measuring) if samples else (self._listeners,)
-        for listeners in heard_by:
+        for listeners in groups:
             listeners[me] = wake
         try:
             yield heard
         finally:
-            for listeners in heard_by:
+            for listeners in groups:
                 del listeners[me]
 
 
@@ -118,22 +144,43 @@ class _Held:
 
 
 class Feed:
-    """The newest events as frames. Safe to use from any thread.
+    """The newest events, and changes of rows, as frames. Safe to use from any thread.
 
-    The first stream that hears the bell reads, in one transaction; the others find what it read.
+    One task reads while there are streams, however many there are; they find what it read.
     """
 
-    def __init__(self, bell: Bell, stores: Stores) -> None:
-        self._bell, self._stores = bell, stores
+    def __init__(
+        self, bell: Bell, stores: Stores, rows: JobRows, *, sweep_seconds: float = SWEEP_SECONDS
+    ) -> None:
+        self._bell, self._stores, self._rows = bell, stores, rows
+        self._sweep_seconds = sweep_seconds
         self._reading = Lock()
         # Replaced, never changed: whoever looks needs no lock.
         self._held: _Held | None = None
         self._rung = -1
+        #: Frames without an id, with their numbers.
+        self._passing: deque[tuple[int, bytes]] = deque(maxlen=_HELD_PASSING)
+        #: Jobs of events that were read, whose rows are looked at next.
+        self._touched: set[str] = set()
+        self._measured_at = self._swept_at = time.monotonic()
+        self._publisher: asyncio.Task[None] | None = None
+        self._followers = 0
 
-    @property
-    def stale(self) -> bool:
-        """True if events may have been committed that no stream reads yet."""
-        return self._rung != self._bell.rings and not self._reading.locked()
+    @asynccontextmanager
+    async def followed(self) -> AsyncIterator[asyncio.Task[None]]:
+        """Within the block there is the task that reads for all streams."""
+        if self._publisher is None or self._publisher.done():
+            self._publisher = asyncio.create_task(self._publish(time.monotonic()))
+            # Streams end with it and begin anew; what stopped it is logged.
+            self._publisher.add_done_callback(lambda _: self._bell.publish())
+        self._followers += 1
+        try:
+            yield self._publisher
+        finally:
+            self._followers -= 1
+            if not self._followers and self._publisher is not None:
+                self._publisher.cancel()
+                self._publisher = None
 
     def start(self) -> int:
         """The id of the newest event, for a stream that begins now.
@@ -143,24 +190,24 @@ class Feed:
         """
         with self._reading:
             before, held = self._held, self._caught_up()
-        self._wake_others(before)
+        if held is not before:
+            self._bell.publish()
         return held.last
 
     def catch_up(self) -> None:
-        """Read new events, unless another stream does; then wake the other streams.
+        """Read what is new, and wake the streams if there is anything.
 
         Stores that cannot be read have no news; a request that writes is told so.
         """
-        if not self._reading.acquire(blocking=False):
-            return
-        before = self._held
+        before, told = self._held, self.told
         try:
-            self._caught_up()
+            with self._reading:
+                self._caught_up()
+                self._tell_rows()
         except Unavailable:
             return
-        finally:
-            self._reading.release()
-        self._wake_others(before)
+        if self._held is not before or self.told != told:
+            self._bell.publish()
 
     def after(self, id: int) -> list[tuple[int, bytes]] | None:
         """Events above ``id``, oldest first; None where not all of them are held."""
@@ -168,6 +215,18 @@ class Feed:
         if held is None or id < held.since:
             return None
         return list(held.frames[bisect_right(held.frames, id, key=itemgetter(0)) :])
+
+    @property
+    def told(self) -> int:
+        """The number of the last frame without an id; 0 before the first."""
+        return self._passing[-1][0] if self._passing else 0
+
+    def passing(self, told: int) -> list[tuple[int, bytes]] | None:
+        """Frames without an id after the one of this number; None where some are gone."""
+        held = list(self._passing)
+        if held and held[0][0] > told + 1:
+            return None
+        return [frame for frame in held if frame[0] > told]
 
     def read(self, id: int) -> list[tuple[int, bytes]]:
         """Some events above ``id``, oldest first, from the stores; none where they are away."""
@@ -177,10 +236,23 @@ class Feed:
         except Unavailable:
             return []
 
-    def _wake_others(self, before: _Held | None) -> None:
-        # Also where the bell rang meanwhile: those who heard it found somebody reading.
-        if self._held is not before or self.stale:
-            self._bell.wake()
+    async def _publish(self, begun: float) -> None:
+        await run_in_threadpool(self._begin, begun)
+        with self._bell.listening(samples=True) as heard:
+            rang = True
+            while not self._bell.closed:
+                if not rang:
+                    await _wait(heard, self._sweep_seconds)
+                heard.clear()
+                await run_in_threadpool(self.catch_up)
+                rang = await _gathered(self._bell, heard)
+
+    def _begin(self, at: float) -> None:
+        # What was told before, nobody heard who listens now.
+        with self._reading:
+            self._rows.forget()
+            self._touched.clear()
+            self._measured_at = self._swept_at = at
 
     def _caught_up(self) -> _Held:
         rung, held = self._bell.rings, self._held
@@ -191,10 +263,33 @@ class Feed:
                 last = tx.events.last_id()
                 held = _Held(last, last)
             while len(news := tx.events.after(held.last, limit=_HELD)) == _HELD:
-                held = held.with_news(news)
-        held = held.with_news(news)
+                held = self._with_news(held, news)
+        held = self._with_news(held, news)
         self._held, self._rung = held, rung
         return held
+
+    def _with_news(self, held: _Held, news: Sequence[Event]) -> _Held:
+        self._touched.update(event.job for event in news if event.job is not None)
+        if any(event.job is None for event in news):
+            # A freeze or a node changes rows that it does not name.
+            self._swept_at = -inf
+        return held.with_news(news)
+
+    def _tell_rows(self) -> None:
+        """Hold frames that tell of jobs that were measured, and of rows that differ."""
+        now = time.monotonic()
+        measured = self._bell.measured_since(self._measured_at)
+        is_sweep = now - self._swept_at >= self._sweep_seconds
+        touched = self._touched | set(measured)
+        if touched or is_sweep:
+            with self._stores.transaction(read_only=True) as tx:
+                rows = self._rows.changes(tx, None if is_sweep else touched)
+            for frame in (_measured(measured), rows):
+                if frame:
+                    self._passing.append((self.told + 1, frame))
+        self._touched, self._measured_at = set(), now
+        if is_sweep:
+            self._swept_at = now
 
 
 async def poll(bell: Bell, read: Callable[[], T], done: Callable[[T], bool], wait: float) -> T:
@@ -242,42 +337,43 @@ async def stream(
     """Server-sent events from ``after`` on, in bunches one a second at most.
 
     Each event is ``id`` and ``data`` (an ``Event`` as JSON). ``event: measured`` names jobs of
-    which samples came in; it has no id, because it need not be repeated. The stream is over once
-    ``ended``, asked after every wait.
+    which samples came in, ``event: jobs`` how rows of the list of jobs changed; these have no id,
+    because they need not be repeated. The stream is over once ``ended``, asked after every wait,
+    and where its listener fell so far behind that changes of rows are gone.
     """
-    looked = time.monotonic()
-    yield b"retry: 1000\n: hello\n\n"
-    with bell.listening(samples=True) as heard:
-        while not (bell.closed or await ended()):
-            heard.clear()
-            since, looked = looked, time.monotonic()
-            if feed.stale:
-                await run_in_threadpool(feed.catch_up)
-            found = feed.after(after)
-            if found is None:
-                found = await run_in_threadpool(feed.read, after)
-            lines = [frame for _, frame in found]
-            if jobs := bell.measured_since(since):
-                lines.append(b"event: measured\ndata: " + wire.encode({"jobs": jobs}) + b"\n\n")
-            if found:
-                after = found[-1][0]
-            if lines:
-                yield b"".join(lines)
-                await _pause(bell, heard)
-            elif not await _wait(heard, heartbeat_seconds):
-                yield b": heartbeat\n\n"
+    async with feed.followed() as publisher:
+        told = feed.told
+        yield b"retry: 1000\n: hello\n\n"
+        with bell.following() as heard:
+            while not (bell.closed or publisher.done() or await ended()):
+                heard.clear()
+                found, rows = feed.after(after), feed.passing(told)
+                if found is None:
+                    found = await run_in_threadpool(feed.read, after)
+                if rows is None:
+                    return
+                after, told = ([after, *(id for id, _ in found)][-1], told + len(rows))
+                if found or rows:
+                    yield b"".join(frame for _, frame in (*found, *rows))
+                elif not await _wait(heard, heartbeat_seconds):
+                    yield b": heartbeat\n\n"
 
 
 def _frame(event: Event) -> bytes:
     return b"id: %d\ndata: %s\n\n" % (event.id, wire.encode(event))
 
 
-async def _pause(bell: Bell, heard: asyncio.Event) -> None:
-    """Let events gather, unless the service stops."""
-    deadline = time.monotonic() + COALESCE_SECONDS
+def _measured(jobs: Sequence[str]) -> bytes:
+    return b"event: measured\ndata: %s\n\n" % wire.encode({"jobs": jobs}) if jobs else b""
+
+
+async def _gathered(bell: Bell, heard: asyncio.Event) -> bool:
+    """Let news gather, unless the service stops; True if there are any."""
+    deadline, rang = time.monotonic() + COALESCE_SECONDS, heard.is_set()
     while not bell.closed and (left := deadline - time.monotonic()) > 0:
         heard.clear()
-        await _wait(heard, left)
+        rang |= await _wait(heard, left)
+    return rang
 
 
 async def _wait(heard: asyncio.Event, seconds: float) -> bool:

@@ -2,24 +2,27 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, closing, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
-import sqlalchemy as sa
 
-from brain import calls
+from brain import calls, wire
 from brain.api import events
+from brain.api.rows import JobRows
 from brain.db import SqlStores
 from brain.errors import BadInput
+from brain.types.job import JobState
 from brain.types.record import Role
 from tests.api.app import Api, digits
 from tests.api.served import served
-from tests.builders import NOW, event, throughput
+from tests.builders import NOW, at, event, job, throughput, world
 from tests.database_faults import HARMS, driven
 from tests.postgresql import Server
+from tests.statements import statements
 
 
 def _stream(api: Api, after: int | None = None, heartbeat: float = 30) -> AsyncIterator[bytes]:
@@ -37,9 +40,26 @@ def _add(api: Api, *kinds: str) -> list[int]:
         return [tx.events.add(event(kind)).id for kind in kinds]
 
 
-def _data(chunk: bytes) -> list[dict[str, object]]:
-    lines = chunk.decode().split("\n")
+def _data(chunk: bytes) -> list[dict[str, Any]]:
+    """The data of all frames but those that tell of rows."""
+    blocks = [block for block in chunk.decode().split("\n\n") if "event: jobs" not in block]
+    lines = "\n".join(blocks).split("\n")
     return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data:")]
+
+
+def _rows(chunk: bytes) -> list[dict[str, Any]]:
+    """The changes of rows in a chunk."""
+    head = "event: jobs\ndata: "
+    blocks = [block for block in chunk.decode().split("\n\n") if block.startswith(head)]
+    return [row for block in blocks for row in json.loads(block.removeprefix(head))["jobs"]]
+
+
+async def _told(stream: AsyncIterator[bytes]) -> list[dict[str, Any]]:
+    """The next changes of rows."""
+    async with asyncio.timeout(60):
+        while not (rows := _rows(await anext(stream))):
+            pass
+    return rows
 
 
 def test_a_stream_goes_on_after_the_last_id_that_was_seen(api: Api) -> None:
@@ -81,6 +101,68 @@ def test_new_samples_are_told_by_job(api: Api) -> None:
     chunk = asyncio.run(heard())
     assert chunk.startswith(b"event: measured")
     assert _data(chunk) == [{"jobs": ["j1"]}]
+
+
+def test_a_row_is_told_whole_at_first_and_then_by_its_changes(api: Api) -> None:
+    async def told() -> tuple[dict[str, Any], ...]:
+        stream = _stream(api)
+        await anext(stream)
+        async with api.aclient() as admin:
+            await admin.send(calls.submit(digits()))
+            (first,) = await _told(stream)
+            await admin.send(calls.suspend("digits"))
+            (second,) = await _told(stream)
+            listed = await admin.send(calls.jobs())
+        return first, second, wire.plain(listed.items[0])
+
+    first, second, row = asyncio.run(told())
+    assert first.keys() == row.keys()
+    assert json.loads(json.dumps({**first, **second})) == json.loads(wire.encode(row))
+    assert {"state", "intent"} <= second.keys()
+    assert not {"name", "owner", "resources", "sparkline", "losses"} & second.keys()
+
+
+def test_a_row_whose_samples_stop_is_told_by_time_alone(api: Api) -> None:
+    with api.stores.transaction() as tx:
+        tx.jobs.add(job(state=JobState.RUNNING))
+        tx.worlds.put(world(stepping_at=NOW))
+    rows = JobRows(api.settings, lambda: api.now)
+    feed = events.Feed(api.context.bell, api.stores, rows, sweep_seconds=0.1)
+
+    async def told() -> tuple[dict[str, Any], ...]:
+        stream = events.stream(api.context.bell, feed, after=0, heartbeat_seconds=30, ended=_never)
+        await anext(stream)
+        async with api.aclient() as admin:
+            samples = [throughput(n) for n in range(10)]
+            api.now = at(10)
+            await admin.send(calls.telemetry(samples, sent_at=api.now))
+        (first,) = await _told(stream)
+        api.pass_time(minutes=5)
+        (second,) = await _told(stream)
+        return first, second
+
+    first, second = asyncio.run(told())
+    assert first["throughput"] is not None
+    assert second["throughput"] is None
+    assert "StaleTelemetry" in [one["kind"] for one in second["conditions"]]
+
+
+def test_rows_are_read_once_for_all_streams(tmp_path: Path, sqlite_url: str) -> None:
+    async def listened(api: Api, asked: list[str]) -> int:
+        streams = [_stream(api) for _ in range(20)]
+        for stream in streams:
+            await anext(stream)
+        async with api.aclient() as admin:
+            await admin.send(calls.submit(digits()))
+            await asyncio.gather(*map(_told, streams))
+            asked.clear()
+            await admin.send(calls.suspend("digits"))
+        await asyncio.gather(*map(_told, streams))
+        return len([each for each in asked if "FROM decisions" in each])
+
+    with closing(SqlStores(sqlite_url)) as stores, statements() as asked:
+        # The request that suspends reads, and one task for 20 streams.
+        assert asyncio.run(listened(Api(tmp_path, stores=stores), asked)) < 10
 
 
 def test_a_silent_stream_beats(api: Api) -> None:
@@ -140,26 +222,14 @@ def test_events_of_a_job_after_an_id_that_no_event_has_are_refused(api: Api) -> 
 
 def test_events_of_a_job_go_on_from_an_id(api: Api) -> None:
     with api.client() as admin:
-        job = admin.send(calls.submit(digits())).id
-        admin.send(calls.cancel(job))
-        first, second = admin.send(calls.job_events(job)).items
-        assert admin.send(calls.job_events(job, after=first.id)).items == (second,)
+        id = admin.send(calls.submit(digits())).id
+        admin.send(calls.cancel(id))
+        first, second = admin.send(calls.job_events(id)).items
+        assert admin.send(calls.job_events(id, after=first.id)).items == (second,)
 
 
-@contextmanager
-def _reads_of_events() -> Iterator[list[str]]:
-    """Statements that read events, of every engine."""
-    asked: list[str] = []
-
-    def note(_: object, __: object, statement: str, *___: object) -> None:
-        if "FROM events" in statement:
-            asked.append(statement)
-
-    sa.event.listen(sa.Engine, "before_cursor_execute", note)
-    try:
-        yield asked
-    finally:
-        sa.event.remove(sa.Engine, "before_cursor_execute", note)
+def _of_events(asked: list[str]) -> int:
+    return len([each for each in asked if "FROM events" in each])
 
 
 async def _until(lines: AsyncIterator[str], word: str) -> None:
@@ -184,14 +254,14 @@ def test_what_happens_is_read_once_for_all_streams(tmp_path: Path, database_url:
                 streams.append(answer.aiter_lines())
                 await _until(streams[-1], ": hello")
             asked.clear()
-            job = (await admin.send(calls.submit(digits()))).id
+            id = (await admin.send(calls.submit(digits()))).id
             await asyncio.gather(*(_until(each, "job.Queued") for each in streams))
-            reads = [len(asked)]
-            await admin.send(calls.telemetry([throughput(job=job)], sent_at=NOW))
+            reads = [_of_events(asked)]
+            await admin.send(calls.telemetry([throughput(job=id)], sent_at=NOW))
             await asyncio.gather(*(_until(each, "event: measured") for each in streams))
-            return [*reads, len(asked)]
+            return [*reads, _of_events(asked)]
 
-    with closing(SqlStores(database_url)) as stores, _reads_of_events() as asked:
+    with closing(SqlStores(database_url)) as stores, statements() as asked:
         api = Api(tmp_path, stores=stores)
         with served(api.app) as url:
             try:
