@@ -9,17 +9,21 @@ carries a share of the weight: the mean over workers that were heard is then the
 and one worker whose window ends just outside a bucket tears no hole into the chart.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import NamedTuple
 
 from brain.errors import BadInput
 from brain.models.efficiency import norms_of
 from brain.ports import Point
 from brain.types.telemetry import HostSample, Phase, Sample, ThroughputSample
+from brain.types.world import World
 
-_MICROSECOND = timedelta(microseconds=1)
+MICROSECOND = timedelta(microseconds=1)
+#: How far from the end of a world its last sample may stand.
+NEAR = timedelta(minutes=2)
 
 
 class Reading(NamedTuple):
@@ -127,6 +131,12 @@ METRICS: Mapping[str, Callable[[Sample], Reading | None]] = {
 }
 
 
+def ended_epochs(worlds: Iterable[World]) -> Iterator[tuple[int, datetime]]:
+    """Epochs of the worlds of one job that others followed, each with when the next one formed."""
+    for world, following in pairwise(sorted(worlds, key=lambda world: world.epoch)):
+        yield world.epoch, following.formed_at
+
+
 @dataclass(frozen=True, slots=True)
 class Buckets:
     """Equal stretches of time from ``since``, at most ``points`` of them until ``until``."""
@@ -138,8 +148,8 @@ class Buckets:
     @property
     def width(self) -> timedelta:
         """The width of a bucket; whole microseconds, rounded up so that ``points`` suffice."""
-        span = (self.until - self.since) // _MICROSECOND
-        return max(1, -(-span // self.points)) * _MICROSECOND
+        span = (self.until - self.since) // MICROSECOND
+        return max(1, -(-span // self.points)) * MICROSECOND
 
     def index(self, at: datetime) -> int:
         """The bucket that ``at`` falls into."""

@@ -37,6 +37,7 @@ from brain.api.routes import (
 from brain.api.routes import events as event_routes
 from brain.api.rows import JobRows
 from brain.api.secrets import Seal
+from brain.api.views import Sparklines
 from brain.api.writer import TelemetryWriter
 from brain.errors import BrainError, Unavailable
 from brain.ports import Clock, SampleBatch, Stores
@@ -68,7 +69,7 @@ def create_app(
     samples came. ``bell``, ``metrics`` and ``condition`` are shared with the tick; left out, the
     app has its own.
     """
-    metrics, bell = metrics or Metrics(), bell or Bell()
+    metrics, bell, sparklines = metrics or Metrics(), bell or Bell(), Sparklines()
     condition = condition or Condition(metrics)
     sign_ins = SignIns()
     context = Context(
@@ -77,7 +78,8 @@ def create_app(
         clock=clock,
         home=home,
         bell=bell,
-        feed=Feed(bell, stores, JobRows(settings, clock)),
+        feed=Feed(bell, stores, JobRows(settings, clock, sparklines)),
+        sparklines=sparklines,
         seal=seal,
         metrics=metrics,
         condition=condition,

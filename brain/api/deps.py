@@ -18,6 +18,7 @@ from brain.api import auth, limits
 from brain.api.events import Bell, Feed
 from brain.api.metrics import Condition, Metrics
 from brain.api.secrets import Seal
+from brain.api.views import Sparklines
 from brain.api.writer import TelemetryWriter
 from brain.errors import (
     BadInput,
@@ -46,6 +47,7 @@ class Context:
     home: Path
     bell: Bell
     feed: Feed
+    sparklines: Sparklines
     seal: Seal
     metrics: Metrics
     condition: Condition

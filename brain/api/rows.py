@@ -1,13 +1,10 @@
 """Changes of the rows of the list of jobs, for those who keep the list: ``event: jobs``."""
 
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Collection, Sequence
 from dataclasses import fields
-from datetime import datetime
 
 from brain import wire
 from brain.api import views
-from brain.errors import UnknownJob
 from brain.ports import Clock, Transaction
 from brain.settings import Settings
 from brain.types.job import Job, JobId
@@ -22,33 +19,33 @@ _ALWAYS = frozenset({"id", "version", "telemetry_age_seconds", "ends_at"})
 class JobRows:
     """The rows as streams were told of them; in one thread at a time."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
-        self._settings, self._clock = settings, clock
+    def __init__(self, settings: Settings, clock: Clock, sparklines: views.Sparklines) -> None:
+        self._settings, self._clock, self._sparklines = settings, clock, sparklines
         self._told: dict[JobId, JobView] = {}
 
     def forget(self) -> None:
         """Begin anew: every row is told whole again."""
         self._told.clear()
 
-    def changes(self, tx: Transaction, ids: Iterable[str] | None) -> bytes:
+    def changes(self, tx: Transaction, ids: Collection[str] | None) -> bytes:
         """Return the frame that tells how the rows of these jobs differ from what was told.
 
         Without ``ids`` all unfinished jobs are looked at. Empty if nothing differs.
         """
         now = self._clock()
-        changed = [one for job in _jobs(tx, ids) if (one := self._change(tx, job, now)) is not None]
+        rows = views.jobs(tx, _jobs(tx, ids), self._settings, now, self._sparklines)
+        changed = [one for row in rows if (one := self._change(row)) is not None]
         if not changed:
             return b""
         return b"event: jobs\ndata: " + wire.encode({"at": now, "jobs": changed}) + b"\n\n"
 
-    def _change(self, tx: Transaction, job: Job, now: datetime) -> dict[str, object] | None:
-        row, known = views.job(tx, job, self._settings, now), self._told.get(job.id)
-        changed = change(known, row)
-        if job.finished:
+    def _change(self, row: JobView) -> dict[str, object] | None:
+        changed = change(self._told.get(row.id), row)
+        if row.finished_at is not None:
             # It may change once more, and is told whole then.
-            self._told.pop(job.id, None)
+            self._told.pop(row.id, None)
         elif changed is not None:
-            self._told[job.id] = row
+            self._told[row.id] = row
         return changed
 
 
@@ -57,17 +54,15 @@ def change(known: JobView | None, row: JobView) -> dict[str, object] | None:
     differ = {
         name: value
         for name in _FIELDS
-        if known is None or name in _ALWAYS or getattr(known, name) != getattr(row, name)
         for value in (getattr(row, name),)
+        if known is None or name in _ALWAYS or getattr(known, name) != value
     }
     return differ if differ.keys() - _ALWAYS else None
 
 
-def _jobs(tx: Transaction, ids: Iterable[str] | None) -> Iterable[Job]:
+def _jobs(tx: Transaction, ids: Collection[str] | None) -> Sequence[Job]:
     if ids is None:
-        for pool in tx.jobs.pools():
-            yield from tx.jobs.unfinished(pool)
-        return
-    for id in sorted(ids):
-        with suppress(UnknownJob):
-            yield tx.jobs.get(id)
+        return tx.jobs.unfinished()
+    known = sorted(tx.jobs.known(ids))
+    tx.jobs.read_ahead(known)
+    return [tx.jobs.get(id) for id in known]

@@ -1,10 +1,11 @@
 """Column types, and the few expressions that SQLite and PostgreSQL write differently."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Generic, TypeVar
 
 import sqlalchemy as sa
@@ -21,6 +22,8 @@ E = TypeVar("E", bound=StrEnum)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
+#: Values that are kept decoded, and the longest text of one: 8 MiB of text at most.
+_REMEMBERED, _LONGEST_REMEMBERED = 4096, 2048
 #: Text that sorts by its bytes everywhere; a locale would give pages another order than Python.
 Name = sa.String().with_variant(sa.String(collation="C"), "postgresql")
 #: A 64-bit key that the database gives out.
@@ -74,8 +77,19 @@ class Value(sa.TypeDecorator[T], Generic[T]):
     def process_bind_param(self, value: T | None, dialect: sa.Dialect) -> Any:
         return None if value is None else wire.plain(value)
 
-    def process_result_value(self, value: Any, dialect: sa.Dialect) -> T | None:
-        return None if value is None else wire.convert(value, self.kind)
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> T | None:
+        """Decode text, as ``brain.db.engine`` has drivers hand it over."""
+        if value is None:
+            return None
+        decode = _decoded if len(value) <= _LONGEST_REMEMBERED else wire.decode
+        found: T = decode(value, self.kind)
+        return found
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _decoded(text: str, kind: Any) -> Any:
+    """Decode a value, or find it: documents, plans and worlds are read over and over."""
+    return wire.decode(text, kind)
 
 
 class Word(sa.TypeDecorator[E], Generic[E]):
@@ -110,6 +124,26 @@ def _instant_of(microseconds: int | None) -> datetime | None:
     return None if microseconds is None else _EPOCH + timedelta(microseconds=microseconds)
 
 
+class Asked(FunctionElement[Any]):
+    """Rows of a question about many jobs, given as one parameter: see ``asked_rows``."""
+
+    inherit_cache = True
+    name = "asked"
+
+
+#: A table of ``asked_rows``, to be joined with what is asked about.
+ASKED = (
+    Asked(sa.bindparam("asked", type_=sa.Text))
+    .table_valued(
+        sa.column("job", Name),
+        sa.column("since", Instant()),
+        sa.column("until", Instant()),
+        sa.column("width", sa.BigInteger),
+    )
+    .alias("asked")
+)
+
+
 class Microseconds(FunctionElement[int]):
     """An instant column as whole microseconds since 1970."""
 
@@ -124,6 +158,29 @@ class Minute(FunctionElement[datetime]):
     type = Instant()
     inherit_cache = True
     name = "minute"
+
+
+@compiles(Asked, "sqlite")
+def _asked_sqlite(element: Asked, compiler: SQLCompiler, **kw: Any) -> str:
+    given = compiler.process(element.clauses, **kw)
+    return (
+        "(SELECT json_extract(value, '$[0]') AS job, json_extract(value, '$[1]') AS since, "
+        "json_extract(value, '$[2]') AS until, json_extract(value, '$[3]') AS width "
+        f"FROM json_each({given}))"
+    )
+
+
+@compiles(Asked, "postgresql")
+def _asked_postgresql(element: Asked, compiler: SQLCompiler, **kw: Any) -> str:
+    given = compiler.process(element.clauses, **kw)
+    since, until = (
+        f"timestamptz 'epoch' + (value->>{place})::bigint * interval '1 microsecond'"
+        for place in (1, 2)
+    )
+    return (
+        f"(SELECT value->>0 AS job, {since} AS since, {until} AS until, "
+        f"(value->>3)::bigint AS width FROM jsonb_array_elements(CAST({given} AS jsonb)))"
+    )
 
 
 @compiles(Microseconds, "sqlite")
@@ -147,6 +204,15 @@ def _minute_sqlite(element: Minute, compiler: SQLCompiler, **kw: Any) -> str:
 @compiles(Minute, "postgresql")
 def _minute_postgresql(element: Minute, compiler: SQLCompiler, **kw: Any) -> str:
     return f"date_trunc('minute', {compiler.process(element.clauses, **kw)})"
+
+
+def asked_rows(rows: Iterable[tuple[str, datetime, datetime | None, int | None]]) -> dict[str, str]:
+    """The parameter of ``ASKED``: job, since, until and the width of a bucket in microseconds."""
+    asked = [
+        (job, microseconds_of(since), None if until is None else microseconds_of(until), width)
+        for job, since, until, width in rows
+    ]
+    return {"asked": json.dumps(asked)}
 
 
 def microseconds_of(at: datetime) -> int:

@@ -5,7 +5,6 @@ import sqlite3
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import sqlalchemy as sa
 
 from brain.db import faults
@@ -63,12 +62,17 @@ def open_engine(url: str, *, patience_seconds: float = PATIENCE_SECONDS) -> sa.E
     return engine
 
 
+def _as_text(json: str | bytes) -> str:
+    return json if isinstance(json, str) else json.decode()
+
+
 def _create(url: sa.URL, patience_seconds: float, **options: object) -> sa.Engine:
     return sa.create_engine(
         url,
         # Not a number is no JSON: refused when written, or the row could never be read again.
         json_serializer=partial(json.dumps, allow_nan=False),
-        json_deserializer=msgspec.json.decode,
+        # Columns decode it by their types.
+        json_deserializer=_as_text,
         pool_size=5,
         max_overflow=_CONNECTIONS - 5,
         pool_timeout=patience_seconds,

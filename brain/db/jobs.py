@@ -17,10 +17,11 @@ from brain.types.resources import PoolName
 
 
 class SqlJobs:
-    """``JobStore``, one row per job."""
+    """``JobStore``, one row per job; ``known`` are jobs that a transaction read ahead."""
 
-    def __init__(self, connection: sa.Connection) -> None:
+    def __init__(self, connection: sa.Connection, known: dict[str, Job]) -> None:
         self._connection = connection
+        self._known = known
 
     def add(self, job: Job) -> None:
         try:
@@ -37,16 +38,25 @@ class SqlJobs:
             ) from taken
 
     def get(self, job: str, project: str = "default") -> Job:
-        found = self._one(_BY_ID, id=job) or self._one(_BY_NAME, name=job, project=project)
+        found = (
+            self._known.get(job)
+            or self._one(_BY_ID, id=job)
+            or self._one(_BY_NAME, name=job, project=project)
+        )
         if found is None:
             raise UnknownJob(f"no job of project {project} has the id or name {job}")
         return found
+
+    def read_ahead(self, ids: Collection[str]) -> None:
+        found = self._read(_AMONG, ids=list(ids))
+        self._known.update((job.id, job) for job in found)
 
     def known(self, ids: Collection[str]) -> frozenset[JobId]:
         found = self._connection.execute(_KNOWN, {"ids": list(ids)})
         return frozenset(found.scalars())
 
     def put(self, job: Job) -> Job:
+        self._known.pop(job.id, None)
         stored = replace(job, version=job.version + 1)
         same = {"of_id": job.id, "of_version": job.version}
         if self._connection.execute(_CHANGE_JOB, _job_row(stored) | same).rowcount:
@@ -59,9 +69,8 @@ class SqlJobs:
             "read it again"
         )
 
-    def unfinished(self, pool: PoolName) -> Sequence[Job]:
-        oldest = sa.select(jobs).where(jobs.c.pool == pool, UNFINISHED)
-        return self._read(oldest.order_by(jobs.c.created_at, jobs.c.id))
+    def unfinished(self, pool: PoolName | None = None) -> Sequence[Job]:
+        return self._read(_UNFINISHED) if pool is None else self._read(_UNFINISHED_OF, pool=pool)
 
     def page(self, *, after: str | None, size: int) -> Sequence[Job]:
         newest = sa.select(jobs).order_by(jobs.c.id.desc()).limit(size)
@@ -75,16 +84,19 @@ class SqlJobs:
         found = sa.select(jobs.c.pool).distinct().where(UNFINISHED).order_by(jobs.c.pool)
         return self._connection.execute(found).scalars().all()
 
-    def _one(self, statement: sa.Select[Any], **given: str) -> Job | None:
+    def _one(self, statement: sa.Select[Any], **given: object) -> Job | None:
         return next(iter(self._read(statement, **given)), None)
 
-    def _read(self, statement: sa.Select[Any], **given: str) -> list[Job]:
+    def _read(self, statement: sa.Select[Any], **given: object) -> list[Job]:
         found = self._connection.execute(statement, given).mappings()
         return [value(Job, each) for each in found]
 
 
 _INSERT_JOB, _CHANGE_JOB = sa.insert(jobs), change(jobs)
 _BY_ID = sa.select(jobs).where(jobs.c.id == sa.bindparam("id"))
+_AMONG = sa.select(jobs).where(jobs.c.id.in_(sa.bindparam("ids", expanding=True)))
+_UNFINISHED = sa.select(jobs).where(UNFINISHED).order_by(jobs.c.created_at, jobs.c.id)
+_UNFINISHED_OF = _UNFINISHED.where(jobs.c.pool == sa.bindparam("pool"))
 _KNOWN = sa.select(jobs.c.id).where(jobs.c.id.in_(sa.bindparam("ids", expanding=True)))
 #: The unfinished job of a name, else the newest.
 _BY_NAME = (
@@ -102,14 +114,18 @@ def _job_row(job: Job) -> dict[str, Any]:
 class SqlPlans:
     """``PlanStore``, one row per plan and one for the latest decision about a job.
 
-    ``known`` are the plans of jobs that the transaction has read.
+    ``known`` and ``decided`` are the plans and decisions of jobs that the transaction has read.
     """
 
     def __init__(
-        self, connection: sa.Connection, known: dict[JobId, Sequence[ScalePlan]] | None = None
+        self,
+        connection: sa.Connection,
+        known: dict[JobId, Sequence[ScalePlan]] | None = None,
+        decided: dict[JobId, Recommendation | None] | None = None,
     ) -> None:
         self._connection = connection
         self._known = {} if known is None else known
+        self._decided = {} if decided is None else decided
 
     def add(self, plan: ScalePlan) -> None:
         self._known.pop(plan.job, None)
@@ -158,6 +174,15 @@ class SqlPlans:
             self._known[job] = self._read(_PLANS_OF, job=job)
         return list(self._known[job])
 
+    def read_ahead(self, jobs: Collection[JobId]) -> None:
+        found: dict[JobId, list[ScalePlan]] = {job: [] for job in jobs}
+        for plan in self._read(_PLANS_AMONG, jobs=list(jobs)):
+            found[plan.job].append(plan)
+        self._known.update(found)
+        self._decided.update(dict.fromkeys(jobs))
+        decided = self._connection.execute(_DECISIONS_AMONG, {"jobs": list(jobs)})
+        self._decided.update((job, decision) for job, decision in decided)
+
     def active(self, job: JobId) -> ScalePlan | None:
         if job in self._known:
             return next((plan for plan in self._known[job] if plan.active), None)
@@ -170,9 +195,12 @@ class SqlPlans:
         return self._read(newest if after is None else newest.where(sa.tuple_(*order) < after))
 
     def decide(self, job: JobId, recommendation: Recommendation) -> None:
+        self._decided.pop(job, None)
         upsert(self._connection, decisions, [{"job": job, "recommendation": recommendation}])
 
     def decision(self, job: JobId) -> Recommendation | None:
+        if job in self._decided:
+            return self._decided[job]
         return self._connection.execute(_DECISION, {"job": job}).scalar_one_or_none()
 
     def _check(self, plan: ScalePlan) -> None:
@@ -204,4 +232,12 @@ _DECISION = sa.select(decisions.c.recommendation).where(decisions.c.job == sa.bi
 _MINE = sa.select(plans).where(plans.c.job == sa.bindparam("job"))
 _PLAN = _MINE.where(plans.c.generation == sa.bindparam("generation"))
 _PLANS_OF = _MINE.order_by(plans.c.generation.desc())
+_PLANS_AMONG = (
+    sa.select(plans)
+    .where(plans.c.job.in_(sa.bindparam("jobs", expanding=True)))
+    .order_by(plans.c.job, plans.c.generation.desc())
+)
+_DECISIONS_AMONG = sa.select(decisions.c.job, decisions.c.recommendation).where(
+    decisions.c.job.in_(sa.bindparam("jobs", expanding=True))
+)
 _ACTIVE_OF = _MINE.where(ACTIVE_PLAN)

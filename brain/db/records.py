@@ -177,19 +177,26 @@ class SqlAccess:
 
 
 class SqlFreezes:
-    """``FreezeStore``."""
+    """``FreezeStore``; ``known`` are all freezes, once the transaction has read them."""
 
-    def __init__(self, connection: sa.Connection) -> None:
+    def __init__(self, connection: sa.Connection, known: list[Sequence[Freeze]]) -> None:
         self._connection = connection
+        self._known = known
 
     def put(self, freeze: Freeze) -> None:
+        self._known.clear()
         upsert(self._connection, freezes, [row(freeze)])
 
     def remove(self, scope: str, target: str) -> bool:
+        self._known.clear()
         same = (freezes.c.scope == scope) & (freezes.c.target == target)
         return self._connection.execute(sa.delete(freezes).where(same)).rowcount > 0
 
     def all(self) -> Sequence[Freeze]:
-        order = (freezes.c.at, freezes.c.scope, freezes.c.target)
-        found = self._connection.execute(sa.select(freezes).order_by(*order)).mappings()
-        return [value(Freeze, each) for each in found]
+        if not self._known:
+            found = self._connection.execute(_FREEZES).mappings()
+            self._known.append([value(Freeze, each) for each in found])
+        return list(self._known[0])
+
+
+_FREEZES = sa.select(freezes).order_by(freezes.c.at, freezes.c.scope, freezes.c.target)

@@ -1,12 +1,12 @@
-"""Raw samples into 1-minute means, and both into series; the rules are those of brain.series."""
+"""Raw samples into 1-minute means; the rules are those of brain.series."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from brain.db.columns import Instant, Microseconds, Minute, insert, microseconds_of
+from brain.db.columns import Instant, Minute, insert
 from brain.db.tables import (
     host_samples,
     loss_samples,
@@ -14,9 +14,6 @@ from brain.db.tables import (
     save_samples,
     throughput_samples,
 )
-from brain.ports import Point
-from brain.series import Reading, buckets
-from brain.types.job import JobId
 from brain.types.telemetry import Phase
 
 Number = sa.ColumnElement[Any]
@@ -84,40 +81,6 @@ METRICS: Mapping[str, Metric] = {
 }
 
 
-def series(
-    connection: sa.Connection,
-    job: JobId,
-    metric: str,
-    *,
-    since: datetime,
-    until: datetime,
-    points: int,
-) -> Sequence[Point]:
-    """Points of one metric, from raw samples and, where those retired, from the means."""
-    drawn = buckets(metric, since=since, until=until, points=points)
-    start, width = microseconds_of(since), microseconds_of(since + drawn.width)
-    width -= start
-
-    def bucket(at: sa.ColumnElement[datetime]) -> sa.ColumnElement[int]:
-        return ((Microseconds(at) - start) // width).label("bucket")
-
-    raw = METRICS[metric]
-    when = raw.table.c.corrected_at
-    from_raw = sa.select(bucket(when), *_joined(raw.value, raw.value, raw.value, raw.weight)).where(
-        raw.table.c.job == job, when >= since, when < until, raw.says
-    )
-    means = minute_means.c
-    from_means = sa.select(
-        bucket(means.minute), *_joined(means.mean, means.low, means.high, means.weight)
-    ).where(means.job == job, means.metric == metric, means.minute >= since, means.minute < until)
-    found = [
-        (int(index), Reading(*map(float, reading)))
-        for statement in (from_raw, from_means)
-        for index, *reading in connection.execute(statement.group_by("bucket"))
-    ]
-    return drawn.drawn(found)
-
-
 def retire(connection: sa.Connection, *, raw_before: datetime, means_before: datetime) -> int:
     """Fold and drop what is old, in the caller's transaction: a crash leaves all or nothing."""
     for name, metric in METRICS.items():
@@ -135,7 +98,8 @@ def retire(connection: sa.Connection, *, raw_before: datetime, means_before: dat
     )
 
 
-def _joined(mean: Number, low: Number, high: Number, weight: Number) -> tuple[Number, ...]:
+def joined(mean: Number, low: Number, high: Number, weight: Number) -> tuple[Number, ...]:
+    """One reading of many, as columns."""
     total = sa.func.sum(weight)
     return sa.func.sum(mean * weight) / total, sa.func.min(low), sa.func.max(high), total
 
@@ -148,7 +112,7 @@ def _fold(connection: sa.Connection, name: str, metric: Metric, before: datetime
             rows.job,
             sa.literal(name).label("metric"),
             sa.type_coerce(minute, Instant).label("minute"),
-            *_joined(metric.value, metric.value, metric.value, metric.weight),
+            *joined(metric.value, metric.value, metric.value, metric.weight),
         )
         .where(rows.corrected_at < before, metric.says)
         # The minute first: grouped by job first, SQLite would read every row in that order.

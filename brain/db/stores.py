@@ -6,6 +6,7 @@ from threading import Lock
 
 import sqlalchemy as sa
 
+from brain.db.ahead import KnownSamples
 from brain.db.engine import PATIENCE_SECONDS, open_engine, sqlite_file
 from brain.db.faults import READ_ONLY
 from brain.db.jobs import SqlJobs, SqlPlans
@@ -15,9 +16,11 @@ from brain.db.telemetry import SqlTelemetry
 from brain.db.worlds import SqlFits, SqlLeases, SqlNodes, SqlWorlds
 from brain.errors import Unavailable
 from brain.ports import StoredFit
-from brain.types.job import JobId
+from brain.types.job import Job, JobId
 from brain.types.plan import ScalePlan
-from brain.types.world import World
+from brain.types.pool import Freeze
+from brain.types.recommendation import Recommendation
+from brain.types.world import Replica, World
 
 #: Key of the advisory lock of writers; any number that nothing else in the database uses.
 _WRITERS = 0x627261696E
@@ -26,21 +29,26 @@ _WRITERS = 0x627261696E
 class SqlTransaction:
     """All stores on one connection.
 
-    Plans, worlds and fits that were read are kept for the rest of the transaction: nobody else
-    writes them meanwhile, and a turn asks for each several times.
+    Plans, worlds, fits and freezes that were read are kept for the rest of the transaction: nobody
+    else writes them meanwhile, and a turn asks for each several times. So is what was read ahead.
     """
 
     def __init__(self, connection: sa.Connection, *, read_only: bool) -> None:
         self._connection = connection
         self._free = read_only or connection.dialect.name != "postgresql"
+        self._jobs: dict[str, Job] = {}
         self._plans: dict[JobId, Sequence[ScalePlan]] = {}
+        self._decisions: dict[JobId, Recommendation | None] = {}
         self._worlds: dict[JobId, Sequence[World]] = {}
+        self._replicas: dict[JobId, Sequence[Replica]] = {}
+        self._freezes: list[Sequence[Freeze]] = []
+        self._samples = KnownSamples()
         self._fits: dict[tuple[JobId, str], StoredFit | None] = {}
 
     @property
     def telemetry(self) -> SqlTelemetry:
         """Samples; on PostgreSQL several may write them at once."""
-        return SqlTelemetry(self._connection)
+        return SqlTelemetry(self._connection, self._samples)
 
     @property
     def uses(self) -> SqlTokenUses:
@@ -50,12 +58,12 @@ class SqlTransaction:
     @property
     def jobs(self) -> SqlJobs:
         """Jobs."""
-        return SqlJobs(self._in_turn())
+        return SqlJobs(self._in_turn(), self._jobs)
 
     @property
     def plans(self) -> SqlPlans:
         """Plans and decisions."""
-        return SqlPlans(self._in_turn(), self._plans)
+        return SqlPlans(self._in_turn(), self._plans, self._decisions)
 
     @property
     def fits(self) -> SqlFits:
@@ -70,7 +78,7 @@ class SqlTransaction:
     @property
     def worlds(self) -> SqlWorlds:
         """Worlds and replicas."""
-        return SqlWorlds(self._in_turn(), self._worlds)
+        return SqlWorlds(self._in_turn(), self._worlds, self._replicas)
 
     @property
     def nodes(self) -> SqlNodes:
@@ -95,7 +103,7 @@ class SqlTransaction:
     @property
     def freezes(self) -> SqlFreezes:
         """The freezes."""
-        return SqlFreezes(self._in_turn())
+        return SqlFreezes(self._in_turn(), self._freezes)
 
     @property
     def pools(self) -> SqlPools:

@@ -1,19 +1,28 @@
 """Samples: one table per kind, each once by (source, measured_at), read by corrected_at."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
 from brain.clocks import SourceClock, corrected
-from brain.db import retention, writing
-from brain.db.columns import builder, insert_new, row, value
-from brain.db.tables import host_samples, loss_samples, save_samples, sources, throughput_samples
-from brain.ports import Point, SampleBatch
-from brain.series import gpu_memory_share, gpu_share
+from brain.db import retention, series, writing
+from brain.db.ahead import Heard, KnownSamples
+from brain.db.columns import ASKED, asked_rows, builder, insert_new, row, value
+from brain.db.tables import (
+    host_samples,
+    loss_samples,
+    save_samples,
+    sources,
+    throughput_samples,
+    worlds,
+)
+from brain.ports import Point, SampleBatch, Stretch
+from brain.series import NEAR, gpu_memory_share, gpu_share
 from brain.types.job import JobId
 from brain.types.telemetry import (
     HostSample,
@@ -68,10 +77,14 @@ class _Placed(Generic[P]):
     build: Callable[[Place, Sequence[Any]], P]
 
 
-def _question(kind: type[P], table: sa.Table, *, of_epoch: bool = False) -> _Placed[P]:
+def _question(
+    kind: type[P], table: sa.Table, *, of_epoch: bool = False, of_many: bool = False
+) -> _Placed[P]:
     names: tuple[str, ...] = tuple(f.name for f in fields(kind) if f.name != "place")
     kept_in: list[str] = ["corrected_at" if name == "measured_at" else name for name in names]
     columns = [table.c[name] for name in (*kept_in, *_PLACE)]
+    if of_many:
+        return _Placed(_since_asked(table, *columns), builder(kind, "place", names))
     recent = sa.select(*columns).where(
         table.c.job == sa.bindparam("job"),
         table.c.corrected_at >= sa.bindparam("since", type_=table.c.corrected_at.type),
@@ -82,19 +95,67 @@ def _question(kind: type[P], table: sa.Table, *, of_epoch: bool = False) -> _Pla
     return _Placed(ordered, builder(kind, "place", names))
 
 
+def _since_asked(table: sa.Table, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
+    """Rows of many jobs, each from an instant of its own on."""
+    mine = (table.c.job == ASKED.c.job) & (table.c.corrected_at >= ASKED.c.since)
+    found = sa.select(*columns).select_from(sa.join(ASKED, table, mine))
+    return found.order_by(table.c.job, table.c.corrected_at, table.c.source)
+
+
 _THROUGHPUT = _question(ThroughputSample, throughput_samples)
 _THROUGHPUT_OF_EPOCH = _question(ThroughputSample, throughput_samples, of_epoch=True)
+_THROUGHPUT_OF_MANY = _question(ThroughputSample, throughput_samples, of_many=True)
+_HOSTS_OF_MANY = _since_asked(host_samples, *host_samples.c)
 _SAVES = _question(SaveSample, save_samples)
 _NEWEST = sa.select(sa.func.max(throughput_samples.c.corrected_at)).where(
     throughput_samples.c.job == sa.bindparam("job")
 )
+_NEWEST_OF_MANY = sa.select(
+    ASKED.c.job,
+    sa.select(sa.func.max(throughput_samples.c.corrected_at))
+    .where(throughput_samples.c.job == ASKED.c.job)
+    .scalar_subquery(),
+)
+# In this order, which the highest of numbers does not overflow.
+_missing = sources.c.highest - sources.c.stored + 1
+_LOSSES = (
+    sa.select(
+        sources.c.job,
+        sa.func.sum(sa.case((_missing > 0, _missing), else_=0)),
+        sa.func.sum(sources.c.dropped),
+    )
+    .where(sources.c.job.in_(sa.bindparam("jobs", expanding=True)))
+    .group_by(sources.c.job)
+)
+_FORMED = sa.select(worlds.c.job, worlds.c.epoch, worlds.c.formed_at).where(
+    worlds.c.job.in_(sa.bindparam("jobs", expanding=True))
+)
+#: Steps of rank 0 near the end of a world; ``width`` is the world's epoch.
+_LAST_STEP = sa.select(
+    ASKED.c.job,
+    ASKED.c.width,
+    sa.select(throughput_samples.c.step)
+    .where(
+        throughput_samples.c.job == ASKED.c.job,
+        throughput_samples.c.corrected_at >= ASKED.c.since,
+        throughput_samples.c.corrected_at <= ASKED.c.until,
+        throughput_samples.c.epoch == ASKED.c.width,
+        throughput_samples.c.rank == 0,
+    )
+    .order_by(throughput_samples.c.corrected_at.desc(), throughput_samples.c.source.desc())
+    .limit(1)
+    .scalar_subquery(),
+)
+#: Before anything was measured.
+_EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class SqlTelemetry:
-    """``TelemetryStore``."""
+    """``TelemetryStore``; ``known`` are samples that the transaction has read ahead."""
 
-    def __init__(self, connection: sa.Connection) -> None:
+    def __init__(self, connection: sa.Connection, known: KnownSamples) -> None:
         self._connection = connection
+        self._known = known
 
     def add_all(self, batches: Sequence[SampleBatch]) -> Sequence[Receipt]:
         wanted = {writing.origin(sample) for batch in batches for sample in batch.samples}
@@ -122,35 +183,89 @@ class SqlTelemetry:
     def throughput(
         self, job: JobId, *, since: datetime, epoch: int | None = None
     ) -> Sequence[ThroughputSample]:
+        if (known := self._known.throughput_since(job, since, epoch)) is not None:
+            return known
         if epoch is None:
             return self._placed(_THROUGHPUT, {"job": job, "since": since})
         return self._placed(_THROUGHPUT_OF_EPOCH, {"job": job, "since": since, "epoch": epoch})
 
     def newest(self, job: JobId) -> datetime | None:
+        if job in self._known.throughput:
+            heard = self._known.throughput[job].samples
+            return heard[-1].measured_at if heard else None
         found: datetime | None = self._connection.execute(_NEWEST, {"job": job}).scalar_one()
+        return found
+
+    def last_steps(self, jobs: Collection[JobId]) -> Mapping[tuple[JobId, int], int]:
+        formed: defaultdict[JobId, list[tuple[int, datetime]]] = defaultdict(list)
+        for job, epoch, at in self._connection.execute(_FORMED, {"jobs": list(jobs)}):
+            formed[job].append((epoch, at))
+        asked = [
+            (job, until - NEAR, until + NEAR, epoch)
+            for job, mine in formed.items()
+            for (epoch, _), (_, until) in pairwise(sorted(mine))
+        ]
+        if not asked:
+            return {}
+        found = self._connection.execute(_LAST_STEP, asked_rows(asked))
+        return {(job, epoch): step for job, epoch, step in found if step is not None}
+
+    def read_ahead(self, ends: Mapping[JobId, datetime], *, window: timedelta) -> None:
+        sinces = {job: end - window for job, end in ends.items()}
+        heard = self._heard(sinces)
+        newest = self._connection.execute(
+            _NEWEST_OF_MANY, asked_rows(_from(sinces[job], job) for job in sinces.keys() - heard)
+        )
+        silent = {job: at - window for job, at in newest if at is not None}
+        heard |= self._heard(silent)
+        for job, since in (sinces | silent).items():
+            begin = since if job in heard else _EVER
+            self._known.throughput[job] = Heard(begin, heard.get(job, ()))
+        readings: defaultdict[JobId, list[HostSample]] = defaultdict(list)
+        asked = asked_rows(_from(since, job) for job, since in sinces.items())
+        for found in self._connection.execute(_HOSTS_OF_MANY, asked).mappings():
+            readings[found["job"]].append(_seen(HostSample, found))
+        self._known.hosts.update((job, (since, readings[job])) for job, since in sinces.items())
+        self._known.losses.update(self._losses(ends))
+
+    def _heard(self, sinces: Mapping[JobId, datetime]) -> dict[JobId, list[ThroughputSample]]:
+        if not sinces:
+            return {}
+        asked = asked_rows(_from(since, job) for job, since in sinces.items())
+        found: defaultdict[JobId, list[ThroughputSample]] = defaultdict(list)
+        for sample in self._placed(_THROUGHPUT_OF_MANY, asked):
+            found[sample.place.job].append(sample)
         return found
 
     def saves(self, job: JobId, *, since: datetime) -> Sequence[SaveSample]:
         return self._placed(_SAVES, {"job": job, "since": since})
 
     def hosts(self, job: JobId, *, since: datetime) -> Sequence[HostSample]:
+        if (known := self._known.hosts_since(job, since)) is not None:
+            return known
         return [_seen(HostSample, found) for found in self._rows(_since(host_samples, job, since))]
 
     def losses(self, job: JobId) -> Losses:
-        # In this order, which the highest of numbers does not overflow.
-        missing = sources.c.highest - sources.c.stored + 1
-        totals = sa.select(
-            sa.func.sum(sa.case((missing > 0, missing), else_=0)), sa.func.sum(sources.c.dropped)
-        )
-        gaps, dropped = self._connection.execute(totals.where(sources.c.job == job)).one()
-        return Losses(gaps=int(gaps or 0), dropped=int(dropped or 0))
+        return self._known.losses.get(job) or self._losses([job])[job]
+
+    def _losses(self, jobs: Iterable[JobId]) -> Mapping[JobId, Losses]:
+        asked = list(jobs)
+        counted = {
+            job: Losses(gaps=int(gaps or 0), dropped=int(dropped or 0))
+            for job, gaps, dropped in self._connection.execute(_LOSSES, {"jobs": asked})
+        }
+        return dict.fromkeys(asked, Losses(gaps=0, dropped=0)) | counted
 
     def series(
         self, job: JobId, metric: str, *, since: datetime, until: datetime, points: int
     ) -> Sequence[Point]:
-        return retention.series(
-            self._connection, job, metric, since=since, until=until, points=points
-        )
+        asked = {job: Stretch(metric, since, until)}
+        return self.lines(asked, points=points).get(job, [])
+
+    def lines(
+        self, asked: Mapping[JobId, Stretch], *, points: int
+    ) -> Mapping[JobId, Sequence[Point]]:
+        return series.lines(self._connection, asked, points=points)
 
     def retire(self, *, raw_before: datetime, means_before: datetime) -> int:
         return retention.retire(self._connection, raw_before=raw_before, means_before=means_before)
@@ -218,6 +333,10 @@ class SqlTelemetry:
 def _since(table: sa.Table, job: JobId, since: datetime) -> sa.Select[Any]:
     recent = sa.select(table).where(table.c.job == job, table.c.corrected_at >= since)
     return recent.order_by(table.c.corrected_at, table.c.source)
+
+
+def _from(since: datetime, job: JobId) -> tuple[JobId, datetime, None, None]:
+    return job, since, None, None
 
 
 def _whose(row: Mapping[Any, Any]) -> writing.Source:

@@ -1,6 +1,6 @@
 """Worlds, replicas, nodes, fits and leases of pools in the database."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,12 +22,19 @@ _LET_GO = datetime(1970, 1, 1, tzinfo=UTC)
 class SqlWorlds:
     """``WorldStore``, one row per world and per replica.
 
-    ``known`` are the worlds of jobs that the transaction has read.
+    ``known`` are the worlds of jobs that the transaction has read, ``placed`` the replicas that it
+    read ahead.
     """
 
-    def __init__(self, connection: sa.Connection, known: dict[JobId, Sequence[World]]) -> None:
+    def __init__(
+        self,
+        connection: sa.Connection,
+        known: dict[JobId, Sequence[World]],
+        placed: dict[JobId, Sequence[Replica]],
+    ) -> None:
         self._connection = connection
         self._known = known
+        self._placed = placed
 
     def put(self, world: World) -> None:
         self._known.pop(world.job, None)
@@ -43,10 +50,23 @@ class SqlWorlds:
             self._known[job] = self._read(_WORLDS_OF, job)
         return list(self._known[job])
 
+    def read_ahead(self, jobs: Collection[JobId]) -> None:
+        formed: dict[JobId, list[World]] = {job: [] for job in jobs}
+        for each in self._connection.execute(_WORLDS_AMONG, {"jobs": list(jobs)}).mappings():
+            formed[each["job"]].append(value(World, each))
+        self._known.update(formed)
+        placed: dict[JobId, list[Replica]] = {job: [] for job in jobs}
+        for each in self._connection.execute(_REPLICAS_AMONG, {"jobs": list(jobs)}).mappings():
+            placed[each["job"]].append(value(Replica, each))
+        self._placed.update(placed)
+
     def put_replicas(self, job: JobId, replicas_: Iterable[Replica]) -> None:
+        self._placed.pop(job, None)
         upsert(self._connection, replicas, [{**row(each), "job": job} for each in replicas_])
 
     def replicas(self, job: JobId) -> Sequence[Replica]:
+        if job in self._placed:
+            return self._placed[job]
         found = self._connection.execute(_REPLICAS_OF, {"job": job}).mappings()
         return [value(Replica, each) for each in found]
 
@@ -58,6 +78,15 @@ class SqlWorlds:
 _MINE = sa.select(worlds).where(worlds.c.job == sa.bindparam("job"))
 _WORLDS_OF = _MINE.order_by(worlds.c.epoch.desc())
 _LATEST = _WORLDS_OF.limit(1)
+_JOBS: sa.BindParameter[Any] = sa.bindparam("jobs", expanding=True)
+_WORLDS_AMONG = (
+    sa.select(worlds).where(worlds.c.job.in_(_JOBS)).order_by(worlds.c.job, worlds.c.epoch.desc())
+)
+_REPLICAS_AMONG = (
+    sa.select(replicas)
+    .where(replicas.c.job.in_(_JOBS))
+    .order_by(replicas.c.job, replicas.c.id, replicas.c.role)
+)
 _REPLICAS_OF = (
     sa.select(replicas)
     .where(replicas.c.job == sa.bindparam("job"))
@@ -101,6 +130,12 @@ class SqlFits:
         upsert(self._connection, fits, [row(fit)])
         self._known[fit.job, fit.kind] = fit
 
+    def read_ahead(self, jobs: Collection[JobId], kind: str) -> None:
+        self._known.update(((job, kind), None) for job in jobs)
+        asked = {"jobs": list(jobs), "kind": kind}
+        for each in self._connection.execute(_FITS_AMONG, asked).mappings():
+            self._known[each["job"], kind] = value(StoredFit, each)
+
     def get(self, job: JobId, kind: str) -> StoredFit | None:
         if (job, kind) not in self._known:
             asked = {"job": job, "kind": kind}
@@ -109,6 +144,7 @@ class SqlFits:
         return self._known[job, kind]
 
 
+_FITS_AMONG = sa.select(fits).where(fits.c.job.in_(_JOBS), fits.c.kind == sa.bindparam("kind"))
 _FIT = sa.select(fits).where(fits.c.job == sa.bindparam("job"), fits.c.kind == sa.bindparam("kind"))
 
 

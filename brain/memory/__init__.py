@@ -51,7 +51,9 @@ class MemoryTransaction:
         self._rows = rows
         self.jobs = MemoryJobs(rows["jobs"])
         self.plans = MemoryPlans(rows["plans"], rows["decisions"])
-        self.telemetry = MemoryTelemetry(rows["samples"], rows["sources"], rows["means"])
+        self.telemetry = MemoryTelemetry(
+            rows["samples"], rows["sources"], rows["means"], rows["worlds"]
+        )
         self.fits = MemoryFits(rows["fits"])
         self.leases = MemoryLeases(rows["leases"])
         self.worlds = MemoryWorlds(rows["worlds"], rows["replicas"])

@@ -37,6 +37,9 @@ class MemoryJobs:
             raise UnknownJob(f"no job of project {project} has the id or name {job}")
         return max(named, key=lambda each: (not each.finished, each.created_at, each.id))
 
+    def read_ahead(self, ids: Collection[str]) -> None:
+        """Nothing is far."""
+
     def known(self, ids: Collection[str]) -> frozenset[JobId]:
         return frozenset(JobId(id) for id in ids if id in self._rows)
 
@@ -52,8 +55,10 @@ class MemoryJobs:
         self._rows[job.id] = stored
         return stored
 
-    def unfinished(self, pool: PoolName) -> Sequence[Job]:
-        jobs = [each for each in self._rows.values() if each.pool == pool and not each.finished]
+    def unfinished(self, pool: PoolName | None = None) -> Sequence[Job]:
+        jobs = [
+            each for each in self._rows.values() if pool in (None, each.pool) and not each.finished
+        ]
         return sorted(jobs, key=lambda each: (each.created_at, each.id))
 
     def page(self, *, after: str | None, size: int) -> Sequence[Job]:
@@ -117,6 +122,9 @@ class MemoryPlans:
     def of(self, job: JobId) -> Sequence[ScalePlan]:
         plans = self._rows.get(job, {}).values()
         return sorted(plans, key=lambda plan: plan.generation, reverse=True)
+
+    def read_ahead(self, jobs: Collection[JobId]) -> None:
+        """Nothing is far."""
 
     def active(self, job: JobId) -> ScalePlan | None:
         return next((plan for plan in self.of(job) if plan.active), None)

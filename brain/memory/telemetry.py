@@ -1,15 +1,15 @@
 """Samples and their 1-minute means, on dictionaries."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
 from brain.clocks import SourceClock, corrected
 from brain.memory.rows import Rows
-from brain.ports import Point, SampleBatch
-from brain.series import METRICS, Reading, buckets
+from brain.ports import Point, SampleBatch, Stretch
+from brain.series import METRICS, NEAR, Reading, buckets, ended_epochs
 from brain.types.job import JobId
 from brain.types.telemetry import (
     HostSample,
@@ -21,6 +21,7 @@ from brain.types.telemetry import (
     SourceId,
     ThroughputSample,
 )
+from brain.types.world import World
 
 S = TypeVar("S", bound=Sample)
 
@@ -53,10 +54,12 @@ class MemoryTelemetry:
         samples: Rows[JobId, Mapping[Identity, Sample]],
         sources: Rows[tuple[JobId, SourceId], Counted],
         means: Rows[Minute, Reading],
+        worlds: Rows[JobId, Mapping[int, World]],
     ) -> None:
         self._samples = samples
         self._sources = sources
         self._means = means
+        self._worlds = worlds
 
     def add(
         self, samples: Sequence[Sample], *, received_at: datetime, offset_seconds: float = 0.0
@@ -99,6 +102,21 @@ class MemoryTelemetry:
         instants = [each.measured_at for each in mine if isinstance(each, ThroughputSample)]
         return max(instants, default=None)
 
+    def last_steps(self, jobs: Collection[JobId]) -> Mapping[tuple[JobId, int], int]:
+        found: dict[tuple[JobId, int], int] = {}
+        for job in jobs:
+            for epoch, until in ended_epochs(self._worlds.get(job, {}).values()):
+                near = self.throughput(job, since=until - NEAR, epoch=epoch)
+                steps = [
+                    s.step for s in near if s.place.rank == 0 and s.measured_at <= until + NEAR
+                ]
+                if steps:
+                    found[job, epoch] = steps[-1]
+        return found
+
+    def read_ahead(self, ends: Mapping[JobId, datetime], *, window: timedelta) -> None:
+        """Nothing is far."""
+
     def saves(self, job: JobId, *, since: datetime) -> Sequence[SaveSample]:
         return self._since(SaveSample, job, since)
 
@@ -111,6 +129,15 @@ class MemoryTelemetry:
             gaps=sum(max(0, each.highest + 1 - each.stored) for each in mine),
             dropped=sum(each.dropped for each in mine),
         )
+
+    def lines(
+        self, asked: Mapping[JobId, Stretch], *, points: int
+    ) -> Mapping[JobId, Sequence[Point]]:
+        drawn = {
+            job: self.series(job, it.metric, since=it.since, until=it.until, points=points)
+            for job, it in asked.items()
+        }
+        return {job: points_ for job, points_ in drawn.items() if points_}
 
     def series(
         self, job: JobId, metric: str, *, since: datetime, until: datetime, points: int

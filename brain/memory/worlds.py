@@ -1,6 +1,6 @@
 """Worlds, replicas, nodes, fits and leases of pools, in dictionaries."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -37,6 +37,9 @@ class MemoryWorlds:
     def of(self, job: JobId) -> Sequence[World]:
         worlds = self._worlds.get(job, {}).values()
         return sorted(worlds, key=lambda world: world.epoch, reverse=True)
+
+    def read_ahead(self, jobs: Collection[JobId]) -> None:
+        """Nothing is far."""
 
     def put_replicas(self, job: JobId, replicas: Iterable[Replica]) -> None:
         news = {(replica.role, replica.id): replica for replica in replicas}
@@ -76,6 +79,9 @@ class MemoryFits:
 
     def put(self, fit: StoredFit) -> None:
         self._rows[fit.job, fit.kind] = fit
+
+    def read_ahead(self, jobs: Collection[JobId], kind: str) -> None:
+        """Nothing is far."""
 
     def get(self, job: JobId, kind: str) -> StoredFit | None:
         return self._rows.get((job, kind))

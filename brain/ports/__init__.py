@@ -17,7 +17,7 @@ from typing import Protocol
 from brain.ports.cluster import FreezeStore, LeaseStore, Mark, NodeStore, PoolStore, WorldStore
 from brain.ports.jobs import JobStore, PlanStore
 from brain.ports.records import AccessStore, AuditStore, EventStore, TokenUses
-from brain.ports.telemetry import FitStore, Point, SampleBatch, StoredFit, TelemetryStore
+from brain.ports.telemetry import FitStore, Point, SampleBatch, StoredFit, Stretch, TelemetryStore
 
 __all__ = [
     "AccessStore",
@@ -36,6 +36,7 @@ __all__ = [
     "SampleBatch",
     "StoredFit",
     "Stores",
+    "Stretch",
     "TelemetryStore",
     "TokenUses",
     "Transaction",

@@ -1,6 +1,6 @@
 """Stores of nodes, worlds, and pools with their leases and freezes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -43,6 +43,10 @@ class WorldStore(Protocol):
 
     def of(self, job: JobId) -> Sequence[World]:
         """All worlds of a job, highest epoch first."""
+        ...
+
+    def read_ahead(self, jobs: Collection[JobId]) -> None:
+        """Read worlds and replicas of these jobs at once, for the questions that follow."""
         ...
 
     def put_replicas(self, job: JobId, replicas: Iterable[Replica]) -> None:

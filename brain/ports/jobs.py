@@ -29,6 +29,13 @@ class JobStore(Protocol):
         """
         ...
 
+    def read_ahead(self, ids: Collection[str]) -> None:
+        """Read these jobs at once, for the questions by id that follow.
+
+        With every ``read_ahead`` the answers are those that would be given without it.
+        """
+        ...
+
     def known(self, ids: Collection[str]) -> frozenset[JobId]:
         """Return the ``ids`` that are ids of jobs."""
         ...
@@ -42,8 +49,8 @@ class JobStore(Protocol):
         """
         ...
 
-    def unfinished(self, pool: PoolName) -> Sequence[Job]:
-        """Jobs of a pool that are not finished, oldest first."""
+    def unfinished(self, pool: PoolName | None = None) -> Sequence[Job]:
+        """Jobs of a pool, or of all, that are not finished, oldest first."""
         ...
 
     def page(self, *, after: str | None, size: int) -> Sequence[Job]:
@@ -93,6 +100,10 @@ class PlanStore(Protocol):
 
     def of(self, job: JobId) -> Sequence[ScalePlan]:
         """All plans of a job, highest generation first."""
+        ...
+
+    def read_ahead(self, jobs: Collection[JobId]) -> None:
+        """Read plans and decisions of these jobs at once, for the questions that follow."""
         ...
 
     def active(self, job: JobId) -> ScalePlan | None:

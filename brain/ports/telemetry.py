@@ -1,8 +1,8 @@
 """Stores of samples, and of fits to them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from brain.types.job import JobId
@@ -34,6 +34,15 @@ class SampleBatch:
     received_at: datetime
     #: Service time less the sender's when the batch was sent, as measured.
     offset_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A metric from one instant to another."""
+
+    metric: str
+    since: datetime
+    until: datetime
 
 
 class TelemetryStore(Protocol):
@@ -75,6 +84,21 @@ class TelemetryStore(Protocol):
         """Return the time of a job's newest throughput sample; None where none is kept."""
         ...
 
+    def last_steps(self, jobs: Collection[JobId]) -> Mapping[tuple[JobId, int], int]:
+        """Steps of rank 0 in each world of these jobs when the next world formed, by its epoch.
+
+        Worlds of which nothing was measured in the two minutes about that instant are left out.
+        """
+        ...
+
+    def read_ahead(self, ends: Mapping[JobId, datetime], *, window: timedelta) -> None:
+        """Read at once what lists show of these jobs, in a transaction that stores no samples.
+
+        These are losses, and the samples in the ``window`` before each end, or, where a job was
+        silent then, in the window before its newest sample.
+        """
+        ...
+
     def saves(self, job: JobId, *, since: datetime) -> Sequence[SaveSample]:
         """Completed checkpoints of a job, oldest first."""
         ...
@@ -85,6 +109,12 @@ class TelemetryStore(Protocol):
 
     def losses(self, job: JobId) -> Losses:
         """Gaps between sequence numbers, and the drops that senders reported."""
+        ...
+
+    def lines(
+        self, asked: Mapping[JobId, Stretch], *, points: int
+    ) -> Mapping[JobId, Sequence[Point]]:
+        """``series`` of many jobs at once; jobs of which there are no points are left out."""
         ...
 
     def series(
@@ -128,6 +158,10 @@ class FitStore(Protocol):
 
     def put(self, fit: StoredFit) -> None:
         """Replace the fit of this job and kind."""
+        ...
+
+    def read_ahead(self, jobs: Collection[JobId], kind: str) -> None:
+        """Read the fits of one kind of these jobs at once, for the questions that follow."""
         ...
 
     def get(self, job: JobId, kind: str) -> StoredFit | None:

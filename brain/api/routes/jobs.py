@@ -56,7 +56,7 @@ def jobs(
             size=page_size,
             wanted=lambda job: _matches(job, wanted, here.settings.policy_mode),
         )
-        items = tuple(views.job(tx, job, here.settings, now) for job in page.items)
+        items = views.jobs(tx, page.items, here.settings, now, here.sparklines)
         return answer(Page(items=items, next_page_token=page.next_page_token))
 
 
@@ -241,7 +241,7 @@ def series(
 def workers(about: AboutJob) -> Response:
     """Step time of each worker of the present world over the last minute."""
     now = about.here.clock()
-    return about.read(lambda tx, job: Page(items=views.workers(tx, job, now)))
+    return about.read(lambda tx, job: Page(items=views.workers(tx, job, about.here.settings, now)))
 
 
 def _change(about: Asking, act: Act, change: Any) -> Response:

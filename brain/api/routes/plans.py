@@ -1,5 +1,6 @@
 """Plans and decisions: asked for, approved, rejected, rolled back, explained."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -50,7 +51,7 @@ def plans(
     after: tuple[datetime, JobId, int] | None = key_of(page_token, tuple[datetime, JobId, int])
     with here.stores.transaction(read_only=True) as tx:
         page = page_of(
-            lambda after, size: tx.plans.page(after=after, size=size),
+            lambda after, size: _with_jobs(tx, tx.plans.page(after=after, size=size)),
             lambda plan: (plan.created_at, plan.job, plan.generation),
             after=after,
             size=page_size,
@@ -236,6 +237,12 @@ def _decide(
 def _version(view: object) -> str:
     assert isinstance(view, PlanView)
     return str(view.plan.version)
+
+
+def _with_jobs(tx: Transaction, plans: Sequence[ScalePlan]) -> Sequence[ScalePlan]:
+    """Read the jobs of plans at once, because the filter asks for each."""
+    tx.jobs.read_ahead({plan.job for plan in plans})
+    return plans
 
 
 def _matches(tx: Transaction, plan: ScalePlan, wanted: Filter) -> bool:

@@ -38,6 +38,10 @@ def plans(
     tx: Transaction, plans: Iterable[ScalePlan], settings: Settings, now: datetime
 ) -> tuple[PlanView, ...]:
     """Plans with their jobs' names, their verdicts, and whether they can be approved."""
+    plans = tuple(plans)
+    owners = {plan.job for plan in plans}
+    tx.jobs.read_ahead(owners)
+    tx.plans.read_ahead(owners)
     verdicts = cache(lambda job: lifecycle.verdicts(tx.plans.of(job)))
     return tuple(
         _plan(tx, plan, verdicts(plan.job)[plan.generation], settings, now) for plan in plans
@@ -62,15 +66,16 @@ def nodes(tx: Transaction, now: datetime) -> tuple[NodeView, ...]:
     reserved: defaultdict[str, Resources] = defaultdict(Resources)
     names: defaultdict[str, set[str]] = defaultdict(set)
     left: defaultdict[str, list[NodeLeft]] = defaultdict(list)
-    for pool in tx.jobs.pools():
-        for job in tx.jobs.unfinished(pool):
-            replicas = tx.worlds.replicas(job.id)
-            for replica in replicas:
-                if replica.state is not ReplicaState.EXITED:
-                    reserved[replica.node] += job.resources
-                    names[replica.node].add(job.document.name)
-            for last in unfit_nodes(replicas, now).values():
-                left[last.node].append(_left(job, last))
+    unfinished = tx.jobs.unfinished()
+    tx.worlds.read_ahead([job.id for job in unfinished])
+    for job in unfinished:
+        replicas = tx.worlds.replicas(job.id)
+        for replica in replicas:
+            if replica.state is not ReplicaState.EXITED:
+                reserved[replica.node] += job.resources
+                names[replica.node].add(job.document.name)
+        for last in unfit_nodes(replicas, now).values():
+            left[last.node].append(_left(job, last))
     return tuple(
         _node(one, reserved[one.name], names[one.name], left[one.name], now)
         for one in tx.nodes.of()

@@ -7,18 +7,19 @@ from typing import Any
 from brain import lifecycle, wire
 from brain.api import auth
 from brain.api.views.conditions import conditions, late, memory
-from brain.api.views.seen import Seen
+from brain.api.views.seen import WINDOW, Seen
+from brain.api.views.sparklines import Sparklines
+from brain.lifecycle.sight import WINDOWS_SECONDS
+from brain.lifecycle.wishes import BATCH
 from brain.ports import Transaction
 from brain.settings import Settings
-from brain.types.job import Job, JobDocument
+from brain.types.job import Job, JobDocument, JobId
 from brain.types.plan import PlanVerdict, ScalePlan
 from brain.types.recommendation import Prediction
 from brain.types.resources import PoolName
 from brain.types.world import World
 from brain.views import JobDetail, JobView, JobWish, PoolWishes, WorkerView
 
-#: The sparkline: so many points over so long at most.
-_SPARK_POINTS, _SPARK_SPAN = 48, timedelta(hours=3)
 #: Fields that are shown as they are stored.
 _COPIED = (
     "id",
@@ -40,10 +41,59 @@ _COPIED = (
 
 def job(tx: Transaction, job: Job, settings: Settings, now: datetime) -> JobView:
     """A job with the observations of its worlds and replicas."""
+    return jobs(tx, [job], settings, now)[0]
+
+
+def jobs(
+    tx: Transaction,
+    some: Sequence[Job],
+    settings: Settings,
+    now: datetime,
+    sparklines: Sparklines | None = None,
+) -> tuple[JobView, ...]:
+    """Jobs with the observations of their worlds and replicas.
+
+    However many there are, the same number of questions is asked of the stores. ``sparklines``
+    that were drawn a moment ago are shown again.
+    """
+    if len(some) > 1:
+        _read_ahead(tx, some, now)
+    seen = [
+        Seen(tx, job, tx.worlds.latest(job.id), settings, job.finished_at or now) for job in some
+    ]
+    unsure = {job.id: now for job, it in zip(some, seen, strict=True) if it.unsure}
+    if len(unsure) > 1:
+        tx.telemetry.read_ahead(unsure, window=timedelta(seconds=WINDOWS_SECONDS[-1]))
+    summed = [job.id for job in some if len(tx.worlds.of(job.id)) > 1]
+    steps = tx.telemetry.last_steps(summed) if summed else {}
+    metrics = [(job, it.metric) for job, it in zip(some, seen, strict=True) if it.measured]
+    drawn = (sparklines or Sparklines()).drawn(tx, metrics, now)
+    return tuple(
+        _job(tx, job, it, steps, drawn.get(job.id, ()), settings, now)
+        for job, it in zip(some, seen, strict=True)
+    )
+
+
+def _read_ahead(tx: Transaction, some: Sequence[Job], now: datetime) -> None:
+    ids = [job.id for job in some]
+    tx.plans.read_ahead(ids)
+    tx.worlds.read_ahead(ids)
+    tx.fits.read_ahead(ids, BATCH)
+    tx.telemetry.read_ahead({job.id: job.finished_at or now for job in some}, window=WINDOW)
+
+
+def _job(
+    tx: Transaction,
+    job: Job,
+    seen: Seen,
+    steps: Mapping[tuple[JobId, int], int],
+    sparkline: tuple[float | None, ...],
+    settings: Settings,
+    now: datetime,
+) -> JobView:
     document, world, plans = job.document, tx.worlds.latest(job.id), tx.plans.of(job.id)
     wish, decision = lifecycle.wish(tx, job, settings), tx.plans.decision(job.id)
-    seen = Seen(tx, job, world, job.finished_at or now)
-    throughput, step = seen.throughput(settings), seen.step()
+    throughput, step = seen.throughput(), seen.step(steps)
     ends_at = _ends_at(document, step, seen.step_seconds() if throughput else None, now)
     return JobView(
         **{name: getattr(job, name) for name in _COPIED},
@@ -67,7 +117,7 @@ def job(tx: Transaction, job: Job, settings: Settings, now: datetime) -> JobView
         telemetry_age_seconds=seen.age_seconds(now),
         losses=tx.telemetry.losses(job.id),
         memory=None if job.finished else memory(world, now),
-        sparkline=_sparkline(tx, job, seen, now),
+        sparkline=sparkline,
         plan=plans[0] if plans else None,
         verdict=next(iter(lifecycle.verdicts(plans[:1]).values()), PlanVerdict.NOT_YET),
         decision=decision,
@@ -95,8 +145,13 @@ def document(job: Job) -> Mapping[str, Any]:
 def wishes(tx: Transaction, pool: PoolName, settings: Settings) -> PoolWishes:
     """Return the wishes of a pool: the worlds that a scaler should bring about.
 
-    ``version`` changes whenever a job, its state or its wish does.
+    ``version`` changes whenever a job, its state or its wish does. However many jobs there are, the
+    same number of questions is asked of the stores.
     """
+    unfinished = tx.jobs.unfinished(pool)
+    ids = [job.id for job in unfinished]
+    tx.plans.read_ahead(ids)
+    tx.fits.read_ahead(ids, BATCH)
     jobs = tuple(
         JobWish(
             job=job.id,
@@ -106,15 +161,15 @@ def wishes(tx: Transaction, pool: PoolName, settings: Settings) -> PoolWishes:
             wish=lifecycle.wish(tx, job, settings),
             document=document(job),
         )
-        for job in tx.jobs.unfinished(pool)
+        for job in unfinished
     )
     marks = [(job.job, str(job.state), job.wish.version) for job in jobs]
     return PoolWishes(pool=pool, version=auth.sha256(wire.encode(marks))[:16], jobs=jobs)
 
 
-def workers(tx: Transaction, job: Job, now: datetime) -> tuple[WorkerView, ...]:
+def workers(tx: Transaction, job: Job, settings: Settings, now: datetime) -> tuple[WorkerView, ...]:
     """Step time of each worker of the present world over the last minute, by rank."""
-    return Seen(tx, job, tx.worlds.latest(job.id), now).workers()
+    return Seen(tx, job, tx.worlds.latest(job.id), settings, now).workers()
 
 
 def _declared(document: JobDocument) -> dict[str, Any]:
@@ -150,18 +205,3 @@ def _ends_at(
     if step is None or not document.steps or step_seconds is None:
         return None
     return now + timedelta(seconds=max(0, document.steps - step) * step_seconds)
-
-
-def _sparkline(tx: Transaction, job: Job, seen: Seen, now: datetime) -> tuple[float | None, ...]:
-    until = job.finished_at or now
-    since = max(job.created_at, until - _SPARK_SPAN)
-    if not seen.measured or since >= until:
-        return ()
-    points = tx.telemetry.series(
-        job.id, seen.metric, since=since, until=until, points=_SPARK_POINTS
-    )
-    width = (until - since) / _SPARK_POINTS
-    drawn: list[float | None] = [None] * _SPARK_POINTS
-    for point in points:
-        drawn[min(_SPARK_POINTS - 1, int((point.at - since) / width))] = point.mean
-    return tuple(drawn)

@@ -1,8 +1,9 @@
-"""Recent measurements of one job: two reads of the stores, everything else computed."""
+"""Recent measurements of one job: few reads of the stores, everything else computed."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cached_property
 from itertools import pairwise
 from math import sqrt
 from statistics import fmean, median, stdev
@@ -13,7 +14,7 @@ from brain.models.fitting import Point as Measured
 from brain.ports import Point, Transaction
 from brain.series import METRICS, buckets
 from brain.settings import Settings
-from brain.types.job import Job, JobState
+from brain.types.job import Job, JobId, JobState
 from brain.types.recommendation import Prediction
 from brain.types.telemetry import Phase, Sample, ThroughputSample
 from brain.types.world import World
@@ -36,8 +37,11 @@ STEPPING = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED})
 class Seen:
     """The measurements of a job's present world in the minute before ``now``."""
 
-    def __init__(self, tx: Transaction, job: Job, world: World | None, now: datetime) -> None:
+    def __init__(
+        self, tx: Transaction, job: Job, world: World | None, settings: Settings, now: datetime
+    ) -> None:
         self._tx, self._job, self._world, self._now = tx, job, world, now
+        self._settings = settings
         heard = self._heard()
         self._newest = heard[-1] if heard else None
         epoch = None if world is None else world.epoch
@@ -67,12 +71,17 @@ class Seen:
         without = known and all(sample.examples_per_second is None for sample in known)
         return "steps_per_second" if without else "examples_per_second"
 
-    def throughput(self, settings: Settings) -> Prediction | None:
+    @cached_property
+    def unsure(self) -> bool:
+        """True if the last minute has too little for a decision, and a longer look is worth it."""
+        return bool(self._recent) and isinstance(self._lately, Undetermined)
+
+    def throughput(self) -> Prediction | None:
         """Throughput of the world with its 90 % interval: as decisions see it, where they can.
 
         Where too few steps were made for a decision, that of the last minute's slices.
         """
-        found = self._achieved(settings)
+        found = self._achieved()
         counts_steps = self.metric == "steps_per_second"
         if isinstance(found, Measured) and counts_steps == (found.examples_per_step is None):
             return found.measured
@@ -86,15 +95,19 @@ class Seen:
         half = _NINETY_PERCENT * stdev(means) / sqrt(len(means))
         return Prediction(examples_per_second=mean, low=max(0.0, mean - half), high=mean + half)
 
-    def _achieved(self, settings: Settings) -> Measured | Undetermined | None:
+    @cached_property
+    def _lately(self) -> Measured | Undetermined | None:
+        """The throughput by the samples of the last minute."""
         if not self.stepping or self._world is None:
             return None
         alone = self._job.document.independent
-        found = achieved(self._recent, settings, independent=alone)
-        if isinstance(found, Undetermined) and self._recent:
-            tx, job, world = self._tx, self._job, self._world
-            _, found = of_world(tx, job, world, settings=settings, now=self._now)
-        return found
+        return achieved(self._recent, self._settings, independent=alone)
+
+    def _achieved(self) -> Measured | Undetermined | None:
+        if not self.unsure or self._world is None:
+            return self._lately
+        tx, job, world = self._tx, self._job, self._world
+        return of_world(tx, job, world, settings=self._settings, now=self._now)[1]
 
     def share(self, metric: str) -> float | None:
         """Mean of a share over the last minute; None where nothing was measured."""
@@ -116,8 +129,11 @@ class Seen:
         last = self._last()
         return None if last is None else last.step_seconds_mean
 
-    def step(self) -> int | None:
-        """Optimizer steps of the script so far: those of each world less those made again."""
+    def step(self, before: Mapping[tuple[JobId, int], int]) -> int | None:
+        """Optimizer steps of the script so far: those of each world less those made again.
+
+        ``before`` are the steps of worlds that ended, as ``TelemetryStore.last_steps`` has them.
+        """
         last = self._last()
         if last is None:
             return None
@@ -126,7 +142,7 @@ class Seen:
             return None
         total = last.step
         for world, following in pairwise(worlds):
-            total += self._steps_of(world, following.formed_at) - (following.steps_redone or 0)
+            total += before.get((self._job.id, world.epoch), 0) - (following.steps_redone or 0)
         return total
 
     def workers(self) -> tuple[WorkerView, ...]:
@@ -166,12 +182,6 @@ class Seen:
 
     def _last(self) -> ThroughputSample | None:
         return next((s for s in reversed(self._samples) if s.place.rank == 0), None)
-
-    def _steps_of(self, world: World, until: datetime) -> int:
-        samples = self._tx.telemetry.throughput(
-            self._job.id, since=until - 2 * WINDOW, epoch=world.epoch
-        )
-        return next((s.step for s in reversed(samples) if s.place.rank == 0), 0)
 
     def _points(self, metric: str, samples: Sequence[Sample], points: int) -> Sequence[Point]:
         """The series of ``metric`` over the last minute, by the rules of every store."""

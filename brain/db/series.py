@@ -1,0 +1,76 @@
+"""Series of metrics, downsampled by the database; the rules are those of brain.series."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import sqlalchemy as sa
+
+from brain.db.columns import ASKED, Microseconds, asked_rows
+from brain.db.retention import METRICS, joined
+from brain.db.tables import minute_means
+from brain.ports import Point, Stretch
+from brain.series import MICROSECOND, Buckets, Reading, buckets
+from brain.types.job import JobId
+
+
+def lines(
+    connection: sa.Connection, asked: Mapping[JobId, Stretch], *, points: int
+) -> Mapping[JobId, Sequence[Point]]:
+    """Points of a metric for each job, from raw samples and, where those retired, from the means.
+
+    One statement for all jobs that are asked for the same metric.
+    """
+    drawn = {
+        job: buckets(it.metric, since=it.since, until=it.until, points=points)
+        for job, it in asked.items()
+    }
+    by_metric: defaultdict[str, list[JobId]] = defaultdict(list)
+    for job, it in asked.items():
+        by_metric[it.metric].append(job)
+    readings: defaultdict[JobId, list[tuple[int, Reading]]] = defaultdict(list)
+    for metric, jobs in by_metric.items():
+        given = asked_rows(_row(job, drawn[job]) for job in jobs)
+        for job, index, *reading in connection.execute(_statement(metric), given):
+            readings[job].append((int(index), Reading(*map(float, reading))))
+    return {job: drawn[job].drawn(found) for job, found in readings.items()}
+
+
+def _row(job: JobId, drawn: Buckets) -> tuple[str, Any, Any, int]:
+    return job, drawn.since, drawn.until, drawn.width // MICROSECOND
+
+
+@cache
+def _statement(metric: str) -> sa.CompoundSelect[Any]:
+    """The readings of raw samples and of means, joined by job and bucket."""
+    raw, means = METRICS[metric], minute_means.c
+    from_raw = _readings(
+        raw.table,
+        raw.table.c.corrected_at,
+        joined(raw.value, raw.value, raw.value, raw.weight),
+        raw.says,
+    )
+    from_means = _readings(
+        minute_means,
+        means.minute,
+        joined(means.mean, means.low, means.high, means.weight),
+        means.metric == metric,
+    )
+    return sa.union_all(from_raw, from_means)
+
+
+def _readings(
+    table: sa.Table,
+    at: sa.Column[Any],
+    reading: Sequence[sa.ColumnElement[Any]],
+    says: sa.ColumnElement[bool],
+) -> sa.Select[Any]:
+    asked = ASKED.c
+    bucket = ((Microseconds(at) - Microseconds(asked.since)) // asked.width).label("bucket")
+    mine = (table.c.job == asked.job) & (at >= asked.since) & (at < asked.until) & says
+    return (
+        sa.select(table.c.job, bucket, *reading)
+        .select_from(sa.join(ASKED, table, mine))
+        .group_by(table.c.job, bucket)
+    )

@@ -1,0 +1,45 @@
+"""Lists ask the database a number of questions that does not grow with them."""
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from brain.db import SqlStores
+from brain.types.record import Role
+from tests.api.app import Api
+from tests.fleets import LOOKED_AT, fill
+from tests.statements import statements
+
+LISTS = {
+    "/api/v1/jobs?page_size=500": Role.VIEWER,
+    "/api/v1/pools/local/wishes": Role.SCALER,
+    "/api/v1/nodes": Role.VIEWER,
+    "/api/v1/plans?page_size=500": Role.VIEWER,
+}
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_a_list_of_many_asks_no_more_than_a_list_of_few(
+    path: str, tmp_path: Path, sqlite_url: str, postgresql_url: str
+) -> None:
+    few, many = (8, 40)
+    for url in (sqlite_url, postgresql_url):
+        with closing(SqlStores(url)) as stores:
+            api = Api(tmp_path, stores=stores, now=LOOKED_AT)
+            fill(stores, few)
+            expected = asked(api, path)
+            fill(stores, many, already=few)
+            assert asked(api, path) == expected
+            assert len(expected) <= 16
+
+
+def asked(api: Api, path: str) -> list[str]:
+    """The questions that a list asks the database; signing in apart."""
+    with api.http(api.token(LISTS[path])) as http:
+        http.get(path)  # the token's use is noted
+        with statements() as every:
+            answer = http.get(path)
+    assert answer.status_code == 200
+    told = [one.partition(" IN (")[0] for one in every]
+    return [one for one in told if one.startswith("SELECT") and "FROM tokens" not in one]

@@ -1,0 +1,108 @@
+"""The contract of reading ahead: questions about many jobs at once are answered as one by one."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from brain.ports import Stores, Stretch, Transaction
+from brain.types.job import JobId
+from tests.builders import at, replica, throughput, world
+from tests.fleets import LOOKED_AT, fill, job_id
+
+MINUTE = timedelta(minutes=1)
+IDS = [job_id(number) for number in range(5)]
+ENDS = dict.fromkeys(IDS, LOOKED_AT)
+
+
+def ahead(tx: Transaction) -> None:
+    """Read everything ahead, an unknown job too."""
+    ids = [*IDS, JobId("unknown")]
+    tx.jobs.read_ahead(ids)
+    tx.plans.read_ahead(ids)
+    tx.worlds.read_ahead(ids)
+    tx.fits.read_ahead(ids, "other")
+    tx.telemetry.read_ahead(dict.fromkeys(ids, LOOKED_AT), window=MINUTE)
+
+
+QUESTIONS: dict[str, Callable[[Transaction, JobId], object]] = {
+    "job": lambda tx, id: tx.jobs.get(id),
+    "plans": lambda tx, id: tx.plans.of(id),
+    "active plan": lambda tx, id: tx.plans.active(id),
+    "decision": lambda tx, id: tx.plans.decision(id),
+    "latest world": lambda tx, id: tx.worlds.latest(id),
+    "worlds": lambda tx, id: tx.worlds.of(id),
+    "replicas": lambda tx, id: tx.worlds.replicas(id),
+    "fit": lambda tx, id: tx.fits.get(id, "other"),
+    "last minute": lambda tx, id: tx.telemetry.throughput(id, since=LOOKED_AT - MINUTE),
+    "of an epoch": lambda tx, id: tx.telemetry.throughput(id, since=LOOKED_AT - MINUTE, epoch=2),
+    "last seconds": lambda tx, id: tx.telemetry.throughput(id, since=at(30.5)),
+    "longer ago": lambda tx, id: tx.telemetry.throughput(id, since=at(-10_000)),
+    "newest": lambda tx, id: tx.telemetry.newest(id),
+    "hosts": lambda tx, id: tx.telemetry.hosts(id, since=LOOKED_AT - MINUTE),
+    "hosts longer ago": lambda tx, id: tx.telemetry.hosts(id, since=at(-10_000)),
+    "losses": lambda tx, id: tx.telemetry.losses(id),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_what_was_read_ahead_is_answered_as_ever(stores: Stores, question: str) -> None:
+    fill(stores, 5)
+    ask = QUESTIONS[question]
+    with stores.transaction(read_only=True) as tx:
+        expected = [ask(tx, id) for id in IDS]
+    with stores.transaction(read_only=True) as tx:
+        ahead(tx)
+        assert [ask(tx, id) for id in IDS] == expected
+        assert [ask(tx, id) for id in IDS] == expected, "asked twice"
+
+
+def test_series_of_many_jobs_are_the_series_of_each(stores: Stores) -> None:
+    fill(stores, 5)
+    asked = {
+        id: Stretch(metric, at(-500 + n), at(60 + n))
+        for n, (id, metric) in enumerate(
+            zip(IDS, ("examples_per_second", "cpu_share") * 3, strict=False)
+        )
+    }
+    with stores.transaction() as tx:
+        tx.telemetry.retire(raw_before=at(-200), means_before=at(-10_000))
+    with stores.transaction(read_only=True) as tx:
+        drawn = tx.telemetry.lines(asked, points=48)
+        for id, it in asked.items():
+            one = tx.telemetry.series(id, it.metric, since=it.since, until=it.until, points=48)
+            assert list(drawn.get(id, ())) == one
+        assert job_id(1) not in drawn
+
+
+def test_the_last_steps_of_a_world_are_those_before_the_next(stores: Stores) -> None:
+    with stores.transaction() as tx:
+        for epoch, formed in ((1, 0), (2, 100), (3, 1000), (4, 2000)):
+            tx.worlds.put(world(epoch, formed_at=at(formed)))
+        samples = [
+            *(throughput(n, step=n) for n in (10, 99)),
+            throughput(101, step=7, rank=1),
+            throughput(300, step=50, epoch=2, source="silent before the next"),
+            throughput(2001, step=70, epoch=3, source="late"),
+            throughput(2002, step=5, epoch=4, source="next"),
+        ]
+        tx.telemetry.add(samples, received_at=at(3000))
+    with stores.transaction(read_only=True) as tx:
+        job = samples[0].place.job
+        assert tx.telemetry.last_steps([job]) == {(job, 1): 99, (job, 3): 70}
+        assert tx.telemetry.last_steps(["unknown"]) == {}
+
+
+def test_unfinished_jobs_of_all_pools_are_those_of_each(stores: Stores) -> None:
+    fill(stores, 8)
+    with stores.transaction(read_only=True) as tx:
+        every = tx.jobs.unfinished()
+        assert every == [job for pool in tx.jobs.pools() for job in tx.jobs.unfinished(pool)]
+        assert len(every) == 6
+
+
+def test_replicas_that_are_stored_later_are_seen(stores: Stores) -> None:
+    with stores.transaction() as tx:
+        tx.worlds.read_ahead([job_id(0)])
+        tx.worlds.put_replicas(job_id(0), [replica(3)])
+        assert tx.worlds.replicas(job_id(0)) == [replica(3)]

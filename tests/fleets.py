@@ -1,0 +1,68 @@
+"""Fleets of jobs in stores, of every kind that lists show."""
+
+from dataclasses import replace
+
+from brain.ports import StoredFit, Stores
+from brain.types.job import JobId, JobState
+from brain.types.plan import PlanState
+from brain.types.telemetry import SourceId
+from brain.types.world import ReplicaState
+from tests.builders import (
+    at,
+    host,
+    job,
+    loss,
+    node,
+    plan,
+    recommendation,
+    replica,
+    throughput,
+    world,
+)
+
+#: When the fleet is looked at.
+LOOKED_AT = at(60)
+
+
+def job_id(number: int) -> JobId:
+    """The id of a job of the fleet; of every four one runs, one is new, one silent, one ended."""
+    return JobId(f"0197f000-0000-7000-8000-{number:012d}")
+
+
+def fill(stores: Stores, count: int, *, already: int = 0) -> None:
+    """Store jobs with all that lists show of them, until there are ``count``."""
+    with stores.transaction() as tx:
+        tx.nodes.put(node(seen_at=LOOKED_AT))
+        for number in range(already, count):
+            id, state = job_id(number), _state(number)
+            tx.jobs.add(
+                job(
+                    id,
+                    name=f"job-{number}",
+                    state=state,
+                    created_at=at(-600),
+                    finished_at=at(30) if state is JobState.SUCCEEDED else None,
+                )
+            )
+            if state is JobState.QUEUED:
+                continue
+            tx.worlds.put(replace(world(1, formed_at=at(-600)), job=id))
+            tx.worlds.put(replace(world(2, formed_at=at(-100), stepping_at=at(-99)), job=id))
+            gone = replica(0, state=ReplicaState.EXITED, ended_at=at(50), unfit="it was slow")
+            tx.worlds.put_replicas(id, [gone, replica(1)])
+            tx.plans.add(plan(1, job=id, state=PlanState.VERIFIED))
+            tx.plans.add(plan(2, job=id, after=((job_id(0), 1),)))
+            tx.plans.decide(id, recommendation(1))
+            tx.fits.put(StoredFit(job=id, kind="other", parameters="{}", fitted_at=at(0)))
+            heard = range(-500, -400) if number % 4 == 2 else range(60)
+            samples = [throughput(n, job=id, epoch=2, source=f"now-{number}") for n in heard]
+            past = [throughput(n, job=id, source=f"past-{number}") for n in range(-120, -99)]
+            lost = replace(loss(3, sequence=9, source=f"now-{number}"), job=id, measured_at=at(61))
+            source = SourceId(f"host-{number}")
+            hosts = [replace(host(n, job=id), source=source) for n in (-400, 5, 30)]
+            tx.telemetry.add([*samples, *past, lost, *hosts], received_at=LOOKED_AT)
+
+
+def _state(number: int) -> JobState:
+    kinds = (JobState.RUNNING, JobState.QUEUED, JobState.RUNNING, JobState.SUCCEEDED)
+    return kinds[number % 4]
