@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from brain import __version__
 from brain.api import events, ingest, openapi, problems
 from brain.api.auth import SignIns
+from brain.api.compression import Compressing
 from brain.api.deps import Context, note_lost
 from brain.api.events import Bell, Feed
 from brain.api.limits import BodyBudget, RequestRates
@@ -145,6 +146,7 @@ def _assembled(context: Context) -> FastAPI:
     app.include_router(service.router)
     app.include_router(service.api)
     app.router.default = ui.Dashboard(ui.directory())
+    app.add_middleware(Compressing)
     app.add_middleware(Outermost)
     return app
 

@@ -42,7 +42,7 @@ class AppTransport(httpx2.BaseTransport):
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         async def send() -> httpx2.Response:
             response = await self._transport.handle_async_request(request)
-            body = await response.aread()
+            body = b"".join([chunk async for chunk in response.aiter_raw()])
             return httpx2.Response(response.status_code, headers=response.headers, content=body)
 
         return asyncio.run(send())

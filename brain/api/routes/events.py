@@ -9,6 +9,7 @@ from starlette.concurrency import run_in_threadpool
 
 from brain import errors
 from brain.api import events
+from brain.api.compression import encoding_for, gzipped_stream
 from brain.api.deps import AboutJob, Context, Here, OwnToken, TokenMonitor
 from brain.api.problems import problems
 from brain.errors import BadInput
@@ -24,7 +25,10 @@ router = APIRouter(prefix="/api/v1", tags=["watching"])
     responses=problems(errors.BadInput) | {200: {"content": {"text/event-stream": {}}}},
 )
 async def stream(
-    here: Here, token: OwnToken, last_event_id: Annotated[str | None, Header()] = None
+    here: Here,
+    token: OwnToken,
+    last_event_id: Annotated[str | None, Header()] = None,
+    accept_encoding: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> StreamingResponse:
     """Everything that happens, as server-sent events; ``Last-Event-ID`` resumes.
 
@@ -37,11 +41,16 @@ async def stream(
         after = await run_in_threadpool(here.feed.start)
     else:
         after = _number(last_event_id)
-    return StreamingResponse(
-        _counted(here, token, after),
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-    )
+    headers = {
+        "Cache-Control": "no-store",
+        "Vary": "Accept-Encoding",
+        "X-Accel-Buffering": "no",
+    }
+    chunks = _counted(here, token, after)
+    if encoding_for(accept_encoding, ("gzip",)):
+        headers["Content-Encoding"] = "gzip"
+        chunks = gzipped_stream(chunks)
+    return StreamingResponse(chunks, media_type="text/event-stream", headers=headers)
 
 
 @router.get(

@@ -3,13 +3,17 @@
 Public, because they hold nothing but code; everything they show comes through the API.
 """
 
+from hashlib import sha256
+from mimetypes import guess_type
 from pathlib import Path
 
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, Response
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
+from brain.api.compression import compressed_well, encoding_for, is_text_file
 from brain.errors import NotFound
 
 CONTENT_SECURITY_POLICY = (
@@ -46,11 +50,12 @@ class Dashboard:
         path = scope["path"]
         if request.method not in ("GET", "HEAD"):
             raise HTTPException(404)
+        response: Response
         if file := self._file(path):
             caching = _FOREVER if path.startswith("/assets/") else "no-cache"
-            response = FileResponse(file, headers={"Cache-Control": caching})
+            response = await run_in_threadpool(_answer, request, file, caching)
         elif _is_navigation(request):
-            response = self._page()
+            response = await run_in_threadpool(self._page, request)
         else:
             raise HTTPException(404)
         await response(scope, receive, send)
@@ -66,11 +71,26 @@ class Dashboard:
             return None
         return file if file.is_relative_to(self._root) and file.is_file() else None
 
-    def _page(self) -> FileResponse:
+    def _page(self, request: Request) -> Response:
         if self._root is None:
             raise NotFound("the dashboard was not built; `make web` builds it")
-        page = self._root / "index.html"
-        return FileResponse(page, headers={"Cache-Control": "no-cache"})
+        return _answer(request, self._root / "index.html", "no-cache")
+
+
+def _answer(request: Request, file: Path, caching: str) -> Response:
+    """A file, compressed where it is text; 304 where the client has it."""
+    if not is_text_file(file.name):
+        return FileResponse(file, headers={"Cache-Control": caching})
+    data, encoding = file.read_bytes(), encoding_for(request.headers.get("accept-encoding", ""))
+    etag = f'"{sha256(data).hexdigest()[:16]}{f"-{encoding}" if encoding else ""}"'
+    headers = {"Cache-Control": caching, "ETag": etag, "Vary": "Accept-Encoding"}
+    if etag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    if encoding is not None:
+        headers["Content-Encoding"] = encoding
+        data = compressed_well(data, encoding)
+    kind, _ = guess_type(file.name)
+    return Response(data, headers=headers, media_type=kind)
 
 
 def _is_navigation(request: Request) -> bool:

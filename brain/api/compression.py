@@ -1,0 +1,141 @@
+"""Compression of answers: zstd where the client takes it, else gzip.
+
+Whole answers are compressed as they are sent, files of the dashboard once, streams of events chunk
+by chunk, so that nothing waits in a buffer.
+"""
+
+import zlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import lru_cache
+
+import zstandard
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+#: Answers below this many bytes go out as they are: the head is as long.
+_LEAST_BYTES = 1024
+_TEXT = ("text/", "application/json", "application/problem+json", "image/svg+xml")
+_TEXT_FILES = (".html", ".js", ".css", ".svg", ".json", ".txt", ".map")
+#: Chunks of streams whose compressed form is kept: all streams send the same ones.
+_CHUNKS = 16
+
+_GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
+
+
+def _gzipped(data: bytes, level: int) -> bytes:
+    packer = zlib.compressobj(level, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
+    return packer.compress(data) + packer.flush()
+
+
+#: Encodings by preference: for an answer in a hurry, and for a file that is compressed once.
+_QUICKLY: Mapping[str, Callable[[bytes], bytes]] = {
+    "zstd": lambda data: zstandard.ZstdCompressor(level=1).compress(data),
+    "gzip": lambda data: _gzipped(data, 1),
+}
+_WELL: Mapping[str, Callable[[bytes], bytes]] = {
+    "zstd": lambda data: zstandard.ZstdCompressor(level=19).compress(data),
+    "gzip": lambda data: _gzipped(data, 9),
+}
+
+
+def encoding_for(accepted: str, known: tuple[str, ...] = tuple(_QUICKLY)) -> str | None:
+    """Return the encoding to use for an ``Accept-Encoding`` header; None where none is taken.
+
+    >>> encoding_for("gzip, deflate, br, zstd")
+    'zstd'
+    >>> encoding_for("gzip;q=0.5, zstd;q=0")
+    'gzip'
+    """
+    taken = {}
+    for part in accepted.lower().split(","):
+        name, _, parameter = part.strip().partition(";")
+        weight = parameter.strip().removeprefix("q=").strip("0. ")
+        taken[name.strip()] = not parameter.strip().startswith("q=") or bool(weight)
+    return next((name for name in known if taken.get(name, taken.get("*", False))), None)
+
+
+def is_text_file(name: str) -> bool:
+    """True if a file of this name is worth compressing."""
+    return name.endswith(_TEXT_FILES)
+
+
+@lru_cache(maxsize=128)
+def compressed_well(data: bytes, encoding: str) -> bytes:
+    """Return a file's bytes in an encoding, as small as can be; made once."""
+    return _WELL[encoding](data)
+
+
+async def gzipped_stream(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """A gzip stream of ``chunks``, each readable as soon as it came."""
+    checksum, length, head = 0, 0, _GZIP_HEAD
+    async for chunk in chunks:
+        checksum, length = zlib.crc32(chunk, checksum), length + len(chunk)
+        yield head + _deflated(chunk)
+        head = b""
+    ends = checksum.to_bytes(4, "little") + (length & 0xFFFFFFFF).to_bytes(4, "little")
+    yield head + b"\x03\x00" + ends
+
+
+@lru_cache(maxsize=_CHUNKS)
+def _deflated(chunk: bytes) -> bytes:
+    """A chunk as blocks that refer to no other chunk, so that every stream can send them."""
+    packer = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return packer.compress(chunk) + packer.flush(zlib.Z_FULL_FLUSH)
+
+
+class Compressing:
+    """Compresses whole text answers for clients that take it; secrets stay as they are."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        encoding = encoding_for(Headers(scope=scope).get("accept-encoding", ""))
+        start: Message | None = None
+
+        async def sending(message: Message) -> None:
+            nonlocal start
+            if message["type"] == "http.response.start" and _is_compressible(message):
+                # Held until the body is there, which changes it.
+                start = message
+                return
+            if start is not None:
+                started, start = start, None
+                message = _compressed(started, message, encoding)
+                await send(started)
+            await send(message)
+
+        await self._app(scope, receive, sending)
+
+
+def _compressed(start: Message, body: Message, encoding: str | None) -> Message:
+    """Return the body as it is sent, and change the headers of ``start`` accordingly."""
+    headers, data = MutableHeaders(scope=start), body.get("body", b"")
+    headers.setdefault("Vary", "Accept-Encoding")
+    if encoding is None or body.get("more_body") or len(data) < _LEAST_BYTES:
+        return body
+    packed = _QUICKLY[encoding](data)
+    headers["Content-Encoding"] = encoding
+    headers["Content-Length"] = str(len(packed))
+    if (etag := headers.get("etag", "")).startswith('"'):
+        # The same version in other bytes.
+        headers["ETag"] = f"W/{etag}"
+    return {**body, "body": packed}
+
+
+def _is_compressible(start: Message) -> bool:
+    """True for whole texts; not for what has an encoding, or may not be kept because it is secret.
+
+    A stream has no length.
+    """
+    headers = Headers(raw=start["headers"])
+    return (
+        headers.get("content-type", "").startswith(_TEXT)
+        and "content-length" in headers
+        and "content-encoding" not in headers
+        and headers.get("cache-control") != "no-store"
+    )
