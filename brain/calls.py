@@ -274,9 +274,9 @@ def put_node(node: Node) -> Call[None]:
     return Call(method="PUT", path=path, reads=type(None), body=wire.encode(node))
 
 
-def nodes() -> Call[Page[NodeView]]:
-    """All nodes."""
-    return _get("/nodes", Page[NodeView])
+def nodes(*, page_token: str = "") -> Call[Page[NodeView]]:
+    """A page of nodes, by name."""
+    return _get("/nodes", Page[NodeView], page_token=page_token)
 
 
 def telemetry(samples: Sequence[Sample], *, sent_at: datetime) -> Call[Receipt]:

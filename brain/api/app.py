@@ -20,6 +20,7 @@ from brain.api.auth import SignIns
 from brain.api.compression import Compressing
 from brain.api.deps import Context, note_lost
 from brain.api.events import Bell, Feed
+from brain.api.head import AnsweringHead
 from brain.api.limits import BodyBudget, RequestRates
 from brain.api.metrics import Condition, Metrics
 from brain.api.names import check_names, hosts_of
@@ -147,6 +148,7 @@ def _assembled(context: Context) -> FastAPI:
     app.include_router(service.api)
     app.router.default = ui.Dashboard(ui.directory())
     app.add_middleware(Compressing)
+    app.add_middleware(AnsweringHead)
     app.add_middleware(Outermost)
     return app
 

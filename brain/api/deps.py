@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive
 
 from brain import wire
-from brain.api import auth, limits
+from brain.api import auth, limits, queries
 from brain.api.events import Bell, Feed
 from brain.api.metrics import Condition, Metrics
 from brain.api.secrets import Seal
@@ -105,6 +105,7 @@ async def principal_of(request: Request, here: Here) -> Principal:
     if (connection := getattr(request.state, "connection", None)) is not None:
         connection.signed_in = True
     auth.check_route(principal, route)
+    queries.check(request)
     if request.method not in SAFE:
         auth.check_same_origin(request)
     return principal

@@ -42,7 +42,13 @@ _PLAIN_TYPES = {404: "NotFound", 405: "MethodNotAllowed", 413: "TooLarge", 500: 
 
 
 #: What any route but the open ones may raise.
-_ANYWHERE = (errors.NotSignedIn, errors.NotAllowed, errors.Overloaded)
+_ANYWHERE = (
+    errors.NotSignedIn,
+    errors.NotAllowed,
+    errors.BadInput,
+    errors.Overloaded,
+    errors.Unavailable,
+)
 
 
 def status_of(kind: type[errors.BrainError]) -> int:

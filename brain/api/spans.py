@@ -1,5 +1,6 @@
 """Spans of time as requests name them: ``since`` and ``until``."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from brain.errors import BadInput
@@ -26,6 +27,16 @@ def span_of(
             field="since",
         )
     return begin, end
+
+
+def range_of(since: datetime | None, until: datetime | None) -> Callable[[datetime], bool]:
+    """Return whether an instant is in a range; a side that is not given is open.
+
+    Raises:
+        BadInput: an instant has no time zone or is out of all time.
+    """
+    begin, end = _instant("since", since, _FIRST), _instant("until", until, _LAST)
+    return lambda at: begin <= at < end
 
 
 def _instant(name: str, given: datetime | None, default: datetime) -> datetime:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from brain import calls
 from brain.cli.connect import connect, state_directory
+from brain.cli.jobs import pages
 from brain.cli.programs import command
 from brain.client import BrainClient
 from brain.errors import BrainError
@@ -146,7 +147,7 @@ def _service(client: BrainClient) -> Iterator[Finding]:
         way = "behind" if health.skew_seconds > 0 else "ahead"
         said = f"a sender's clock is {abs(health.skew_seconds):.1f} s {way}"
         yield Finding("note", said, "let NTP set it; samples are corrected meanwhile")
-    nodes = client.send(calls.nodes()).items
+    nodes = list(pages(client, lambda token: calls.nodes(page_token=token)))
     if not nodes:
         yield Finding("bad", "no node has registered", "start a scaler: `brain up` does")
     for node in nodes:

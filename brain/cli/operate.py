@@ -75,7 +75,7 @@ TOKEN_COLUMNS = (
 @with_client
 def nodes(client: BrainClient, form: str) -> None:
     """List nodes and what is reserved on them."""
-    found = client.send(calls.nodes()).items
+    found = list(pages(client, lambda token: calls.nodes(page_token=token)))
     output.show(found, NODE_COLUMNS, form, name=lambda node: node.name)
 
 

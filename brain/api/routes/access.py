@@ -1,7 +1,7 @@
 """Tokens, signing in and out, and the audit log."""
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from urllib.parse import quote
 
 from anyio import to_thread
@@ -13,6 +13,7 @@ from brain.api.acting import Act
 from brain.api.deps import Context, Here, OpenBody, PageSize, Who, answer, json_body
 from brain.api.pages import key_of, page_of
 from brain.api.problems import problems
+from brain.api.spans import range_of
 from brain.errors import BadInput, NotFound, NotSignedIn
 from brain.ports import Transaction
 from brain.types.record import AuditEntry, Role, Token
@@ -170,15 +171,18 @@ def audit(
     who: Who,
     page_size: PageSize = 100,
     page_token: str = Query(""),
+    since: datetime | None = None,
+    until: datetime | None = None,
 ) -> Response:
     """Who did what to what, and why, newest first."""
-    after = key_of(page_token, int)
+    after, is_meant = key_of(page_token, int), range_of(since, until)
     with here.stores.transaction(read_only=True) as tx:
         page = page_of(
             lambda after, size: tx.audit.page(after=after, size=size),
             lambda entry: entry.id,
             after=after,
             size=page_size,
+            wanted=lambda entry: is_meant(entry.at),
         )
         return answer(page)
 

@@ -8,8 +8,10 @@ from fastapi import APIRouter, Response
 from brain import errors, lifecycle, savings, wire
 from brain.api import views
 from brain.api.acting import Act
-from brain.api.deps import Here, Who, answer, json_body
+from brain.api.deps import Here, PageSize, Who, answer, json_body
+from brain.api.pages import LARGEST, named_page
 from brain.api.problems import problems
+from brain.api.queries import Fields, picked
 from brain.api.spans import span_of
 from brain.errors import BadInput
 from brain.ports import Transaction
@@ -32,10 +34,15 @@ class FreezeRequest:
 
 
 @router.get("/nodes", response_model=Page[NodeView], responses=problems())
-def nodes(here: Here, who: Who) -> Response:
-    """All nodes with what is reserved on them."""
+def nodes(
+    here: Here, who: Who, page_size: PageSize = LARGEST, page_token: str = "", fields: Fields = ""
+) -> Response:
+    """Nodes by name, with what is reserved on them."""
+    pick = picked(NodeView, fields)
     with here.stores.transaction(read_only=True) as tx:
-        return answer(Page(items=views.nodes(tx, here.clock())))
+        found = views.nodes(tx, here.clock())
+    page = named_page(found, lambda node: node.name, page_token=page_token, size=page_size)
+    return answer(pick(page))
 
 
 @router.put("/nodes/{node}", status_code=204, responses=problems(errors.BadInput))
@@ -67,11 +74,13 @@ def saved(
 
 
 @router.get("/pools", response_model=Page[str], responses=problems())
-def pools(here: Here, who: Who) -> Response:
-    """Pools that have nodes or unfinished jobs."""
+def pools(here: Here, who: Who, page_size: PageSize = LARGEST, page_token: str = "") -> Response:
+    """Names of the pools that have nodes or unfinished jobs."""
     with here.stores.transaction(read_only=True) as tx:
         names = {node.pool for node in tx.nodes.of()} | set(tx.jobs.pools())
-        return answer(Page(items=tuple(sorted(names))))
+    return answer(
+        named_page(sorted(names), lambda name: name, page_token=page_token, size=page_size)
+    )
 
 
 @router.get("/freeze", response_model=Page[Freeze], responses=problems())

@@ -14,7 +14,8 @@ from brain.api.files import check_below, directory_of
 from brain.api.filters import Filter, parse_filter
 from brain.api.pages import key_of, page_of
 from brain.api.problems import problems
-from brain.api.spans import span_of
+from brain.api.queries import Fields, picked
+from brain.api.spans import range_of, span_of
 from brain.errors import BadInput
 from brain.ports import Transaction
 from brain.types.estimate import Estimate
@@ -44,9 +45,13 @@ def jobs(
     page_size: PageSize = 100,
     page_token: str = "",
     filter: Annotated[str, Query(description="state:Running,Queued project:x owner:me word")] = "",
+    since: datetime | None = None,
+    until: datetime | None = None,
+    fields: Fields = "",
 ) -> Response:
-    """Jobs, newest first."""
-    wanted = parse_filter(filter, KEYS, me=who.name)
+    """Jobs, newest first; ``since`` and ``until`` are about when they were submitted."""
+    wanted, pick = parse_filter(filter, KEYS, me=who.name), picked(JobView, fields)
+    is_meant = range_of(since, until)
     after, now = key_of(page_token, str), here.clock()
     with here.stores.transaction(read_only=True) as tx:
         page = page_of(
@@ -54,10 +59,12 @@ def jobs(
             lambda job: str(job.id),
             after=after,
             size=page_size,
-            wanted=lambda job: _matches(job, wanted, here.settings.policy_mode),
+            wanted=lambda job: (
+                is_meant(job.created_at) and _matches(job, wanted, here.settings.policy_mode)
+            ),
         )
         items = views.jobs(tx, page.items, here.settings, now, here.sparklines)
-        return answer(Page(items=items, next_page_token=page.next_page_token))
+        return answer(pick(Page(items=items, next_page_token=page.next_page_token)))
 
 
 @router.post(

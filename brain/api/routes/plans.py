@@ -13,6 +13,8 @@ from brain.api.deps import AboutJob, Here, PageSize, Who, answer, json_body
 from brain.api.filters import Filter, parse_filter
 from brain.api.pages import key_of, page_of
 from brain.api.problems import problems
+from brain.api.queries import Fields, picked
+from brain.api.spans import range_of
 from brain.ports import Transaction
 from brain.types.job import JobId
 from brain.types.plan import PlanKind, PlanState, ScalePlan
@@ -45,9 +47,16 @@ def plans(
     page_size: PageSize = 100,
     page_token: str = "",
     filter: Annotated[str, Query(description="state:Proposed kind:resize job:name word")] = "",
+    since: datetime | None = None,
+    until: datetime | None = None,
+    fields: Fields = "",
 ) -> Response:
-    """Plans of all jobs, newest first: the inbox is ``filter=state:Proposed``."""
-    wanted = parse_filter(filter, KEYS, me=who.name)
+    """Plans of all jobs, newest first: the inbox is ``filter=state:Proposed``.
+
+    ``since`` and ``until`` are about when they were proposed.
+    """
+    wanted, pick = parse_filter(filter, KEYS, me=who.name), picked(PlanView, fields)
+    is_meant = range_of(since, until)
     after: tuple[datetime, JobId, int] | None = key_of(page_token, tuple[datetime, JobId, int])
     with here.stores.transaction(read_only=True) as tx:
         page = page_of(
@@ -55,10 +64,10 @@ def plans(
             lambda plan: (plan.created_at, plan.job, plan.generation),
             after=after,
             size=page_size,
-            wanted=lambda plan: _matches(tx, plan, wanted),
+            wanted=lambda plan: is_meant(plan.created_at) and _matches(tx, plan, wanted),
         )
         items = views.plans(tx, page.items, here.settings, here.clock())
-        return answer(Page(items=items, next_page_token=page.next_page_token))
+        return answer(pick(Page(items=items, next_page_token=page.next_page_token)))
 
 
 @router.get(
@@ -192,7 +201,7 @@ def model(about: AboutJob) -> Response:
     return about.read(lambda tx, job: views.model(tx, job, here.settings, here.clock()))
 
 
-@router.get("/models", response_model=ModelsView)
+@router.get("/models", response_model=ModelsView, responses=problems())
 def models(here: Here, who: Who) -> Response:
     """Promised against measured over all jobs: do 90 % bands hold nine in ten?"""
     with here.stores.transaction(read_only=True) as tx:

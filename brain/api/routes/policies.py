@@ -7,7 +7,8 @@ from fastapi import APIRouter, Response
 from brain import errors, wire
 from brain.api import views
 from brain.api.acting import Act
-from brain.api.deps import Here, Who, answer, json_body
+from brain.api.deps import Here, PageSize, Who, answer, json_body
+from brain.api.pages import LARGEST, named_page
 from brain.api.problems import problems
 from brain.ports import Transaction
 from brain.types.job import check_name
@@ -27,10 +28,13 @@ def pool(pool: PoolName, here: Here, who: Who) -> Response:
 
 
 @router.get("/policies", response_model=Page[StoredPolicy], responses=problems())
-def policies(here: Here, who: Who) -> Response:
-    """The policies of all pools that have one."""
+def policies(here: Here, who: Who, page_size: PageSize = LARGEST, page_token: str = "") -> Response:
+    """The policies of all pools that have one, by pool."""
     with here.stores.transaction(read_only=True) as tx:
-        return answer(Page(items=tuple(tx.pools.policies())))
+        found = tx.pools.policies()
+    return answer(
+        named_page(found, lambda policy: policy.pool, page_token=page_token, size=page_size)
+    )
 
 
 @router.get("/policies/{pool}", response_model=StoredPolicy, responses=problems(errors.UnknownPool))

@@ -1,0 +1,33 @@
+"""HEAD: the head of what GET answers, for every route that GET has."""
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+
+class _EnoughError(Exception):
+    """Ends an answer whose head was sent."""
+
+
+class AnsweringHead:
+    """Answers HEAD as GET, without the body; a stream ends before its first bytes."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                await send(message)
+                return
+            await send({"type": "http.response.body"})
+            raise _EnoughError
+
+        try:
+            await self._app({**scope, "method": "GET"}, receive, sending)
+        except* _EnoughError:
+            # It is under tasks of a stream, or alone.
+            pass

@@ -1,0 +1,78 @@
+"""Query parameters: those of a route, and lists cut to what is asked for."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
+from typing import Annotated, Any
+
+from fastapi import Query, Request
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+
+from brain.errors import BadInput
+from brain.spelling import meant
+from brain.views import Page
+
+#: Parameters of routes by method and path; an app has some eighty.
+_known: dict[tuple[str, str], frozenset[str]] = {}
+
+Fields = Annotated[
+    str, Query(description="Fields of each item that are wanted, with commas: id,name,state")
+]
+
+
+def check(request: Request) -> None:
+    """Refuse parameters that the route does not have.
+
+    Raises:
+        BadInput: there is one; it names the one that was meant, where one is near.
+    """
+    if not request.query_params:
+        return
+    known = _parameters(request.method, request.scope["route"])
+    for name in request.query_params:
+        if name not in known:
+            raise BadInput(
+                f"{request.method} {request.url.path} has no query parameter {name!r}; "
+                f"{_remedy(name, sorted(known))}",
+                field=name,
+            )
+
+
+def picked(kind: type, asked: str) -> Callable[[Page[Any]], object]:
+    """Return the function that cuts a page of ``kind`` to the fields in ``asked``; empty: all.
+
+    Raises:
+        BadInput: the items have no such field.
+    """
+    known = [field.name for field in fields(kind)]
+    names = [name.strip() for name in asked.split(",") if name.strip()]
+    for name in names:
+        if name not in known:
+            raise BadInput(f"fields: {name!r} is none; {_remedy(name, known)}", field="fields")
+    if not names:
+        return lambda page: page
+    return lambda page: {
+        "items": [{name: getattr(item, name) for name in names} for item in page.items],
+        "next_page_token": page.next_page_token,
+    }
+
+
+def _remedy(name: str, known: Sequence[str]) -> str:
+    if not known:
+        return "it takes none"
+    near = meant(name, known)
+    return f"did you mean {near}?" if near else f"known: {', '.join(known)}"
+
+
+def _parameters(method: str, route: APIRoute) -> frozenset[str]:
+    key = method, route.path
+    if key not in _known:
+        _known[key] = frozenset(_names(route.dependant))
+    return _known[key]
+
+
+def _names(dependant: Dependant) -> Iterator[str]:
+    """Parameters that a route's function takes, or that something it depends on takes."""
+    yield from (parameter.alias for parameter in dependant.query_params)
+    for other in dependant.dependencies:
+        yield from _names(other)
