@@ -283,7 +283,7 @@ class Feed:
         touched = self._touched | set(measured)
         if touched or is_sweep:
             with self._stores.transaction(read_only=True) as tx:
-                rows = self._rows.changes(tx, None if is_sweep else touched)
+                rows = self._rows.changes(tx, touched, unfinished=is_sweep)
             for frame in (_measured(measured), rows):
                 if frame:
                     self._passing.append((self.told + 1, frame))

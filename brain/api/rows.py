@@ -27,13 +27,15 @@ class JobRows:
         """Begin anew: every row is told whole again."""
         self._told.clear()
 
-    def changes(self, tx: Transaction, ids: Collection[str] | None) -> bytes:
+    def changes(self, tx: Transaction, ids: Collection[str], *, unfinished: bool) -> bytes:
         """Return the frame that tells how the rows of these jobs differ from what was told.
 
-        Without ``ids`` all unfinished jobs are looked at. Empty if nothing differs.
+        With ``unfinished`` all unfinished jobs are looked at, too. Empty if nothing differs.
         """
         now = self._clock()
-        rows = views.jobs(tx, _jobs(tx, ids), self._settings, now, self._sparklines)
+        rows = views.jobs(
+            tx, _jobs(tx, ids, unfinished=unfinished), self._settings, now, self._sparklines
+        )
         changed = [one for row in rows if (one := self._change(row)) is not None]
         if not changed:
             return b""
@@ -60,9 +62,8 @@ def change(known: JobView | None, row: JobView) -> dict[str, object] | None:
     return differ if differ.keys() - _ALWAYS else None
 
 
-def _jobs(tx: Transaction, ids: Collection[str] | None) -> Sequence[Job]:
-    if ids is None:
-        return tx.jobs.unfinished()
-    known = sorted(tx.jobs.known(ids))
-    tx.jobs.read_ahead(known)
-    return [tx.jobs.get(id) for id in known]
+def _jobs(tx: Transaction, ids: Collection[str], *, unfinished: bool) -> Sequence[Job]:
+    others = tx.jobs.unfinished() if unfinished else ()
+    named = sorted(tx.jobs.known(set(ids) - {job.id for job in others}))
+    tx.jobs.read_ahead(named)
+    return [*others, *(tx.jobs.get(id) for id in named)]

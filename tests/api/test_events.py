@@ -151,6 +151,23 @@ def test_a_row_whose_samples_stop_is_told_by_time_alone(api: Api) -> None:
     assert "StaleTelemetry" in [one["kind"] for one in row["conditions"]]
 
 
+def test_a_job_that_ends_is_told_though_all_others_are_looked_at(api: Api) -> None:
+    rows = JobRows(api.settings, lambda: api.now, Sparklines())
+    feed = events.Feed(api.context.bell, api.stores, rows, sweep_seconds=0)
+
+    async def heard() -> list[dict[str, Any]]:
+        stream = events.stream(api.context.bell, feed, after=0, heartbeat_seconds=30, ended=_never)
+        await anext(stream)
+        async with api.aclient() as admin:
+            await admin.send(calls.submit(digits()))
+            await _told(stream)
+            await admin.send(calls.cancel("digits"))
+        return await _told(stream)
+
+    (row,) = asyncio.run(heard())
+    assert row["state"] == "Cancelled"
+
+
 def test_rows_are_read_once_for_all_streams(tmp_path: Path, sqlite_url: str) -> None:
     async def listened(api: Api, asked: list[str]) -> int:
         streams = [_stream(api) for _ in range(20)]
