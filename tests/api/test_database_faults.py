@@ -207,7 +207,7 @@ def _questions(api: Api) -> list[tuple[Role, calls.Call[Any]]]:
 
 
 def _ask(http: httpx2.Client, call: calls.Call[Any]) -> httpx2.Response:
-    acts = call.method != "GET" and "telemetry" not in call.path
+    acts = call.method != "GET" and not call.path.endswith(("telemetry", ":estimate"))
     query = dict(call.query) | ({"dry_run": "true"} if acts else {})
     key = {"Idempotency-Key": "once"} if acts else {}
     return http.request(call.method, call.path, params=query, content=call.body, headers=key)
