@@ -56,10 +56,18 @@ def fleet(stores: Stores, now: datetime) -> None:
         _divided(tx, now)
 
 
-def propose(stores: Stores, now: datetime, *, generation: int, replicas: int = 3) -> None:
+def propose(
+    stores: Stores,
+    now: datetime,
+    *,
+    generation: int,
+    replicas: int = 3,
+    promised: Prediction | None = None,
+) -> None:
     """Store a proposal for the job digits, and the event that tells of it."""
     with stores.transaction() as tx:
-        tx.plans.add(_proposal(generation, replicas, now))
+        plan = _proposal(generation, replicas, now)
+        tx.plans.add(replace(plan, promised=promised or plan.promised))
         event(tx, "plan.Proposed", f"generation {generation}: 2 → {replicas}", now, generation)
 
 

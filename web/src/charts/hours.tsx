@@ -4,13 +4,14 @@ import { planLook } from "../ui/badges.tsx";
 import { Mark } from "../ui/icons.tsx";
 import { useWidth } from "../ui/width.ts";
 import { count, fixed, percent, quantity, seconds } from "../words/format.ts";
+import { textWidth } from "../words/labels.ts";
 import { area, type Hours, hoursOf, steps } from "../words/hours.ts";
 import { timeTicks, valueTicks } from "../words/ticks.ts";
 import { merged, tally, type Told } from "../words/verdicts.ts";
 
 const [TOP, ZERO, LEFT, LABELS] = [30, 141, 36, 176];
-/** Plans closer than this share a mark. */
-const MERGE = 26;
+/** Width of a mark with the space around it. */
+const MARK = 20;
 
 interface StripProps {
   of: Hours;
@@ -58,13 +59,13 @@ export function HoursStrip({ of, since, until, plans }: StripProps) {
   );
 }
 
-/** Marks of plans where their state last changed. */
+/** Marks of plans where their state last changed; one that would cover the count of another joins it. */
 function Plans({ plans, x, from, to }: { plans: readonly Told[]; x: (at: number) => number; from: number; to: number }) {
   const groups: { at: number; plans: [Told, ...Told[]] }[] = [];
   const dated = plans.map((told) => ({ at: Date.parse(told.plan.updated_at) / 1000, told })).sort((one, other) => one.at - other.at);
   for (const { at, told } of dated.filter(({ at }) => at >= from && at <= to)) {
     const last = groups.at(-1);
-    if (last && x(at) - last.at < MERGE) last.plans.push(told);
+    if (last && x(at) - last.at < MARK + textWidth(merged([...last.plans, told]).text)) last.plans.push(told);
     else groups.push({ at: x(at), plans: [told] });
   }
   return (

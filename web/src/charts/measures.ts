@@ -91,23 +91,24 @@ function panel(title: string, unit: string, height: number, lines: Line[], least
 
 const some = (lines: readonly Line[]): boolean => lines.some(({ points }) => points.length > 0);
 
-/** One band per world that answers a plan with a promise for its size. */
-export function promises(worlds: readonly World[], plans: readonly Told[], until: number): Promised[] {
+/** One band per world that answers a plan with a promise for its size, of those that are in sight. */
+export function promises(worlds: readonly World[], plans: readonly Told[], since: number, until: number): Promised[] {
   const rising = [...worlds].sort((one, other) => one.epoch - other.epoch);
-  return rising.flatMap((world, index) => {
+  const all = rising.flatMap((world, index) => {
     const told = plans.find(({ plan }) => plan.generation === world.generation);
     if (!told?.plan.promised) return [];
     const { plan, verdict } = told;
     if (!plan.promised || plan.target.replicas !== world.members.length) return [];
     const next = rising[index + 1];
-    const end = world.ended_at ?? next?.formed_at;
+    const ends = [world.ended_at, next?.formed_at].flatMap((end) => (end ? [Date.parse(end) / 1000] : []));
     return {
       from: Date.parse(world.stepping_at ?? world.formed_at) / 1000,
-      to: end ? Date.parse(end) / 1000 : until,
+      to: Math.min(until, ...ends),
       prediction: plan.promised,
       short: missed(verdict) ? plan : null,
     };
   });
+  return all.filter(({ to }) => to > since);
 }
 
 /** Plans that changed something or may: where they took effect, else where they were made. */

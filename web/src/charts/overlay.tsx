@@ -3,6 +3,7 @@ import type { Prediction, ScalePlan } from "../api/types.ts";
 import { planLook } from "../ui/badges.tsx";
 import { Mark } from "../ui/icons.tsx";
 import { compared, fixed, seconds, uncertainty } from "../words/format.ts";
+import { type Box, column, firstFree, textWidth } from "../words/labels.ts";
 import { nearest } from "../words/ticks.ts";
 import { merged, tally, type Told } from "../words/verdicts.ts";
 import type { Marker, Panel, Promised } from "./measures.ts";
@@ -63,9 +64,9 @@ export function Overlay(props: OverlayProps) {
       onPointerMove={point} onPointerLeave={() => onCursor(null)}
     >
       <Times {...props} x={x} y={bottom} />
-      <Hatch x={x} to={x(end)} placed={placed} />
+      <Hatch x={x} to={x(end)} placed={placed} silent={cursor !== null} />
       <Markers {...props} x={x} bottom={placed.at(-1)?.bottom ?? 0} right={right} />
-      {placed[0] && <Shortfalls bands={props.bands} x={x} y={placed[0].y} right={right} />}
+      {placed[0] && <Shortfalls bands={props.bands} x={x} placed={placed[0]} right={right} />}
       {props.next && <line class="nowline" x1={x(end)} x2={x(end)} y1={LANE} y2={bottom} />}
       {props.next?.promised && placed[0] && <Next {...props} plan={props.next} x={x} y={placed[0].y} right={right} />}
       {placed.filter(({ panel }) => panel.lines.length === 0).map(({ panel, top, bottom: last }) => (
@@ -96,7 +97,7 @@ function Times({ frame, end, cursor, x, y }: OverlayProps & { x: Scale; y: numbe
   const room = tickTime(end, frame).length > 5 ? 50 : 40;
   return (
     <>
-      {frame.times.filter((at) => Math.abs(x(at) - x(end)) > room).map((at) => (
+      {frame.times.filter((at) => Math.abs(x(at) - x(end)) > room && (cursor === null || Math.abs(x(at) - x(cursor)) > PILL)).map((at) => (
         <text class="ax m" key={at} x={x(at)} y={y + 12}>{tickTime(at, frame)}</text>
       ))}
       {(cursor === null || Math.abs(x(cursor) - x(end)) > PILL) && <text class="lb m med" x={x(end)} y={y + 12}>{label}</text>}
@@ -117,7 +118,7 @@ function tickTime(at: number, frame: Frame): string {
 }
 
 /** Missing telemetry is hatched: known to be unknown. */
-function Hatch({ x, to, placed }: { x: Scale; to: number; placed: readonly Placed[] }) {
+function Hatch({ x, to, placed, silent }: { x: Scale; to: number; placed: readonly Placed[]; silent: boolean }) {
   const old = placed.flatMap((one) => (one.stale === null ? [] : [{ ...one, from: Math.max(EDGE.left, x(one.stale)) }]));
   if (old.length === 0) return null;
   return (
@@ -133,7 +134,7 @@ function Hatch({ x, to, placed }: { x: Scale; to: number; placed: readonly Place
           <line class="nowline" x1={to} x2={to} y1={top} y2={bottom} />
         </g>
       ))}
-      <text class="wt e" x={to} y={(old[0]?.top ?? 0) - 6}>no samples</text>
+      {!silent && <text class="wt e" x={to} y={(old[0]?.top ?? 0) - 12}>no samples</text>}
     </g>
   );
 }
@@ -179,82 +180,86 @@ function markerText(plan: ScalePlan): string {
   return `g${plan.generation} ${plan.current.replicas} → ${plan.target.replicas}`;
 }
 
-function Shortfalls({ bands, x, y, right }: { bands: readonly Promised[]; x: Scale; y: Scale; right: number }) {
-  const short = bands.filter((band) => band.short?.outcome.measured && x(band.to) > EDGE.left);
+/** What was measured of a promise that was missed: beside its band where there is room, else nowhere. */
+function Shortfalls({ bands, x, placed, right }: { bands: readonly Promised[]; x: Scale; placed: Placed; right: number }) {
+  const within = { x: EDGE.left, y: placed.top, width: right - EDGE.left, height: placed.bottom - placed.top };
+  const taken: Box[] = [];
   return (
     <>
-      {short.map(({ from, to, prediction, short: plan }) => {
-        const told = `${compared(plan?.outcome.measured?.examples_per_second)} of ${compared(prediction.examples_per_second)}`;
-        const after = x(to) + 8 + 180 < right;
-        return (
-          <text class={`xt ${after ? "" : "e"}`} key={plan?.generation} x={after ? x(to) + 8 : x(from) - 8} y={y(prediction.low) + 4}>
-            {x(from) > 230 || after ? `measured ${told} promised` : told}
-          </text>
-        );
+      {bands.map(({ from, to, prediction, short }) => {
+        if (!short?.outcome.measured) return null;
+        const told = `${compared(short.outcome.measured.examples_per_second)} of ${compared(prediction.examples_per_second)}`;
+        const places = [`measured ${told} promised`, told].flatMap((text) => {
+          const size = { text, width: textWidth(text), height: 14 };
+          return [-5, 11, 27].flatMap((down) => {
+            const y = placed.y(prediction.low) + down;
+            return [{ ...size, x: x(to) + 8, y }, { ...size, x: x(from) - 8 - size.width, y }];
+          });
+        });
+        const found = firstFree(places, taken, within);
+        if (!found) return null;
+        taken.push(found);
+        const before = found.x < x(from);
+        return <text class={before ? "xt e" : "xt"} key={short.generation} x={before ? x(from) - 8 : found.x} y={found.y + 10}>{found.text}</text>;
       })}
     </>
   );
 }
 
 /** The future is drawn only for a standing recommendation. */
-function Next({ plan, frame, end, panels, x, y, right }: OverlayProps & { plan: ScalePlan; x: Scale; y: Scale; right: number }) {
+function Next({ plan, end, panels, x, y, right }: OverlayProps & { plan: ScalePlan; x: Scale; y: Scale; right: number }) {
   const promise = plan.promised;
   if (!promise) return null;
   const from = (x(end) + right) / 2;
   const last = panels[0]?.lines[0]?.points.at(-1)?.value ?? 0;
-  const label = y(promise.examples_per_second) + 4;
   return (
     <g>
       <rect class="band" x={from} y={y(promise.high)} width={right - from} height={Math.max(2, y(promise.low) - y(promise.high))} />
       <path class="pr" d={`M${x(end)} ${y(last)}L${from} ${y(promise.examples_per_second)}H${right}`} />
-      <text class="btb" x={right + 8} y={label - 14}>{compared(promise.examples_per_second)}</text>
-      {frame.right > 90 && <text class="bt" x={right + 8} y={label}>{uncertainty(promise)}</text>}
-      <text class="bt" x={right + 8} y={label + (frame.right > 90 ? 14 : 0)}>if approved</text>
     </g>
   );
 }
 
-/** Lines are labelled at their right end with the current value. */
+/** Height of a line of a label, and of the words that stand under a number. */
+const [ROW, UNDER] = [14, 13];
+
+/** Lines and the promise are labelled at their right end; what is near another gives way. */
 function Ends({ placed, next, present, frame, x, right, expected }: OverlayProps & { placed: Placed; x: Scale; right: number }) {
-  const { stale } = placed;
-  const ended = !expected;
-  const promise = placed.panel.title === "Throughput" ? next?.promised : null;
-  const taken: number[] = promise ? [placed.y(promise.examples_per_second) + 11] : [];
+  const { stale, panel } = placed;
+  const first = panel.title === "Throughput";
+  const promise = first ? next?.promised : null;
+  const current = first && stale === null && expected ? present : null;
+  // The dot stands where its number says, also where that is not the mean that the line draws.
+  const lines = panel.lines.flatMap((line) => {
+    const last = line.points.at(-1);
+    return last && last.at >= frame.since ? [{ line, at: last.at, value: current?.examples_per_second ?? last.value }] : [];
+  });
+  const give = promise && frame.right > 90 ? [uncertainty(promise)] : [];
+  const under = [...give, "if approved"];
+  const tops = column(
+    [
+      ...lines.map(({ value }) => ({ y: placed.y(value) - ROW / 2, height: first ? ROW + UNDER : ROW })),
+      ...(promise ? [{ y: placed.y(promise.examples_per_second) - ROW / 2, height: ROW + under.length * UNDER }] : []),
+    ],
+    placed.bottom + EDGE.bottom,
+  ).map((top) => top + 11);
+  const asked = tops.at(-1) ?? 0;
   return (
     <>
-      {placed.panel.lines.map((line) => {
-        const last = line.points.at(-1);
-        if (!last || last.at < frame.since) return null;
-        const current = stale === null && !ended && placed.panel.title === "Throughput" ? present : null;
-        // The dot stands where its number says, also where that is not the mean that the line draws.
-        const value = current?.examples_per_second ?? last.value;
-        const wished = Math.max(placed.top + 4, placed.y(value) + 4);
-        const y = clear(wished, taken, placed.panel.title === "Throughput" ? 24 : 14);
-        taken.push(y);
-        const text = placed.panel.title === "Throughput" ? compared(value) : fixed(value);
-        return (
-          <g key={line.label}>
-            <circle class={stale === null ? (line.second ? "s2d" : "dot") : "ring"} cx={x(last.at)} cy={placed.y(value)} r={stale === null ? 2 : 3} />
-            <text class={line.second ? "s2b" : "rd"} x={right + 8} y={y}>
-              {text}
-              {placed.panel.title !== "Throughput" && <tspan class={line.second ? "s2t" : "lb"}> {line.label}</tspan>}
-            </text>
-            {placed.panel.title === "Throughput" && (
-              <text class={stale === null ? "lb" : "wt"} x={right + 8} y={y + 13}>
-                {current ? line.label : `at ${seconds(last.at * 1000).slice(0, 5)}`}
-              </text>
-            )}
-          </g>
-        );
-      })}
+      {lines.map(({ line, at, value }, index) => (
+        <g key={line.label}>
+          <circle class={stale === null ? (line.second ? "s2d" : "dot") : "ring"} cx={x(at)} cy={placed.y(value)} r={stale === null ? 2 : 3} />
+          <text class={line.second ? "s2b" : "rd"} x={right + 8} y={tops[index]}>
+            {first ? compared(value) : fixed(value)}
+            {!first && <tspan class={line.second ? "s2t" : "lb"}> {line.label}</tspan>}
+          </text>
+          {first && <text class={stale === null ? "lb" : "wt"} x={right + 8} y={(tops[index] ?? 0) + UNDER}>{current ? line.label : `at ${seconds(at * 1000).slice(0, 5)}`}</text>}
+        </g>
+      ))}
+      {promise && <text class="btb" x={right + 8} y={asked}>{compared(promise.examples_per_second)}</text>}
+      {promise && under.map((text, index) => <text class="bt" key={text} x={right + 8} y={asked + (index + 1) * UNDER}>{text}</text>)}
     </>
   );
-}
-
-/** The wished place, moved down until nothing that was placed before is nearer than `room`. */
-function clear(wished: number, taken: readonly number[], room: number): number {
-  const hit = taken.find((one) => Math.abs(one - wished) < room);
-  return hit === undefined ? wished : clear(hit + room, taken.filter((one) => one !== hit), room);
 }
 
 interface CrosshairProps {

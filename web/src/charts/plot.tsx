@@ -52,8 +52,9 @@ export function Plot({ panel, frame, promises }: PlotProps) {
 }
 
 function data({ panel, frame }: PlotProps): uPlot.AlignedData {
+  const pixel = (frame.until - frame.since) / (frame.width - frame.right - EDGE.left);
   const tables = panel.lines.map(({ points }): uPlot.AlignedData => {
-    const { x, y } = withGaps(points, frame.gap, frame.breaks);
+    const { x, y } = withGaps(points, frame.gap, frame.breaks, 2 * pixel);
     return [x, y];
   });
   return tables.length > 0 ? uPlot.join(tables) : [[frame.since, frame.until]];

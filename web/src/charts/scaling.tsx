@@ -3,12 +3,13 @@ import { useRef } from "preact/hooks";
 import type { Scaling, WhatIf } from "../api/types.ts";
 import { useWidth } from "../ui/width.ts";
 import { compared, fixed, uncertainty } from "../words/format.ts";
+import { type Box, cover, firstFree, textWidth } from "../words/labels.ts";
 import { tickDecimals, valueTicks } from "../words/ticks.ts";
 
 const HEIGHT = 232;
 const EDGE = { left: 46, right: 14, top: 16, bottom: 56 };
-/** A line that is shorter than its label says nothing: with one size, or at the largest. */
-const LABEL = 48;
+/** Room of a size and its gain on the axis. */
+const SIZE = 28;
 
 interface ScalingProps {
   scaling: Scaling;
@@ -52,13 +53,11 @@ function Curve({ scaling, unit, width, chosen, onChoose }: ScalingProps & { widt
       ))}
       {known.length === 0 && <text class="none m" x={(EDGE.left + width) / 2} y={HEIGHT / 2}>no curve yet, because no size is known</text>}
       <Promise sizes={sizes} x={x} y={y} />
-      <Linear here={here} last={last} high={high} x={x} y={y} />
       {sizes.map((one) => one.measured && (
         <circle key={one.replicas} class="dot" cx={x(one.replicas)} cy={y(one.measured.examples_per_second)} r="2.5" />
       ))}
-      {here && middle(here) !== null && <Here one={here} x={x} y={y} low={wish !== undefined && wish.replicas > current} />}
-      {wish && wish.prediction && <Wish one={wish} x={x} y={y} edge={width - EDGE.right} base={base} />}
-      {sizes.map((one) => (
+      <Words here={here} wish={wish} last={last} high={high} x={x} y={y} within={{ x: EDGE.left, y: 0, width: width - EDGE.left, height: base }} />
+      {legible(sizes, [current, recommended, chosen], x).map((one) => (
         <Size key={one.replicas} one={one} scaling={scaling} x={x(one.replicas)} y={base} chosen={chosen === one.replicas} onChoose={onChoose} />
       ))}
       {sizes.length > 1 && <text class="ax" x="0" y={base + 36}>adds</text>}
@@ -79,18 +78,14 @@ function spoken({ current, recommended, sizes }: Scaling, unit: string): string 
   return `${unit} by replicas: ${told}; now ${current}, recommended ${recommended}`;
 }
 
-function Linear({ here, last, high, x, y }: { here: WhatIf | undefined; last: number; high: number; x: Scale; y: Scale }) {
+/** Where the line of a perfect gain leaves the chart; null where it would be shorter than its name. */
+function linear(here: WhatIf | undefined, last: number, high: number, x: Scale, y: Scale) {
   const value = here && middle(here);
   if (!here || !value) return null;
   const each = value / here.replicas;
   const end = Math.min(last, high / each);
-  if (x(end) - x(here.replicas) < LABEL) return null;
-  return (
-    <g>
-      <line class="ideal" x1={x(here.replicas)} y1={y(value)} x2={x(end)} y2={y(end * each)} />
-      <text class="ax e" x={x(end) - 8} y={y(end * each) + 4}>linear</text>
-    </g>
-  );
+  const from = { x: x(here.replicas), y: y(value) };
+  return x(end) - from.x < 48 ? null : { from, to: { x: x(end), y: y(end * each) } };
 }
 
 /** Band and dashed centre; sizes without an answer interrupt both. */
@@ -108,36 +103,75 @@ function Promise({ sizes, x, y }: { sizes: readonly WhatIf[]; x: Scale; y: Scale
   );
 }
 
-function Here({ one, x, y, low }: { one: WhatIf; x: Scale; y: Scale; low: boolean }) {
-  const value = middle(one) ?? 0;
-  const left = x(one.replicas) - 12;
-  const fits = left > EDGE.left + 70;
-  const at = fits ? { x: left, y: y(value) - 21 } : { x: x(one.replicas) - 6, y: y(value) + (low ? 22 : -26) };
+interface WordsProps {
+  here: WhatIf | undefined;
+  wish: WhatIf | undefined;
+  last: number;
+  high: number;
+  x: Scale;
+  y: Scale;
+  within: Box;
+}
+
+/** The size that runs, the recommended one and the perfect gain, named where no name covers another. */
+function Words({ here, wish, last, high, x, y, within }: WordsProps) {
+  const value = here ? middle(here) : null;
+  const at = here && value !== null ? { x: x(here.replicas), y: y(value) } : null;
+  const promise = wish?.prediction;
+  const to = wish && promise ? { x: x(wish.replicas), y: y(promise.examples_per_second) } : null;
+  const taken: Box[] = [at, to].flatMap((spot) => (spot ? [{ x: spot.x - 7, y: spot.y - 7, width: 14, height: 14 }] : []));
+  const name = (spot: { x: number; y: number } | null, text: string, gaps: readonly number[]): (Box & { end: boolean }) | undefined => {
+    if (!spot) return undefined;
+    const size = { width: textWidth(text), height: 28 };
+    const found = firstFree(gaps.flatMap((gap) => {
+      const upper = gap < 0 ? spot.y + gap - size.height : spot.y + gap;
+      const left = { ...size, x: spot.x - 10 - size.width, y: upper, end: true };
+      const right = { ...size, x: spot.x + (Math.abs(gap) > 6 ? -4 : 12), y: upper, end: false };
+      return gap < 0 ? [left, right] : [right, left];
+    }), taken, within);
+    if (found) taken.push(found);
+    return found;
+  };
+  const up = to && at && to.y > at.y ? -6 : -4;
+  const reason = promise ? `${compared(promise.examples_per_second)} ${uncertainty(promise)}` : "";
+  const hereName = name(at, "you are here", [up, -20, 8, 24, 40]);
+  // Under the band, so that neither lies on the other.
+  const under = promise && to ? Math.max(0, y(promise.low) - to.y) + 5 : 8;
+  const wishName = name(to, reason.length > 11 ? reason : "recommended", [under, 8, -8, 24, 40, -24, -40]);
+  const line = linear(here, last, high, x, y);
+  const lineName = line && { x: line.to.x - 8 - textWidth("linear"), y: line.to.y - 7, width: textWidth("linear"), height: 14 };
+  const anchor = (box: Box & { end: boolean }) => (box.end ? box.x + box.width : box.x);
   return (
     <g>
-      <circle class="halo" cx={x(one.replicas)} cy={y(value)} r="6.5" />
-      <text class={`rd ${fits ? "e" : ""}`} x={at.x} y={at.y}>{compared(value)}</text>
-      <text class={`lb ${fits ? "e" : ""}`} x={at.x} y={at.y + 13}>you are here</text>
+      {line && <line class="ideal" x1={line.from.x} y1={line.from.y} x2={line.to.x} y2={line.to.y} />}
+      {lineName && !taken.some((one) => cover(one, lineName)) && <text class="ax e halo-t" x={line.to.x - 8} y={line.to.y + 4}>linear</text>}
+      {at && <circle class="halo" cx={at.x} cy={at.y} r="6.5" />}
+      {to && <path class="bd" d={`M${to.x} ${to.y - 6}l6 6-6 6-6-6Z`} />}
+      {hereName && (
+        <>
+          <text class={`rd ${hereName.end ? "e" : ""}`} x={anchor(hereName)} y={hereName.y + 11}>{compared(value)}</text>
+          <text class={`lb ${hereName.end ? "e" : ""}`} x={anchor(hereName)} y={hereName.y + 24}>you are here</text>
+        </>
+      )}
+      {wishName && promise && (
+        <>
+          <text class={`btb ${wishName.end ? "e" : ""}`} x={anchor(wishName)} y={wishName.y + 11}>
+            {compared(promise.examples_per_second)}<tspan class="reg"> {uncertainty(promise)}</tspan>
+          </text>
+          <text class={`bt ${wishName.end ? "e" : ""}`} x={anchor(wishName)} y={wishName.y + 24}>recommended</text>
+        </>
+      )}
     </g>
   );
 }
 
-function Wish({ one, x, y, edge, base }: { one: WhatIf; x: Scale; y: Scale; edge: number; base: number }) {
-  const value = one.prediction;
-  if (!value) return null;
-  const [cx, cy] = [x(one.replicas), y(value.examples_per_second)];
-  const flip = cx + 84 > edge;
-  // Under the band, so that neither lies on the other.
-  const under = Math.min(base - 18, Math.max(cy, y(value.low)) + 16);
-  return (
-    <g>
-      <path class="bd" d={`M${cx} ${cy - 6}l6 6-6 6-6-6Z`} />
-      <text class={`btb ${flip ? "e" : ""}`} x={flip ? cx + 10 : cx - 4} y={under}>
-        {compared(value.examples_per_second)}<tspan class="reg"> {uncertainty(value)}</tspan>
-      </text>
-      <text class={`bt ${flip ? "e" : ""}`} x={flip ? cx + 10 : cx - 4} y={under + 13}>recommended</text>
-    </g>
-  );
+/** Sizes whose numbers fit beside each other on the axis, the important ones before the others. */
+function legible(sizes: readonly WhatIf[], important: readonly (number | null)[], x: Scale): WhatIf[] {
+  const rank = ({ replicas }: WhatIf): number => (important.includes(replicas) ? important.indexOf(replicas) : important.length);
+  const found: WhatIf[] = [];
+  for (const one of [...sizes].sort((one, other) => rank(one) - rank(other) || one.replicas - other.replicas))
+    if (found.every(({ replicas }) => Math.abs(x(replicas) - x(one.replicas)) >= SIZE)) found.push(one);
+  return found.sort((one, other) => one.replicas - other.replicas);
 }
 
 interface SizeProps {

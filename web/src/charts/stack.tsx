@@ -72,7 +72,7 @@ function Drawn({ measures, width, span, job, worlds, plans }: DrawnProps) {
     const breaks = worlds.map((world) => Date.parse(world.formed_at) / 1000);
     return { width, right, since: span.since, until, times, gap: gapLimit(measures), breaks };
   }, [width, right, span.since, until, measures, worlds]);
-  const bands = useMemo(() => promises(worlds, plans, span.until), [worlds, plans, span.until]);
+  const bands = useMemo(() => promises(worlds, plans, span.since, span.until), [worlds, plans, span.since, span.until]);
   const shown = useMemo(() => panels(measures, job, bands, next?.promised ?? null), [measures, bands, next]);
   const times = shown[0]?.lines[0]?.points.map(({ at }) => at) ?? [];
   if (shown.every(({ lines }) => lines.length === 0)) return <Nothing job={job} />;

@@ -33,16 +33,18 @@ export function timeTicks(since: number, until: number, most: number): number[] 
 
 /**
  * Splits sorted instants where two are further apart than `limit`, or one of `breaks` lies
- * between them; a gap is never bridged.
+ * between them; a gap is never bridged. What is nearer than `margin` to a break is left out: a
+ * gap of less than a pixel would be drawn as a line.
  */
 export function withGaps(
-  points: readonly { at: number; value: number }[], limit: number, breaks: readonly number[] = [],
+  points: readonly { at: number; value: number }[], limit: number, breaks: readonly number[] = [], margin = 0,
 ): { x: number[]; y: (number | null)[] } {
   const x: number[] = [];
   const y: (number | null)[] = [];
   let last = Number.NaN;
   for (const { at, value } of points) {
     const before = last;
+    if (breaks.some((one) => Math.abs(at - one) < margin)) continue;
     if (at - before > limit || breaks.some((one) => before < one && one <= at)) {
       x.push((at + last) / 2);
       y.push(null);
