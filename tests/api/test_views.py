@@ -117,6 +117,13 @@ def test_old_telemetry_is_told_as_stale(api: Api, running: JobId) -> None:
     assert shown.throughput is None
 
 
+def test_telemetry_is_not_stale_while_the_world_changes(api: Api, running: JobId) -> None:
+    with api.stores.transaction() as tx:
+        tx.jobs.put(replace(tx.jobs.get(running), state=JobState.CHANGING))
+    api.pass_time(minutes=5)
+    assert view(api, running).conditions == ()
+
+
 def test_a_job_that_will_miss_its_deadline_says_by_how_much(api: Api, running: JobId) -> None:
     ends_at = view(api, running).ends_at
     assert ends_at is not None

@@ -384,7 +384,7 @@ def _replica(number: int, at: datetime) -> Replica:
 def _silent(tx: Transaction, now: datetime) -> None:
     tx.jobs.add(job(TINY, "tiny-lm", now, JobState.RUNNING, reason="stepping", owner="grace"))
     begin, end = now - timedelta(minutes=40), now - timedelta(minutes=4)
-    tx.worlds.put(_other_world(TINY, 1, begin))
+    tx.worlds.put(other_world(TINY, 1, begin))
     steps_of(tx, TINY, 1, 1, begin, end, now)
     _hold(
         tx, TINY, now, "stale-telemetry",
@@ -397,7 +397,7 @@ def _straggling(tx: Transaction, now: datetime) -> None:
     four = {"replicas": Bounds(min=1, max=4, start=4)}
     tx.jobs.add(job(RANKS, "ranker", now, JobState.RUNNING, reason="stepping", document=four))
     begin = now - timedelta(minutes=30)
-    tx.worlds.put(_other_world(RANKS, 4, begin))
+    tx.worlds.put(other_world(RANKS, 4, begin))
     sick = replace(
         _replica(7, begin), node=NodeName("workbench"), state=ReplicaState.EXITED,
         ended_at=now, unfit="an accelerator failed (Xid 79): it fell off the bus",
@@ -422,14 +422,14 @@ def _hung(tx: Transaction, now: datetime) -> None:
         rank=1,
         attachments=(Attachment(name="stacks of rank 1", text='File "queue.py" in get'),),
     )
-    tx.worlds.put(replace(_other_world(STUCK, 2, begin), diagnosis=found))
+    tx.worlds.put(replace(other_world(STUCK, 2, begin), diagnosis=found))
     steps_of(tx, STUCK, 1, 2, begin, end, now)
 
 
 def _held(tx: Transaction, now: datetime) -> None:
     tx.jobs.add(job(VOLUME, "volume-seg", now, JobState.RUNNING, reason="stepping"))
     begin = now - timedelta(minutes=25)
-    tx.worlds.put(_other_world(VOLUME, 1, begin))
+    tx.worlds.put(other_world(VOLUME, 1, begin))
     steps_of(tx, VOLUME, 1, 1, begin, now + AHEAD, now)
     _hold(
         tx, VOLUME, now, "no-checkpoint",
@@ -466,7 +466,7 @@ def _ended(tx: Transaction, now: datetime) -> None:
         next_step="the job ends: the workers failed 11 times, and 10 restarts are allowed",
         attachments=(Attachment(name="stacks of rank 1", text='File "train.py", line 7 in step'),),
     )
-    world = replace(_other_world(BROKEN, 2, end - timedelta(hours=1)), ended_at=end)
+    world = replace(other_world(BROKEN, 2, end - timedelta(hours=1)), ended_at=end)
     tx.worlds.put(replace(world, diagnosis=found))
 
 
@@ -526,7 +526,8 @@ def share(
     )
 
 
-def _other_world(id: JobId, replicas: int, at: datetime) -> World:
+def other_world(id: JobId, replicas: int, at: datetime) -> World:
+    """The first world of a job, all on one machine."""
     members = tuple(
         Member(replica=rank, group_rank=rank, processes=1, node=NODE, address="127.0.0.1:5001")
         for rank in range(replicas)

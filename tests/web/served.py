@@ -52,6 +52,12 @@ class Served:
         with closing(SqlStores(f"sqlite:///{self.home / 'brain.db'}")) as stores:
             yield stores
 
+    def processor_seconds(self) -> float:
+        """Seconds of processor that it used so far (Linux)."""
+        assert self._process is not None
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def start(self) -> None:
         """Start it and wait until it answers."""
         record = self.home / "service.json"

@@ -23,9 +23,9 @@ import { startKeys, useKeys } from "./state/keys.ts";
 import { startLink } from "./state/link.ts";
 import { startClock } from "./state/now.ts";
 import { go, link, route, startRoute } from "./state/route.ts";
-import { session, startSession } from "./state/session.ts";
+import { refusedLink, session, startSession } from "./state/session.ts";
 import { startTheme } from "./state/theme.ts";
-import { AskDialog, Notice } from "./ui/ask.tsx";
+import { AskDialog, Notice, tell } from "./ui/ask.tsx";
 import { Help, openHelp } from "./ui/help.tsx";
 import { openPalette, Palette } from "./ui/palette.tsx";
 import { Empty } from "./ui/parts.tsx";
@@ -55,6 +55,7 @@ function SignedIn() {
   useKeys(GLOBAL, []);
   useEffect(() => {
     const stops = [startLink(), startFleet()];
+    if (refusedLink.peek()) tell(`${refusedLink.peek()} You were signed in before, and still are.`);
     return () => stops.forEach((stop) => stop());
   }, []);
   return (
@@ -68,9 +69,16 @@ function SignedIn() {
   );
 }
 
+/** What stands in the browser's tab: a job by its name, whatever else by its page. */
+function titleOf(page: string, about: string): string {
+  const title = page.charAt(0).toUpperCase() + page.slice(1);
+  if (about === "") return title;
+  return page === "jobs" ? `${nameOf(about)}, job` : `${title} ${about}`;
+}
+
 function Page() {
   const { page, rest } = route.value;
-  document.title = `${rest[0] ? nameOf(rest[0]) : page[0]?.toUpperCase() + page.slice(1)} – Brain`;
+  document.title = `${titleOf(page, rest[0] ?? "")} – Brain`;
   switch (page) {
     case "overview":
       return <Overview />;

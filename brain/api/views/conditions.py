@@ -9,7 +9,7 @@ from brain.pool.rounds.findings import CODE as UNDECIDED
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.diagnosis import Diagnosis, FailureKind
-from brain.types.job import Job, ObjectCondition
+from brain.types.job import Job, JobState, ObjectCondition
 from brain.types.world import UNFIT, Replica, ReplicaState, World, unfit_nodes
 from brain.typeset import duration, percent
 from brain.views import Condition, MemoryView
@@ -37,7 +37,8 @@ def conditions(
     found = [*_decided(tx, job)]
     if (held := memory(world, now)) is not None:
         found += _memory_conditions(held)
-    if seen.stepping:
+    # While the world changes nobody steps, and nothing is amiss.
+    if seen.stepping and job.state is not JobState.CHANGING:
         found += _measured_conditions(seen, world, settings, now)
     found += [(one.kind, one.sentence) for one in estimates.notices(tx, job, settings, now)]
     replicas = tx.worlds.replicas(job.id)

@@ -13,8 +13,7 @@ const name = encodeURIComponent;
 export const health = (): Promise<Health> => get("/health");
 export const signIn = (code: string): Promise<unknown> => post("/sign-in", { code });
 
-export const jobs = (filter = "", page = ""): Promise<Page<JobView>> =>
-  get("/jobs", { filter, page_token: page, page_size: 200 });
+export const jobs = (page = ""): Promise<Page<JobView>> => get("/jobs", { page_token: page, page_size: 500 });
 export const job = (id: string): Promise<JobDetail> => get(`/jobs/${name(id)}`);
 export const steer = (id: string, verb: Steering): Promise<JobView> =>
   post(`/jobs/${name(id)}:${verb}`, {});

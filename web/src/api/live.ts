@@ -3,6 +3,7 @@
  * token, and resumes with Last-Event-ID across restarts of the service.
  */
 import { Failed, send } from "./http.ts";
+import type { Change } from "../words/rows.ts";
 import type { BrainEvent } from "./types.ts";
 
 export interface Listener {
@@ -10,6 +11,8 @@ export interface Listener {
   event(event: BrainEvent): void;
   /** Samples of these jobs came in. */
   measured(jobs: string[]): void;
+  /** Rows of the list of jobs changed. */
+  rows(changes: Change[]): void;
   lost(why: Failed | null): void;
 }
 
@@ -49,7 +52,6 @@ async function follow(
   try {
     const response = await send("/events", {}, { headers, signal: both });
     const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
-    listener.heard();
     let rest = "";
     for (;;) {
       const part = await reader?.read();
@@ -74,7 +76,8 @@ function hand(block: string, listener: Listener): string {
     if (line.startsWith("id:")) id = line.slice(3).trim();
     if (line.startsWith("data:")) data += line.slice(5).trim();
   }
-  if (kind === "measured") listener.measured((JSON.parse(data) as { jobs: string[] }).jobs);
+  if (kind === "jobs") listener.rows((JSON.parse(data) as { jobs: Change[] }).jobs);
+  else if (kind === "measured") listener.measured((JSON.parse(data) as { jobs: string[] }).jobs);
   else if (data) listener.event(JSON.parse(data) as BrainEvent);
   return id;
 }

@@ -5,7 +5,7 @@ import { Mark } from "../ui/icons.tsx";
 import { useWidth } from "../ui/width.ts";
 import { count, fixed, percent, quantity, seconds } from "../words/format.ts";
 import { textWidth } from "../words/labels.ts";
-import { area, type Hours, hoursOf, steps } from "../words/hours.ts";
+import { area, type Hours, hoursOf, savedOf, steps } from "../words/hours.ts";
 import { timeTicks, valueTicks } from "../words/ticks.ts";
 import { merged, tally, type Told } from "../words/verdicts.ts";
 
@@ -96,7 +96,7 @@ function Labels({ of, x, end, ready }: { of: Hours; x: number; end: number; read
   const rows = [
     { kind: "idle", name: "idle", hours: idle, under: share(idle), at: 60 },
     { kind: "work", name: "at work", hours: of.working_hours, under: share(of.working_hours), at: 100 },
-    { kind: "saved", name: "saved", hours: of.saved_hours.value, under: "against sizes asked for", at: 147 },
+    { kind: "saved", name: of.saved_hours.value < 0 ? "more used" : "saved", hours: Math.abs(of.saved_hours.value), under: "against sizes asked for", at: 147 },
   ];
   return (
     <>
@@ -141,5 +141,5 @@ function AsTable({ of }: { of: Hours }) {
 
 function spoken(of: Hours): string {
   const idle = of.allocated_hours - of.working_hours;
-  return `${of.unit} of ${count(of.buckets.length / 4, "hour")}: at work ${hoursOf(of.working_hours)}, idle ${hoursOf(idle)}, saved ${hoursOf(of.saved_hours.value)}`;
+  return `${of.unit} of ${count(of.buckets.length / 4, "hour")}: at work ${hoursOf(of.working_hours)}, idle ${hoursOf(idle)}, ${savedOf(of.saved_hours.value, of.unit)}`;
 }

@@ -33,7 +33,7 @@ export function ChartStack({ job, worlds, plans, range }: StackProps) {
       const { since, until } = axis(job, range);
       return load(job, new Date(since * 1000), new Date(until * 1000), 600);
     },
-    { every: 10, quiet: 2, concerns: (news) => news.job === job.id },
+    { quiet: 2, concerns: (news) => news.job === job.id && news.kind !== "row" },
   );
   const { value, failure } = series.state.value;
   return (
@@ -153,7 +153,8 @@ function gapLimit(measures: Measures): number {
 function Nothing({ job }: { job: JobView }) {
   const since = clock(job.created_at, now.value);
   return (
-    <Empty title={job.finished_at ? "Nothing was measured before this job ended." : `Nothing measured yet, because ${job.reason || "no step was seen"}.`}>
+    job.finished_at ? <p class="quiet">Nothing was measured before this job ended; <code>brain logs {job.name}</code> shows what it printed.</p> :
+    <Empty title={`Nothing measured yet, because ${job.reason || "no step was seen"}.`}>
       Submitted {since}. Charts appear with the first steps of the script; <code>brain logs {job.name}</code> shows what it prints.
     </Empty>
   );

@@ -33,10 +33,11 @@ export function Card({ job, world, plans }: CardProps) {
 }
 
 function Undecided({ job }: { job: JobView }) {
+  if (job.finished_at) return <p class="quiet">The job ended before there was anything to decide.</p>;
   return (
     <div class="rec">
-      <p class="because">{undecided(job)}</p>
-      {!job.finished_at && <p class="mut">Brain decides after about thirty steps at one size.</p>}
+      <p class="because">No decision yet, because {job.epoch === null ? `the job is ${job.state}` : "too little was measured"}.</p>
+      <p class="mut">Brain decides after about thirty steps at one size.</p>
       <AdviseOnly job={job} />
     </div>
   );
@@ -51,11 +52,6 @@ function AdviseOnly({ job }: { job: JobView }) {
       <Button forbidden={maySteer(job)} onClick={() => askSteer(job, "lift-advise-only")}>Let Brain act…</Button>
     </div>
   );
-}
-
-function undecided(job: JobView): string {
-  if (job.finished_at) return "The job ended before there was anything to decide.";
-  return `No decision yet, because ${job.epoch === null ? `the job is ${job.state}` : "too little was measured"}.`;
 }
 
 function PlanCard({ job, view, world }: { job: JobView; view: PlanView; world: World | null }) {
@@ -219,10 +215,10 @@ function Actions({ view }: { view: PlanView }) {
   );
 }
 
-/** Goes to the curve: it answers for every size. */
+/** Goes to the curve, which answers for every size above itself: both are in sight. */
 export function whatIf(): void {
   const target = document.getElementById("what-if");
-  target?.scrollIntoView({ block: "center" });
+  target?.scrollIntoView({ block: "start" });
   target?.focus();
 }
 

@@ -14,14 +14,15 @@ export function stops({ job, world, worlds }: JobDetail): boolean {
 
 export const hangs = (job: JobDetail["job"]): boolean => job.conditions.some(({ kind }) => kind === "Hung");
 
-export function Failure({ worlds }: { worlds: readonly World[] }) {
+/** `urgent`: it is why the job stands, so it has the largest words of the page. */
+export function Failure({ worlds, urgent }: { worlds: readonly World[]; urgent: boolean }) {
   const world = found(worlds);
   const why = world?.diagnosis;
   if (!world || !why) return null;
   return (
-    <section class="sec-s failure" aria-label="What failed">
+    <section class={urgent ? "rec failure" : "sec-s failure"} aria-label="What failed">
       <Heading title="What failed" sub={<>world {world.epoch}, {why.kind}{world.ended_at && <>, <Time at={world.ended_at} /></>}</>} />
-      <p>{why.sentence}.</p>
+      <p class={urgent ? "because" : ""}>{why.sentence}.</p>
       {why.next_step && <p class="cap12">Then: {why.next_step}.</p>}
       {why.evidence.length > 0 && (
         <dl class="about cap12">

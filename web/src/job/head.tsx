@@ -5,9 +5,13 @@ import { askSteer } from "../state/decide.tsx";
 import { now } from "../state/now.ts";
 import { JobBadge } from "../ui/badges.tsx";
 import { Button, FromTo } from "../ui/parts.tsx";
+import { stops } from "./failure.tsx";
 import { bytes, clock, compared, cores, count, duration, fixed, measuredOf, percent } from "../words/format.ts";
 
-export function Head({ detail: { job, world } }: { detail: JobDetail }) {
+export function Head({ detail }: { detail: JobDetail }) {
+  const { job, world } = detail;
+  // What failed says it in full, on the same page.
+  const reason = stops(detail) ? "" : job.reason;
   return (
     <div class="jobhead">
       <div>
@@ -20,7 +24,7 @@ export function Head({ detail: { job, world } }: { detail: JobDetail }) {
           <i>·</i><span class="nw">mode {job.mode}</span>
         </p>
         {(job.state !== "Running" || job.failures > 0) && (
-          <p class="m">{job.reason}{job.failures > 0 && ` · ${count(job.failures, "failure")} so far`}{job.exit_code !== null && ` · exit code ${job.exit_code}`}</p>
+          <p class="m">{[reason, job.failures > 0 && `${count(job.failures, "failure")} so far`, job.exit_code !== null && `exit code ${job.exit_code}`].filter(Boolean).join(" · ")}</p>
         )}
       </div>
       <Figures job={job} />

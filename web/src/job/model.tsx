@@ -12,7 +12,7 @@ const SHOWN = 8;
 
 export function Model({ job }: { job: JobView }) {
   const found = useResource(`model ${job.id}`, () => calls.model(job.id), {
-    every: 30, quiet: 5, concerns: (news) => news.job === job.id,
+    quiet: 5, concerns: (news) => news.job === job.id && news.kind !== "row",
   });
   const { value, failure } = found.state.value;
   return (

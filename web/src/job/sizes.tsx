@@ -11,7 +11,7 @@ import { change, count, gain, promised } from "../words/format.ts";
 
 export function Sizes({ job }: { job: JobView }) {
   const found = useResource(`what-if ${job.id}`, () => calls.scaling(job.id), {
-    every: 20, quiet: 5, concerns: (news) => news.job === job.id,
+    quiet: 5, concerns: (news) => news.job === job.id && news.kind !== "row",
   });
   const [chosen, choose] = useState<number | null>(null);
   const { value: told, failure } = found.state.value;
@@ -33,8 +33,8 @@ export function Sizes({ job }: { job: JobView }) {
             choose(neighbour(value, chosen ?? value.current, step));
           }}
         >
-          <ScalingCurve scaling={value} unit={job.unit_of_throughput} chosen={chosen} onChoose={choose} />
           <Answer job={job} scaling={value} chosen={chosen} />
+          <ScalingCurve scaling={value} unit={job.unit_of_throughput} chosen={chosen} onChoose={choose} />
         </div>
       )}
     </section>
@@ -55,7 +55,7 @@ function neighbour({ sizes }: Scaling, from: number, step: number): number {
 
 function Answer({ job, scaling, chosen }: { job: JobView; scaling: Scaling; chosen: number | null }) {
   const one = scaling.sizes.find(({ replicas }) => replicas === chosen);
-  if (!one) return <p class="cap12">Choose a size for what-if.</p>;
+  if (!one) return <p class="whatif mut">Choose a size below, or by the arrow keys: the answer stands here.</p>;
   const here = scaling.sizes.find(({ replicas }) => replicas === scaling.current);
   const base = here?.measured ?? here?.prediction;
   const answer = one.prediction ?? one.measured;

@@ -11,7 +11,7 @@ import { Worlds } from "./worlds.tsx";
 
 export function Timeline({ job, worlds }: { job: JobView; worlds: readonly World[] }) {
   const found = useResource(`events ${job.id}`, async () => (await calls.jobEvents(job.id)).items, {
-    every: 30, concerns: (news) => news.job === job.id && news.kind !== "measured",
+    concerns: (news) => news.job === job.id && !/^(measured|row)/.test(news.kind),
   });
   const { value, failure } = found.state.value;
   return (

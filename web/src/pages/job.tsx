@@ -16,7 +16,8 @@ import { Spec } from "../job/spec.tsx";
 import { Timeline } from "../job/timeline.tsx";
 import { nameOf } from "../state/fleet.ts";
 import { now } from "../state/now.ts";
-import { useResource } from "../state/resource.ts";
+import type { News } from "../state/link.ts";
+import { type Resource, useResource } from "../state/resource.ts";
 import { link, route, setQuery } from "../state/route.ts";
 import { Heading, Message, Skeleton, Trouble } from "../ui/parts.tsx";
 import { Shell } from "../ui/shell.tsx";
@@ -31,11 +32,11 @@ const TABS = [
 
 export function Job() {
   const [name = "", tab = ""] = route.value.rest;
-  const id = useResource(`id ${name}`, async () => (await calls.job(name)).job.id, { every: 60, concerns: () => false });
-  const concerns = (news: { job: string | null }) => news.job === null || news.job === id.state.peek().value;
-  const detail = useResource(`job ${name}`, () => calls.job(name), { every: 5, concerns });
-  const plans = useResource(`plans ${name}`, async () => (await calls.plansOf(name)).items, { every: 15, concerns });
-  const { value, failure } = detail.state.value;
+  // Another job may come by the name of this one.
+  const concerns = ({ kind, job }: News): boolean => job === null || job === detail.state.peek().value?.job.id || kind === "job.Queued";
+  const detail: Resource<JobDetail> = useResource(`job ${name}`, () => calls.job(name), { concerns });
+  const plans = useResource(`plans ${name}`, async () => (await calls.plansOf(name)).items, { concerns: (news) => news.kind !== "measured" && news.kind !== "row" && concerns(news) });
+  const { value, failure, at } = detail.state.value;
   const known = plans.value ?? [];
   return (
     <Shell
@@ -44,7 +45,7 @@ export function Job() {
     >
       {failure && !value && <Trouble failure={failure} what={failure.kind === "missing" ? "job" : "job to show"} />}
       {!value && !failure && <Skeleton label="Loading the job" rows={8} />}
-      {value && <Tab tab={tab} detail={value} plans={known} onChange={() => void Promise.all([detail.refresh(), plans.refresh()])} />}
+      {value && <Tab tab={tab} detail={value} at={at} plans={known} onChange={() => void Promise.all([detail.refresh(), plans.refresh()])} />}
     </Shell>
   );
 }
@@ -62,11 +63,13 @@ function Tabs({ name, tab }: { name: string; tab: string }) {
 interface TabProps {
   tab: string;
   detail: JobDetail;
+  /** When the detail came, milliseconds. */
+  at: number;
   plans: readonly PlanView[];
   onChange: () => void;
 }
 
-function Tab({ tab, detail, plans, onChange }: TabProps) {
+function Tab({ tab, detail, at, plans, onChange }: TabProps) {
   switch (tab) {
     case "timeline":
       return <><Head detail={detail} /><Timeline job={detail.job} worlds={detail.worlds} /></>;
@@ -75,7 +78,7 @@ function Tab({ tab, detail, plans, onChange }: TabProps) {
     case "spec":
       return <><Head detail={detail} /><Spec detail={detail} /></>;
     default:
-      return <Now detail={detail} plans={plans} onChange={onChange} />;
+      return <Now detail={detail} at={at} plans={plans} onChange={onChange} />;
   }
 }
 
@@ -86,7 +89,7 @@ const RANGES = [
   { text: "24 h", seconds: 86_400 },
 ];
 
-function Now({ detail, plans, onChange }: Omit<TabProps, "tab">) {
+function Now({ detail, at, plans, onChange }: Omit<TabProps, "tab">) {
   const { job, worlds } = detail;
   const urgent = stops(detail);
   const range = RANGES.find(({ text }) => text === route.value.query.get("range")) ?? RANGES[1];
@@ -96,7 +99,7 @@ function Now({ detail, plans, onChange }: Omit<TabProps, "tab">) {
       <Head detail={detail} />
       <div class="jobgrid">
         <section class="charts">
-          <Stale detail={detail} />
+          <Stale detail={detail} at={at} />
           <Conditions job={job} />
           <Heading
             title="Measured"
@@ -110,9 +113,9 @@ function Now({ detail, plans, onChange }: Omit<TabProps, "tab">) {
           </div>
         </section>
         <section class="side">
-          {urgent && <Failure worlds={worlds} />}
+          {urgent && <Failure worlds={worlds} urgent />}
           <Card job={job} world={detail.world} plans={plans} onChange={onChange} />
-          {!urgent && <Failure worlds={worlds} />}
+          {!urgent && <Failure worlds={worlds} urgent={false} />}
           <PlanList plans={plans} />
           <Model job={job} />
         </section>
@@ -121,9 +124,9 @@ function Now({ detail, plans, onChange }: Omit<TabProps, "tab">) {
   );
 }
 
-function Stale({ detail: { job, world } }: { detail: JobDetail }) {
-  const age = job.telemetry_age_seconds;
-  if (age === null || age < STALE_SECONDS || !expected(job)) return null;
+function Stale({ detail: { job, world }, at }: { detail: JobDetail; at: number }) {
+  const age = (job.telemetry_age_seconds ?? 0) + Math.max(0, now.value - at) / 1000;
+  if (job.telemetry_age_seconds === null || age < STALE_SECONDS || !expected(job)) return null;
   if (hangs(job))
     return (
       <Message kind="bad" icon="warning" title={`Hung: no step for ${duration(age)}.`}>
@@ -141,7 +144,7 @@ function Stale({ detail: { job, world } }: { detail: JobDetail }) {
 
 function Workers({ detail: { job } }: { detail: JobDetail }) {
   const found = useResource(`workers ${job.id}`, async () => (await calls.workers(job.id)).items, {
-    every: 15, quiet: 4, concerns: (news) => news.job === job.id,
+    quiet: 4, concerns: (news) => news.job === job.id,
   });
   const { value, failure } = found.state.value;
   return (

@@ -17,7 +17,7 @@ import { PlanStrip, PromiseStrip } from "../ui/strip.tsx";
 import { about, byUrgency, type Concern, concerns, failures, holding, result } from "../words/attention.ts";
 import { count } from "../words/format.ts";
 import { tally } from "../words/verdicts.ts";
-import { amount, give, money, note } from "../words/hours.ts";
+import { give, money, note, savedOf } from "../words/hours.ts";
 import { Figures } from "./pool.tsx";
 import { Welcome } from "./welcome.tsx";
 
@@ -109,7 +109,7 @@ function Saved() {
   if (of.plans.length === 0) return <Answer question={question} note={note(of)}>Nothing yet</Answer>;
   const { saved_money: earned, saved_hours: hours } = of;
   const more = [give(hours), earned === null ? "" : money(earned, savings.value?.currency ?? "")].filter(Boolean).join(" \u00a0·\u00a0 ");
-  return <Answer question={question} note={note(of)}>{amount(hours.value, of.unit)} <small>{more}</small></Answer>;
+  return <Answer question={question} note={note(of)}>{savedOf(hours.value, of.unit)} <small>{more}</small></Answer>;
 }
 
 function HoursSection() {
@@ -129,10 +129,9 @@ function HoursSection() {
 function PoolSection({ name }: { name: string }) {
   const { value } = useResource(`pool ${name}`, () => calls.pool(name), { every: 15, concerns: ({ kind }) => /^(plan|job|node)/.test(kind) }).state.value;
   if (!value?.round || value.round.shares.length === 0) return null;
-  const held = value.round.shares.filter(({ outcome }) => outcome === "held" || outcome === "refused").length;
   return (
     <section class="sec">
-      <Heading title={`Pool ${name}`} sub={held > 0 ? `shared; ${held} of ${count(value.round.shares.length, "job")} held` : `shared by ${count(value.round.shares.length, "job")}`} more={<a href={link("pool", name)}>who got what</a>} />
+      <Heading title={`Pool ${name}`} sub={value.sharing > 0 ? `shared by ${count(value.sharing, "job")}` : "shared by no job any more"} more={<a href={link("pool", name)}>who got what</a>} />
       <Figures pool={value} round={value.round} />
     </section>
   );

@@ -3,7 +3,8 @@ import type { JobShare, PoolRound, PoolView } from "../api/types.ts";
 import * as calls from "../api/calls.ts";
 import { jobLink, place } from "../state/fleet.ts";
 import { useResource } from "../state/resource.ts";
-import { route } from "../state/route.ts";
+import { link, route } from "../state/route.ts";
+import { health } from "../state/session.ts";
 import { Icon, type IconName, type Tone } from "../ui/icons.tsx";
 import { Age, Command, Empty, FromTo, Heading, Message, Skeleton, Trouble } from "../ui/parts.tsx";
 import { Shell } from "../ui/shell.tsx";
@@ -25,6 +26,21 @@ const OUTCOMES: Record<string, { icon: IconName; tone: Tone; word: string }> = {
 
 export function Pool() {
   const named = route.value.rest[0] ?? place.value;
+  const known = health.value?.pools ?? [];
+  if (!known.includes(named)) return <Shell crumbs={<h1>Pool {named}</h1>}><Unknown named={named} known={known} /></Shell>;
+  return <Known named={named} />;
+}
+
+/** Nothing is asked about a pool that is none: the service tells which ones there are. */
+function Unknown({ named, known }: { named: string; known: readonly string[] }) {
+  return (
+    <Empty title={`There is no pool ${named}, because no pool named ${named} has nodes or unfinished jobs.`}>
+      {known.length > 0 ? <>Go to {known.map((one) => <a class="link" key={one} href={link("pool", one)}>{one}</a>)}.</> : <>A scaler registers nodes with it; on one machine <code>brain up</code> starts one.</>}
+    </Empty>
+  );
+}
+
+function Known({ named }: { named: string }) {
   const pool = useResource(`pool ${named}`, () => calls.pool(named), { every: 10, concerns: ({ kind }) => /^(plan|job|node|hold)/.test(kind) });
   const { value, failure } = pool.state.value;
   return (
@@ -78,7 +94,7 @@ export function Figures({ pool, round }: { pool: PoolView; round: PoolRound }) {
         </div>
       ))}
       <div><dt>A better division adds</dt><dd>{gap(pool.gap)} <small>at most</small></dd></div>
-      <div><dt>Divided</dt><dd><Age at={round.decided_at} /> <small>ago</small></dd></div>
+      <div><dt>Divided</dt><dd><Age at={round.decided_at} /> <small>ago, among {round.shares.length}</small></dd></div>
     </dl>
   );
 }

@@ -4,7 +4,7 @@ import type { JobView, PlanView } from "../api/types.ts";
 import { ask, type Question } from "../ui/ask.tsx";
 import { Aged, FromTo } from "../ui/parts.tsx";
 import { change, compared, count, duration, gain, promised } from "../words/format.ts";
-import { freezes, frozen, jobs, plans } from "./fleet.ts";
+import { freezes, frozen, plans } from "./fleet.ts";
 
 const VERBS: Record<calls.Verdict, { title: string; confirm: string; done: string }> = {
   approve: { title: "Approve", confirm: "Approve", done: "Approved" },
@@ -29,7 +29,7 @@ function about(view: PlanView, verdict: calls.Verdict): Question {
     why: verdict === "approve" ? "no" : "first",
     run: async (why) => {
       await calls.decide(plan.job, plan.generation, verdict, plan.version, why);
-      await Promise.all([plans.refresh(), jobs.refresh()]);
+      await plans.refresh();
       return `${verb.done}: generation ${plan.generation} of ${name}, ${from} → ${to}.`;
     },
     changed: async () => {
@@ -94,7 +94,6 @@ export function askSteer(job: JobView, verb: calls.Steering): void {
     why: "no",
     run: async () => {
       await calls.steer(job.id, verb);
-      await jobs.refresh();
       return `${job.name} ${words.done}.`;
     },
   });
@@ -113,7 +112,7 @@ export function askSize(job: JobView, replicas: number): void {
     why: "optional",
     run: async (why) => {
       const { plan } = await calls.resize(job.id, replicas, why);
-      await Promise.all([plans.refresh(), jobs.refresh()]);
+      await plans.refresh();
       return `Generation ${plan.generation} of ${job.name}: ${plan.current.replicas} → ${plan.target.replicas}, ${plan.state}.`;
     },
   });

@@ -1,26 +1,32 @@
-/** What every page needs: jobs, plans, nodes and freezes, loaded once and kept fresh. */
-import { computed } from "@preact/signals";
+/** What every page needs: jobs, plans, nodes and freezes, loaded once and kept by what is told. */
+import { computed, signal } from "@preact/signals";
 import * as calls from "../api/calls.ts";
 import type { JobView, PlanView } from "../api/types.ts";
 import { address } from "../words/attention.ts";
+import { type Change, merged } from "../words/rows.ts";
+import { onRows } from "./link.ts";
 import { Resource } from "./resource.ts";
 import { link } from "./route.ts";
 import { health, refreshHealth } from "./session.ts";
 
-/** Jobs beyond so many are reached by the filter. */
-const MOST = 1000;
+/** The newest jobs that are kept here; `brain jobs` lists all. */
+export const MOST = 2000;
 
-export const jobs = new Resource(allJobs, { every: 5 });
+/** When the newest known sample was measured, milliseconds; 0 before any. */
+export const sampledAt = signal(0);
+
+/** What was told while the list was on its way. */
+let told: Change[] = [];
+
+export const jobs = new Resource(allJobs, { concerns: () => false });
 export const plans = new Resource(async () => (await calls.plans()).items, {
-  every: 15,
-  concerns: ({ kind }) => /^(plan|job)\./.test(kind),
+  concerns: ({ kind }) => /^(plan\.|job\.|row\.plan$)/.test(kind),
 });
 export const nodes = new Resource(async () => (await calls.nodes()).items, {
-  every: 10,
+  every: 30,
   concerns: ({ kind }) => /^(replica|node)\b/.test(kind),
 });
 export const freezes = new Resource(async () => (await calls.freezes()).items, {
-  every: 15,
   concerns: ({ kind }) => /freeze|thaw/.test(kind),
 });
 /** Costs the service more than a list; the overview starts it while it is open. */
@@ -29,10 +35,15 @@ export const savings = new Resource(calls.savings, {
   quiet: 15,
   concerns: ({ kind }) => /^plan\./.test(kind),
 });
-const doctor = new Resource(refreshHealth, { every: 15, concerns: () => false });
+const doctor = new Resource(refreshHealth, { every: 30, concerns: () => false });
 
 export function startFleet(): () => void {
   const stops = [jobs, plans, nodes, freezes, doctor].map((resource) => resource.start());
+  stops.push(onRows((changes) => {
+    told.push(...changes);
+    sample(changes);
+    jobs.change((rows) => merged(rows, changes));
+  }));
   return () => stops.forEach((stop) => stop());
 }
 
@@ -59,10 +70,17 @@ export const nameOf = (address: string): string => (jobs.value ?? []).find((job)
 async function allJobs(): Promise<JobView[]> {
   const found: JobView[] = [];
   let token = "";
+  told = [];
   do {
-    const page = await calls.jobs("", token);
+    const page = await calls.jobs(token);
     found.push(...page.items);
     token = page.next_page_token ?? "";
   } while (token && found.length < MOST);
-  return found;
+  sample(found);
+  return merged(found, told);
+}
+
+function sample(rows: readonly Change[]): void {
+  const ages = rows.flatMap(({ telemetry_age_seconds: age }) => age ?? []);
+  sampledAt.value = Math.max(sampledAt.peek(), Date.now() - 1000 * Math.min(...ages));
 }

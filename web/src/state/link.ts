@@ -1,16 +1,24 @@
 /** The live link to the service: what was heard last, and who wants to know of events. */
 import { signal } from "@preact/signals";
 import { listen } from "../api/live.ts";
+import type { Change } from "../words/rows.ts";
 import { signedOut } from "./session.ts";
 
 export const linked = signal(false);
 /** When the service was last heard of, milliseconds. */
 export const heardAt = signal(Date.now());
 
-/** What happened, and to which job: an event's kind, or `measured`. Null: news may be missing. */
+/** What happened, and to which job: an event's kind, `measured`, or `row` (`row.plan` with its plan). Null: news may be missing. */
 export type News = { kind: string; job: string | null };
 type Hearer = (news: News | null) => void;
 const hearers = new Set<Hearer>();
+const keepers = new Set<(changes: readonly Change[]) => void>();
+
+/** Calls `keeper` with what changed in rows of the list of jobs. */
+export function onRows(keeper: (changes: readonly Change[]) => void): () => void {
+  keepers.add(keeper);
+  return () => keepers.delete(keeper);
+}
 
 /** Calls `hearer` with all news, and with null when some may have been missed. */
 export function onNews(hearer: Hearer): () => void {
@@ -31,6 +39,10 @@ export function startLink(): () => void {
       event: tell,
       measured(jobs) {
         for (const job of jobs) tell({ kind: "measured", job });
+      },
+      rows(changes) {
+        for (const keeper of keepers) keeper(changes);
+        for (const { id, plan } of changes) tell({ kind: plan === undefined ? "row" : "row.plan", job: id });
       },
       lost(why) {
         linked.value = false;

@@ -1,10 +1,15 @@
-/** Something loaded from the API that stays fresh: on news at once, else every few seconds. */
+/** Something loaded from the API that stays fresh: by news; what nobody tells is asked for again. */
 import { type Signal, signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { Failed, type Failure } from "../api/http.ts";
-import { type News, onNews } from "./link.ts";
+import { linked, type News, onNews } from "./link.ts";
 import { Turns } from "../words/turns.ts";
 import { said, signedOut } from "./session.ts";
+
+/** Milliseconds for which a first load waits for the link. */
+const UNLINKED = 2000;
+/** Milliseconds between attempts that fail. */
+const AGAIN = 5000;
 
 export interface Loaded<T> {
   /** The newest answer; kept while later ones fail. */
@@ -14,8 +19,8 @@ export interface Loaded<T> {
 }
 
 export interface Freshness {
-  /** Seconds between loads without any news. */
-  every: number;
+  /** Seconds between loads without any news, of what changes untold. */
+  every?: number;
   /** News that make it worth loading now; all where absent. */
   concerns?: (news: News) => boolean;
   /** Seconds that two loads are apart at least: news are coalesced to 1 Hz where absent. */
@@ -44,12 +49,20 @@ export class Resource<T> {
     this.forget = onNews((news) => {
       if (news === null || !concerns || concerns(news)) this.soon();
     });
-    void this.refresh();
+    // The link tells as it comes about, and what is loaded after it misses no news.
+    if (linked.peek()) void this.refresh();
+    else this.again(UNLINKED);
     return () => {
       this.running = false;
       this.forget?.();
       clearTimeout(this.timer);
     };
+  }
+
+  /** Puts what was told into the newest answer. */
+  change(told: (value: T) => T): void {
+    const { value, failure } = this.state.peek();
+    if (value !== null) this.state.value = { value: told(value), at: Date.now(), failure };
   }
 
   /** Loads now and resolves when the answer is in place. */
@@ -63,7 +76,13 @@ export class Resource<T> {
       this.fail(failed);
     }
     this.turns.end(Date.now());
-    if (this.running) this.again(this.turns.afterEnd(Date.now(), this.freshness.every * 1000, this.quiet));
+    if (this.running) this.again(this.turns.afterEnd(Date.now(), this.every, this.quiet));
+  }
+
+  private get every(): number | null {
+    // An answer that did not come is asked for again in any case.
+    const { every } = this.freshness;
+    return every !== undefined ? every * 1000 : this.state.peek().failure ? AGAIN : null;
   }
 
   private get quiet(): number {

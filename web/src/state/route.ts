@@ -13,9 +13,18 @@ export interface Route {
 
 export const route = computed<Route>(() => {
   const [path = "", query = ""] = hash.value.replace(/^#\/?/, "").split("?");
-  const [page = "", ...rest] = path.split("/").map(decodeURIComponent);
+  const [page = "", ...rest] = path.split("/").map((part) => decoded(part) ?? part);
   return { page: page || "overview", rest, query: new URLSearchParams(query) };
 });
+
+/** A part of an address as it was meant; null where it was cut in the middle of a letter. */
+export function decoded(part: string): string | null {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return null;
+  }
+}
 
 export function startRoute(): void {
   addEventListener("hashchange", () => (hash.value = location.hash));

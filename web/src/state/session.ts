@@ -3,7 +3,7 @@ import { computed, signal } from "@preact/signals";
 import * as calls from "../api/calls.ts";
 import { Failed, useToken } from "../api/http.ts";
 import type { Health, Role } from "../api/types.ts";
-import { replace } from "./route.ts";
+import { decoded, replace } from "./route.ts";
 
 export type Session =
   | { kind: "starting" }
@@ -16,6 +16,11 @@ export const health = signal<Health | null>(null);
 
 const RANK: Record<string, number> = { agent: 0, scaler: 0, viewer: 1, submitter: 2, operator: 3, admin: 4 };
 
+const NOT_WHOLE = "The link is not whole: a part of it was lost on the way. Copy all of it, or print another one.";
+
+/** Why a sign-in link was of no use to somebody who is signed in all the same; "" otherwise. */
+export const refusedLink = signal("");
+
 const rank = computed(() => RANK[health.value?.role ?? ""] ?? 0);
 
 /** Null where the role suffices, else the missing role in words. */
@@ -25,11 +30,13 @@ export function missing(role: Role): string | null {
 
 /** Uses up a one-time code of the address, then asks who we are. */
 export async function startSession(): Promise<void> {
-  const code = /^#signin=(.+)$/.exec(location.hash)?.[1];
+  const code = /^#\/?signin(?:=(.*))?$/.exec(location.hash);
   let refused = "";
   if (code) {
     replace(location.pathname + location.search);
-    refused = await calls.signIn(decodeURIComponent(code)).then(() => "", said);
+    const whole = decoded(code[1] ?? "");
+    refused = whole ? await calls.signIn(whole).then(() => "", said) : NOT_WHOLE;
+    refusedLink.value = refused;
   }
   // Who only comes along was refused nothing.
   await enter(() => refused);

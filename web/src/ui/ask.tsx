@@ -84,7 +84,7 @@ function Dialog({ first }: { first: Question }) {
 
 let quiet: ReturnType<typeof setTimeout> | undefined;
 
-function tell(text: string): void {
+export function tell(text: string): void {
   notice.value = text;
   clearTimeout(quiet);
   quiet = setTimeout(() => (notice.value = ""), 8000);

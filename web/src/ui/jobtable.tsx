@@ -1,14 +1,18 @@
-/** Jobs as rows: 32 px, unusual first, ended ones faded. */
-import { useRef, useState } from "preact/hooks";
+/** Jobs as rows: 32 px, unusual first, ended ones faded; only those in sight are in the page. */
+import { useCallback, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { JobView } from "../api/types.ts";
 import { useKeys } from "../state/keys.ts";
-import { now } from "../state/now.ts";
+import { minute } from "../state/now.ts";
 import { go, link } from "../state/route.ts";
 import { address } from "../words/attention.ts";
+import { inSight } from "../words/rows.ts";
 import { clock, compared, fixed, gain, change } from "../words/format.ts";
 import { HoldBadge, JobBadge, PlanBadge, planLook } from "./badges.tsx";
 import { FromTo, Time } from "./parts.tsx";
 import { Sparkline } from "./sparkline.tsx";
+
+/** Height of a row, as the style sheet gives it. */
+const ROW = 32;
 
 interface TableProps {
   jobs: readonly JobView[];
@@ -32,12 +36,15 @@ const value = (known: number | null | undefined): number => known ?? -1;
 export function JobTable({ jobs, brief = false, sort, onSort }: TableProps) {
   const [selected, setSelected] = useState<string | null>(null);
   const rows = useStill(jobs);
+  const body = useRef<HTMLTableSectionElement>(null);
+  const { first, last } = useSight(body, rows.length);
   const move = (by: number) => {
     const at = rows.findIndex((job) => job.id === selected);
-    const next = rows[Math.min(rows.length - 1, Math.max(0, at < 0 ? 0 : at + by))];
-    setSelected(next?.id ?? null);
-    document.getElementById(`job-${next?.id}`)?.scrollIntoView({ block: "nearest" });
+    const next = Math.min(rows.length - 1, Math.max(0, at < 0 ? 0 : at + by));
+    setSelected(rows[next]?.id ?? null);
+    if (body.current) bringIntoSight(body.current, next);
   };
+  const select = useCallback((id: string) => setSelected(id), []);
   const open = () => {
     const job = rows.find((one) => one.id === selected);
     if (job) go("jobs", address(job));
@@ -53,36 +60,82 @@ export function JobTable({ jobs, brief = false, sort, onSort }: TableProps) {
   const gpus = rows.some((job) => job.gpu_share !== null);
   const units = [...new Set(rows.filter((job) => job.throughput).map((job) => job.unit_of_throughput))];
   const mixed = units.length > 1;
-  const head = (key: string, text: string, unit = "") => (
-    <Head key={key} id={key} text={text} unit={unit} sort={sort} onSort={onSort} />
+  const head = (key: string, text: string, unit = "", rank = "") => (
+    <Head key={key} id={key} text={text} unit={unit} rank={rank} sort={sort} onSort={onSort} />
   );
   return (
     <div class="scroll" onPointerEnter={rows.hold} onPointerLeave={rows.release}>
-      <table class={`tbl jobs ${brief ? "brief" : ""} ${mixed && gpus ? "tight" : ""}`}>
+      <table aria-rowcount={rows.length + 1} class={`tbl jobs ${brief ? "brief" : ""} ${mixed || gpus ? "tight" : ""}`}>
         <caption class="vh">Jobs, unusual first</caption>
         <colgroup>
-          <col class="c-state" /><col class="c-name" />{!brief && <col class="c-owner" />}<col class={brief ? "c-spark" : "c-short"} /><col class="c-rate" />{mixed && <col class="c-unit" />}
-          {brief && <col class="c-versus" />}<col class="c-num" />{gpus && <col class="c-share" />}<col class="c-share" /><col class="c-memory opt" /><col class="c-share" />
-          {!brief && <col class="c-done" />}<col class="c-ends" />{!brief && <col class="c-mode opt" />}<col class="c-brain" />
+          <col class="c-state" /><col class="c-name" />{!brief && <col class="c-owner rare" />}<col class="c-spark" /><col class="c-rate" />{mixed && <col class="c-unit" />}
+          {brief && <col class="c-versus" />}<col class="c-num" />{gpus && <col class="c-share" />}<col class="c-share rare" /><col class="c-memory opt" /><col class="c-share rare" />
+          {!brief && <col class="c-done rare" />}<col class="c-ends rare" />{!brief && <col class="c-mode opt" />}<col class="c-brain" />
         </colgroup>
         <thead>
           <tr>
-            {head("state", "State")}{head("job", "Job")}{!brief && head("owner", "Owner")}<th>Throughput, 3 h</th>
+            {head("state", "State")}{head("job", "Job")}{!brief && head("owner", "Owner", "", "rare")}<th>Throughput, 3 h</th>
             {head("throughput", mixed ? "Throughput" : (units[0] ?? "examples/s"))}{mixed && <th><span class="vh">Unit of throughput</span></th>}
             {brief && <th class="num">vs promise</th>}{head("replicas", "Replicas")}{gpus && <th class="num">GPU <span class="u">%</span></th>}
-            <th class="num">CPU <span class="u">%</span></th><th class="num opt">Memory <span class="u">%</span></th>{head("wait", "Wait", "%")}
-            {!brief && head("done", "Done", "%")}<th class="num">Ends</th>{!brief && <th class="opt">Mode</th>}<th>Brain</th>
+            <th class="num rare">CPU <span class="u">%</span></th><th class="num opt">Memory <span class="u">%</span></th>{head("wait", "Wait", "%", "rare")}
+            {!brief && head("done", "Done", "%", "rare")}<th class="num rare">Ends</th>{!brief && <th class="opt">Mode</th>}<th>Brain</th>
           </tr>
         </thead>
-        <tbody>
-          {rows.map((job) => (
-            <tr key={job.id} id={`job-${job.id}`} class={`${job.finished_at ? "off" : ""} ${job.id === selected ? "sel" : ""}`} onClick={() => setSelected(job.id)} onDblClick={() => go("jobs", address(job))}>
-              <Cells job={job} brief={brief} gpus={gpus} mixed={mixed} />
-            </tr>
-          ))}
+        <tbody ref={body}>
+          <Space rows={first} />
+          {rows.slice(first, last).map((job, at) => <Row key={job.id} index={first + at} job={job} brief={brief} gpus={gpus} mixed={mixed} selected={job.id === selected} onSelect={select} />)}
+          <Space rows={rows.length - last} />
         </tbody>
       </table>
     </div>
+  );
+}
+
+/** Which of so many rows are in sight. */
+function useSight(body: { readonly current: HTMLElement | null }, count: number): { first: number; last: number } {
+  const [seen, setSeen] = useState(inSight(count, ROW, 0, 900));
+  useLayoutEffect(() => {
+    const look = () => {
+      const next = inSight(count, ROW, body.current?.getBoundingClientRect().top ?? 0, innerHeight);
+      setSeen((now) => (now.first === next.first && now.last === next.last ? now : next));
+    };
+    look();
+    // Captured, because it is a part of the page that scrolls.
+    addEventListener("scroll", look, { capture: true, passive: true });
+    addEventListener("resize", look);
+    return () => (removeEventListener("scroll", look, { capture: true }), removeEventListener("resize", look));
+  }, [count]);
+  return { first: Math.min(seen.first, count), last: Math.min(seen.last, count) };
+}
+
+function bringIntoSight(body: HTMLElement, index: number): void {
+  const page = body.closest(".page");
+  const top = body.getBoundingClientRect().top + index * ROW;
+  const [high, low] = [(page?.getBoundingClientRect().top ?? 0) + ROW, innerHeight - 2 * ROW];
+  if (top < high || top > low) page?.scrollBy(0, top - (top < high ? high : low));
+}
+
+/** The height of rows that are not there. */
+function Space({ rows }: { rows: number }) {
+  return rows > 0 ? <tr class="space" aria-hidden="true"><td colSpan={20}><svg width="1" height={rows * ROW} /></td></tr> : null;
+}
+
+interface RowProps {
+  job: JobView;
+  index: number;
+  brief: boolean;
+  gpus: boolean;
+  mixed: boolean;
+  selected: boolean;
+  onSelect: (id: string) => void;
+}
+
+/** Drawn anew only if something of it changed, or the minute did. */
+function Row({ job, index, selected, onSelect, ...columns }: RowProps) {
+  return (
+    <tr aria-rowindex={index + 2} class={`${job.finished_at ? "off" : ""} ${selected ? "sel" : ""}`} onClick={() => onSelect(job.id)} onDblClick={() => go("jobs", address(job))}>
+      <Cells job={job} {...columns} />
+    </tr>
   );
 }
 
@@ -113,12 +166,14 @@ interface HeadProps {
   id: string;
   text: string;
   unit: string;
+  /** `rare`: left out where there is little room. */
+  rank: string;
   sort?: string;
   onSort?: (key: string) => void;
 }
 
-function Head({ id, text, unit, sort = "state", onSort }: HeadProps) {
-  const kind = RIGHT.has(id) ? "num" : "";
+function Head({ id, text, unit, rank, sort = "state", onSort }: HeadProps) {
+  const kind = `${RIGHT.has(id) ? "num" : ""} ${rank}`;
   const label = <>{text} {unit && <span class="u">{unit}</span>}</>;
   if (!onSort) return <th class={kind}>{label}</th>;
   return (
@@ -136,16 +191,16 @@ function Cells({ job, brief, gpus, mixed }: { job: JobView; brief: boolean; gpus
     <>
       <td title={job.reason}><JobBadge job={job} /></td>
       <td class="med" title={job.name}><a href={link("jobs", address(job))}>{job.name}</a></td>
-      {!brief && <td class="mut" title={job.owner}>{job.owner}</td>}
-      <td><Sparkline values={job.sparkline} stale={stale || has("Hung")} ended={job.finished_at !== null} width={brief ? 148 : 120} /></td>
+      {!brief && <td class="mut rare" title={job.owner}>{job.owner}</td>}
+      <td><Sparkline values={job.sparkline} stale={stale || has("Hung")} ended={job.finished_at !== null} width={114} /></td>
       <td class="num">{compared(job.throughput?.examples_per_second)}</td>
       {mixed && <td class="u">{job.throughput && job.unit_of_throughput}</td>}
       {brief && <Versus job={job} stale={stale} />}
       <td class="num">{job.finished_at ? "—" : <FromTo from={job.replicas} to={wished(job)} />}</td>
       {gpus && share(job.gpu_share)}
-      {share(job.cpu_share)}{share(job.memory_share, "num opt")}{share(job.data_wait_share)}
-      {!brief && <td class="num"><Done share={job.progress} /></td>}
-      <td class="num" title={job.ends_at ?? undefined}>{clock(job.finished_at ?? job.ends_at, now.value)}</td>
+      {share(job.cpu_share, "num rare")}{share(job.memory_share, "num opt")}{share(job.data_wait_share, "num rare")}
+      {!brief && <td class="num rare"><Done share={job.progress} /></td>}
+      <td class="num rare" title={job.ends_at ?? undefined}>{clock(job.finished_at ?? job.ends_at, minute.value)}</td>
       {!brief && <td class="mut opt">{job.mode}</td>}
       <td><Brain job={job} /></td>
     </>

@@ -2,13 +2,13 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { Failure } from "../api/http.ts";
-import { now } from "../state/now.ts";
+import { minute, now } from "../state/now.ts";
 import { age, clock, instant } from "../words/format.ts";
 import { Icon, type IconName, type Tone } from "./icons.tsx";
 
 export function Time({ at }: { at: string | null | undefined }) {
   if (!at) return <>—</>;
-  return <time dateTime={at} title={instant(at)}>{clock(at, now.value)}</time>;
+  return <time dateTime={at} title={instant(at)}>{clock(at, minute.value)}</time>;
 }
 
 export function Age({ at }: { at: string }) {

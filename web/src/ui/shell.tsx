@@ -1,9 +1,9 @@
 /** Rail, top bar, live badge, freeze: what stands around every page. */
 import type { ComponentChildren } from "preact";
-import { expected, STALE_SECONDS } from "../charts/freshness.ts";
+import { expected } from "../charts/freshness.ts";
 import { mayDecide } from "../state/access.ts";
 import { askFreeze } from "../state/decide.tsx";
-import { frozen, jobs, nodes, place, waiting } from "../state/fleet.ts";
+import { frozen, jobs, nodes, place, sampledAt, waiting } from "../state/fleet.ts";
 import { heardAt, linked } from "../state/link.ts";
 import { now } from "../state/now.ts";
 import { link, route } from "../state/route.ts";
@@ -15,7 +15,7 @@ import { openPalette } from "./palette.tsx";
 import { Button, Message } from "./parts.tsx";
 import { RAIL } from "./rail.ts";
 
-/** A stream that said nothing for so long is stale: heartbeats come every 15 s. */
+/** A stream that said nothing for so long is stale, and so are samples: heartbeats come every 15 s. */
 const SILENT_SECONDS = 20;
 
 function Count({ page }: { page: string }) {
@@ -73,11 +73,10 @@ export function Live() {
   if (!linked.value || silent > SILENT_SECONDS)
     return <span class="live stale">reconnecting · {duration(silent)}</span>;
   if (!jobs.value) return <span class="live">live</span>;
-  const ages = jobs.value.filter(expected).flatMap((job) => job.telemetry_age_seconds ?? []);
-  if (ages.length === 0) return <span class="live">live · no samples</span>;
-  const newest = Math.min(...ages) + Math.max(0, now.value - jobs.state.value.at) / 1000;
-  if (newest > STALE_SECONDS) return <span class="live stale">live · samples {duration(newest)} old</span>;
-  return <span class="live">live · {duration(Math.round(Math.min(newest, 600) * 10) / 10)}</span>;
+  if (sampledAt.value === 0 || !jobs.value.some(expected)) return <span class="live">live · no samples</span>;
+  const newest = Math.max(0, now.value - sampledAt.value) / 1000;
+  if (newest > SILENT_SECONDS) return <span class="live stale">live · samples {duration(newest)} old</span>;
+  return <span class="live">live · {duration(Math.round(newest * 10) / 10)}</span>;
 }
 
 function FreezeControl() {

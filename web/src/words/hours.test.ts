@@ -19,7 +19,7 @@ test("an area goes there along its upper edge and back along its lower one", () 
 });
 
 test("what was saved has its share, and says whether it was done sooner or later", () => {
-  assert.equal(plain(h.note(OF)), "As measured, against the sizes asked for, 11.1_% of allocated; done 30_min later.");
+  assert.equal(plain(h.note(OF)), "As measured, against the sizes asked for: 11.1_% of what was allocated. All work is done 30_min later.");
 });
 
 test("advice is told apart from what was measured", () => {
@@ -27,9 +27,9 @@ test("advice is told apart from what was measured", () => {
   assert.equal(text, "Only plans that were measured count; none in the last 24 h. 96.0 more proposed. 2 of 3 pieces of advice not taken proved true.");
 });
 
-test("what was spent has a true minus, money leads with its currency", () => {
-  assert.equal(plain(h.amount(-1.234, "core-h")), "−1.23_core-h");
-  assert.equal(h.money(-3.14, "€"), "−€3.14");
+test("what was spent is said in words, money leads with its currency", () => {
+  assert.equal(plain(h.savedOf(-1.234, "core-h")), "1.23_core-h more used");
+  assert.equal(h.money(-3.14, "€"), "€3.14 more");
 });
 
 test("only what is uncertain has an interval", () => {

@@ -50,8 +50,9 @@ export function area(
 /** Hundredths of an hour at most: half a minute of an accelerator is no saving to tell apart. */
 export const hoursOf = (hours: number): string => (hours !== 0 && Math.abs(hours) < 1 ? fixed(hours, 2) : quantity(hours));
 
-/** `458 GPU-h`, `−1.2 core-h`. */
-export const amount = (hours: number, unit: string): string => `${hoursOf(hours)}${NARROW}${unit}`;
+/** `458 GPU-h saved`, `1.2 core-h more used`: a sign needs a key to be read, a word does not. */
+export const savedOf = (hours: number, unit: string): string =>
+  `${hoursOf(Math.abs(hours))}${NARROW}${unit} ${hours < 0 ? "more used" : "saved"}`;
 
 /** `±34`; empty where nothing is uncertain. */
 export function give({ value, low, high }: Banded): string {
@@ -59,19 +60,19 @@ export function give({ value, low, high }: Banded): string {
   return half > 0 ? `±${quantity(half, 2)}` : "";
 }
 
-/** `€962`, `−€3.1`: currency leads without space. */
+/** `€962`, `€3.1 more`: currency leads without space. */
 export function money(value: number, currency: string): string {
-  return `${value < 0 ? "−" : ""}${currency}${quantity(Math.abs(value))}`;
+  return `${currency}${quantity(Math.abs(value))}${value < 0 ? " more" : ""}`;
 }
 
 /** What stands below the answer, in sentences. */
 export function note(of: Hours): string {
   const said: string[] = [];
   if (of.plans.length > 0) {
-    const share = of.allocated_hours > 0 ? percent(of.saved_hours.value / of.allocated_hours, 1) : null;
+    const share = of.allocated_hours > 0 ? percent(Math.abs(of.saved_hours.value) / of.allocated_hours, 1) : null;
     const sooner = of.sooner_hours.value;
     const time = `${duration(Math.abs(sooner) * 3600)} ${sooner < 0 ? "later" : "sooner"}`;
-    said.push(`As measured, against the sizes asked for${share ? `, ${share} of allocated` : ""}; done ${time}.`);
+    said.push(`As measured, against the sizes asked for${share ? `: ${share} of what was allocated` : ""}. All work is done ${time}.`);
   } else said.push("Only plans that were measured count; none in the last 24 h.");
   if (Math.abs(of.proposed_hours) >= 0.05) said.push(`${quantity(of.proposed_hours)} more proposed.`);
   const scored = of.advice_kept + of.advice_fell_short;

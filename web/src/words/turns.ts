@@ -42,7 +42,7 @@ export class Turns {
   }
 
   /** How long from now the next load is due if no news come; null: one is under way. */
-  afterEnd(now: number, every: number, quiet: number): number | null {
+  afterEnd(now: number, every: number | null, quiet: number): number | null {
     if (this.loading > 0) return null;
     return this.missed ? this.afterNews(now, quiet) : every;
   }

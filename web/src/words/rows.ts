@@ -1,0 +1,28 @@
+/** A list of jobs that is kept by what the stream tells of its rows; pure. */
+import type { JobView } from "../api/types.ts";
+
+/** Changed fields of a row; a job that was not told before comes with all of them. */
+export type Change = Partial<JobView> & { id: string };
+
+/** The rows with the changes in them; a row without news stays the same object. */
+export function merged(rows: readonly JobView[], changes: Iterable<Change>): JobView[] {
+  const news = new Map<string, Change>();
+  for (const change of changes) news.set(change.id, { ...news.get(change.id), ...change });
+  const kept = rows.map((row) => {
+    const change = news.get(row.id);
+    news.delete(row.id);
+    return change ? { ...row, ...change } : row;
+  });
+  const whole = [...news.values()].filter((change): change is JobView => change.name !== undefined && change.state !== undefined);
+  return [...whole, ...kept];
+}
+
+/** Which rows of equal height are to be there: those in sight and some around them. */
+export function inSight(count: number, height: number, top: number, bottom: number): { first: number; last: number } {
+  const block = (at: number): number => Math.floor(at / BLOCK) * BLOCK;
+  const first = Math.min(Math.max(0, block(Math.floor(-top / height) - BLOCK)), Math.max(0, block(count - 1)));
+  return { first, last: Math.min(count, Math.max(first + BLOCK, block(Math.ceil((bottom - top) / height)) + 2 * BLOCK)) };
+}
+
+/** Rows that come and go together. */
+const BLOCK = 12;
