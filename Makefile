@@ -5,7 +5,7 @@ READY := .venv/.ready
 SEED ?= 1
 SECONDS ?= 900
 
-.PHONY: help demo test test-cluster check test-gpu conformance corpus chaos test-upgrade soak bench-loop bench-turn bench-elastic bench-heavy-start bench-models bench-jct bench-simulate bench-allocator bench-resources bench-kubernetes bench-health bench-ingest web openapi manifests release clean
+.PHONY: help demo test test-cluster check test-gpu conformance corpus chaos test-upgrade soak bench-loop bench-turn bench-elastic bench-heavy-start bench-models bench-jct bench-simulate bench-allocator bench-resources bench-kubernetes bench-health bench-ingest screenshots web openapi manifests release clean
 help:
 	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
 	@echo "make test    prove it by the tests"
@@ -32,6 +32,7 @@ help:
 	@echo "make manifests  kinds, roles, reference and manifests from their one source"
 	@echo "make release  wheel, sdist, hash-pinned requirements and SBOM, in dist/"
 	@echo "make web     rebuild the dashboard (needs node)"
+	@echo "make screenshots  pictures of the documents, from a Brain that runs"
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -121,6 +122,9 @@ bench-kubernetes: $(READY)
 
 web:
 	cd web && npm ci --no-audit --no-fund && npm run build
+
+screenshots: $(READY)
+	$(BIN)/python -m tests.web.screenshots
 
 openapi: $(READY)
 	$(BIN)/python -m brain.api > docs/reference/openapi.json
