@@ -5,7 +5,7 @@ READY := .venv/.ready
 SEED ?= 1
 SECONDS ?= 900
 
-.PHONY: help demo test test-cluster check test-gpu conformance corpus chaos test-upgrade soak bench-loop bench-turn bench-elastic bench-heavy-start bench-models bench-jct bench-simulate bench-allocator bench-resources bench-kubernetes bench-health bench-ingest screenshots web openapi manifests release clean
+.PHONY: help demo test test-cluster check test-gpu conformance corpus chaos test-upgrade soak bench-loop bench-turn bench-elastic bench-heavy-start bench-models bench-jct bench-simulate bench-allocator bench-resources bench-kubernetes bench-health bench-ingest screenshots bench-web web openapi manifests release clean
 help:
 	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
 	@echo "make test    prove it by the tests"
@@ -29,6 +29,7 @@ help:
 	@echo "make bench-kubernetes  what reconciling costs and survives, beside kopf (8 minutes)"
 	@echo "make bench-health  bad nodes, hangs and failures: found, and nothing else (3 minutes)"
 	@echo "make bench-ingest  what taking telemetry in costs, beside a plain service, on SQLite and PostgreSQL (7 minutes)"
+	@echo "make bench-web  what the dashboard costs its reader and its service, beside a bare list (5 minutes)"
 	@echo "make manifests  kinds, roles, reference and manifests from their one source"
 	@echo "make release  wheel, sdist, hash-pinned requirements and SBOM, in dist/"
 	@echo "make web     rebuild the dashboard (needs node)"
@@ -111,6 +112,8 @@ bench-health: $(READY)
 
 bench-ingest: $(READY)
 	$(BIN)/python -m benchmarks.ingest
+bench-web: $(READY)
+	$(BIN)/python -m benchmarks.web
 
 bench-allocator: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.allocator
