@@ -8,7 +8,7 @@ import pytest
 
 from brain.errors import BadInput, Overloaded
 from scaler.kubernetes.kinds.reading import read_elastic_job, read_scale_plan
-from scaler.kubernetes.plans.migration import Migrations, left_by
+from scaler.kubernetes.plans.migration import Migrations, left_by, marked
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.sight import look
 from scaler.kubernetes.runtime.cluster import Kind
@@ -108,7 +108,8 @@ class Hands:
 def carried_out(hands: Hands, *pods: Json, wished: int, at_once: bool = False) -> str:
     seen = [look(pod, number) for number, pod in enumerate(pods)]
     moves = Migrations(cast(Any, hands), Store())
-    return moves.carry_out(pods, seen, wished, at_once=at_once)
+    moving = [pod for pod in pods if marked(pod)]
+    return moves.carry_out(moving, seen, wished, at_once=lambda pod: at_once)
 
 
 def test_nothing_goes_before_others_run():

@@ -6,7 +6,7 @@ nodes may be on their way, and then let go of all of them.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -56,17 +56,21 @@ class Gangs:
         mine: Sequence[Object],
         end: Callable[[Object], None],
         now: datetime,
+        leaving: Collection[str] = (),
     ) -> GangState:
-        """One look. ``end`` has a pod that was let in end; another comes, behind the gate."""
+        """One look. ``end`` has a pod that was let in end; another comes, behind the gate.
+
+        ``leaving``: names of pods in whose place others come.
+        """
         id, least, held = job.metadata.uid, gang_size(job, document), gang.holding(mine)
         # A job of which a pod is done ends pod by pod.
         if not 0 < len(held) < least or any(map(succeeded, mine)):
             self._broken.pop(id, None)
-            return GangState(waiting=self._open(job, document, mine, now))
-        patience, broke = _patience(job), self._broken.setdefault(id, now)
+            return GangState(waiting=self._open(job, document, mine, now, leaving))
+        patience, broke = patience_of(job), self._broken.setdefault(id, now)
         left = (self._since(broke, mine) + patience - now).total_seconds()
         if left > 0:
-            waiting = self._open(job, document, mine, now)
+            waiting = self._open(job, document, mine, now, leaving)
             until = now + timedelta(seconds=left)
             said = f"{len(held)} of {least} pods have nodes, and keep them until {until:%H:%M} UTC"
             return GangState(waiting=f"{said}; {waiting}" if waiting else said, look_seconds=left)
@@ -87,13 +91,19 @@ class Gangs:
         self._broken.pop(job, None)
 
     def _open(
-        self, job: ElasticJob, document: JobDocument, mine: Sequence[Object], now: datetime
+        self,
+        job: ElasticJob,
+        document: JobDocument,
+        mine: Sequence[Object],
+        now: datetime,
+        leaving: Collection[str],
     ) -> str:
         """Let those of the job's pods begin that can do so together; why others wait, or ''."""
         waiting = sorted((p for p in mine if gang.gated(p) and gang.stays(p)), key=_id)
         if not waiting:
             return ""
-        begun, least = len(gang.begun(mine)), gang_size(job, document)
+        staying = [pod for pod in gang.begun(mine) if pod["metadata"]["name"] not in leaving]
+        begun, least = len(staying), gang_size(job, document)
         # A job of fewer pods than its gang is not whole yet; the rest is being created.
         if begun + len(waiting) < least:
             return f"{begun + len(waiting)} of {least} pods of the gang exist"
@@ -123,7 +133,8 @@ class Gangs:
         return max(broke, *(at for at in (*map(gang.bound_at, staying), *came) if at is not None))
 
 
-def _patience(job: ElasticJob) -> timedelta:
+def patience_of(job: ElasticJob) -> timedelta:
+    """Return the time for which pods keep nodes while others find none."""
     said = job.spec.gang_patience
     return PATIENCE if said is None else timedelta(seconds=said)
 

@@ -25,6 +25,7 @@ from scaler.kubernetes.runtime.store import Store
 
 log = logging.getLogger(__name__)
 
+BUDGET = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 _OVER = ("Succeeded", "Failed")
 #: Jobs of more replicas prove a loss by majority; fewer need the cluster's word.
 _FEW = 16
@@ -35,6 +36,8 @@ class Upkeep:
 
     def __init__(self, cluster: Cluster, pods: Store, nodes: Store) -> None:
         self._cluster, self._pods, self._nodes = cluster, pods, nodes
+        #: Pods that each job's disruption budget keeps, as it was last written here.
+        self._kept: dict[str, int] = {}
 
     def services(self, job: ElasticJob) -> None:
         """A name for every pod of a role, and one for whoever is rank 0."""
@@ -54,6 +57,17 @@ class Upkeep:
             spec=(role.template or {}).get("spec") or {},
         )
         self._cluster.apply(gang.POD_GROUP, obj)
+
+    def keep_budget(self, job: ElasticJob, count: int) -> None:
+        """Have so many of the job's pods be kept from whoever evicts."""
+        id = job.metadata.uid
+        if self._kept.get(id, 0) != count:
+            self._cluster.apply(BUDGET, budget(job, count))
+            self._kept[id] = count
+
+    def forget(self, job: str) -> None:
+        """Forget a job that is over."""
+        self._kept.pop(job, None)
 
     def tell_places(
         self,
@@ -143,6 +157,27 @@ def services(job: ElasticJob) -> Iterator[dict[str, Any]]:
         chosen = identity.selector(job.metadata.name) | {identity.TYPE: role}
         yield _service(job, name, chosen)
         yield _service(job, f"{name}-0", chosen | {identity.RANK: "0"})
+
+
+def budget(job: ElasticJob, count: int) -> dict[str, Any]:
+    """Build a PodDisruptionBudget that keeps ``count`` of the pods whose number plans change.
+
+    A number, not a share: of an ElasticJob without ``replicas`` the disruption controller cannot
+    tell how many pods there should be. Pods that are not ready lose nothing.
+    """
+    return {
+        "metadata": {
+            "name": identity.budget_name(job.metadata.name),
+            "namespace": job.metadata.namespace,
+            "labels": identity.selector(job.metadata.name),
+            "ownerReferences": [identity.owner(job.metadata.name, job.metadata.uid)],
+        },
+        "spec": {
+            "minAvailable": count,
+            "selector": {"matchLabels": {identity.UID: job.metadata.uid}},
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    }
 
 
 def endpoint_of(

@@ -160,6 +160,11 @@ class ElasticJobSpec(Fields, frozen=True, kw_only=True):
     #: Seconds for which pods that cannot begin without others keep their nodes, counted anew with
     #: each node that comes. Then they let go of all of them, and wait again. Without it 900.
     gang_patience: Annotated[int, Meta(ge=1, le=31_536_000)] | None = None
+    #: Pods of a cordoned node run elsewhere before they leave it at a safe point, and a
+    #: PodDisruptionBudget keeps `kubectl drain` waiting until then, for `gangPatience` at most.
+    #: False: a cordon moves nothing, and a drain evicts at once. Pods without our agent are moved
+    #: by no cordon.
+    drain_on_cordon: bool = True
     #: Environment of every container, by name; the template's own wins.
     envs: Annotated[Mapping[str, Opaque], Meta(max_length=256)] = {}
     #: No pods while it is true; what runs leaves at the next safe point.

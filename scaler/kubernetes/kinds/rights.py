@@ -78,6 +78,12 @@ RIGHTS: tuple[Right, ...] = (
         why="moves replicas within disruption budgets",
     ),
     Right(
+        group="policy",
+        resources=("poddisruptionbudgets",),
+        verbs=("get", "create", "patch"),
+        why="keeps a drain from ending replicas before others run",
+    ),
+    Right(
         group="",
         resources=("services",),
         verbs=("get", "create", "patch"),

@@ -23,7 +23,7 @@ from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.plans.migration import left_by
 from scaler.kubernetes.pods import identity, places, ports
 from scaler.kubernetes.pods.manifest import manifest
-from scaler.kubernetes.pods.orders import Installation, exhausted, order, past
+from scaler.kubernetes.pods.orders import Installation, elastic, exhausted, order, past
 from scaler.kubernetes.pods.sight import ended_as, look
 from scaler.kubernetes.replicas.actions import Acts
 from scaler.kubernetes.replicas.cache import Sent, on_the_way
@@ -57,7 +57,13 @@ class KubernetesBackend(Replicas):
         losses: Losses | None = None,
     ) -> None:
         secrets = JobSecrets(cluster, find)
-        super().__init__(pods, losses or Losses(), first=secrets.used, advised=self._only_advised)
+        super().__init__(
+            pods,
+            losses or Losses(),
+            first=secrets.used,
+            advised=self._only_advised,
+            drains=self._leaves_cordoned_nodes,
+        )
         self._cluster, self._nodes, self._secrets = cluster, nodes, secrets
         self._find, self._house, self._pool = find, house, PoolName(pool)
         self._host_ports = host_ports
@@ -245,6 +251,15 @@ class KubernetesBackend(Replicas):
     def _only_advised(self, job: JobId) -> bool:
         obj = self._find(job)
         return obj is not None and obj["spec"].get("managedBy") == DLROVER
+
+    def _leaves_cordoned_nodes(self, job: JobId) -> bool:
+        obj = self._find(job)
+        if obj is None or self._advised(job) or not obj["spec"].get("drainOnCordon", True):
+            return False
+        try:
+            return elastic(read_elastic_job(obj), self._house())
+        except BadInput:
+            return False
 
     def _delete(self, pod: Object, grace_seconds: int | None) -> None:
         metadata = pod["metadata"]

@@ -28,7 +28,8 @@ from scaler.kubernetes.kinds import (
 from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.operator.backend import KubernetesBackend
-from scaler.kubernetes.plans.migration import Migrations, marked
+from scaler.kubernetes.plans.departures import Departures
+from scaler.kubernetes.plans.migration import Migrations
 from scaler.kubernetes.plans.requests import JOB, Requests
 from scaler.kubernetes.pods import gang, identity
 from scaler.kubernetes.pods.amounts import amounts_alone, changing
@@ -104,7 +105,8 @@ class ElasticJobs:
         self._rules, self._clock = rules, clock
         self._upkeep = Upkeep(cluster, pods, nodes)
         self._gangs = Gangs(self._upkeep, pods, nodes)
-        self._roles, self._moves = Roles(self._upkeep, pods), Migrations(cluster, pods)
+        self._roles = Roles(self._upkeep, pods)
+        self._departures = Departures(self._upkeep, Migrations(cluster, pods), backend)
         self.autoscalers, self.resizing = Autoscalers(), Resizing(cluster, pods, nodes)
         self._requests, self._worlds = Requests(cluster, brain, self._say), Worlds(brain, clock)
         #: What Brain was last told of each job, so that it is told of news alone.
@@ -191,7 +193,8 @@ class ElasticJobs:
             said.append(size_differs(job, view, last))
             view = self._requests.intent(obj, job, view)
             try:
-                whole = self._gangs.tend(job, document, mine, self._ender(id, now), now)
+                leaving = self._departures.leaving(job, mine, now)
+                whole = self._gangs.tend(job, document, mine, self._ender(id, now), now, leaving)
                 moving = self._stand_beside(job, document, mine, rules, view)
                 said.append(self._amounts(job, view, mine, others, now))
                 moving = moving or said[-1].message
@@ -215,11 +218,13 @@ class ElasticJobs:
             message=waiting,
         )
         self._write(obj, status(obj, job, view, pods, found, now))
-        soon = self._upkeep.patience(job, mine, now.timestamp())
-        if whole.look_seconds is not None:
-            soon = min(whole.look_seconds, soon or whole.look_seconds)
-        if waiting or view is None:
-            soon = _SOON_SECONDS if soon is None else min(soon, _SOON_SECONDS)
+        looks = [
+            self._upkeep.patience(job, mine, now.timestamp()),
+            self._departures.soon(job, now),
+            whole.look_seconds,
+            _SOON_SECONDS if waiting or view is None else None,
+        ]
+        soon = min((each for each in looks if each is not None), default=None)
         return Result(requeue_after_seconds=soon)
 
     def _view(self, id: JobId, obj: Object) -> JobView | None:
@@ -309,10 +314,7 @@ class ElasticJobs:
         self._roles.keep(job, self._clock())
         for pod in self._upkeep.late(job, mine, self._clock().timestamp()):
             self._upkeep.replace(pod)
-        if not any(marked(pod) for pod in mine):
-            return ""
-        seen = self._backend.observe(JobId(job.metadata.uid), self._clock()).replicas
-        return self._moves.carry_out(mine, seen, view.replicas_wished, at_once=fixed)
+        return self._departures.tend(job, view, mine, fixed=fixed, now=now)
 
     def _amounts(
         self,
@@ -374,6 +376,7 @@ class ElasticJobs:
         """Finish a job of which nothing runs: write its end, and delete it when it is time."""
         self._roles.end(job)
         self._gangs.forget(job.metadata.uid)
+        self._upkeep.forget(job.metadata.uid)
         self._write(obj, status(obj, job, view, pods, Findings(), now))
         ttl = job.spec.ttl_seconds_after_finished
         if ttl is None or view.finished_at is None:

@@ -171,7 +171,6 @@ class Operator:
         """The backend, told of every change of pods and nodes."""
         options, manager = self._options, self.manager
         losses = Losses(timedelta(seconds=options.lost_node_seconds))
-        manager.listen(NODE, lambda change: losses.changed(change, _now()))
         backend = KubernetesBackend(
             manager.cluster,
             pods=pods,
@@ -184,6 +183,13 @@ class Operator:
             losses=losses,
         )
         manager.listen(POD, lambda change: backend.changed(change, _now()))
+
+        def node_changed(change: StoreChange) -> None:
+            if losses.changed(change, _now()):
+                for job in backend.jobs_on(change.key.name):
+                    self._look_at(job)
+
+        manager.listen(NODE, node_changed)
         return backend
 
     def run(self) -> int:

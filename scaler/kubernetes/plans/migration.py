@@ -1,13 +1,14 @@
-"""Pods that a ScalePlan names under ``migratePods``: others are made ready elsewhere, then they go.
+"""Pods that are to move: others are made ready elsewhere, then they go.
 
-A pod that is to move carries the plan's name as an annotation, so the next operator goes on. To the
-scaler it is *leaving*: another replica is started in its place, and not on its node. Once as many
-run as are wished for, the old one is evicted, within what disruption budgets allow, and its agent
-hands over at a safe point.
+A ScalePlan names some under ``migratePods``; those carry the plan's name as an annotation, so the
+next operator goes on. Others are on a cordoned node. To the scaler a pod that moves is *leaving*:
+another replica is started in its place, and not on its node. Once as many run as are wished for,
+the old one is evicted, within what disruption budgets allow, and its agent hands over at a safe
+point.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from brain.errors import BadInput, NotFound, Overloaded
 from scaler.kubernetes.kinds import ElasticJob, ScalePlan
@@ -58,20 +59,27 @@ class Migrations:
                 self._mark(pod, None)
 
     def carry_out(
-        self, mine: Iterable[Object], seen: Sequence[ReplicaSeen], wished: int, *, at_once: bool
+        self,
+        moving: Sequence[Object],
+        seen: Sequence[ReplicaSeen],
+        wished: int,
+        *,
+        at_once: Callable[[Object], bool],
     ) -> str:
-        """Evict what is marked once others run; why some of it stays meanwhile, or nothing.
+        """Evict what moves once others run; why some of it stays meanwhile, or nothing.
 
-        ``at_once``: two pods of one rank would disturb each other, so the old one goes first.
+        ``at_once``: those that wait for no others, for two pods of one rank would disturb each
+        other, or none came in time.
         """
-        moving = [pod for pod in mine if marked(pod) and alive(pod) and not _going(pod)]
         ready = sum(one.alive and one.phase is Phase.RUNNING for one in seen)
-        if not moving:
-            return ""
-        if ready < wished and not at_once:
-            return f"{len(moving)} pods move once {wished - ready} others run elsewhere"
-        kept = [pod["metadata"]["name"] for pod in moving if not self._evict(pod)]
-        return f"a disruption budget keeps {', '.join(kept)} for now" if kept else ""
+        due = [pod for pod in moving if ready >= wished or at_once(pod)]
+        kept = [pod["metadata"]["name"] for pod in due if not self._evict(pod)]
+        if kept:
+            return f"a disruption budget keeps {', '.join(kept)} for now"
+        if len(due) < len(moving):
+            waiting = len(moving) - len(due)
+            return f"{waiting} pods move once {wished - ready} others run elsewhere"
+        return ""
 
     def _evict(self, pod: Object) -> bool:
         metadata = pod["metadata"]
@@ -125,7 +133,3 @@ def alive(pod: Object) -> bool:
 
 def _node(pod: Object) -> str:
     return str((pod.get("spec") or {}).get("nodeName") or "")
-
-
-def _going(pod: Object) -> bool:
-    return "deletionTimestamp" in pod["metadata"]

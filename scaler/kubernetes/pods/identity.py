@@ -86,6 +86,11 @@ def secret_name(job: str) -> str:
     return f"{job}-edljob-token"
 
 
+def budget_name(job: str) -> str:
+    """The PodDisruptionBudget of a job's pods."""
+    return f"{job}-edljob-budget"
+
+
 def selector(job: str) -> dict[str, str]:
     """Labels that all pods of a job of ours have."""
     return {NAME: job, MANAGED_BY: MANAGER}

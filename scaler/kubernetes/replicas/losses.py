@@ -5,7 +5,8 @@ pods are started in their place after a while, and nothing is claimed of the old
 the next world by majority, so the cut-off part of a job cannot go on beside it. Only a node that is
 *out* proves the end of what was on it: its object is deleted, or somebody put the taint
 ``out-of-service`` on it, which Kubernetes takes for that word. From a node that *drains*, replicas
-leave by themselves once they are told to; others are made ready before.
+leave by themselves once they are told to; others are made ready before. A *cordoned* node goes on
+for as long as somebody likes; jobs that want it leave it in time.
 """
 
 import threading
@@ -38,6 +39,7 @@ class Loss(StrEnum):
 
     SILENT = "its node is silent"
     DRAINING = "its node is being drained"
+    CORDONED = "its node is cordoned"
     OUT = "its node is out of service"
 
 
@@ -51,18 +53,22 @@ class Losses:
         self._silent: dict[str, datetime] = {}
         self._out: dict[str, None] = {}
         self._draining: set[str] = set()
+        #: Since when each node is cordoned, on this process's clock.
+        self._cordoned: dict[str, datetime] = {}
 
-    def changed(self, change: StoreChange, now: datetime) -> None:
-        """A node came, changed or went."""
+    def changed(self, change: StoreChange, now: datetime) -> bool:
+        """A node came, changed or went; return True if its pods should be looked at."""
         name, node = change.key.name, change.new
         with self._lock:
+            before = self._announced(name)
             self._out.pop(name, None)
             self._draining.discard(name)
             if node is None:
                 # It was there and is deleted: one that was never seen is not yet known.
                 self._mark_out(name)
                 self._silent.pop(name, None)
-                return
+                self._cordoned.pop(name, None)
+                return True
             if ready(node):
                 self._silent.pop(name, None)
             else:
@@ -72,6 +78,18 @@ class Losses:
                 self._mark_out(name)
             if taints & _NOTICES or "deletionTimestamp" in node["metadata"]:
                 self._draining.add(name)
+            if (node.get("spec") or {}).get("unschedulable"):
+                self._cordoned.setdefault(name, now)
+            else:
+                self._cordoned.pop(name, None)
+            return self._announced(name) != before
+
+    def cordoned_since(self, node: str | None, now: datetime) -> datetime:
+        """Return the time at which a node was first seen cordoned; ``now`` if it is not."""
+        return self._cordoned.get(node or "", now)
+
+    def _announced(self, name: str) -> tuple[bool, bool]:
+        return name in self._draining, name in self._cordoned
 
     def _mark_out(self, name: str) -> None:
         self._out[name] = None
@@ -89,7 +107,9 @@ class Losses:
             since = self._silent.get(node)
             if since is not None and now - since >= self._patience:
                 return Loss.SILENT
-            return Loss.DRAINING if node in self._draining else None
+            if node in self._draining:
+                return Loss.DRAINING
+            return Loss.CORDONED if node in self._cordoned else None
 
 
 def ready(node: Object) -> bool:

@@ -1,14 +1,14 @@
 """Replicas as they are seen: by their pods, by what is remembered, and by where they are."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from brain.types.job import JobId
 from brain.types.world import ReplicaExit
-from scaler.kubernetes.pods import identity
-from scaler.kubernetes.pods.sight import look, vanished
+from scaler.kubernetes.pods import gang, identity
+from scaler.kubernetes.pods.sight import look, node_of, vanished
 from scaler.kubernetes.replicas.cache import JobCache
 from scaler.kubernetes.replicas.losses import Loss, Losses
 from scaler.kubernetes.runtime.cluster import Object
@@ -30,13 +30,15 @@ class Replicas:
         *,
         first: Callable[[JobId], int],
         advised: Callable[[JobId], bool],
+        drains: Callable[[JobId], bool],
     ) -> None:
         """``first``: above every id that an operator before this one may have used.
 
         ``advised``: DLRover's own master runs the job, so its pods are the replicas.
+        ``drains``: the job's replicas leave cordoned nodes.
         """
         self._pods, self._losses, self._used_before = pods, losses, first
-        self._advised = advised
+        self._advised, self._drains = advised, drains
         self._pods.index("job", identity.job_index)
         self._pods.index("their job", identity.their_index)
         self._lock = threading.RLock()
@@ -118,6 +120,23 @@ class Replicas:
         lost = (id for id, one in seen.items() if self._losses.of(one.node, now) is Loss.SILENT)
         return frozenset(lost)
 
+    def leaving(
+        self, job: JobId, patience: timedelta, now: datetime
+    ) -> Mapping[int, datetime | None]:
+        """Living replicas of cordoned nodes, and the time until which each may wait for another.
+
+        None: the end of its node is announced, and waits for nobody.
+        """
+        found: dict[int, datetime | None] = {}
+        for id, pod in self._pods_by_id(job):
+            node = node_of(pod) if gang.stays(pod) else None
+            loss = self._losses.of(node, now)
+            if loss is Loss.DRAINING:
+                found[id] = None
+            elif loss is Loss.CORDONED and self._drains(job):
+                found[id] = self._losses.cordoned_since(node, now) + patience
+        return found
+
     def members(self, job: JobId) -> frozenset[int]:
         """Replicas of the job's world, as Brain last said; none where that is not known."""
         known = self._known.get(job)
@@ -127,6 +146,16 @@ class Replicas:
         """The API server's last refusal of a pod of the job; None once it took one."""
         known = self._known.get(job)
         return known.refused.said if known is not None and known.refused else None
+
+    def jobs_on(self, node: str) -> set[JobId]:
+        """Jobs with a pod on a node."""
+        found = (identity.scaled_of(pod) for pod in self._pods if node_of(pod) == node)
+        return {each[0] for each in found if each is not None}
+
+    def seen(self, job: JobId, now: datetime) -> Sequence[ReplicaSeen]:
+        """Every replica of a job, as it is seen."""
+        with self._lock:
+            return list(self._seen(job, now).values())
 
     def jobs(self) -> Sequence[JobId]:
         """Jobs with a pod, or with one that is remembered."""
@@ -143,9 +172,9 @@ class Replicas:
         seen = self._job(job).seen(dict(self._pods_by_id(job)), now)
         if self._advised(job):
             seen = {id: _left_to_its_master(one) for id, one in seen.items()}
-        return {id: self._where_lost(one, now) for id, one in seen.items()}
+        return {id: self._where_lost(job, one, now) for id, one in seen.items()}
 
-    def _where_lost(self, one: ReplicaSeen, now: datetime) -> ReplicaSeen:
+    def _where_lost(self, job: JobId, one: ReplicaSeen, now: datetime) -> ReplicaSeen:
         over = one.phase in (Phase.GONE, Phase.ENDED)
         loss = None if over else self._losses.of(one.node, now)
         match loss:
@@ -154,6 +183,8 @@ class Replicas:
                 return replace(one, phase=Phase.GONE, leaving=False, detail=detail)
             case Loss.SILENT | Loss.DRAINING:
                 return replace(one, leaving=True)
+            case Loss.CORDONED:
+                return replace(one, leaving=one.leaving or self._drains(job))
             case None:
                 return one
 

@@ -1,0 +1,68 @@
+"""Pods that leave their nodes while their job goes on, and the budget that keeps all others.
+
+A ScalePlan names pods, or their node is cordoned: they leave once others run. A disruption budget
+keeps whoever drains a node waiting until then. Pods of a node whose end is announced are beyond any
+budget: to hand over is better than to be killed with the node.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from brain.types.job import JobId, JobState
+from brain.views import JobView
+from scaler.kubernetes.dependents.gangs import patience_of
+from scaler.kubernetes.dependents.upkeep import Upkeep
+from scaler.kubernetes.kinds import ElasticJob
+from scaler.kubernetes.plans.migration import Migrations, marked
+from scaler.kubernetes.pods import gang, identity
+from scaler.kubernetes.replicas.observed import Replicas
+from scaler.kubernetes.runtime.cluster import Object
+
+_TRAINS = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED})
+
+
+class Departures:
+    """Has pods leave in time, and no earlier."""
+
+    def __init__(self, upkeep: Upkeep, moves: Migrations, replicas: Replicas) -> None:
+        self._upkeep, self._moves, self._replicas = upkeep, moves, replicas
+
+    def tend(
+        self, job: ElasticJob, view: JobView, mine: Sequence[Object], *, fixed: bool, now: datetime
+    ) -> str:
+        """One look; why some pods do not leave yet, or nothing.
+
+        ``fixed``: the job's pods were told of each other, so the old one of a rank goes first.
+        """
+        id, wished = JobId(job.metadata.uid), view.replicas_wished
+        until = self._replicas.leaving(id, patience_of(job), now)
+        free = {replica for replica, at in until.items() if at is None or at <= now}
+        if not fixed and view.state in _TRAINS:
+            kept = max(0, wished - len(free)) if job.spec.drain_on_cordon else 0
+            self._upkeep.keep_budget(job, kept)
+        moving = [pod for pod in mine if gang.stays(pod) and (marked(pod) or _id(pod) in until)]
+        if not moving:
+            return ""
+        waited = {replica for replica in free if until[replica] is not None}
+        return self._moves.carry_out(
+            moving,
+            self._replicas.seen(id, now),
+            wished,
+            at_once=lambda pod: fixed or _id(pod) in waited,
+        )
+
+    def leaving(self, job: ElasticJob, mine: Sequence[Object], now: datetime) -> set[str]:
+        """Names of pods in whose place others come."""
+        until = self._replicas.leaving(JobId(job.metadata.uid), patience_of(job), now)
+        return {str(p["metadata"]["name"]) for p in mine if marked(p) or _id(p) in until}
+
+    def soon(self, job: ElasticJob, now: datetime) -> float | None:
+        """Seconds until the patience of the next pod is over; None: none is waited for."""
+        until = self._replicas.leaving(JobId(job.metadata.uid), patience_of(job), now).values()
+        left = ((at - now).total_seconds() for at in until if at is not None)
+        return min((each for each in left if each > 0), default=None)
+
+
+def _id(pod: Object) -> int:
+    found = identity.scaled_of(pod)
+    return found[1] if found is not None else -1
