@@ -70,9 +70,12 @@ def test_a_unit_that_never_fits_is_named(place: Place):
     place.told("Invalid", "no multiple")
 
 
-def test_what_never_fits_the_nodes_says_so_at_once(place: Place):
-    made = place.apply(job(replicas=99))
+def test_what_fits_no_nodes_says_so_at_once_and_after_a_while_for_good(place: Place):
+    made = job(replicas=99)
+    made["spec"]["gangPatience"] = 3
+    made = place.apply(made)
 
+    place.says(made, "Feasible", "Unknown", "WaitingForNodes", "fit the 2 nodes")
     place.says(made, "Feasible", "False", "NeverFits", "fit the 2 nodes")
     place.told("NeverFits", "lower minReplicas")
     assert place.status(made)["phase"] == "Queued"

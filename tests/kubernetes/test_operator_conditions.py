@@ -156,8 +156,12 @@ def test_a_failure_is_one_for_every_tool(stage: Stage, place: Place):
 
 
 def test_what_waits_is_in_progress_and_what_cannot_be_has_failed(place: Place):
-    made = place.apply(plain("99"))
+    made = plain("99")
+    made["spec"]["gangPatience"] = 2
+    made = place.apply(made)
 
+    place.says(made, "Feasible", "Unknown", "WaitingForNodes")
+    assert of_tools(place, made) == "InProgress"
     place.says(made, "Feasible", "False", "NeverFits")
     assert of_tools(place, made) == "Failed"
 

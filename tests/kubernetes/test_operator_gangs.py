@@ -116,7 +116,7 @@ def near(kind: str, key: str) -> Affinity:
 
 def test_a_gang_for_which_too_few_nodes_bear_its_pods_never_fits(stage: Stage, place: Place):
     with tainted(stage, "n1", "n2", "n3"):
-        made = place.apply(gang(2))
+        made = place.apply(gang(2, patience=1))
         place.says(made, "Feasible", "False", "NeverFits", "team=others:NoSchedule")
 
         assert not of_the_job(place)
@@ -151,7 +151,7 @@ def test_pods_of_others_that_a_gang_wants_near_may_come_later(place: Place):
 
 
 def test_a_gang_that_wants_to_be_near_itself_never_fits_what_no_zone_holds(place: Place):
-    made = place.apply(gang(3, affinity=near("podAffinity", ZONE)))
+    made = place.apply(gang(3, patience=1, affinity=near("podAffinity", ZONE)))
 
     place.says(made, "Feasible", "False", "NeverFits", "2 fit the 4 nodes")
 
@@ -176,7 +176,7 @@ def test_a_gang_that_bears_a_taint_runs_there(stage: Stage, place: Place):
 
 
 def test_pods_that_keep_each_other_off_need_as_many_zones(place: Place):
-    made = place.apply(gang(3, affinity=near("podAntiAffinity", ZONE)))
+    made = place.apply(gang(3, patience=1, affinity=near("podAntiAffinity", ZONE)))
 
     place.says(made, "Feasible", "False", "NeverFits", "kept free by pod anti-affinity")
 

@@ -10,7 +10,8 @@ class JobCondition(StrEnum):
     ACCEPTED = "Accepted"
     #: Every field does what it says. False: the message lists those that do not, and why.
     HONOURED = "Honoured"
-    #: The nodes that exist, empty, could hold the job. False: it can never run as it is.
+    #: The nodes that exist, empty, could hold the job. Unknown: pods ask for nodes that may come.
+    #: False: none came, and it can never run as it is.
     FEASIBLE = "Feasible"
     #: The gang holds its resources.
     SCHEDULED = "Scheduled"
@@ -71,6 +72,7 @@ class Reason(StrEnum):
     UNKNOWN_FIELDS = "FieldsUnknown"
     FITS = "Fits"
     NEVER_FITS = "NeverFits"
+    NOT_YET = "WaitingForNodes"
     NO_QUOTA = "QuotaExceeded"
     WAITING = "WaitingForCapacity"
     ADMITTED = "GangAdmitted"

@@ -15,6 +15,7 @@ from scaler.kubernetes.brain import AWAY, REFUSED, OperatorsBrain
 from scaler.kubernetes.dependents import rigid
 from scaler.kubernetes.dependents.autoscalers import Autoscalers
 from scaler.kubernetes.dependents.gangs import Gangs, GangState
+from scaler.kubernetes.dependents.new_nodes import NewNodes, Outlook
 from scaler.kubernetes.dependents.resizing import Resizing
 from scaler.kubernetes.dependents.roles import Roles
 from scaler.kubernetes.dependents.upkeep import Upkeep
@@ -33,15 +34,13 @@ from scaler.kubernetes.plans.migration import Migrations
 from scaler.kubernetes.plans.requests import JOB, Requests
 from scaler.kubernetes.pods import gang, identity
 from scaler.kubernetes.pods.amounts import amounts_alone, changing
-from scaler.kubernetes.pods.fitting import infeasible
-from scaler.kubernetes.pods.orders import Installation, by_volcano, elastic, specimen
+from scaler.kubernetes.pods.orders import Installation, by_volcano, elastic
 from scaler.kubernetes.runtime import Cluster, Condition, Key, Recorder, Result, write_status
 from scaler.kubernetes.runtime.cluster import Object, key_of
 from scaler.kubernetes.runtime.store import Store, StoreChange
 from scaler.kubernetes.status.conditions import (
     accepted,
     contested,
-    feasible,
     held_up,
     honoured,
     let_go,
@@ -105,6 +104,7 @@ class ElasticJobs:
         self._rules, self._clock = rules, clock
         self._upkeep = Upkeep(cluster, pods, nodes)
         self._gangs = Gangs(self._upkeep, pods, nodes)
+        self._new_nodes = NewNodes(self._upkeep, pods, nodes)
         self._roles = Roles(self._upkeep, pods)
         self._departures = Departures(self._upkeep, Migrations(cluster, pods), backend)
         self.autoscalers, self.resizing = Autoscalers(), Resizing(cluster, pods, nodes)
@@ -173,17 +173,14 @@ class ElasticJobs:
         view = self._view(id, obj)
         if view is not None and view.state in FINISHED:
             return self._finish(obj, job, view, pods, now)
-        never = infeasible(specimen(job), document.replicas.min, list(self._nodes))
-        if never is not None and view is None:
-            self._say(obj, "Warning", Reason.NEVER_FITS, never)
-            no = Condition(
-                type=JobCondition.FEASIBLE, status=False, reason=Reason.NEVER_FITS, message=never
-            )
-            self._write(obj, refused(obj, no, now))
-            return Result(requeue_after_seconds=6 * _SOON_SECONDS)
+        outlook = self._outlook(job, document, view, rules, now)
+        if outlook.condition.status is not True and view is None:
+            self._say(obj, "Warning", outlook.condition.reason, outlook.condition.message)
+            self._write(obj, refused(obj, outlook.condition, now))
+            return Result(requeue_after_seconds=outlook.look_seconds or 6 * _SOON_SECONDS)
         taken, view = self._mirror(obj, job, document, view)
         others = self.autoscalers.of(key_of(obj))
-        said = [taken, *honoured(job, rules.house), feasible(never), contested(others.items())]
+        said = [taken, *honoured(job, rules.house), outlook.condition, contested(others.items())]
         short = view is not None and wants_more(view, mine)
         whole, moving, request = GangState(), "", None
         trouble = self._backend.refusal(id) if short else None
@@ -221,11 +218,26 @@ class ElasticJobs:
         looks = [
             self._upkeep.patience(job, mine, now.timestamp()),
             self._departures.soon(job, now),
+            outlook.look_seconds,
             whole.look_seconds,
             _SOON_SECONDS if waiting or view is None else None,
         ]
         soon = min((each for each in looks if each is not None), default=None)
         return Result(requeue_after_seconds=soon)
+
+    def _outlook(
+        self,
+        job: ElasticJob,
+        document: JobDocument,
+        view: JobView | None,
+        rules: JobRules,
+        now: datetime,
+    ) -> Outlook:
+        """Look at the nodes that there are, and ask for those that may come."""
+        try:
+            return self._new_nodes.tend(job, document.replicas.min, view, rules.house, now)
+        except _SAID as why:
+            return Outlook(condition=held_up(f"no pod can ask for nodes, it is tried again: {why}"))
 
     def _view(self, id: JobId, obj: Object) -> JobView | None:
         """Return Brain's view of a job; one that it knew before may have ended since."""
@@ -375,6 +387,7 @@ class ElasticJobs:
     ) -> Result:
         """Finish a job of which nothing runs: write its end, and delete it when it is time."""
         self._roles.end(job)
+        self._new_nodes.end(job)
         self._gangs.forget(job.metadata.uid)
         self._upkeep.forget(job.metadata.uid)
         self._write(obj, status(obj, job, view, pods, Findings(), now))

@@ -111,8 +111,7 @@ def infeasible(pod: Object, least: int, nodes: Sequence[Object]) -> str | None:
     """
     if not nodes:
         return None
-    well = {node["metadata"]["name"]: _well(node) for node in nodes}
-    empty = Capacity(nodes=well, free={name: _offers(node) for name, node in well.items()})
+    empty = _empty(nodes)
     found = placed([_tolerant(without_others(pod))] * least, empty)
     if found.refusals is None:
         return None
@@ -134,6 +133,19 @@ def infeasible(pod: Object, least: int, nodes: Sequence[Object]) -> str | None:
         f"no node takes a replica: {counted(found.refusals)}; change what the template asks of "
         "its node, or the nodes"
     )
+
+
+def takers(pod: Object, count: int, nodes: Sequence[Object]) -> tuple[int, list[Object]]:
+    """Number of ``count`` such pods that nodes hold while empty, and the nodes that take one."""
+    one, empty = _tolerant(without_others(pod)), _empty(nodes)
+    holds = len(placed([one] * count, empty).nodes)
+    return holds, [node for node in nodes if placed([one], _empty([node])).nodes] if holds else []
+
+
+def _empty(nodes: Sequence[Object]) -> Capacity:
+    """Nodes as if nothing ran on them and all of them were well."""
+    well = {node["metadata"]["name"]: _well(node) for node in nodes}
+    return Capacity(nodes=well, free={name: _offers(node) for name, node in well.items()})
 
 
 def _tolerant(pod: Object) -> Object:

@@ -101,14 +101,16 @@ def accepted(
     return Condition(type=JobCondition.ACCEPTED, status=status, reason=reason, message=message)
 
 
-def feasible(never: str | None) -> Condition:
-    """Return the condition about room; ``never`` says why no node ever has it, None: some may."""
-    return Condition(
-        type=JobCondition.FEASIBLE,
-        status=never is None,
-        reason=Reason.FITS if never is None else Reason.NEVER_FITS,
-        message=never or "",
-    )
+def feasible(never: str | None, *, yet: bool = False) -> Condition:
+    """Return the condition about room; ``never`` says why no node has it, None: some may.
+
+    ``yet``: nodes that have it may still come.
+    """
+    if never is None:
+        return condition_of(JobCondition.FEASIBLE, True, Reason.FITS, "")
+    if yet:
+        return condition_of(JobCondition.FEASIBLE, None, Reason.NOT_YET, never)
+    return condition_of(JobCondition.FEASIBLE, False, Reason.NEVER_FITS, never)
 
 
 def held_up(refusal: str) -> Condition:

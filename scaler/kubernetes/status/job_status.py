@@ -94,8 +94,9 @@ def refused(obj: Object, condition: Condition, now: datetime) -> dict[str, Any]:
     """The status of an object that cannot be used: what was known before, and why."""
     known: Mapping[str, Any] = obj.get("status") or {}
     generation = int(obj["metadata"].get("generation") or 1)
-    stuck_at = condition.reason != Reason.NOT_OURS
-    for_tools = _for_tools(False, stuck_at, condition.reason, condition.message)
+    waits_for_nodes = condition.reason == Reason.NOT_YET
+    stuck_at = not waits_for_nodes and condition.reason != Reason.NOT_OURS
+    for_tools = _for_tools(waits_for_nodes, stuck_at, condition.reason, condition.message)
     listed = [condition, *for_tools]
     said = conditions(known.get("conditions"), listed, generation=generation, now=now)
     running = known.get("generation") is not None or known.get("phase") in tuple(JobState)

@@ -1,0 +1,107 @@
+"""Asks for nodes that do not exist yet, where the present ones could never hold a job.
+
+Nobody can tell from inside a cluster which nodes may be made. So pods ask, for as long as the job
+waits; it is told as *not yet* for its patience, and as *never* once no node came within it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+
+from brain.types.job import FINISHED, JobState
+from brain.views import JobView
+from scaler.kubernetes.dependents.gangs import patience_of
+from scaler.kubernetes.dependents.upkeep import Upkeep
+from scaler.kubernetes.kinds import ElasticJob
+from scaler.kubernetes.pods import gang
+from scaler.kubernetes.pods.asking import asking, asking_index
+from scaler.kubernetes.pods.fitting import infeasible, takers
+from scaler.kubernetes.pods.orders import Installation, specimen
+from scaler.kubernetes.runtime.cluster import Object
+from scaler.kubernetes.runtime.status import Condition, read_instant
+from scaler.kubernetes.runtime.store import Store
+from scaler.kubernetes.status.conditions import feasible
+
+#: So many pods of a job ask at once; others follow as nodes come.
+_MOST = 64
+#: Jobs in these states have what was asked for, or do not want it any more.
+_HAVE = frozenset({*JobState}) - FINISHED - {JobState.QUEUED, JobState.SUSPENDED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What one look says of a job's nodes."""
+
+    condition: Condition
+    #: When to look again at the latest; None: when something changes.
+    look_seconds: float | None = None
+
+
+class NewNodes:
+    """Keeps the pods that ask for nodes."""
+
+    def __init__(self, upkeep: Upkeep, pods: Store, nodes: Store) -> None:
+        self._upkeep, self._pods, self._nodes = upkeep, pods, nodes
+        self._pods.index("asking", asking_index)
+        #: Jobs that let go of what came, and until when they do not ask again.
+        self._shut: dict[str, datetime] = {}
+
+    def tend(
+        self, job: ElasticJob, least: int, view: JobView | None, house: Installation, now: datetime
+    ) -> Outlook:
+        """One look at a job of which ``least`` pods begin together."""
+        have = view is not None and view.state in _HAVE
+        size = max(least, view.replicas_wished) if view is not None and have else least
+        mine = [pod for pod in self._pods.by("asking", job.metadata.uid) if gang.stays(pod)]
+        nodes, like = list(self._nodes), specimen(job)
+        never = infeasible(like, least, nodes)
+        short = never if size == least else infeasible(like, size, nodes)
+        served = not short and nodes and (have or not mine)
+        if served or job.spec.suspend:
+            self.end(job)
+            return Outlook(condition=feasible(never))
+        since = max(_times(mine), default=now)
+        left = (since + patience_of(job) - now).total_seconds()
+        if left <= 0 and gang.holding(mine):
+            self._shut[job.metadata.uid] = now + patience_of(job)
+            self.end(job)
+        elif short or not nodes:
+            self._ask(job, size, mine, house, now)
+        if never is None or left <= 0:
+            return Outlook(condition=feasible(never), look_seconds=left if left > 0 else None)
+        asked = f"{never}; pods ask for the nodes that are missing, in case somebody makes them"
+        return Outlook(condition=feasible(asked, yet=True), look_seconds=left)
+
+    def end(self, job: ElasticJob) -> None:
+        """Nothing is asked for any more."""
+        for pod in self._pods.by("asking", job.metadata.uid):
+            if gang.stays(pod):
+                self._upkeep.replace(pod)
+
+    def _ask(
+        self,
+        job: ElasticJob,
+        size: int,
+        mine: Sequence[Object],
+        house: Installation,
+        now: datetime,
+    ) -> None:
+        until = self._shut.get(job.metadata.uid)
+        if until is not None and now < until:
+            return
+        came = {pod["spec"]["nodeName"] for pod in gang.holding(mine)}
+        there = [node for node in self._nodes if node["metadata"]["name"] not in came]
+        holds, off = takers(specimen(job), size, there)
+        image = house.injection.image if house.injection is not None else None
+        names = {pod["metadata"]["name"] for pod in mine}
+        pods = (asking(job, number, off, image) for number in range(size - holds))
+        new = (pod for pod in pods if pod["metadata"]["name"] not in names)
+        for pod in islice(new, max(0, _MOST - (len(mine) - len(came)))):
+            self._upkeep.create(pod)
+
+
+def _times(pods: Sequence[Object]) -> Sequence[datetime]:
+    """When each pod was made, and got its node."""
+    made = (read_instant(pod["metadata"].get("creationTimestamp")) for pod in pods)
+    return [at for at in (*made, *map(gang.bound_at, pods)) if at is not None]

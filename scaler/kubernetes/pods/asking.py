@@ -1,0 +1,93 @@
+"""Pods that ask for nodes that do not exist yet, for whoever makes nodes when pods find none.
+
+An autoscaler sees pods that no node takes, and no pods behind a scheduling gate. So as many pods as
+find no room on the present nodes, were these empty, ask in the place of replicas: of the same
+needs, kept off nodes that would take them, and without any work. They hold what came until the
+job's own pods can have it.
+"""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+from scaler.kubernetes.kinds import ElasticJob
+from scaler.kubernetes.kinds.documents.templates import main_container, pod_requests
+from scaler.kubernetes.pods import identity
+from scaler.kubernetes.pods.orders import specimen
+from scaler.kubernetes.runtime.cluster.kind import Object
+
+#: uid of the job, on pods that ask for nodes.
+ASKS = f"{identity.DOMAIN}/asks-for"
+_HOST = "kubernetes.io/hostname"
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+#: Labels by which pods are taken for replicas.
+_REPLICA = frozenset(
+    {identity.UID, identity.TYPE, identity.INDEX, identity.RANK, identity.RELAUNCHES}
+)
+#: Fields of a template that decide about a pod's node, and about pulling its image.
+_PLACING = (
+    "affinity",
+    "imagePullSecrets",
+    "nodeSelector",
+    "priorityClassName",
+    "runtimeClassName",
+    "schedulerName",
+    "tolerations",
+    "topologySpreadConstraints",
+)
+
+
+def asking_index(pod: Object) -> tuple[str, ...]:
+    """The job for which a pod asks for a node; an index of stores."""
+    uid = (pod["metadata"].get("labels") or {}).get(ASKS)
+    return (uid,) if uid else ()
+
+
+def asking(job: ElasticJob, number: int, off: Sequence[Object], image: str | None) -> Object:
+    """The ``number``-th pod that asks for a node other than those of ``off``.
+
+    ``image``: one that has a shell; None: that of the job's main container.
+    """
+    like, metadata = specimen(job), job.metadata
+    spec: Mapping[str, Any] = like["spec"]
+    amounts = {name: f"{amount:f}" for name, amount in pod_requests(spec).items()}
+    container = {
+        "name": "asks",
+        "image": image or main_container({"spec": spec})["image"],
+        "command": ["sleep", "infinity"],
+        "resources": {
+            "requests": amounts,
+            "limits": {name: amount for name, amount in amounts.items() if "/" in name},
+        },
+    }
+    labels = {name: value for name, value in like["metadata"]["labels"].items()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{metadata.name}-edljob-asks-{number}",
+            "namespace": metadata.namespace,
+            "labels": {k: v for k, v in labels.items() if k not in _REPLICA} | {ASKS: metadata.uid},
+            "ownerReferences": [identity.owner(metadata.name, metadata.uid)],
+        },
+        "spec": _elsewhere({name: spec[name] for name in _PLACING if name in spec}, off)
+        | {
+            "containers": [container],
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": False,
+        },
+    }
+
+
+def _elsewhere(spec: Mapping[str, Any], off: Sequence[Object]) -> dict[str, Any]:
+    """The spec of a pod that comes to none of these nodes."""
+    hosts = [(node["metadata"].get("labels") or {}).get(_HOST) for node in off]
+    if not (hosts := [host for host in hosts if host]):
+        return dict(spec)
+    affinity = deepcopy(dict(spec.get("affinity") or {}))
+    required = affinity.setdefault("nodeAffinity", {}).setdefault(_REQUIRED, {})
+    never = {"key": _HOST, "operator": "NotIn", "values": sorted(hosts)}
+    for term in required.setdefault("nodeSelectorTerms", [{}]):
+        term["matchExpressions"] = [*(term.get("matchExpressions") or ()), never]
+    return {**spec, "affinity": affinity}
