@@ -215,6 +215,13 @@ def test_a_world_that_never_steps_is_not_resized() -> None:
     assert isinstance(decide(seen, NOW + 120), HoldWorld)
 
 
+def test_a_world_that_just_began_begins_again_for_the_replica_that_it_misses() -> None:
+    seen = observation(2, 0, 1, world=world(0, stepping=False, since=NOW))
+
+    assert decide(seen, NOW + 4) == Swap(planned=False)
+    assert isinstance(decide(seen, NOW + 5), WaitFor)
+
+
 def test_a_freeze_stops_plans_but_not_healing() -> None:
     frozen = planned(2, observation(1, 0, 1, world=world(0)), frozen=True)
     broken = replace(frozen, world=ended(0, by=Cause.FAILURE))

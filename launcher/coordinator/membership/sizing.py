@@ -23,6 +23,11 @@ from launcher.values.observation import (
     WorldObserved,
 )
 
+#: A world that lost a replica and made no step since begins again for the replacement while it is
+#: younger than so many seconds: only that part of its start is lost, where a later change costs a
+#: second one.
+_YOUNG_SECONDS = 5.0
+
 
 def compare(observation: JobObserved, world: WorldObserved, now: float) -> Action:
     """Compare the desired size with the world's."""
@@ -49,6 +54,9 @@ def compare(observation: JobObserved, world: WorldObserved, now: float) -> Actio
         return _settled(observation, world)
     free = not world.saves.known and now - world.since < observation.rules.free_seconds
     if not world.stepping and not free:
+        healing = not planned and world.change is None and target > size
+        if healing and now - world.since < _YOUNG_SECONDS:
+            return Swap(planned=False)
         until = max(observation.desired_since, world.since) + observation.rules.first_step_seconds
         late = HoldWorld("I will not resize this job: it has not made a step yet")
         return WaitFor("the world has not stepped yet", until) if now < until else late
