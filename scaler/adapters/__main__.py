@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from scaler.adapters.pytorchjob import PyTorchJobBackend
 from scaler.adapters.sources import Reflected
 from scaler.kubernetes.brain import OperatorsBrain
 from scaler.kubernetes.operator.operator import DEPOSED
+from scaler.kubernetes.operator.probes import serving
 from scaler.kubernetes.runtime import ElectionTerms, Manager, served
 from scaler.kubernetes.runtime.cluster import HPA, POD, Cluster, connect
 from scaler.loop import Pace, Scaler
@@ -82,13 +83,16 @@ async def serve(
     for kind in (PYTORCHJOB, POD):
         manager.listen(kind, lambda change: changed.set())
     manager.start()
+    probes = ExitStack()
     try:
+        probes.enter_context(serving(given.metrics, _Probed(manager)))
         while not (manager.leading and manager.synced()):
             if await _set_within(stop, _LOOK_SECONDS):
                 return 0
         log.info("leads")
         return await _act(given, token, backend, manager, stop, changed)
     finally:
+        probes.close()
         await asyncio.to_thread(manager.stop)
         cluster.close()
 
@@ -128,6 +132,22 @@ async def _act(
                 await asyncio.gather(work, mirroring, return_exceptions=True)
 
 
+class _Probed:
+    """What probes and Prometheus ask of adapters."""
+
+    def __init__(self, manager: Manager) -> None:
+        self._manager = manager
+
+    @property
+    def ready(self) -> bool:
+        """True if every store holds a whole list."""
+        return self._manager.synced()
+
+    def metrics(self) -> bytes:
+        """In Prometheus' text format."""
+        return self._manager.metrics.text()
+
+
 async def _set_within(event: asyncio.Event, seconds: float) -> bool:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
@@ -158,6 +178,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--pool", default="kubeflow")
     parser.add_argument("--namespace", action="append", default=[], help="default: all")
     parser.add_argument("--own-namespace", default="default", help="namespace of the Lease")
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="serve probes and metrics there")
     parser.add_argument("--kubeconfig")
     parser.add_argument("--context")
     return parser

@@ -12,6 +12,7 @@ import yaml
 from brain.settings import settings_from, settings_in_environment
 from deploy import render
 from deploy.gotemplate import Chart, TemplateError, merged
+from scaler.adapters import __main__ as adapters_of
 from scaler.cli import _parser
 
 DEPLOY = Path(render.__file__).parent
@@ -27,6 +28,7 @@ VALUES: dict[str, Object] = {
         "brain": {"settings": {"tick_seconds": "1"}, "allowedHosts": ["brain.example"]},
         "scaler": {"arguments": ["--verbose"], "nodeSelector": {"pool": "infra"}},
         "database": {"kind": "bundled", "bundled": {"storageClass": "fast"}},
+        "adapters": {"enabled": True, "pool": "research"},
     },
     "without network policy, kinds and injection": {
         "networkPolicy": {"enabled": False},
@@ -154,6 +156,17 @@ def test_the_scalers_arguments_are_ones_that_it_takes(case: str) -> None:
     assert bool(options.agent_image) == (not case.startswith("without"))
 
 
+def test_the_adapters_arguments_are_ones_that_they_take_and_a_value_starts_them() -> None:
+    names = [o["metadata"]["name"] for o in rendered()]
+    assert "brain-adapters" not in names
+    adapters = one(case_of("everything"), "Deployment", "brain-adapters")["spec"]["template"]
+    (container,) = adapters["spec"]["containers"]
+    assert container["command"] == ["python3", "-P", "-m", adapters_of.__name__.rpartition(".")[0]]
+    options = adapters_of._parser().parse_args(container["args"])
+    assert (options.pool, options.metrics) == ("research", ":8081")
+    assert str(options.token_file) in {m["mountPath"] for m in container["volumeMounts"]}
+
+
 def test_probes_use_a_name_that_the_service_answers_to() -> None:
     (container,) = one(rendered(), "Deployment", "brain")["spec"]["template"]["spec"]["containers"]
     probes = [container[name] for name in ("startupProbe", "livenessProbe", "readinessProbe")]
@@ -184,6 +197,12 @@ def test_the_brain_talks_to_its_database_and_nobody_else() -> None:
     policy = one(rendered(), "NetworkPolicy", "brain")
     ports = [port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]]
     assert set(ports) == {53, 5432}
+
+
+def test_a_database_may_listen_on_another_port() -> None:
+    policy = one(rendered(database={"port": 6432}), "NetworkPolicy", "brain")
+    ports = [port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]]
+    assert set(ports) == {53, 6432}
 
 
 def holds(schema: Object, value: Any, path: str = "values") -> Iterator[str]:

@@ -24,8 +24,15 @@ def last_stage() -> list[Instruction]:
 
 def test_every_base_is_pinned_by_a_digest_that_has_to_be_given() -> None:
     arguments = [step.rest for step in STEPS[: STEPS.index(of("FROM")[0])]]
-    assert arguments == ["PYTHON_DIGEST"]
-    assert all("@${PYTHON_DIGEST}" in step.rest for step in of("FROM"))
+    assert arguments == ["PYTHON_DIGEST", "AGENT_DIGEST"]
+    assert all(re.search(r"@\$\{(PYTHON|AGENT)_DIGEST\}", step.rest) for step in of("FROM"))
+
+
+def test_what_runs_has_a_base_that_is_maintained() -> None:
+    # The agent's interpreter must run on C libraries as old as Debian 11's.
+    assert {
+        step.rest.partition("@")[0] for step in of("FROM") if not step.rest.endswith("AS agent")
+    } == {"python:3.11-slim-bookworm"}
 
 
 def test_what_builds_is_not_in_what_runs() -> None:
