@@ -10,10 +10,12 @@ from scaler.kubernetes.runtime.cluster import POD, Cluster, connect
 from tests.kubernetes import clusters
 from tests.kubernetes.apiserver import Server, serving
 from tests.kubernetes.apiserver.core.kinds import Json
-from tests.kubernetes.apiserver.hands import NODES
+from tests.kubernetes.apiserver.hands import LEASES, NODES, Heard
 from tests.kubernetes.eventually import eventually
-from tests.kubernetes.kubelet import FakeKubelet
+from tests.kubernetes.kubelet import FakeKubelet, node
+from tests.kubernetes.lifecycle import NodeLifecycle
 from tests.kubernetes.real import RealCluster
+from tests.kubernetes.real.outside import Outside
 from tests.kubernetes.scheduling import Scheduler
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -119,3 +121,37 @@ def test_a_node_of_the_clusters_own_is_never_replaced(real: RealCluster, server:
         real.hands.create(NODES, {"metadata": {"name": "n0"}})
 
     assert len(server.objects("nodes")) == 1
+
+
+def test_a_node_is_heard_from_its_birth_where_silent_nodes_are_taken_as_lost(
+    server: Server, tmp_path: Path
+) -> None:
+    old = {"holderIdentity": "n0", "renewTime": "2020-01-01T00:00:00.000000Z"}
+    metadata = {"name": "n0", "namespace": "kube-node-lease"}
+    server.hands.create(LEASES, {"metadata": metadata, "spec": old | {"leaseDurationSeconds": 40}})
+    told: list[str] = []
+
+    def hear(heard: Heard) -> None:
+        if heard.resource == NODES and not heard.gone:
+            conditions = (heard.obj.get("status") or {}).get("conditions") or ()
+            told.extend(one["status"] for one in conditions if one["type"] == "Ready")
+
+    unlisten = server.hands.listen(hear)
+    lifecycle = NodeLifecycle(server, grace_seconds=3.0)
+    hands = Outside(server.kubeconfig, controlled=True, beat_seconds=0.5)
+    try:
+        hands.create(NODES, node("n0"))
+        lease = ("kube-node-lease", "n0")
+        renewed = {server.hands.call(lambda: server.hands.find(LEASES, lease))["spec"]["renewTime"]}
+
+        def beats() -> bool:
+            found = server.hands.call(lambda: server.hands.find(LEASES, lease))
+            renewed.add(found["spec"]["renewTime"])
+            return len(renewed) > 8
+
+        eventually(beats)
+        assert set(told) == {"True"}
+    finally:
+        hands.close()
+        lifecycle.close()
+        unlisten()

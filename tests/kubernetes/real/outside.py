@@ -16,6 +16,7 @@ from tests.kubernetes.apiserver.hands import LEASES, NODES, PODS, Heard, lease_s
 from tests.kubernetes.apiserver.wire.listening import Turns
 from tests.kubernetes.clusters import MARK, SCHEDULER, TAINT, client
 from tests.kubernetes.eventually import eventually
+from tests.kubernetes.kubelet import set_ready
 
 T = TypeVar("T")
 
@@ -40,9 +41,13 @@ def path(resource: Resource, key: Key = ("", ""), door: str = "") -> str:
 class Outside:
     """Sees pods of our scheduler and nodes of our own alone. Reads ask the server every time."""
 
-    def __init__(self, kubeconfig: Path, *, controlled: bool) -> None:
+    def __init__(
+        self, kubeconfig: Path, *, controlled: bool, beat_seconds: float = _BEAT_SECONDS
+    ) -> None:
         """``controlled``: somebody takes silent nodes to be lost, and makes service accounts."""
-        self._controlled = controlled
+        self._controlled, self._beat_seconds = controlled, beat_seconds
+        #: Nodes that a test made silent.
+        self._silent: set[str] = set()
         self._turns = Turns("kubelets")
         self._http = client(kubeconfig, "kubelets")
         self._door = Cluster(connect(kubeconfig=str(kubeconfig)))
@@ -110,7 +115,21 @@ class Outside:
 
     def write_status(self, resource: Resource, key: Key, status: Callable[[Json], Json]) -> None:
         """Write through the door of statuses, again where somebody else wrote meanwhile."""
+        if resource == NODES:
+            status = self._noted(key[1], status)
         self._change(resource, key, "status", lambda obj: {"status": status(obj)})
+
+    def _noted(self, name: str, status: Callable[[Json], Json]) -> Callable[[Json], Json]:
+        """Note what a test says of a node, and when it is said: controllers look at the time."""
+
+        def noted(node: Json) -> Json:
+            made = status(node)
+            well = _ready(made)
+            (self._silent.discard if well else self._silent.add)(name)
+            times = {"lastHeartbeatTime": self.now()} if well else {}
+            return {**made, "conditions": [{**one, **times} for one in made["conditions"]]}
+
+        return noted
 
     def write_taints(self, name: str, taints: Callable[[list[Json]], list[Json]]) -> None:
         """Write a node's spec."""
@@ -127,6 +146,8 @@ class Outside:
         if resource == NODES:
             obj = _marked(obj)
             self._clear(key)
+            # Before its node: who finds none, or one of an earlier node, takes the new one as lost.
+            self._born(key[1])
         _good(self._http.post(path(resource, (key[0], "")), json=obj))
         if obj.get("status"):
             self.write_status(resource, key, lambda _: obj["status"])
@@ -188,11 +209,22 @@ class Outside:
 
     def _beat(self) -> None:
         """Renew the leases of nodes that are well, without which they would be told as lost."""
-        while not self._ending.wait(_BEAT_SECONDS):
+        while not self._ending.wait(self._beat_seconds):
             for node in self.all_of(NODES):
-                told = {one["type"]: one["status"] for one in node["status"]["conditions"]}
-                if told.get("Ready") == "True":
-                    self.renew(node["metadata"]["name"])
+                name = node["metadata"]["name"]
+                if name in self._silent:
+                    continue
+                self.renew(name)
+                if not _ready(node.get("status") or {}):
+                    # A controller remembers an earlier node of the name; a kubelet speaks up, too.
+                    set_ready(self, name, True)
+
+    def _born(self, name: str) -> None:
+        """Give a node that is about to be its lease."""
+        key = ("kube-node-lease", name)
+        self._http.delete(path(LEASES, key))
+        body = {"metadata": {"name": name}, "spec": lease_spec(name)}
+        self._http.post(path(LEASES, (key[0], "")), json=body)
 
     def renew(self, name: str) -> None:
         """Write the lease's time; it is made with the first, and goes with its node."""
@@ -210,6 +242,11 @@ _NAMESPACES: Resource = ("", "namespaces")
 _ACCOUNTS: Resource = ("", "serviceaccounts")
 #: Taint with which a node comes into being.
 _NOT_READY = "node.kubernetes.io/not-ready"
+
+
+def _ready(status: Json) -> bool:
+    conditions = status.get("conditions") or ()
+    return any((one["type"], one["status"]) == ("Ready", "True") for one in conditions)
 
 
 def _marked(node: Json) -> Json:
