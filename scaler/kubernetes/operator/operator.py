@@ -31,6 +31,7 @@ from scaler.kubernetes.plans.plans import Plans
 from scaler.kubernetes.pods import gang, identity, ports
 from scaler.kubernetes.pods.manifest import AgentInjection
 from scaler.kubernetes.pods.orders import Installation, elastic, spares_of
+from scaler.kubernetes.pods.trimming import trimmed
 from scaler.kubernetes.replicas.losses import PATIENCE, Losses
 from scaler.kubernetes.runtime import (
     Cluster,
@@ -126,6 +127,7 @@ class Operator:
         options, manager = self._options, self.manager
         jobs = manager.store(JOB, indexes={"uid": _uid})
         pods, nodes, plans = manager.store(POD), manager.store(NODE), manager.store(PLAN)
+        pods.trim(trimmed)
         self._jobs_store = jobs
         self.backend = self._replicas(jobs, pods, nodes)
         self.jobs = ElasticJobs(

@@ -100,6 +100,7 @@ class Store:
         self._objects: dict[Key, Object] = {}
         self._found: dict[str, dict[str, set[Key]]] = {name: {} for name in self._indexes}
         self._summed: dict[str, _Summed] = {}
+        self._trimmed: Callable[[Object], Object] = lambda obj: obj
         #: Known from an answer to us alone: what had been heard before of those objects.
         self._learned: dict[Key, Object | None] = {}
         #: What is surely gone: an answer that was long on its way must not bring it back.
@@ -130,6 +131,10 @@ class Store:
         """The objects that ``index`` finds under ``value``, by name."""
         with self._lock:
             return [self._objects[key] for key in sorted(self._found[index].get(value, ()))]
+
+    def trim(self, trimmed: Callable[[Object], Object]) -> None:
+        """Keep of each object that comes from now on what ``trimmed`` leaves of it."""
+        self._trimmed = trimmed
 
     def index(self, name: str, index: Index) -> None:
         """Add an index; one of that name stays as it is."""
@@ -171,7 +176,7 @@ class Store:
 
         ``listed``: it is the newest there is, although its number be lower (a restored server).
         """
-        key = key_of(obj)
+        key, obj = key_of(obj), self._trimmed(obj)
         with self._lock:
             kept = self._objects.get(key)
             if kept is not None and not _newer(obj, kept):
@@ -195,7 +200,7 @@ class Store:
             old = self._objects.get(key)
             if not self._over(obj, old):
                 self._learned.setdefault(key, old)
-                self._place(key, old, {**obj, "metadata": metadata})
+                self._place(key, old, self._trimmed({**obj, "metadata": metadata}))
 
     def _over(self, obj: Object, kept: Object | None) -> bool:
         """True if something newer than ``obj`` was heard, its end perhaps."""
