@@ -101,11 +101,18 @@ def test_a_malformed_quantity_is_named(place: Place):
 
 def test_another_controllers_job_is_left_alone(place: Place):
     made = job()
-    made["spec"]["managedBy"] = "multikueue"
+    made["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"
     made = place.apply(made)
 
     place.says(made, "Accepted", "False", "ManagedElsewhere")
     assert place.operator.brain.view(made["metadata"]["uid"]) is None
+
+
+def test_a_job_may_name_this_operator_with_its_domain(place: Place):
+    made = job()
+    made["spec"]["managedBy"] = "elastic.iml.github.io/brain"
+
+    place.says(place.apply(made), "Accepted", "True", "Valid")
 
 
 def test_an_edit_of_replicas_is_a_request_that_is_answered(place: Place):

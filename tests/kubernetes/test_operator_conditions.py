@@ -191,3 +191,15 @@ def test_restarts_are_counted_in_events():
         "2 so far: replica 1 was lost",
     )
     assert not list(happenings(after, after))
+
+
+def test_a_job_that_was_active_for_as_long_as_it_may_be_has_failed(place: Place):
+    made = plain()
+    made["spec"]["activeDeadlineSeconds"] = 2
+    made = place.apply(made)
+    with living(place):
+        becomes(place, made, Complete="False", Failed="True")
+        until("its pods have left", lambda: not place.run(), place.pods)
+
+    place.says(made, "Failed", "True", "DeadlineExceeded")
+    place.told("DeadlineExceeded", "activeDeadlineSeconds 2")

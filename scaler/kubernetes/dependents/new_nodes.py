@@ -19,9 +19,8 @@ from scaler.kubernetes.pods.asking import asking, asking_index
 from scaler.kubernetes.pods.fitting import infeasible, takers
 from scaler.kubernetes.pods.orders import Installation, specimen
 from scaler.kubernetes.runtime.cluster import Object
-from scaler.kubernetes.runtime.status import Condition, read_instant
+from scaler.kubernetes.runtime.status import read_instant
 from scaler.kubernetes.runtime.store import Store
-from scaler.kubernetes.status.conditions import feasible
 
 #: So many pods of a job ask at once; others follow as nodes come.
 _MOST = 64
@@ -33,7 +32,10 @@ _HAVE = frozenset({*JobState}) - FINISHED - {JobState.QUEUED, JobState.SUSPENDED
 class Outlook:
     """What one look says of a job's nodes."""
 
-    condition: Condition
+    #: Why no present node, were it empty, holds the job; None: they could.
+    lacking: str | None = None
+    #: Pods ask for nodes, which may still come.
+    yet: bool = False
     #: When to look again at the latest; None: when something changes.
     look_seconds: float | None = None
 
@@ -60,7 +62,7 @@ class NewNodes:
         served = not short and nodes and (have or not mine)
         if served or job.spec.suspend:
             self.end(job)
-            return Outlook(condition=feasible(never))
+            return Outlook(lacking=never)
         since = max(_times(mine), default=now)
         left = (since + patience_of(job) - now).total_seconds()
         if left <= 0 and gang.holding(mine):
@@ -69,9 +71,9 @@ class NewNodes:
         elif short or not nodes:
             self._ask(job, size, mine, house, now)
         if never is None or left <= 0:
-            return Outlook(condition=feasible(never), look_seconds=left if left > 0 else None)
+            return Outlook(lacking=never, look_seconds=left if left > 0 else None)
         asked = f"{never}; pods ask for the nodes that are missing, in case somebody makes them"
-        return Outlook(condition=feasible(asked, yet=True), look_seconds=left)
+        return Outlook(lacking=asked, yet=True, look_seconds=left)
 
     def end(self, job: ElasticJob) -> None:
         """Nothing is asked for any more."""

@@ -8,6 +8,7 @@ from scaler.kubernetes.kinds.conditions import JobCondition, PlanCondition, Reas
 from scaler.kubernetes.kinds.declared import Parallelism
 from scaler.kubernetes.kinds.elasticjob import (
     DLROVER,
+    OURS,
     BatchScheduler,
     Condition,
     ElasticJob,
@@ -38,6 +39,7 @@ __all__ = [
     "DLROVER",
     "GROUP",
     "JOB_LABEL",
+    "OURS",
     "VERSION",
     "Approval",
     "BatchScheduler",

@@ -100,6 +100,7 @@ class Reason(StrEnum):
     AS_ASKED = "AsAsked"
     SUCCEEDED = "Succeeded"
     CANCELLED = "Cancelled"
+    DEADLINE = "DeadlineExceeded"
     EXIT_CODE = "ExitCode"
     RESTARTS_EXHAUSTED = "RestartsExhausted"
     IMAGE = "ImageCannotBePulled"

@@ -11,6 +11,7 @@ from msgspec import Meta
 from brain.types.job import OptimizeMode, PolicyMode
 from scaler.kubernetes.kinds.declared import Batch, Budget, Checkpoint, Many, Parallelism, Restarts
 from scaler.kubernetes.kinds.fields import (
+    GROUP,
     Amounts,
     Column,
     Count,
@@ -28,6 +29,8 @@ from scaler.kubernetes.kinds.fields import (
 
 #: ``spec.managedBy`` of jobs that DLRover's own master runs.
 DLROVER = "dlrover"
+#: Values of ``spec.managedBy`` that mean this operator: kinds of Kubernetes want a domain in it.
+OURS = ("brain", f"{GROUP}/brain")
 
 
 class Strategy(StrEnum):
@@ -198,8 +201,12 @@ class ElasticJobSpec(Fields, frozen=True, kw_only=True):
     #: True: replicas are meant to do work of their own. Else those that know nothing of each other
     #: are taken back to one.
     independent: bool = False
-    #: Who acts: `brain`; `dlrover` (Brain only advises); anything else is left alone.
+    #: Who acts: `brain`, or with its domain `elastic.iml.github.io/brain`; `dlrover` (Brain only
+    #: advises); anything else, such as `kueue.x-k8s.io/multikueue`, is left alone.
     managed_by: Name = "brain"
+    #: Seconds for which the job may be active, from `startTime` on, which a suspension sets anew.
+    #: Then it is ended, as Failed with the reason `DeadlineExceeded`; never without it.
+    active_deadline_seconds: Annotated[int, Meta(ge=1, le=315_360_000)] | None = None
     #: Seconds after which a finished job is deleted, with its pods and plans; never without it.
     ttl_seconds_after_finished: Seconds | None = None
 

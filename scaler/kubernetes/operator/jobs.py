@@ -15,13 +15,14 @@ from scaler.kubernetes.brain import AWAY, REFUSED, OperatorsBrain
 from scaler.kubernetes.dependents import rigid
 from scaler.kubernetes.dependents.autoscalers import Autoscalers
 from scaler.kubernetes.dependents.gangs import Gangs, GangState
-from scaler.kubernetes.dependents.new_nodes import NewNodes, Outlook
+from scaler.kubernetes.dependents.new_nodes import NewNodes
 from scaler.kubernetes.dependents.resizing import Resizing
 from scaler.kubernetes.dependents.roles import Roles
 from scaler.kubernetes.dependents.upkeep import Upkeep
 from scaler.kubernetes.dependents.worlds import Worlds
 from scaler.kubernetes.kinds import (
     DLROVER,
+    OURS,
     ElasticJob,
     JobCondition,
     Reason,
@@ -41,6 +42,7 @@ from scaler.kubernetes.runtime.store import Store, StoreChange
 from scaler.kubernetes.status.conditions import (
     accepted,
     contested,
+    feasible,
     held_up,
     honoured,
     let_go,
@@ -53,7 +55,10 @@ from scaler.kubernetes.status.job_status import (
     active_plan,
     advised,
     beside_state,
+    deadline_of,
+    passing,
     refused,
+    seconds_until,
     status,
     told_size,
     wants_more,
@@ -65,6 +70,8 @@ log = logging.getLogger(__name__)
 
 #: A job that waits for something (room, a node, Brain) is looked at again after so long.
 _SOON_SECONDS = 5.0
+#: What changes by itself is written so seldom: pods that begin change several times a second.
+_TOGETHER = timedelta(seconds=1)
 _OVER = ("Succeeded", "Failed")
 #: What the API server refuses us is said on the job, and tried again.
 _SAID = (NotAllowed, BadInput, NotFound)
@@ -113,6 +120,8 @@ class ElasticJobs:
         self._told: dict[JobId, JobDocument] = {}
         #: Jobs whose objects were deleted so that their pods go on.
         self._orphaned: set[JobId] = set()
+        #: When the status of each job was last written here.
+        self._written: dict[JobId, datetime] = {}
         #: Jobs of which Brain could not be asked.
         self.unheard: set[JobId] = set()
 
@@ -129,7 +138,7 @@ class ElasticJobs:
             return self._refuse(obj, Reason.INVALID, str(why), now)
         if job.spec.managed_by == DLROVER:
             return self._advise(obj, job, document, now)
-        if job.spec.managed_by != "brain":
+        if job.spec.managed_by not in OURS:
             message = f"spec.managedBy is {job.spec.managed_by}; Brain leaves the job to it"
             return self._refuse(obj, Reason.NOT_OURS, message, now)
         if master := self._master_of(job):
@@ -173,14 +182,14 @@ class ElasticJobs:
         view = self._view(id, obj)
         if view is not None and view.state in FINISHED:
             return self._finish(obj, job, view, pods, now)
-        outlook = self._outlook(job, document, view, rules, now)
-        if outlook.condition.status is not True and view is None:
-            self._say(obj, "Warning", outlook.condition.reason, outlook.condition.message)
-            self._write(obj, refused(obj, outlook.condition, now))
-            return Result(requeue_after_seconds=outlook.look_seconds or 6 * _SOON_SECONDS)
+        room, look_seconds = self._nodes_for(job, document, view, rules, now)
+        if room.status is not True and view is None:
+            self._say(obj, "Warning", room.reason, room.message)
+            self._write(obj, refused(obj, room, now))
+            return Result(requeue_after_seconds=look_seconds or 6 * _SOON_SECONDS)
         taken, view = self._mirror(obj, job, document, view)
         others = self.autoscalers.of(key_of(obj))
-        said = [taken, *honoured(job, rules.house), outlook.condition, contested(others.items())]
+        said = [taken, *honoured(job, rules.house), room, contested(others.items())]
         short = view is not None and wants_more(view, mine)
         whole, moving, request = GangState(), "", None
         trouble = self._backend.refusal(id) if short else None
@@ -189,6 +198,7 @@ class ElasticJobs:
             last = request or (obj.get("status") or {}).get("request") or {}
             said.append(size_differs(job, view, last))
             view = self._requests.intent(obj, job, view)
+            view = self._requests.deadline(obj, job, view, now)
             try:
                 leaving = self._departures.leaving(job, mine, now)
                 whole = self._gangs.tend(job, document, mine, self._ender(id, now), now, leaving)
@@ -214,30 +224,44 @@ class ElasticJobs:
             least=document.replicas.min,
             message=waiting,
         )
-        self._write(obj, status(obj, job, view, pods, found, now))
+        told = status(obj, job, view, pods, found, now)
+        pause = None if trouble or whole.let_go else self._pause(obj, told, now)
+        if pause is None:
+            self._write(obj, told)
+            self._written[id] = now
         looks = [
+            pause,
             self._upkeep.patience(job, mine, now.timestamp()),
             self._departures.soon(job, now),
-            outlook.look_seconds,
+            look_seconds,
+            seconds_until(deadline_of(job), now),
             whole.look_seconds,
             _SOON_SECONDS if waiting or view is None else None,
         ]
         soon = min((each for each in looks if each is not None), default=None)
         return Result(requeue_after_seconds=soon)
 
-    def _outlook(
+    def _pause(self, obj: Object, told: dict[str, Any], now: datetime) -> float | None:
+        """Seconds for which a status may wait for what follows it; None: it is written now."""
+        written = self._written.get(JobId(obj["metadata"]["uid"]))
+        if written is None or not passing(obj.get("status") or {}, told):
+            return None
+        return seconds_until(written + _TOGETHER, now)
+
+    def _nodes_for(
         self,
         job: ElasticJob,
         document: JobDocument,
         view: JobView | None,
         rules: JobRules,
         now: datetime,
-    ) -> Outlook:
-        """Look at the nodes that there are, and ask for those that may come."""
+    ) -> tuple[Condition, float | None]:
+        """Say whether nodes could hold a job, and have those asked for that may come."""
         try:
-            return self._new_nodes.tend(job, document.replicas.min, view, rules.house, now)
+            found = self._new_nodes.tend(job, document.replicas.min, view, rules.house, now)
         except _SAID as why:
-            return Outlook(condition=held_up(f"no pod can ask for nodes, it is tried again: {why}"))
+            return held_up(f"no pod can ask for nodes, it is tried again: {why}"), None
+        return feasible(found.lacking, yet=found.yet), found.look_seconds
 
     def _view(self, id: JobId, obj: Object) -> JobView | None:
         """Return Brain's view of a job; one that it knew before may have ended since."""
@@ -390,6 +414,7 @@ class ElasticJobs:
         self._new_nodes.end(job)
         self._gangs.forget(job.metadata.uid)
         self._upkeep.forget(job.metadata.uid)
+        self._written.pop(JobId(job.metadata.uid), None)
         self._write(obj, status(obj, job, view, pods, Findings(), now))
         ttl = job.spec.ttl_seconds_after_finished
         if ttl is None or view.finished_at is None:

@@ -1,5 +1,7 @@
 """Requests that an edit of an ElasticJob makes to Brain: another size, to be stopped, to go on."""
 
+import logging
+from datetime import datetime
 from typing import Any, Protocol
 
 from brain.types.job import Intent, JobId
@@ -8,7 +10,9 @@ from scaler.kubernetes.brain import AWAY, REFUSED, OperatorsBrain
 from scaler.kubernetes.kinds import API_VERSION, GROUP, ElasticJob, Reason
 from scaler.kubernetes.plans.asking import asker
 from scaler.kubernetes.runtime.cluster import Cluster, Kind, Object
-from scaler.kubernetes.status.job_status import request_key, suspended_here
+from scaler.kubernetes.status.job_status import deadline_of, request_key, suspended_here
+
+log = logging.getLogger(__name__)
 
 JOB = Kind(GROUP, API_VERSION.partition("/")[2], "elasticjobs", "ElasticJob")
 
@@ -40,6 +44,25 @@ class Requests:
         except REFUSED as why:
             self._say(obj, "Warning", Reason.REFUSED, str(why))
         return view
+
+    def deadline(self, obj: Object, job: ElasticJob, view: JobView, now: datetime) -> JobView:
+        """End a job that was active for as long as it may be."""
+        until = deadline_of(job)
+        if until is None or now < until or view.intent is Intent.CANCEL:
+            return view
+        seconds = job.spec.active_deadline_seconds
+        self._say(
+            obj,
+            "Warning",
+            Reason.DEADLINE,
+            f"the job was active for its activeDeadlineSeconds {seconds} and is ended; raise them "
+            "and submit it again to go on from its checkpoint",
+        )
+        try:
+            return self._brain.cancel(JobId(job.metadata.uid))
+        except (*AWAY, *REFUSED) as why:
+            log.info("job %s: %s", job.metadata.uid, why)
+            return view
 
     def size(self, obj: Object, job: ElasticJob, view: JobView) -> dict[str, Any] | None:
         """An edit of ``replicas``, or ``kubectl scale``, is a request; its answer is remembered."""

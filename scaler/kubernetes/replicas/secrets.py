@@ -13,7 +13,7 @@ from typing import Any
 from brain.errors import BadInput, Conflict, NotFound
 from brain.types.job import JobId
 from scaler.kubernetes.pods import identity
-from scaler.kubernetes.runtime.cluster import SECRET, Cluster, Object
+from scaler.kubernetes.runtime.cluster import SECRET, AlreadyExists, Cluster, Object
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +33,10 @@ class _Known:
     environment: dict[str, str] = field(default_factory=dict)
     #: It belongs to a job of the same name before, with which it goes.
     foreign: bool = False
+    #: The API server has it.
+    there: bool = True
+    #: A token that goes with the first write: before a pod is made nobody reads it.
+    waiting: dict[str, str] = field(default_factory=dict)
 
 
 class JobSecrets:
@@ -60,7 +64,10 @@ class JobSecrets:
             raise BadInput(f"job {job}: its ElasticJob is not there any more")
         with self._writing.setdefault(job, threading.Lock()):
             known = self._look(job) or _Known()
-            self._write(obj, job, known, {"token": secret})
+            if known.there or known.foreign:
+                self._write(obj, job, known, {"token": secret})
+            else:
+                known.waiting = {"token": secret}
             known.token = True
 
     def environment(self, job: JobId) -> Mapping[str, str]:
@@ -92,12 +99,14 @@ class JobSecrets:
         before = known.reserved
         known.reserved = max(known.reserved, replica + 1 + max(_ASIDE, replicas))
         try:
-            self._write(obj, job, known, {f"env.{name}": value for name, value in news.items()})
+            data = {f"env.{name}": value for name, value in news.items()}
+            self._write(obj, job, known, known.waiting | data)
         except Exception:
             # Not written down is not set aside, whatever went wrong.
             known.reserved = before
             raise
         known.environment |= news
+        known.waiting = {}
 
     def clear(self, job: JobId) -> None:
         """Take the token out."""
@@ -129,7 +138,7 @@ class JobSecrets:
         try:
             found = _read(self._cluster.get(SECRET, metadata["namespace"], name), metadata["uid"])
         except NotFound:
-            found = _Known()
+            found = _Known(there=False)
         return found if found.foreign else self._known.setdefault(job, found)
 
     def _write(self, obj: Object, job: JobId, known: _Known, data: Mapping[str, str]) -> None:
@@ -150,11 +159,19 @@ class JobSecrets:
             },
             "data": {key: base64.b64encode(value.encode()).decode() for key, value in data.items()},
         }
+        full = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", **patch}
         try:
-            self._cluster.merge(SECRET, where, name, patch)
+            if known.there:
+                self._cluster.merge(SECRET, where, name, patch)
+            else:
+                self._cluster.create(SECRET, full)
         except NotFound:
-            full = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", **patch}
             self._cluster.create(SECRET, full)
+        except AlreadyExists:
+            # Somebody made it since this process looked: it is read anew.
+            self._known.pop(job, None)
+            raise
+        known.there = True
 
 
 def _read(secret: Object, uid: str) -> _Known:

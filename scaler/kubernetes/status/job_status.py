@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from brain.types.job import FINISHED, Intent, JobDocument, JobState, ObjectCondition
@@ -33,6 +33,8 @@ _OF_BRAIN = frozenset(
 )
 #: Why a job has no pods that hold nodes, where nothing is wrong with that.
 _IDLE = frozenset({Reason.PODS_MISSING, Reason.STARTING, Reason.SUSPENDED, Reason.ENDED})
+#: Conditions that tell how far a job has come.
+_ON_THE_WAY = (JobCondition.SCHEDULED, JobCondition.RECONCILING)
 _STATUS = {"True": True, "False": False}
 _TRAINS = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED})
 
@@ -68,7 +70,7 @@ def status(
     mine = [pod for pod in pods if _type(pod) == job.scaled]
     ready = sum(map(_ready, mine))
     ends = any(map(succeeded, mine))
-    state = _from_brain(view, ready, ends, _was_suspended(known)) if view else _unheard(known)
+    state = _from_brain(job, view, ready, ends, _was_suspended(known)) if view else _unheard(known)
     said = (*state, _scheduled(job, view, pods, found), *found.conditions)
     result: dict[str, Any] = {
         **known,
@@ -88,6 +90,20 @@ def status(
     if view is not None:
         result |= _of_view(view, known)
     return {name: value for name, value in result.items() if value not in (None, "")}
+
+
+def passing(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """True if a status differs only in what changes by itself while pods come and go.
+
+    Whoever waits for something is told at once; counts and the way there may be told together.
+    """
+    same = all(before.get(name) == after.get(name) for name in ("request", "scalePlan", "restarts"))
+    return same and _lasting(before) == _lasting(after)
+
+
+def _lasting(status: Mapping[str, Any]) -> dict[str, str]:
+    listed = status.get("conditions") or ()
+    return {each["type"]: each["status"] for each in listed if each["type"] not in _ON_THE_WAY}
 
 
 def refused(obj: Object, condition: Condition, now: datetime) -> dict[str, Any]:
@@ -148,6 +164,9 @@ def _of_view(view: JobView, known: Mapping[str, Any]) -> dict[str, Any]:
     began = known.get("startTime")
     if began is None and view.state in _TRAINS:
         began = instant(view.updated_at)
+    elif view.state is JobState.SUSPENDED:
+        # As batch/Job has it: the time until a deadline begins anew.
+        began = None
     return {
         "generation": view.generation,
         "worldEpoch": view.epoch,
@@ -165,7 +184,9 @@ def _unheard(known: Mapping[str, Any]) -> list[Condition]:
     return _for_tools(True, False, Reason.STARTING, "")
 
 
-def _from_brain(view: JobView, ready: int, ends: bool, was_suspended: bool) -> list[Condition]:
+def _from_brain(
+    job: ElasticJob, view: JobView, ready: int, ends: bool, was_suspended: bool
+) -> list[Condition]:
     """Return the conditions in Brain's state, as far as the pods that are ready bear them out.
 
     ``ends``: a pod is done, so none that is not ready is missed.
@@ -198,7 +219,7 @@ def _from_brain(view: JobView, ready: int, ends: bool, was_suspended: bool) -> l
     broken = view.state in (JobState.FAILED, JobState.CANCELLED)
     found += _for_tools(not settled, broken, why, reason)
     if view.state in FINISHED:
-        found += _ended(view)
+        found += _ended(job, view)
     return found
 
 
@@ -227,10 +248,25 @@ def _for_tools(moves: bool, stalled: bool, reason: str, message: str) -> list[Co
     ]
 
 
-def _ended(view: JobView) -> list[Condition]:
+def deadline_of(job: ElasticJob) -> datetime | None:
+    """Time until which a job may be active; None: it may for ever, or is not active yet."""
+    seconds, began = job.spec.active_deadline_seconds, job.status.start_time
+    return None if seconds is None or began is None else began + timedelta(seconds=seconds)
+
+
+def seconds_until(at: datetime | None, now: datetime) -> float | None:
+    """Seconds until a time that is still to come; None: it is over, or there is none."""
+    left = (at - now).total_seconds() if at is not None else 0.0
+    return left if left > 0 else None
+
+
+def _ended(job: ElasticJob, view: JobView) -> list[Condition]:
     """Both, so that whoever waits for one learns that it was the other."""
     done = view.state is JobState.SUCCEEDED
     why = Reason.CANCELLED if view.state is JobState.CANCELLED else Reason.EXIT_CODE
+    until, at = deadline_of(job), view.finished_at
+    if why is Reason.CANCELLED and until is not None and at is not None and until <= at:
+        why = Reason.DEADLINE
     reason = Reason.SUCCEEDED if done else why
     return [
         condition_of(JobCondition.COMPLETE, done, reason, view.reason),

@@ -1,0 +1,52 @@
+"""What a job costs the API server: writes from its birth until it runs, counted."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kubernetes.operating import Place, Stage, accepted, living, operating, staged, until
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with staged(tmp_path_factory.mktemp("apiserver")) as made:
+        yield made
+
+
+@pytest.fixture
+def place(stage: Stage, tmp_path: Path) -> Iterator[Place]:
+    with operating(stage.ground, tmp_path) as made, living(made):
+        yield made
+
+
+def writes(stage: Stage, place: Place, replicas: int) -> Counter[str]:
+    """Writes of the operator, Events apart, until a job of our agent has all pods at work."""
+    stage.ground.traffic.reset()
+    made: Any = accepted(place, replicas=replicas, minReplicas=1, maxReplicas=replicas)
+    until("all run", lambda: len(place.run()) == replicas, place.pods)
+    until("it is told", lambda: place.status(made).get("readyReplicas") == replicas)
+    counted: Counter[str] = Counter()
+    for (method, what, _), count in stage.ground.traffic.counts.items():
+        if method != "GET" and what not in ("events", "elastic.iml.github.io/elasticjobs"):
+            counted[what] += count
+    return counted
+
+
+def test_a_job_of_one_pod_costs_five_writes(stage: Stage, place: Place):
+    counted = writes(stage, place, 1)
+
+    once = {"secrets": 1, "pods": 2, "policy/poddisruptionbudgets": 1}
+    assert counted - Counter({"elastic.iml.github.io/elasticjobs/status": 99}) == Counter(once)
+    # A machine that is slow has more to tell: one status a second, and each change that lasts.
+    assert counted["elastic.iml.github.io/elasticjobs/status"] <= 4
+
+
+def test_each_further_pod_costs_two(stage: Stage, place: Place):
+    counted = writes(stage, place, 8)
+
+    assert counted["pods"] <= 2 * 8
+    assert counted["secrets"] == 1
+    assert counted["elastic.iml.github.io/elasticjobs/status"] <= 6
