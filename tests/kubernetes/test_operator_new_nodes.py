@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from brain.types.resources import Resources
+from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.operator.jobs import JOB
 from scaler.kubernetes.pods.asking import ASKS
+from scaler.kubernetes.pods.asking import asking as asking_pod
 from scaler.kubernetes.runtime.cluster import POD
 from tests.builders import node
 from tests.kubernetes import jobs
@@ -94,6 +96,32 @@ def test_a_job_begins_on_nodes_that_come_because_it_asks(stage: Stage, place: Pl
         assert homes(list(place.pods().values())) == sorted(scaler.made)
         until("nobody asks any more", lambda: not asking(place))
         end(place)
+
+
+def test_a_cluster_may_begin_with_no_nodes(tmp_path: Path):
+    with ground(tmp_path) as running:
+        kubelet, scheduler = FakeKubelet(running), Scheduler(running)
+        with (
+            autoscaler(Stage(running, kubelet), most=2),
+            operating(running, tmp_path) as place,
+            living(place),
+        ):
+            place.apply(gang(2))
+            until("both run", lambda: len(place.run()) == 2, lambda: asking(place))
+        scheduler.close()
+        kubelet.close()
+
+
+def test_an_asking_pod_is_let_in_where_its_job_is():
+    strict = {"runAsNonRoot": True}
+    made = gang(2, securityContext=strict)
+    made["metadata"]["uid"] = "u"
+    container = jobs.main_of(made)
+    container["securityContext"] = {"allowPrivilegeEscalation": False}
+    spec = asking_pod(read_elastic_job(made), 0, [], None)["spec"]
+
+    assert spec["securityContext"] == strict
+    assert spec["containers"][0]["securityContext"] == container["securityContext"]
 
 
 def test_only_what_is_missing_is_asked_for_and_present_nodes_stay_free(stage: Stage, place: Place):

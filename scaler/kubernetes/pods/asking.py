@@ -24,7 +24,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _REPLICA = frozenset(
     {identity.UID, identity.TYPE, identity.INDEX, identity.RANK, identity.RELAUNCHES}
 )
-#: Fields of a template that decide about a pod's node, and about pulling its image.
+#: Fields of a template that decide about a pod's node, its image, and whether it is let in.
 _PLACING = (
     "affinity",
     "imagePullSecrets",
@@ -32,6 +32,7 @@ _PLACING = (
     "priorityClassName",
     "runtimeClassName",
     "schedulerName",
+    "securityContext",
     "tolerations",
     "topologySpreadConstraints",
 )
@@ -50,24 +51,24 @@ def asking(job: ElasticJob, number: int, off: Sequence[Object], image: str | Non
     """
     like, metadata = specimen(job), job.metadata
     spec: Mapping[str, Any] = like["spec"]
+    main = main_container({"spec": spec})
     amounts = {name: f"{amount:f}" for name, amount in pod_requests(spec).items()}
+    devices = {name: amount for name, amount in amounts.items() if "/" in name}
     container = {
         "name": "asks",
-        "image": image or main_container({"spec": spec})["image"],
+        "image": image or main["image"],
         "command": ["sleep", "infinity"],
-        "resources": {
-            "requests": amounts,
-            "limits": {name: amount for name, amount in amounts.items() if "/" in name},
-        },
+        "resources": {"requests": amounts, "limits": devices},
+        "securityContext": main.get("securityContext") or {},
     }
-    labels = {name: value for name, value in like["metadata"]["labels"].items()}
+    labels = {k: v for k, v in like["metadata"]["labels"].items() if k not in _REPLICA}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
             "name": f"{metadata.name}-edljob-asks-{number}",
             "namespace": metadata.namespace,
-            "labels": {k: v for k, v in labels.items() if k not in _REPLICA} | {ASKS: metadata.uid},
+            "labels": labels | {ASKS: metadata.uid},
             "ownerReferences": [identity.owner(metadata.name, metadata.uid)],
         },
         "spec": _elsewhere({name: spec[name] for name in _PLACING if name in spec}, off)
