@@ -110,7 +110,7 @@ def test_pods_that_are_left_as_orphans_go_on_until_they_end(stage: Stage, place:
         until("the object is gone", lambda: gone(place, JOB, "digits"))
 
         # As the operator does every few seconds, for deletions that nobody saw.
-        place.operator.jobs.orphans()
+        place.operator.jobs.withdrawals.sweep()
         assert place.job(made).job.intent is Intent.RUN
         assert place.run() == {"0", "1"}
         owners = [pod["metadata"].get("ownerReferences") for pod in place.pods().values()]
@@ -121,7 +121,7 @@ def test_pods_that_are_left_as_orphans_go_on_until_they_end(stage: Stage, place:
             place.cluster.delete(POD, place.namespace, name, grace_seconds=0)
 
         def cancelled() -> bool:
-            place.operator.jobs.orphans()
+            place.operator.jobs.withdrawals.sweep()
             return place.job(made).job.intent is Intent.CANCEL
 
         until("Brain is told that it is over", cancelled)

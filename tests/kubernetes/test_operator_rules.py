@@ -207,7 +207,7 @@ def test_a_job_of_a_namespace_that_is_not_served_is_nobodys_orphan():
 
     kept = keeping(Theirs(), namespaces=("team",))
 
-    kept.orphans()
+    kept.withdrawals.sweep()
 
     assert Theirs.cancelled == ["a"]
 

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from brain import wire
-from brain.errors import BadInput, BrainError, Conflict, NotAllowed, NotFound
-from brain.types.job import FINISHED, Intent, JobDocument, JobId, Policy, PolicyMode
+from brain.errors import BadInput, BrainError, NotAllowed, NotFound
+from brain.types.job import FINISHED, JobDocument, JobId, Policy, PolicyMode
 from brain.types.world import ReplicaState
 from brain.views import JobDetail, JobView
 from scaler.kubernetes.brain import AWAY, REFUSED, OperatorsBrain
@@ -30,15 +30,16 @@ from scaler.kubernetes.kinds import (
 from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.operator.backend import KubernetesBackend
+from scaler.kubernetes.operator.withdrawals import Withdrawals
 from scaler.kubernetes.plans.departures import Departures
 from scaler.kubernetes.plans.migration import Migrations
 from scaler.kubernetes.plans.requests import JOB, Requests
-from scaler.kubernetes.pods import gang, identity
+from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.amounts import amounts_alone, changing
 from scaler.kubernetes.pods.orders import Installation, by_volcano, elastic
 from scaler.kubernetes.runtime import Cluster, Condition, Key, Recorder, Result, write_status
 from scaler.kubernetes.runtime.cluster import Object, key_of
-from scaler.kubernetes.runtime.store import Store, StoreChange
+from scaler.kubernetes.runtime.store import Store
 from scaler.kubernetes.status.conditions import (
     accepted,
     contested,
@@ -106,7 +107,6 @@ class ElasticJobs:
         """``namespaces``: those whose objects are seen; none named: all of them."""
         self._cluster, self._jobs, self._pods, self._nodes = cluster, jobs, pods, nodes
         self._pods.index("master", identity.master_index)
-        self._namespaces = frozenset(namespaces)
         self._backend, self._brain, self._events = backend, brain, events
         self._rules, self._clock = rules, clock
         self._upkeep = Upkeep(cluster, pods, nodes)
@@ -118,8 +118,9 @@ class ElasticJobs:
         self._requests, self._worlds = Requests(cluster, brain, self._say), Worlds(brain, clock)
         #: What Brain was last told of each job, so that it is told of news alone.
         self._told: dict[JobId, JobDocument] = {}
-        #: Jobs whose objects were deleted so that their pods go on.
-        self._orphaned: set[JobId] = set()
+        self.withdrawals = Withdrawals(
+            brain, jobs, pods, namespaces, forget=lambda job: self._told.pop(job, None)
+        )
         #: When the status of each job was last written here.
         self._written: dict[JobId, datetime] = {}
         #: Jobs of which Brain could not be asked.
@@ -129,7 +130,8 @@ class ElasticJobs:
         """Look at one job."""
         obj = self._jobs.get(key)
         if obj is None or obj["metadata"].get("deletionTimestamp"):
-            return self._withdraw(key)
+            self.withdrawals.withdraw(key)
+            return Result()
         now = self._clock()
         try:
             job = read_elastic_job(obj)
@@ -145,24 +147,6 @@ class ElasticJobs:
             message = f"pod {master} of DLRover's own master runs this job; delete it to hand over"
             return self._refuse(obj, Reason.NOT_OURS, message, now, type=JobCondition.CONFLICT)
         return self._keep(obj, job, document, now)
-
-    def changed(self, change: StoreChange) -> None:
-        """An object came, changed or went, by the watching thread."""
-        if change.new is None and _orphans(change.latest):
-            self._orphaned.add(JobId(str(change.latest["metadata"].get("uid"))))
-
-    def orphans(self) -> None:
-        """End jobs in Brain whose objects were deleted unseen."""
-        for id, view in self._brain.views().items():
-            going = view.state not in FINISHED and view.intent is not Intent.CANCEL
-            # Of a namespace that is not served nobody here can say that an object is gone.
-            served = not self._namespaces or view.project in self._namespaces
-            if going and served and self.find(id) is None and not self._left_alone(id):
-                try:
-                    self._cancel(id)
-                except BrainError as why:
-                    # The next sweep tries again; the others' turn comes now.
-                    log.warning("job %s has no ElasticJob and cannot be cancelled: %s", id, why)
 
     def ask_again(self) -> None:
         """Ask about the jobs of which Brain could not be asked."""
@@ -429,33 +413,6 @@ class ElasticJobs:
             log.debug("%s is gone already", metadata["name"])
         return Result()
 
-    def _withdraw(self, key: Key) -> Result:
-        """The object is deleted: the job ends. Its pods go with it, by their owner."""
-        for id, view in self._brain.views().items():
-            here = (view.project, view.name) == (key.namespace, key.name)
-            going = view.state not in FINISHED and view.intent is not Intent.CANCEL
-            gone = self.find(id) is None or self._jobs.get(key) is not None
-            if here and going and gone and not self._left_alone(id):
-                self._cancel(id)
-        return Result()
-
-    def _left_alone(self, id: JobId) -> bool:
-        """True if the object is deleted and its pods are to go on (--cascade=orphan)."""
-        obj = self.find(id)
-        if obj is not None:
-            return _orphans(obj)
-        pods = [pod for pod in self._pods.by("job", id) if gang.stays(pod)]
-        # Nobody saw it go who is still there to say so; then its pods tell.
-        return any(id in self._orphaned or not _owned(pod, id) for pod in pods)
-
-    def _cancel(self, id: JobId) -> None:
-        try:
-            self._brain.cancel(id)
-        except Conflict:
-            log.debug("job %s is over already", id)
-        self._told.pop(id, None)
-        self._orphaned.discard(id)
-
     def _refuse(
         self,
         obj: Object,
@@ -505,12 +462,3 @@ class ElasticJobs:
         known = (obj.get("status") or {}).get("message")
         if known != message:
             self._events.record(obj, type, str(reason), message)
-
-
-def _orphans(obj: Object) -> bool:
-    """True if what an object owns is to go on without it."""
-    return "orphan" in (obj["metadata"].get("finalizers") or ())
-
-
-def _owned(pod: Object, uid: str) -> bool:
-    return any(each.get("uid") == uid for each in pod["metadata"].get("ownerReferences") or ())

@@ -152,7 +152,7 @@ class Operator:
             clock=_now,
         )
         # Before any queue hears of it.
-        manager.listen(JOB, self.jobs.changed)
+        manager.listen(JOB, self.jobs.withdrawals.changed)
         job = manager.control(
             "elasticjob", JOB, self.jobs.reconcile, workers=options.workers, owns=[POD]
         )
@@ -314,7 +314,7 @@ class Operator:
     def _sweep(self) -> None:
         """Check what no change tells of: jobs whose objects went unseen, questions that failed."""
         if self.brain.known and not self.brain.trouble:
-            self.jobs.orphans()
+            self.jobs.withdrawals.sweep()
             self.jobs.ask_again()
             for job in self.backend.jobs():
                 if self._past(job):

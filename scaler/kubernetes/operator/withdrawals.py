@@ -1,0 +1,88 @@
+"""Jobs whose objects were deleted: they end, unless their pods are to go on without them."""
+
+import logging
+from collections.abc import Callable, Sequence
+
+from brain.errors import BrainError, Conflict
+from brain.types.job import FINISHED, Intent, JobId
+from scaler.kubernetes.brain import OperatorsBrain
+from scaler.kubernetes.pods import gang
+from scaler.kubernetes.runtime.cluster import Key, Object
+from scaler.kubernetes.runtime.store import Store, StoreChange
+
+log = logging.getLogger(__name__)
+
+
+class Withdrawals:
+    """Ends in Brain what nobody wants any more."""
+
+    def __init__(
+        self,
+        brain: OperatorsBrain,
+        jobs: Store,
+        pods: Store,
+        namespaces: Sequence[str],
+        *,
+        forget: Callable[[JobId], object],
+    ) -> None:
+        """``namespaces``: those whose objects are seen; none named: all of them."""
+        self._brain, self._jobs, self._pods, self._forget = brain, jobs, pods, forget
+        self._namespaces = frozenset(namespaces)
+        #: Jobs whose objects were deleted so that their pods go on.
+        self._orphaned: set[JobId] = set()
+
+    def changed(self, change: StoreChange) -> None:
+        """An object came, changed or went, by the watching thread."""
+        if change.new is None and _orphans(change.latest):
+            self._orphaned.add(JobId(str(change.latest["metadata"].get("uid"))))
+
+    def withdraw(self, key: Key) -> None:
+        """End the job of an object that is deleted. Its pods go with it, by their owner."""
+        for id, view in self._brain.views().items():
+            here = (view.project, view.name) == (key.namespace, key.name)
+            going = view.state not in FINISHED and view.intent is not Intent.CANCEL
+            gone = self._find(id) is None or self._jobs.get(key) is not None
+            if here and going and gone and not self._left_alone(id):
+                self._cancel(id)
+
+    def sweep(self) -> None:
+        """End jobs in Brain whose objects were deleted unseen."""
+        for id, view in self._brain.views().items():
+            going = view.state not in FINISHED and view.intent is not Intent.CANCEL
+            # Of a namespace that is not served nobody here can say that an object is gone.
+            served = not self._namespaces or view.project in self._namespaces
+            if going and served and self._find(id) is None and not self._left_alone(id):
+                try:
+                    self._cancel(id)
+                except BrainError as why:
+                    # The next sweep tries again; the others' turn comes now.
+                    log.warning("job %s has no ElasticJob and cannot be cancelled: %s", id, why)
+
+    def _find(self, job: JobId) -> Object | None:
+        return next(iter(self._jobs.by("uid", job)), None)
+
+    def _left_alone(self, id: JobId) -> bool:
+        """True if the object is deleted and its pods are to go on (--cascade=orphan)."""
+        obj = self._find(id)
+        if obj is not None:
+            return _orphans(obj)
+        pods = [pod for pod in self._pods.by("job", id) if gang.stays(pod)]
+        # Nobody saw it go who is still there to say so; then its pods tell.
+        return any(id in self._orphaned or not _owned(pod, id) for pod in pods)
+
+    def _cancel(self, id: JobId) -> None:
+        try:
+            self._brain.cancel(id)
+        except Conflict:
+            log.debug("job %s is over already", id)
+        self._forget(id)
+        self._orphaned.discard(id)
+
+
+def _orphans(obj: Object) -> bool:
+    """True if what an object owns is to go on without it."""
+    return "orphan" in (obj["metadata"].get("finalizers") or ())
+
+
+def _owned(pod: Object, uid: str) -> bool:
+    return any(each.get("uid") == uid for each in pod["metadata"].get("ownerReferences") or ())
