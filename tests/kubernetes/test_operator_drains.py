@@ -14,6 +14,7 @@ from scaler.kubernetes.dependents.upkeep import BUDGET
 from scaler.kubernetes.operator.jobs import JOB
 from scaler.kubernetes.pods.identity import RELAUNCHES
 from scaler.kubernetes.runtime.cluster import NODE
+from tests.kubernetes import jobs
 from tests.kubernetes.operating import Place, Stage, accepted, living, operating, staged, until
 
 Json = dict[str, Any]
@@ -173,6 +174,16 @@ def test_a_pod_of_a_node_that_is_announced_to_go_leaves_once_another_runs(
             assert place.run() == {"0"}
         until("the other runs alone", lambda: place.run() == {"1"}, place.pods)
         assert node_of(place, "1") != home
+
+
+def test_a_pod_that_others_were_told_of_stays_on_an_announced_node(place: Place):
+    made = place.apply(jobs.job("torchrun", "t.py", resources={"cpu": "1"}, replicas=1))
+    place.says(made, "Running", "True", "WorldFormed")
+    with announced(place, node_of(place, "0")):
+        until("another runs, too", lambda: place.run() == {"0", "1"}, place.pods)
+        place.says(made, "Degraded", "False", "Full")
+
+    assert (place.run(), budget(place)) == ({"0", "1"}, None)
 
 
 def test_a_pod_that_the_scheduler_preempts_is_replaced_and_counts_as_no_failure(

@@ -61,7 +61,7 @@ class Upkeep:
     def keep_budget(self, job: ElasticJob, count: int) -> None:
         """Have so many of the job's pods be kept from whoever evicts."""
         id = job.metadata.uid
-        if self._kept.get(id, 0) != count:
+        if self._kept.get(id) != count:
             self._cluster.apply(BUDGET, budget(job, count))
             self._kept[id] = count
 

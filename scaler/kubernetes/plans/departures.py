@@ -40,7 +40,8 @@ class Departures:
         if not fixed and view.state in _TRAINS:
             kept = max(0, wished - len(free)) if job.spec.drain_on_cordon else 0
             self._upkeep.keep_budget(job, kept)
-        moving = [pod for pod in mine if gang.stays(pod) and (marked(pod) or _id(pod) in until)]
+        going = () if fixed else until
+        moving = [pod for pod in mine if gang.stays(pod) and (marked(pod) or _id(pod) in going)]
         if not moving:
             return ""
         waited = {replica for replica in free if until[replica] is not None}
