@@ -4,6 +4,7 @@ Paths, bodies and answer types stand here once; the routes of ``brain.api`` are 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -36,6 +37,8 @@ from brain.views import (
     PoolView,
     PoolWishes,
     ResizeRequest,
+    ScalerAnswer,
+    ScalerRequest,
     Scaling,
     Series,
     SignInCode,
@@ -46,9 +49,12 @@ from brain.views import (
 V1 = "/api/v1"
 
 
-def submit(document: Mapping[str, Any], *, dry_run: bool = False) -> Call[JobView]:
-    """Start a job from its document."""
-    return _post("/jobs", document, JobView, dry_run=dry_run)
+def submit(document: Mapping[str, Any], *, pool: str = "", dry_run: bool = False) -> Call[JobView]:
+    """Start a job from its document, in the pool that is named or the only one that there is."""
+    call: Call[JobView] = _post("/jobs", document, JobView, dry_run=dry_run)
+    query = {**call.query, **({"pool": pool} if pool else {})}
+    # A cluster is asked on the way.
+    return replace(call, query=query, timeout_seconds=60.0)
 
 
 def mirror(job: str, copy: JobCopy) -> Call[JobView]:
@@ -216,10 +222,22 @@ def workers(job: str) -> Call[Page[WorkerView]]:
     return _get(f"/jobs/{job}/workers", Page[WorkerView])
 
 
-def logs(job: str, *, replica: int | None = None, follow: bool = False) -> Call[bytes]:
-    """Read the output of the workers, as lines of text; for ``lines`` when ``follow``."""
-    query = {"follow": str(follow).lower()} | ({} if replica is None else {"replica": str(replica)})
-    return _get(f"/jobs/{job}/logs", bytes, **query)
+def logs(
+    job: str,
+    *,
+    replica: int | None = None,
+    rank: int | None = None,
+    previous: bool = False,
+    follow: bool = False,
+) -> Call[bytes]:
+    """Read the output of the workers, as lines of text; for ``lines`` when ``follow``.
+
+    ``rank`` means the replica that has it in the present world; ``previous`` the one before.
+    """
+    given = {"replica": replica, "rank": rank}
+    query = {name: str(number) for name, number in given.items() if number is not None}
+    flags = {"follow": str(follow).lower()} | ({"previous": "true"} if previous else {})
+    return _get(f"/jobs/{job}/logs", bytes, **query, **flags)
 
 
 def job_events(job: str, *, after: int = 0) -> Call[Page[Event]]:
@@ -256,6 +274,21 @@ def wishes(
     None if it is still that of ``etag`` after ``wait_seconds``.
     """
     return _poll(f"/pools/{pool}/wishes", PoolWishes | None, etag, wait_seconds)
+
+
+def scaler_requests(pool: str, *, wait_seconds: float = 0) -> Call[Page[ScalerRequest]]:
+    """Take the requests that wait for the scaler of a pool; for the scaler alone."""
+    return _poll(f"/pools/{pool}/requests", Page[ScalerRequest], None, wait_seconds)
+
+
+def answer_request(pool: str, id: str, answer: ScalerAnswer) -> Call[None]:
+    """Answer such a request, or a part of it.
+
+    An answer that nobody waits for any more is ``NotFound``.
+    """
+    call = _tell(f"/pools/{pool}/requests/{id}", answer)
+    # A reader that takes its time keeps the answer waiting.
+    return replace(call, timeout_seconds=60.0)
 
 
 def environment(job: str) -> Call[dict[str, str]]:

@@ -76,12 +76,16 @@ def problem(answer: Answer) -> errors.BrainError:
         said = wire.decode(answer.body, Problem)
     except errors.BadInput:
         return errors.Unavailable(f"HTTP {answer.status} without a problem document")
-    kind = _BY_TYPE.get(said.type.rsplit("/", 1)[-1], errors.BrainError)
-    if issubclass(kind, errors.BadInput):
-        return kind(said.detail, field=said.field)
-    if issubclass(kind, errors.Overloaded) and answer.retry_after_seconds is not None:
-        return kind(said.detail, retry_after_seconds=answer.retry_after_seconds)
-    return kind(said.detail)
+    error = error_of(said.type.rsplit("/", 1)[-1], said.detail, said.field)
+    if isinstance(error, errors.Overloaded) and answer.retry_after_seconds is not None:
+        error.retry_after_seconds = answer.retry_after_seconds
+    return error
+
+
+def error_of(kind: str, detail: str, field: str | None = None) -> errors.BrainError:
+    """The error of a class that is named; a class that is not known here is a ``BrainError``."""
+    found = _BY_TYPE.get(kind, errors.BrainError)
+    return found(detail, field=field) if issubclass(found, errors.BadInput) else found(detail)
 
 
 class BrainClient:

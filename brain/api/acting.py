@@ -60,6 +60,11 @@ class Acting:
                     raise
         raise AssertionError("unreachable")
 
+    def remembered(self) -> Response | None:
+        """Return the answer that this key has had already."""
+        with self.here.stores.transaction(read_only=True) as tx:
+            return self._remembered(tx, secret=False)
+
     def check_version(self, version: int, seen: int | None = None) -> None:
         """Refuse to act on something that changed since ``If-Match`` or ``seen`` was read.
 

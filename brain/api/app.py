@@ -24,6 +24,7 @@ from brain.api.head import AnsweringHead
 from brain.api.limits import BodyBudget, RequestRates
 from brain.api.metrics import Condition, Metrics
 from brain.api.names import check_names, hosts_of
+from brain.api.relay import Relay
 from brain.api.routes import (
     access,
     fleet,
@@ -31,6 +32,7 @@ from brain.api.routes import (
     logs,
     plans,
     policies,
+    relay,
     service,
     telemetry,
     ui,
@@ -82,6 +84,7 @@ def create_app(
         bell=bell,
         feed=Feed(bell, stores, JobRows(settings, clock, sparklines)),
         sparklines=sparklines,
+        relay=Relay(bell),
         seal=seal,
         metrics=metrics,
         condition=condition,
@@ -141,8 +144,8 @@ def _assembled(context: Context) -> FastAPI:
     app.state.context = context
     problems.install(app)
     app.add_exception_handler(Unavailable, _on_lost_stores)
-    told = (jobs, plans, logs, event_routes, worlds, fleet, policies, telemetry, access, openapi)
-    for part in told:
+    told = (jobs, plans, logs, event_routes, worlds, relay, fleet, policies, telemetry, access)
+    for part in (*told, openapi):
         app.include_router(part.router)
     app.include_router(service.router)
     app.include_router(service.api)

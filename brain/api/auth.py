@@ -73,6 +73,8 @@ ACCESS: Mapping[str, frozenset[Role]] = {
     "GET /api/v1/pools": _READERS | _SCALERS,
     "GET /api/v1/pools/{pool}": _READERS,
     "GET /api/v1/pools/{pool}/wishes": _SCALERS,
+    "GET /api/v1/pools/{pool}/requests": _SCALERS,
+    "POST /api/v1/pools/{pool}/requests/{request}": _SCALERS,
     "GET /api/v1/policies": _READERS,
     "GET /api/v1/policies/{pool}": _READERS,
     "PUT /api/v1/policies/{pool}": _ADMINS,

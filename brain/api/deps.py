@@ -17,6 +17,7 @@ from brain import wire
 from brain.api import auth, limits, queries
 from brain.api.events import Bell, Feed
 from brain.api.metrics import Condition, Metrics
+from brain.api.relay import Relay
 from brain.api.secrets import Seal
 from brain.api.views import Sparklines
 from brain.api.writer import TelemetryWriter
@@ -48,6 +49,7 @@ class Context:
     bell: Bell
     feed: Feed
     sparklines: Sparklines
+    relay: Relay
     seal: Seal
     metrics: Metrics
     condition: Condition

@@ -22,7 +22,7 @@ from brain.types.job import JobDocument
 from brain.types.resources import Node
 from brain.types.sharing import PoolShares
 from brain.types.world import ReplicaReport, WorldReport
-from brain.views import Decision, EstimateRequest, JobEdit, ResizeRequest
+from brain.views import Decision, EstimateRequest, JobEdit, ResizeRequest, ScalerAnswer
 
 router = APIRouter(prefix="/api/v1", tags=["service"])
 
@@ -30,6 +30,7 @@ router = APIRouter(prefix="/api/v1", tags=["service"])
 _BODIES: Mapping[str, type] = {
     "report_world": WorldReport,
     "report_replicas": ReplicaReport,
+    "answer_request": ScalerAnswer,
     "put_node": Node,
     "put_policy": PoolShares,
     "estimate": EstimateRequest,

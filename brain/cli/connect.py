@@ -55,9 +55,14 @@ def token() -> str:
         )
 
 
+def project() -> str:
+    """``BRAIN_PROJECT``: where jobs are looked for by name and submitted; empty: not said."""
+    return os.environ.get("BRAIN_PROJECT", "")
+
+
 def connect() -> BrainClient:
     """A client for the service that this command line means, in the project of BRAIN_PROJECT."""
-    return BrainClient(service_url(), token(), project=os.environ.get("BRAIN_PROJECT", ""))
+    return BrainClient(service_url(), token(), project=project())
 
 
 def somebody() -> str:

@@ -89,6 +89,7 @@ def document_of(
     env: tuple[str, ...],
     grace: float | None = None,
     independent: bool = False,
+    image: str | None = None,
 ) -> dict[str, Any]:
     """Build the document that a command line stands for."""
     low, _, high = replicas.partition(":")
@@ -102,6 +103,8 @@ def document_of(
         "processesPerReplica": nproc,
         "environment": dict(_pair(item) for item in env),
     }
+    if image:
+        document["image"] = image
     if policy:
         document["policy"] = {"mode": policy}
     if checkpoint:

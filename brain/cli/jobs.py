@@ -9,7 +9,7 @@ import click
 
 from brain import calls
 from brain.cli import output
-from brain.cli.connect import dry_run_option, say_dry_run, with_client
+from brain.cli.connect import dry_run_option, project, say_dry_run, with_client
 from brain.cli.documents import complete, document_of, read_document
 from brain.client import BrainClient
 from brain.errors import BadInput
@@ -41,6 +41,8 @@ COLUMNS = (
 @click.command()
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
 @click.option("-f", "--file", "path", type=click.Path(), help="Job document; - is standard input.")
+@click.option("--pool", default="", help="Where it runs; default: the only pool, else local.")
+@click.option("--image", help="Image of its containers; the pool of a cluster needs one.")
 @click.option("--name", help="Name of the job; default: that of the script.")
 @click.option("--replicas", default="1", show_default=True, help="MIN:MAX, or one number.")
 @click.option("--nproc", default=1, show_default=True, help="Processes per replica.")
@@ -61,6 +63,7 @@ def submit(
     client: BrainClient,
     words: tuple[str, ...],
     path: str | None,
+    pool: str,
     form: str,
     dry_run: bool,
     **options: Any,
@@ -70,14 +73,19 @@ def submit(
     \b
     brain submit -f job.yaml
     brain submit --replicas 1:4 -- python train.py --epochs 3
+    brain submit --pool kubernetes --image registry.example/digits:1 -- python train.py
     """
     if (path is None) == (not words):
         raise click.UsageError("give either -f FILE or a command after --")
     if len(words) == 1 and words[0].endswith((".yaml", ".yml")):
         raise BadInput(f"command: {words[0]} is a document; say -f {words[0]}", field="command")
     document = read_document(path) if path else document_of(words, **options)
-    complete(document)
-    started = client.send(calls.submit(document, dry_run=dry_run))
+    if named := project():
+        document.setdefault("project", named)
+    # A container has neither this directory nor the files in it.
+    if pool == "local" or (not pool and "image" not in document):
+        complete(document)
+    started = client.send(calls.submit(document, pool=pool, dry_run=dry_run))
     say_dry_run(dry_run, form)
     output.show([started], COLUMNS, form, name=lambda job: job.id)
 
@@ -193,11 +201,21 @@ def wait(client: BrainClient, job: str, goal: str, timeout: float | None) -> Non
 @click.command()
 @click.argument("job")
 @click.option("--replica", type=click.IntRange(min=0), help="Only this replica.")
+@click.option("--rank", type=click.IntRange(min=0), help="Only the replica that has this rank.")
+@click.option("--previous", is_flag=True, help="The one before, which ended or had the rank.")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
 @with_client
-def logs(client: BrainClient, job: str, replica: int | None, follow: bool) -> None:
+def logs(
+    client: BrainClient,
+    job: str,
+    replica: int | None,
+    rank: int | None,
+    previous: bool,
+    follow: bool,
+) -> None:
     """Print what the workers print."""
-    with client.lines(calls.logs(job, replica=replica, follow=follow)) as lines:
+    call = calls.logs(job, replica=replica, rank=rank, previous=previous, follow=follow)
+    with client.lines(call) as lines:
         for line in lines:
             click.echo(line)
 

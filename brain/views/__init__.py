@@ -40,6 +40,13 @@ from brain.views.models import (
     Noise,
     ToldBatch,
 )
+from brain.views.relay import (
+    LogsRequest,
+    Refusal,
+    ScalerAnswer,
+    ScalerRequest,
+    SubmitRequest,
+)
 
 __all__ = [
     "BestBatch",
@@ -56,6 +63,7 @@ __all__ = [
     "JobView",
     "JobWish",
     "Kept",
+    "LogsRequest",
     "MemoryView",
     "ModelView",
     "ModelsView",
@@ -68,11 +76,15 @@ __all__ = [
     "PoolView",
     "PoolWishes",
     "Problem",
+    "Refusal",
     "ResizeRequest",
+    "ScalerAnswer",
+    "ScalerRequest",
     "Scaling",
     "Series",
     "SeriesPoint",
     "SignInCode",
+    "SubmitRequest",
     "TokenView",
     "ToldBatch",
     "WhatIf",

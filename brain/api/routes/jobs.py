@@ -1,15 +1,28 @@
 """Jobs: submitted, listed, looked at, ended."""
 
+from contextlib import aclosing
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import uuid_utils
 from fastapi import APIRouter, Query, Response
+from starlette.concurrency import run_in_threadpool
 
 from brain import errors, estimates, lifecycle, wire
 from brain.api import views
-from brain.api.acting import Act
-from brain.api.deps import AboutJob, Asking, Body, Here, PageSize, Who, answer, json_body
+from brain.api.acting import Act, Acting
+from brain.api.deps import (
+    AboutJob,
+    Asking,
+    Body,
+    Context,
+    Here,
+    PageSize,
+    Who,
+    answer,
+    json_body,
+)
 from brain.api.files import check_below, directory_of
 from brain.api.filters import Filter, parse_filter
 from brain.api.pages import key_of, page_of
@@ -20,9 +33,19 @@ from brain.errors import BadInput
 from brain.ports import Transaction
 from brain.types.estimate import Estimate
 from brain.types.job import Job, JobCopy, JobDocument, JobId, JobState, ObjectCondition, Secret
+from brain.types.record import Principal
 from brain.types.report import JobReport
 from brain.types.resources import PoolName
-from brain.views import EstimateRequest, JobDetail, JobView, Page, Series, WorkerView
+from brain.views import (
+    EstimateRequest,
+    JobDetail,
+    JobView,
+    Page,
+    ScalerRequest,
+    Series,
+    SubmitRequest,
+    WorkerView,
+)
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 
@@ -72,30 +95,112 @@ def jobs(
     response_model=JobView,
     status_code=201,
     responses=problems(
-        errors.BadInput, errors.UnknownField, errors.ImpossibleBounds, errors.NameTaken
+        errors.BadInput,
+        errors.UnknownField,
+        errors.ImpossibleBounds,
+        errors.NameTaken,
+        errors.Unavailable,
     ),
 )
-def submit(here: Here, who: Who, act: Act) -> Response:
-    """Start a job from its document. Values of ``environment`` are sealed; answers name them."""
-    document = wire.job_document(json_body(act.body))
-    _check_references(document)
+async def submit(
+    here: Here,
+    who: Who,
+    act: Act,
+    pool: Annotated[str, Query(description="default: the only one there is, else local")] = "",
+) -> Response:
+    """Start a job from its document. Values of ``environment`` are sealed; answers name them.
 
-    def submitted(tx: Transaction) -> JobView:
-        now = here.clock()
-        job = lifecycle.submit(
-            tx,
-            document,
-            job_id=JobId(str(uuid_utils.uuid7())),
-            owner=who.name,
-            pool=LOCAL,
-            settings=here.settings,
-            now=now,
+    In the pool of a cluster the document becomes an ElasticJob, made by the pool's scaler; what
+    the cluster refuses is refused here, in its words.
+    """
+    document = wire.job_document(json_body(act.body))
+    chosen = await run_in_threadpool(_pool, here, pool)
+    if chosen != LOCAL:
+        return await _submit_to(chosen, document, here, who, act)
+    _check_references(document)
+    return await run_in_threadpool(_submit_here, document, here, who, act)
+
+
+def _pool(here: Context, named: str) -> PoolName:
+    """The pool that a submission goes to.
+
+    Raises:
+        BadInput: no scaler ever told of the named one, or none is named and there are several.
+    """
+    with here.stores.transaction(read_only=True) as tx:
+        pools = sorted({node.pool for node in tx.nodes.of()})
+    if named in ("", LOCAL) and (named or not pools or LOCAL in pools):
+        return LOCAL
+    listed = ", ".join(pools) or "none"
+    if not named and len(pools) > 1:
+        raise BadInput(f"pool is not named and there are {listed}; name one", field="pool")
+    if named and named not in pools:
+        raise BadInput(
+            f"pool {named!r} has no scaler, pools with one: {listed}; name one of them, or start "
+            f"brain-scale --kubernetes --pool {named} in its cluster",
+            field="pool",
         )
+    return PoolName(named) if named else pools[0]
+
+
+def _submit_here(document: JobDocument, here: Context, who: Principal, act: Acting) -> Response:
+    def submitted(tx: Transaction) -> JobView:
+        view = _queued(tx, document, LOCAL, here, who)
         if document.environment:
-            tx.access.put_secrets(job.id, here.seal.close(wire.plain(document.environment)))
-        return views.job(tx, job, here.settings, now)
+            tx.access.put_secrets(view.id, here.seal.close(wire.plain(document.environment)))
+        return view
 
     return act(submitted, status=201, etag=_version)
+
+
+async def _submit_to(
+    pool: PoolName, document: JobDocument, here: Context, who: Principal, act: Acting
+) -> Response:
+    """Have the pool's scaler make an object, once Brain itself has nothing against the job."""
+    if (known := await run_in_threadpool(act.remembered)) is not None:
+        return known
+
+    def would(tx: Transaction) -> JobView:
+        return _queued(tx, document, pool, here, who)
+
+    try:
+        preview = await run_in_threadpool(replace(act, dry_run=True), would, status=201)
+    except errors.NameTaken:
+        # By the object of this very request, perhaps, whose answer was lost: the scaler knows.
+        if act.key is None or act.dry_run:
+            raise
+    made = SubmitRequest(
+        document=wire.document_plain(document),
+        owner=who.name,
+        key=act.key or "",
+        dry_run=act.dry_run,
+    )
+    async with aclosing(here.relay.ask(pool, ScalerRequest(id="", submit=made))) as parts:
+        told = await anext(parts)
+    if act.dry_run:
+        return preview
+    id = told.job or ""
+
+    def shown(tx: Transaction) -> JobView:
+        return views.job(tx, tx.jobs.get(id), here.settings, here.clock())
+
+    return await run_in_threadpool(act, shown, status=201, etag=_version)
+
+
+def _queued(
+    tx: Transaction, document: JobDocument, pool: PoolName, here: Context, who: Principal
+) -> JobView:
+    now = here.clock()
+    job = lifecycle.submit(
+        tx,
+        document,
+        job_id=JobId(str(uuid_utils.uuid7())),
+        owner=who.name,
+        pool=pool,
+        settings=here.settings,
+        now=now,
+    )
+    return views.job(tx, job, here.settings, now)
 
 
 @router.put(

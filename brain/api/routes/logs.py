@@ -1,7 +1,9 @@
-"""Workers' output, from ``replicas/<job>/<id>/output.log`` of the state directory."""
+"""Workers' output: from ``replicas/<job>/<id>/output.log`` of the state directory, or as the
+scaler of a cluster's pool reads it there."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +14,10 @@ from starlette.concurrency import run_in_threadpool
 from brain import errors
 from brain.api.deps import AboutJob, Asking, OwnToken, TokenMonitor
 from brain.api.problems import problems
+from brain.api.routes.jobs import LOCAL
 from brain.types.job import Job
+from brain.types.world import ReplicaState, World
+from brain.views import LogsRequest, ScalerAnswer, ScalerRequest
 
 router = APIRouter(prefix="/api/v1", tags=["watching"])
 
@@ -76,6 +81,8 @@ async def job_logs(
     about: AboutJob,
     token: OwnToken,
     replica: Annotated[int | None, Query(ge=0)] = None,
+    rank: Annotated[int | None, Query(ge=0, description="of the replica in its world")] = None,
+    previous: Annotated[bool, Query(description="the one that was there before")] = False,
     tail: Annotated[int, Query(ge=1, le=100_000)] = 10_000,
     follow: bool = False,
 ) -> StreamingResponse:
@@ -84,10 +91,30 @@ async def job_logs(
     ``follow`` goes on with new lines until the job has finished or the token has ended.
     """
     job = await run_in_threadpool(_job, about)
-    if replica is not None:
-        await run_in_threadpool(_expect_replica, about, job, replica)
-    reader = Reader(about.here.home / "replicas" / job.id, replica, tail)
+    chosen = await run_in_threadpool(_chosen, about, job, replica, rank, previous)
+    directory = about.here.home / "replicas" / job.id
+    if job.pool != LOCAL and not directory.is_dir():
+        asked = LogsRequest(job=job.id, replica=chosen, tail=tail, follow=follow)
+        parts = about.here.relay.ask(job.pool, ScalerRequest(id="", logs=asked))
+        # A refusal has a status of its own, which is sent before the first line.
+        first = await anext(parts)
+        return StreamingResponse(_relayed(first, parts, token), media_type="text/plain")
+    reader = Reader(directory, chosen, tail)
     return StreamingResponse(_lines(about, token, job, reader, follow), media_type="text/plain")
+
+
+async def _relayed(
+    first: ScalerAnswer, parts: AsyncGenerator[ScalerAnswer], token: TokenMonitor
+) -> AsyncIterator[bytes]:
+    async with aclosing(parts):
+        yield first.text.encode()
+        try:
+            async for part in parts:
+                if await token.ended():
+                    return
+                yield part.text.encode()
+        except errors.BrainError as cut:
+            yield f"brain: the output ends here: {cut}\n".encode()
 
 
 async def _lines(
@@ -111,12 +138,49 @@ def _job(about: Asking) -> Job:
         return about.job(tx)
 
 
-def _expect_replica(about: Asking, job: Job, replica: int) -> None:
+def _chosen(
+    about: Asking, job: Job, replica: int | None, rank: int | None, previous: bool
+) -> int | None:
+    """The replica whose output is asked for; None: all of them.
+
+    Raises:
+        BadInput: two ways to name one are used.
+        UnknownReplica: there is none.
+    """
+    if replica is not None and (rank is not None or previous):
+        raise errors.BadInput("replica names one by itself; leave out rank, previous", field="rank")
     with about.here.stores.transaction(read_only=True) as tx:
-        ids = sorted(one.id for one in tx.worlds.replicas(job.id))
-    if replica in ids or (about.here.home / "replicas" / job.id / str(replica)).is_dir():
+        replicas, worlds = tx.worlds.replicas(job.id), tx.worlds.of(job.id)
+    if rank is not None:
+        return _of_rank(job, worlds, rank, previous)
+    if previous:
+        ended = [one.id for one in replicas if one.state is ReplicaState.EXITED]
+        if not ended:
+            raise errors.UnknownReplica(f"no replica of {job.document.name} has ended yet")
+        return max(ended)
+    if replica is not None:
+        _expect_replica(about, job, replica, [one.id for one in replicas])
+    return replica
+
+
+def _of_rank(job: Job, worlds: Sequence[World], rank: int, previous: bool) -> int:
+    """The replica that has a rank in the newest world, or that had it before another took it."""
+    held = [m.replica for world in worlds for m in world.members if m.group_rank == rank]
+    found = list(dict.fromkeys(held))[previous:]
+    if not found:
+        ranks = sorted({member.group_rank for world in worlds for member in world.members})
+        had = f"its worlds had 0 to {ranks[-1]}" if ranks else "it had no world yet"
+        before = " before the one that has it" if previous else ""
+        raise errors.UnknownReplica(
+            f"rank {rank}: no replica of {job.document.name} had it{before}; {had}"
+        )
+    return found[0]
+
+
+def _expect_replica(about: Asking, job: Job, replica: int, known: list[int]) -> None:
+    if replica in known or (about.here.home / "replicas" / job.id / str(replica)).is_dir():
         return
-    had = ", ".join(map(str, ids)) if ids else "none yet"
+    had = ", ".join(map(str, known)) if known else "none yet"
     raise errors.UnknownReplica(
         f"replica {replica}: {job.document.name} had no such one; its replicas: {had}"
     )

@@ -35,8 +35,9 @@ export interface paths {
          * Stream
          * @description Everything that happens, as server-sent events; ``Last-Event-ID`` resumes.
          *
-         *     ``data`` is an ``Event``; ``event: measured`` names jobs with new samples. Bunches come once a
-         *     second at most. The stream ends with the token that opened it.
+         *     ``data`` is an ``Event``; ``event: measured`` names jobs with new samples, and ``event: jobs``
+         *     has the changed fields of rows of the list of jobs. Bunches come once a second at most. The
+         *     stream ends with the token that opened it.
          */
         get: operations["stream"];
         put?: never;
@@ -140,13 +141,16 @@ export interface paths {
         };
         /**
          * Jobs
-         * @description Jobs, newest first.
+         * @description Jobs, newest first; ``since`` and ``until`` are about when they were submitted.
          */
         get: operations["jobs"];
         put?: never;
         /**
          * Submit
          * @description Start a job from its document. Values of ``environment`` are sealed; answers name them.
+         *
+         *     In the pool of a cluster the document becomes an ElasticJob, made by the pool's scaler; what
+         *     the cluster refuses is refused here, in its words.
          */
         post: operations["submit"];
         delete?: never;
@@ -604,7 +608,7 @@ export interface paths {
         };
         /**
          * Nodes
-         * @description All nodes with what is reserved on them.
+         * @description Nodes by name, with what is reserved on them.
          */
         get: operations["nodes"];
         put?: never;
@@ -645,6 +649,8 @@ export interface paths {
         /**
          * Plans
          * @description Plans of all jobs, newest first: the inbox is ``filter=state:Proposed``.
+         *
+         *     ``since`` and ``until`` are about when they were proposed.
          */
         get: operations["plans"];
         put?: never;
@@ -724,7 +730,7 @@ export interface paths {
         };
         /**
          * Policies
-         * @description The policies of all pools that have one.
+         * @description The policies of all pools that have one, by pool.
          */
         get: operations["policies"];
         put?: never;
@@ -772,7 +778,7 @@ export interface paths {
         };
         /**
          * Pools
-         * @description Pools that have nodes or unfinished jobs.
+         * @description Names of the pools that have nodes or unfinished jobs.
          */
         get: operations["pools"];
         put?: never;
@@ -797,6 +803,46 @@ export interface paths {
         get: operations["pool"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/pools/{pool}/requests": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Scaler Requests
+         * @description Requests that nobody took yet; whoever reads them answers them.
+         */
+        get: operations["scaler_requests"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/pools/{pool}/requests/{request}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Answer Request
+         * @description Answer a request, or a part of it; 404 where nobody waits for the answer any more.
+         */
+        post: operations["answer_request"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1969,6 +2015,11 @@ export interface components {
          */
         JobEdit: {
             /**
+             * By
+             * @default
+             */
+            by: string;
+            /**
              * Cpu Millis
              * @default null
              */
@@ -2225,6 +2276,23 @@ export interface components {
             promised: components["schemas"]["Prediction"];
             /** Replicas */
             replicas: number;
+        };
+        /**
+         * LogsRequest
+         * @description The output of a job's replicas is to be read.
+         */
+        LogsRequest: {
+            /**
+             * Follow
+             * @default false
+             */
+            follow: boolean;
+            /** Job */
+            job: string;
+            /** Replica */
+            replica: number | null;
+            /** Tail */
+            tail: number;
         };
         /**
          * LossSample
@@ -2621,6 +2689,16 @@ export interface components {
          * Page
          * @description A page of a list; ``next_page_token`` is None on the last one.
          */
+        Page_ScalerRequest_: {
+            /** Items */
+            items: components["schemas"]["ScalerRequest"][];
+            /** Next Page Token */
+            next_page_token: string | null;
+        };
+        /**
+         * Page
+         * @description A page of a list; ``next_page_token`` is None on the last one.
+         */
         Page_StoredPolicy_: {
             /** Items */
             items: components["schemas"]["StoredPolicy"][];
@@ -2979,6 +3057,21 @@ export interface components {
             target: components["schemas"]["Allocation"];
         };
         /**
+         * Refusal
+         * @description An error of ``brain.errors``, by its class.
+         */
+        Refusal: {
+            /** Detail */
+            detail: string;
+            /**
+             * Field
+             * @default null
+             */
+            field: string | null;
+            /** Kind */
+            kind: string;
+        };
+        /**
          * RejectedSample
          * @description A sample of a batch that was not stored, and why.
          */
@@ -3074,6 +3167,11 @@ export interface components {
          * @description A person's or program's plan: ``POST jobs/{job}/plans``.
          */
         ResizeRequest: {
+            /**
+             * By
+             * @default
+             */
+            by: string;
             /**
              * Clamp
              * @default false
@@ -3289,6 +3387,39 @@ export interface components {
             version: number;
         };
         /**
+         * ScalerAnswer
+         * @description An answer to a request, or a part of it.
+         */
+        ScalerAnswer: {
+            /**
+             * Job
+             * @default null
+             */
+            job: string | null;
+            /**
+             * More
+             * @default false
+             */
+            more: boolean;
+            /** @default null */
+            refusal: components["schemas"]["Refusal"] | null;
+            /**
+             * Text
+             * @default
+             */
+            text: string;
+        };
+        /**
+         * ScalerRequest
+         * @description A request with the id under which it is answered; one of the two is set.
+         */
+        ScalerRequest: {
+            /** Id */
+            id: string;
+            logs: components["schemas"]["LogsRequest"] | null;
+            submit: components["schemas"]["SubmitRequest"] | null;
+        };
+        /**
          * Scaling
          * @description The model's curve over the sizes a job may have.
          */
@@ -3478,6 +3609,28 @@ export interface components {
              * @default 1
              */
             version: number;
+        };
+        /**
+         * SubmitRequest
+         * @description A job document that is to become an object of the pool's cluster.
+         */
+        SubmitRequest: {
+            /** Document */
+            document: {
+                [key: string]: unknown;
+            };
+            /**
+             * Dry Run
+             * @default false
+             */
+            dry_run: boolean;
+            /**
+             * Key
+             * @default
+             */
+            key: string;
+            /** Owner */
+            owner: string;
         };
         /**
          * ThroughputSample
@@ -3842,6 +3995,8 @@ export interface operations {
             query?: {
                 page_size?: number;
                 page_token?: string;
+                since?: string | null;
+                until?: string | null;
             };
             header?: never;
             path?: never;
@@ -3887,6 +4042,15 @@ export interface operations {
             };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3952,6 +4116,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     freezes: {
@@ -3990,8 +4163,26 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description BadInput */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4092,6 +4283,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     thaw_all: {
@@ -4167,6 +4367,15 @@ export interface operations {
             };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4257,6 +4466,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     health: {
@@ -4295,6 +4513,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description BadInput */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Overloaded */
             429: {
                 headers: {
@@ -4322,6 +4549,10 @@ export interface operations {
                 page_token?: string;
                 /** @description state:Running,Queued project:x owner:me word */
                 filter?: string;
+                since?: string | null;
+                until?: string | null;
+                /** @description Fields of each item that are wanted, with commas: id,name,state */
+                fields?: string;
             };
             header?: never;
             path?: never;
@@ -4374,11 +4605,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     submit: {
         parameters: {
             query?: {
+                /** @description default: the only one there is, else local */
+                pool?: string;
                 /** @description Do everything but keep it */
                 dry_run?: boolean;
             };
@@ -4467,6 +4709,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     job: {
@@ -4519,7 +4770,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -4530,6 +4781,15 @@ export interface operations {
             };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4621,6 +4881,15 @@ export interface operations {
             };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4743,6 +5012,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     conditions: {
@@ -4834,6 +5112,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     environment: {
@@ -4888,7 +5175,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -4969,7 +5256,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -4987,12 +5274,25 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     job_logs: {
         parameters: {
             query?: {
                 replica?: number | null;
+                /** @description of the replica in its world */
+                rank?: number | null;
+                /** @description the one that was there before */
+                previous?: boolean;
                 tail?: number;
                 follow?: boolean;
                 /** @description Project of a job that is given by name */
@@ -5042,7 +5342,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5053,6 +5353,15 @@ export interface operations {
             };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5112,7 +5421,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5123,6 +5432,15 @@ export interface operations {
             };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5182,7 +5500,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5193,6 +5511,15 @@ export interface operations {
             };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5306,6 +5633,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     recommendation: {
@@ -5358,7 +5694,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5369,6 +5705,15 @@ export interface operations {
             };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5480,6 +5825,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     report: {
@@ -5532,7 +5886,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5543,6 +5897,15 @@ export interface operations {
             };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5625,6 +5988,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     mint_agent_token: {
@@ -5700,7 +6072,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5711,6 +6083,15 @@ export interface operations {
             };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5770,7 +6151,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5781,6 +6162,15 @@ export interface operations {
             };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5840,7 +6230,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5851,6 +6241,15 @@ export interface operations {
             };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5921,7 +6320,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5932,6 +6331,15 @@ export interface operations {
             };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6043,6 +6451,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     cancel: {
@@ -6136,7 +6553,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -6147,6 +6564,15 @@ export interface operations {
             };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6247,7 +6673,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -6258,6 +6684,15 @@ export interface operations {
             };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6358,7 +6793,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -6369,6 +6804,15 @@ export interface operations {
             };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6469,7 +6913,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -6480,6 +6924,15 @@ export interface operations {
             };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6565,6 +7018,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     models: {
@@ -6585,11 +7047,61 @@ export interface operations {
                     "application/json": components["schemas"]["ModelsView"];
                 };
             };
+            /** @description NotSignedIn */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description NotAllowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description BadInput */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Overloaded */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     nodes: {
         parameters: {
-            query?: never;
+            query?: {
+                page_size?: number;
+                page_token?: string;
+                /** @description Fields of each item that are wanted, with commas: id,name,state */
+                fields?: string;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -6623,8 +7135,26 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description BadInput */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6716,6 +7246,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     plans: {
@@ -6725,6 +7264,10 @@ export interface operations {
                 page_token?: string;
                 /** @description state:Proposed kind:resize job:name word */
                 filter?: string;
+                since?: string | null;
+                until?: string | null;
+                /** @description Fields of each item that are wanted, with commas: id,name,state */
+                fields?: string;
             };
             header?: never;
             path?: never;
@@ -6770,6 +7313,15 @@ export interface operations {
             };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6875,7 +7427,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -6886,6 +7438,15 @@ export interface operations {
             };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6991,7 +7552,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -7002,6 +7563,15 @@ export interface operations {
             };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7107,7 +7677,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -7125,11 +7695,23 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     policies: {
         parameters: {
-            query?: never;
+            query?: {
+                page_size?: number;
+                page_token?: string;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -7163,8 +7745,26 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description BadInput */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7221,7 +7821,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -7232,6 +7832,15 @@ export interface operations {
             };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7334,6 +7943,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     remove_policy: {
@@ -7405,7 +8023,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -7423,11 +8041,23 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     pools: {
         parameters: {
-            query?: never;
+            query?: {
+                page_size?: number;
+                page_token?: string;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -7461,8 +8091,26 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description BadInput */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7519,7 +8167,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -7530,6 +8178,182 @@ export interface operations {
             };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    scaler_requests: {
+        parameters: {
+            query?: {
+                /** @description seconds to wait */
+                wait?: number;
+            };
+            header?: never;
+            path: {
+                pool: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_ScalerRequest_"];
+                };
+            };
+            /** @description NotSignedIn */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description NotAllowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description BadInput */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Overloaded */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    answer_request: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                pool: string;
+                request: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ScalerAnswer"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description NotSignedIn */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description NotAllowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description NotFound */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description TooSlow */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description TooLarge */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description BadInput */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Overloaded */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7589,7 +8413,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -7600,6 +8424,15 @@ export interface operations {
             };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7659,6 +8492,15 @@ export interface operations {
             };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7726,8 +8568,26 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description BadInput */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7819,6 +8679,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     sign_out: {
@@ -7873,8 +8742,26 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description BadInput */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -8016,8 +8903,26 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description BadInput */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -8109,6 +9014,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     revoke: {
@@ -8180,7 +9094,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -8191,6 +9105,15 @@ export interface operations {
             };
             /** @description Overloaded */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -8229,6 +9152,15 @@ export interface operations {
             };
             /** @description NotAllowed */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description BadInput */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -8285,6 +9217,15 @@ export interface operations {
             };
             /** @description NotAllowed */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description BadInput */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };

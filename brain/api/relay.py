@@ -1,0 +1,169 @@
+"""Requests on their way to the scaler of a pool, and the answers on their way back.
+
+The service has no credentials of any cluster: a scaler takes requests by long poll, as it takes
+wishes, and answers them with its own rights. They are in the memory of this process, as long as
+their sender waits.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from threading import Lock
+
+import uuid_utils
+
+from brain.api.events import Bell
+from brain.client import error_of
+from brain.errors import NotFound, Unavailable
+from brain.types.resources import PoolName
+from brain.views import ScalerAnswer, ScalerRequest
+
+#: A scaler that changes its leader is back within so many seconds.
+TAKEN_SECONDS = 15.0
+#: A scaler that reads a log says at least so often that it still does.
+ANSWERED_SECONDS = 30.0
+#: Seconds between two looks whether the service stops.
+_LOOK_SECONDS = 1.0
+#: Parts of one answer that its reader has not taken yet.
+_MOST_PARTS = 4
+
+
+@dataclass(slots=True)
+class _Ticket:
+    """A request that its sender waits for."""
+
+    pool: PoolName
+    request: ScalerRequest
+    taken: bool = False
+    parts: deque[ScalerAnswer] = field(default_factory=deque)
+
+
+class Relay:
+    """Requests of all pools. Safe to be used from any thread and event loop."""
+
+    def __init__(
+        self,
+        service: Bell,
+        *,
+        taken_seconds: float = TAKEN_SECONDS,
+        answered_seconds: float = ANSWERED_SECONDS,
+    ) -> None:
+        """``service``: closed once the service stops; everybody then goes home."""
+        self._service = service
+        self._taken_seconds, self._answered_seconds = taken_seconds, answered_seconds
+        # Its own: what is passed on is no reason to read the stores.
+        self._bell, self._lock = Bell(), Lock()
+        self._tickets: dict[str, _Ticket] = {}
+
+    async def ask(self, pool: PoolName, request: ScalerRequest) -> AsyncGenerator[ScalerAnswer]:
+        """Yield the parts of the answer.
+
+        Raises:
+            Unavailable: no scaler takes the request, or the one that did is silent.
+            BrainError: the scaler refuses it.
+        """
+        id = str(uuid_utils.uuid7())
+        ticket = self._tickets[id] = _Ticket(pool, replace(request, id=id))
+        self._bell.wake()
+        try:
+            while True:
+                part = await self._part(ticket)
+                if part.refusal is not None:
+                    raise error_of(part.refusal.kind, part.refusal.detail, part.refusal.field)
+                yield part
+                if not part.more:
+                    return
+        finally:
+            del self._tickets[id]
+            self._bell.wake()
+
+    async def take(
+        self, pool: PoolName, wait: float, gone: Callable[[], Awaitable[bool]]
+    ) -> tuple[ScalerRequest, ...]:
+        """Return the requests to a pool that nobody took; wait for one as long as is said.
+
+        ``gone``: the scaler that asks is not there any more; a request it took would be lost.
+        """
+        found: tuple[ScalerRequest, ...] = ()
+
+        async def taken() -> bool:
+            nonlocal found
+            waiting = any(t.pool == pool and not t.taken for t in list(self._tickets.values()))
+            if waiting and not await gone():
+                found = self._take(pool)
+            return bool(found)
+
+        await self._until(taken, wait)
+        return found
+
+    async def answer(self, pool: PoolName, id: str, answer: ScalerAnswer) -> None:
+        """Pass on an answer, once its reader has taken those before.
+
+        Raises:
+            NotFound: nobody waits for it any more.
+        """
+
+        async def room() -> bool:
+            ticket = self._tickets.get(id)
+            return ticket is None or len(ticket.parts) < _MOST_PARTS
+
+        await self._until(room, self._answered_seconds)
+        ticket = self._tickets.get(id)
+        if ticket is None or ticket.pool != pool:
+            raise NotFound(f"request {id}: nobody waits for its answer any more; drop it")
+        ticket.parts.append(answer)
+        self._bell.wake()
+
+    async def _part(self, ticket: _Ticket) -> ScalerAnswer:
+        async def heard() -> bool:
+            return bool(ticket.parts)
+
+        async def taken() -> bool:
+            return ticket.taken
+
+        # One that takes a request at the last moment has its full time to answer.
+        if not await self._until(taken, self._taken_seconds) or not await self._until(
+            heard, self._answered_seconds
+        ):
+            raise Unavailable(_silence(ticket))
+        part = ticket.parts.popleft()
+        self._bell.wake()
+        return part
+
+    def _take(self, pool: PoolName) -> tuple[ScalerRequest, ...]:
+        with self._lock:
+            mine = [t for t in self._tickets.values() if t.pool == pool and not t.taken]
+            for ticket in mine:
+                ticket.taken = True
+        self._bell.wake()
+        return tuple(ticket.request for ticket in mine)
+
+    async def _until(self, held: Callable[[], Awaitable[bool]], seconds: float) -> bool:
+        """Wait until something holds; False where the time, or the service, is over before."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        with self._bell.listening() as heard:
+            while True:
+                heard.clear()
+                if await held():
+                    return True
+                left = deadline - loop.time()
+                if left <= 0 or self._service.closed:
+                    return False
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(left, _LOOK_SECONDS)):
+                        await heard.wait()
+
+
+def _silence(ticket: _Ticket) -> str:
+    if not ticket.taken:
+        return (
+            f"no scaler of pool {ticket.pool} takes requests; look whether it runs "
+            "(brain-scale --kubernetes), then try again"
+        )
+    return (
+        f"the scaler of pool {ticket.pool} took the request and is silent; its log says why, and "
+        "`brain jobs` whether the job is there"
+    )

@@ -1,0 +1,64 @@
+"""Requests that the service passes to a pool's scaler, which has the rights that they need."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from brain.types.job import JobId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitRequest:
+    """A job document that is to become an object of the pool's cluster."""
+
+    #: camelCase, with the values of its environment.
+    document: Mapping[str, Any]
+    owner: str
+    #: The sender's idempotency key: an object that was made for it is not made again.
+    key: str = ""
+    #: Have the cluster say what it thinks, and make nothing.
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogsRequest:
+    """The output of a job's replicas is to be read."""
+
+    job: JobId
+    #: None: all that the cluster still has.
+    replica: int | None = None
+    #: The most lines of each replica that were printed before the request.
+    tail: int
+    #: Go on until the job is over.
+    follow: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalerRequest:
+    """A request with the id under which it is answered; one of the two is set."""
+
+    id: str
+    submit: SubmitRequest | None = None
+    logs: LogsRequest | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """An error of ``brain.errors``, by its class."""
+
+    kind: str
+    detail: str
+    field: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalerAnswer:
+    """An answer to a request, or a part of it."""
+
+    #: The job that was made; None after a dry run.
+    job: JobId | None = None
+    #: What was printed, in whole lines.
+    text: str = ""
+    #: More parts follow.
+    more: bool = False
+    refusal: Refusal | None = None
