@@ -114,6 +114,13 @@ def _parser() -> argparse.ArgumentParser:
     cluster.add_argument(
         "--namespace", action="append", default=[], metavar="N", help="serve it alone; repeatable"
     )
+    cluster.add_argument(
+        "--submit-to",
+        action="append",
+        default=[],
+        metavar="N",
+        help="let `brain submit` make jobs of the project of this name there; repeatable",
+    )
     cluster.add_argument("--own-namespace", default=os.environ.get("POD_NAMESPACE", "default"))
     cluster.add_argument("--kubeconfig", help="default: KUBECONFIG, or the service account")
     cluster.add_argument("--context")

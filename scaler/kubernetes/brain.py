@@ -9,10 +9,10 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from brain import calls
-from brain.client import BrainClient, Call
+from brain.client import Call
 from brain.errors import (
     BadInput,
     BrainError,
@@ -32,6 +32,8 @@ from brain.views import JobDetail, JobEdit, JobView, PlanView, ResizeRequest
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 #: What the same request may meet no more later on: Brain is away, or knows our token no longer.
 AWAY = (Unavailable, Overloaded, NotSignedIn)
 #: What Brain says no to; the same request again is refused again.
@@ -41,11 +43,19 @@ _UNFINISHED = ",".join(sorted(state for state in JobState if state not in FINISH
 _REMEMBERED = 10_000
 
 
+class Asked(Protocol):
+    """``BrainClient``, or what stands in for it where there is no Brain."""
+
+    def send(self, call: Call[T], /) -> T:
+        """Do one operation; errors as in ``BrainClient.send``."""
+        ...
+
+
 class OperatorsBrain:
     """Brain's views of the jobs of one pool, and the requests that a cluster's objects make."""
 
     def __init__(
-        self, client: BrainClient, pool: str, *, told: Callable[[JobId], None] = lambda job: None
+        self, client: Asked, pool: str, *, told: Callable[[JobId], None] = lambda job: None
     ) -> None:
         self._client, self._pool = client, PoolName(pool)
         #: Called with every job whose view changed.

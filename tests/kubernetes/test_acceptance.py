@@ -66,8 +66,9 @@ class Cluster:
         )
         self.until("Brain answers", lambda: self._answers())
 
-    def start_operator(self) -> None:
+    def start_operator(self, *more: str) -> None:
         """Start an operator; one that led before may have to be waited for."""
+        self.told = more or self.told
         self.operator = self._start(
             "operator",
             "scaler.cli",
@@ -81,7 +82,35 @@ class Cluster:
             "--mode=approve",
             "--lease-seconds=4",
             "--poll-seconds=0.5",
+            *self.told,
         )
+
+    def command(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """What a person at a command line gets who knows the service alone."""
+        return subprocess.run(
+            [sys.executable, "-m", "brain.cli", *words],
+            env=self.environ,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The environment of that person."""
+        known = {"BRAIN_HOME": str(self.home), "BRAIN_PROJECT": NAMESPACE}
+        return {**os.environ, **known, "BRAIN_TOKEN": ""}
+
+    def create(self, obj: Json) -> None:
+        """Create an object of any kind that the server knows, as an administrator."""
+        self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(obj))
+
+    def says(self, *words: str) -> str:
+        """The output of a command that must succeed."""
+        done = self.command(*words)
+        assert done.returncode == 0, f"brain {' '.join(words)}: {done.stderr}\n{self.logs()}"
+        return done.stdout
 
     def kubectl(self, *words: str, stdin: str = "") -> str:
         """What kubectl prints; it must succeed."""
@@ -165,6 +194,8 @@ class Cluster:
         return "\n".join([*said, status])
 
     began = 0.0
+    #: More words for the operator, whenever it is started.
+    told: tuple[str, ...] = ()
 
     def _answers(self) -> bool:
         try:

@@ -21,6 +21,7 @@ from brain.types.resources import Resources
 from scaler.kubernetes.kinds.documents import (
     LaunchKind,
     elastic_job,
+    environment_of,
     job_document,
     launch_of,
     plan_unserved,
@@ -244,7 +245,7 @@ def test_a_document_survives_the_way_there_and_back() -> None:
     assert document(elastic_job(original)) == original
 
 
-def test_the_environment_goes_into_the_container_and_never_back() -> None:
+def test_values_of_the_environment_are_in_a_secret_and_never_come_back() -> None:
     original = JobDocument(
         name="digits",
         command=PLAIN,
@@ -253,8 +254,31 @@ def test_the_environment_goes_into_the_container_and_never_back() -> None:
     )
     obj = elastic_job(original)
     secret = {"secretKeyRef": {"name": "keys", "key": "wandb"}}
-    assert main_of(obj)["env"][1] == {"name": "KEY", "valueFrom": secret}
+    own = {"secretKeyRef": {"name": "digits-environment", "key": "LR"}}
+    assert main_of(obj)["env"] == [
+        {"name": "LR", "valueFrom": own},
+        {"name": "KEY", "valueFrom": secret},
+    ]
+    assert environment_of(original) == {"LR": "0.1"}
     assert document(obj).environment == {}
+
+
+def test_a_directory_is_where_the_container_works() -> None:
+    original = JobDocument(name="digits", image="digits:1", directory="/work")
+    assert main_of(elastic_job(original))["workingDir"] == "/work"
+
+
+@pytest.mark.parametrize(
+    ("field", "document"),
+    [
+        ("image", JobDocument(name="digits", command=PLAIN)),
+        ("preemptible", JobDocument(name="digits", image="digits:1", preemptible=True)),
+    ],
+)
+def test_a_document_that_no_cluster_can_have_is_refused(field: str, document: JobDocument) -> None:
+    with pytest.raises(BadInput) as refused:
+        elastic_job(document)
+    assert refused.value.field == field
 
 
 def test_a_value_from_a_file_of_another_machine_is_refused() -> None:

@@ -364,6 +364,7 @@ def options(tmp_path: Path, **given: Any) -> Namespace:
         "token_file": None,
         "pool": None,
         "namespace": [],
+        "submit_to": [],
         "own_namespace": "brain",
         "kubeconfig": None,
         "context": None,
@@ -392,7 +393,11 @@ def test_the_command_line_is_understood(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("given", "says"),
-    [({"host_ports": "1-5"}, "no range of ports"), ({"lease_seconds": 0.1}, "too short")],
+    [
+        ({"host_ports": "1-5"}, "no range of ports"),
+        ({"lease_seconds": 0.1}, "too short"),
+        ({"submit_to": ["team"], "namespace": ["other"]}, "add --namespace team"),
+    ],
 )
 def test_what_it_cannot_use_is_refused(tmp_path: Path, given: dict[str, Any], says: str):
     with pytest.raises(BadInput, match=says):

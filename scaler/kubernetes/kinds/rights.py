@@ -1,6 +1,6 @@
 """Rights of the operator in a cluster, with reasons: the source of RBAC, reference and doctor.
 
-Nothing here lets it read logs, run commands in pods, change roles, or list secrets.
+Nothing here lets it run commands in pods, change roles, or list secrets.
 """
 
 from dataclasses import dataclass
@@ -38,8 +38,9 @@ RIGHTS: tuple[Right, ...] = (
     Right(
         group=GROUP,
         resources=("elasticjobs",),
-        verbs=(*_READ, "delete"),
-        why="reads jobs; deletes finished ones whose time to live is over",
+        verbs=(*_READ, "create", "delete"),
+        why="reads jobs; creates those submitted to Brain, where `--submit-to` allows it; deletes "
+        "finished ones whose time to live is over",
     ),
     Right(
         group=GROUP,
@@ -73,6 +74,12 @@ RIGHTS: tuple[Right, ...] = (
     ),
     Right(
         group="",
+        resources=("pods/log",),
+        verbs=("get",),
+        why="reads the output of jobs for `brain logs`",
+    ),
+    Right(
+        group="",
         resources=("pods/eviction",),
         verbs=("create",),
         why="moves replicas within disruption budgets",
@@ -93,7 +100,7 @@ RIGHTS: tuple[Right, ...] = (
         group="",
         resources=("secrets",),
         verbs=("get", "create", "patch"),
-        why="gives each job's agents their token; never lists",
+        why="gives each job's agents their token, and a submitted job its environment; never lists",
     ),
     Right(
         group="",

@@ -148,6 +148,17 @@ class ElasticJobs:
             return self._refuse(obj, Reason.NOT_OURS, message, now, type=JobCondition.CONFLICT)
         return self._keep(obj, job, document, now)
 
+    def take(self, obj: Object) -> None:
+        """Tell Brain of a new object at once.
+
+        Raises:
+            BadInput, Conflict: Brain refuses it.
+            Unavailable: Brain is away.
+        """
+        job = read_elastic_job(obj)
+        document = wire.document_plain(self._document(job))
+        self._brain.mirror(JobId(job.metadata.uid), document, _owner(job))
+
     def ask_again(self) -> None:
         """Ask about the jobs of which Brain could not be asked."""
         for id in list(self.unheard):
@@ -273,9 +284,8 @@ class ElasticJobs:
         id = JobId(job.metadata.uid)
         if view is not None and self._told.get(id) == document:
             return accepted(), view
-        owner = job.metadata.annotations.get(identity.OWNER, f"{job.metadata.namespace}")
         try:
-            view = self._brain.mirror(id, wire.document_plain(document), owner)
+            view = self._brain.mirror(id, wire.document_plain(document), _owner(job))
         except AWAY as why:
             message = f"Brain is away, the job goes on as it is: {why}"
             return accepted(None, Reason.NO_BRAIN, message), view
@@ -462,3 +472,7 @@ class ElasticJobs:
         known = (obj.get("status") or {}).get("message")
         if known != message:
             self._events.record(obj, type, str(reason), message)
+
+
+def _owner(job: ElasticJob) -> str:
+    return job.metadata.annotations.get(identity.OWNER, job.metadata.namespace)

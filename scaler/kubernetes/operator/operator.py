@@ -9,7 +9,7 @@ import gc
 import logging
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -17,8 +17,8 @@ from pathlib import Path
 
 from brain.client import AsyncBrainClient, BrainClient
 from brain.errors import BadInput, NotAllowed, NotFound
-from brain.types.job import JobId, PolicyMode
-from brain.views import JobWish
+from brain.types.job import FINISHED, JobId, PolicyMode
+from brain.views import JobWish, LogsRequest
 from scaler.kubernetes.brain import OperatorsBrain
 from scaler.kubernetes.dependents.autoscalers import concerned
 from scaler.kubernetes.dependents.own_pod import injected
@@ -26,7 +26,10 @@ from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.operator.backend import KubernetesBackend
 from scaler.kubernetes.operator.jobs import JOB, ElasticJobs, JobRules
+from scaler.kubernetes.operator.logs import send_logs
 from scaler.kubernetes.operator.probes import serving
+from scaler.kubernetes.operator.relay import RelayedRequests
+from scaler.kubernetes.operator.submissions import Submissions
 from scaler.kubernetes.plans.plans import Plans
 from scaler.kubernetes.pods import gang, identity, ports
 from scaler.kubernetes.pods.manifest import AgentInjection
@@ -73,6 +76,8 @@ class OperatorOptions:
     pool: str = "kubernetes"
     #: None: all of them.
     namespaces: tuple[str, ...] = ()
+    #: In which jobs submitted to Brain are made.
+    submit_to: tuple[str, ...] = ()
     #: Namespace of the lease.
     own_namespace: str = "default"
     kubeconfig: str | None = None
@@ -166,6 +171,10 @@ class Operator:
         published = manager.control("published", JOB, self.plans.publish, workers=1, when=_ours)
         self._queues = (job.queue, published.queue)
         self._plan_queue = plan.queue
+        submissions = Submissions(manager.cluster, options.submit_to, self.jobs.take)
+        self.relay = RelayedRequests(
+            self._client, options.pool, submit=submissions.submit, logs=self._send_logs
+        )
         self.brain.told = self._told
         self.backend.held_up = self._look_at
 
@@ -269,6 +278,19 @@ class Operator:
             volcano=self._volcano,
         )
 
+    def _send_logs(self, request: LogsRequest, send: Callable[[str, bool], None]) -> None:
+        def over() -> bool:
+            view = self.brain.view(request.job)
+            return view is None or view.state in FINISHED
+
+        send_logs(
+            self.manager.cluster,
+            request,
+            pods=lambda: self.backend.pods_of(request.job),
+            over=over,
+            send=send,
+        )
+
     async def _serve(self) -> int:
         while not (self.manager.leading and self.manager.synced()):
             if self._stop.is_set():
@@ -289,6 +311,8 @@ class Operator:
                 apart=True,
             )
             self.manager.listen(POD, _Waking(asyncio.get_running_loop(), scaler))
+            relay = threading.Thread(target=self.relay.follow, args=(self._stop,), daemon=True)
+            relay.start()
             work = asyncio.create_task(scaler.run())
             try:
                 return await self._watch_over(work)

@@ -2,6 +2,7 @@
 
 import argparse
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from brain.errors import BadInput
@@ -25,6 +26,7 @@ def operator_options(said: argparse.Namespace, home: Path) -> OperatorOptions:
         home=home,
         pool=said.pool or "kubernetes",
         namespaces=tuple(said.namespace),
+        submit_to=_submit_to(said.submit_to, said.namespace),
         own_namespace=said.own_namespace,
         kubeconfig=said.kubeconfig,
         context=said.context,
@@ -39,6 +41,17 @@ def operator_options(said: argparse.Namespace, home: Path) -> OperatorOptions:
         host_ports=_ports(said.host_ports),
         lost_node_seconds=max(0.0, said.lost_node_seconds),
     )
+
+
+def _submit_to(named: Sequence[str], served: Sequence[str]) -> tuple[str, ...]:
+    for namespace in named:
+        if served and namespace not in served:
+            raise BadInput(
+                f"--submit-to {namespace} is none of the namespaces that are served "
+                f"({', '.join(served)}); add --namespace {namespace}",
+                field="submit-to",
+            )
+    return tuple(named)
 
 
 def _lease(namespace: str, seconds: float) -> ElectionTerms:

@@ -4,6 +4,8 @@ from scaler.kubernetes.kinds.documents.commands import Launch, LaunchKind, launc
 from scaler.kubernetes.kinds.documents.mapping import (
     bounds,
     elastic_job,
+    environment_of,
+    environment_secret,
     job_document,
     plan_unserved,
     processes,
@@ -24,6 +26,8 @@ __all__ = [
     "bounds",
     "command_of",
     "elastic_job",
+    "environment_of",
+    "environment_secret",
     "job_document",
     "launch_in",
     "launch_of",

@@ -12,7 +12,10 @@
 | optimizeMode | the field; `manual` where `autoScale` or `enableElasticScheduling` is false |
 | restarts.limit | the field, else `--max_restarts`, else 10 |
 | checkpoint.graceSeconds | the field, else `--shutdown-timeout`, else the pod's time less 25 s |
-| environment | stays in the cluster; on the way back the container's `env` |
+| directory | `workingDir` of the container, on the way to the cluster only |
+| environment | stays in the cluster; on the way back values are in a Secret of the job |
+| … `fromSecret` | a `secretKeyRef` of the container; `fromFile` is refused |
+| preemptible | refused on the way back: an ElasticJob knows no such thing |
 | all others | the fields of the same name |
 """
 
@@ -143,16 +146,26 @@ def processes(role: ReplicaSpec, launch: Launch) -> int:
 def elastic_job(document: JobDocument) -> dict[str, Any]:
     """The ElasticJob of a document, as its author would write it.
 
+    Values of its environment are in the Secret that ``environment_of`` fills.
+
     Raises:
         BadInput: a cluster cannot have it so: no image, or a value from a file of another machine.
     """
     if not document.image:
         raise BadInput("image is missing; a cluster runs containers: name one", field="image")
+    if document.preemptible:
+        raise BadInput(
+            "preemptible is not known to an ElasticJob; leave it out, and set priority",
+            field="preemptible",
+        )
     container: dict[str, Any] = {"name": "main", "image": document.image}
     if document.command:
         container["command"] = list(document.command)
     if document.environment:
-        container["env"] = [_variable(*each) for each in document.environment.items()]
+        secret = environment_secret(document.name)
+        container["env"] = [_variable(secret, *each) for each in document.environment.items()]
+    if document.directory:
+        container["workingDir"] = document.directory
     amounts = _amounts(document.resources)
     if amounts:
         container["resources"] = {"requests": amounts, "limits": amounts}
@@ -260,9 +273,19 @@ def _without_nothing(value: object) -> object:
     return value
 
 
-def _variable(name: str, value: str | Secret) -> dict[str, Any]:
+def environment_secret(job: str) -> str:
+    """The Secret with the values of a submitted job's environment."""
+    return f"{job}-environment"
+
+
+def environment_of(document: JobDocument) -> dict[str, str]:
+    """The values that go into that Secret, by name."""
+    return {name: value for name, value in document.environment.items() if isinstance(value, str)}
+
+
+def _variable(own: str, name: str, value: str | Secret) -> dict[str, Any]:
     if isinstance(value, str):
-        return {"name": name, "value": value}
+        return {"name": name, "valueFrom": {"secretKeyRef": {"name": own, "key": name}}}
     secret, _, key = (value.from_secret or "").partition("/")
     if not secret:
         raise BadInput(

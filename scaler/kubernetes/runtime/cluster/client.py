@@ -18,6 +18,7 @@ from scaler.kubernetes.runtime.cluster.kind import LEASE, POD, Kind, Object
 from scaler.kubernetes.runtime.cluster.transport import (
     APPLY,
     MERGE,
+    Stream,
     Transport,
     TransportAnswer,
     TransportRequest,
@@ -27,6 +28,8 @@ from scaler.kubernetes.runtime.pace import Backoff, Clock, SystemClock
 #: Told of every answer: verb, code (0: none came) and seconds.
 Observer = Callable[[str, int, float], None]
 Propagation = Literal["Background", "Foreground", "Orphan"]
+#: A script that prints nothing for so many seconds may still print.
+_LONGEST_SILENCE = 4 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,10 +180,26 @@ class Cluster:
         request = TransportRequest(method="GET", path=path, query=query)
         return anything(self._answer("get", request, safe=True).body, request)
 
-    def text(self, path: str, query: Mapping[str, str | int] | None = None) -> str:
-        """Read any path as text: a container's log."""
-        request = TransportRequest(method="GET", path=path, query=query)
-        return self._answer("get", request, safe=True).body.decode(errors="replace")
+    def log(self, namespace: str, pod: str, container: str, *, tail: int, follow: bool) -> Stream:
+        """The last ``tail`` lines of a container's output, and with ``follow`` those to come.
+
+        Whoever gets it closes it.
+
+        Raises:
+            NotFound: there is no such pod.
+            Invalid: the container has not started yet.
+        """
+        query: dict[str, str | int] = {"container": container, "tailLines": tail}
+        query |= {"follow": "true"} if follow else {}
+        path = POD.path(namespace, pod, "log")
+        stream = self._transport.stream(
+            TransportRequest(method="GET", path=path, query=query),
+            connect_seconds=self._limits.request_seconds,
+            silence_seconds=_LONGEST_SILENCE if follow else self._limits.request_seconds,
+        )
+        if stream.code != 200:
+            raise failure(stream.code, stream.read(), stream.headers, f"log of {namespace}/{pod}")
+        return stream
 
     # -- writing ---------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import yaml
@@ -122,7 +123,8 @@ class Http:
             if watch and request.method == "GET":
                 return await self._watch(request, asked)
             if target.door == "log":
-                return self._log(request, target)
+                asked.permit(self.access, "get")
+                return await self._log(request, target)
             return self._sent(request, answered(self.api, self.access, asked), target)
         except Refused as refused:
             return self._sent(request, _refusal(refused), target)
@@ -162,11 +164,37 @@ class Http:
             response.headers.add("Warning", f'299 - "{warning}"'.replace('\\"', "'"))
         return response
 
-    def _log(self, request: web.Request, target: Target) -> web.StreamResponse:
-        self.api.get(target.kind, target.namespace, target.name)
+    async def _log(self, request: web.Request, target: Target) -> web.StreamResponse:
+        """Send a container's output; with ``follow``, as it grows, until its pod has ended."""
+        response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+        sent, first = 0, True
+        try:
+            while True:
+                pod = self.api.get(target.kind, target.namespace, target.name).obj
+                text = self._output(request, target, pod)
+                if first:
+                    await response.prepare(request)
+                    sent, first = _tail(text, request.query.get("tailLines")), False
+                await response.write(text[sent:])
+                sent = len(text)
+                ended = pod["status"].get("phase") in ("Succeeded", "Failed")
+                if ended or request.query.get("follow") != "true":
+                    break
+                await asyncio.sleep(0.05)
+        except Refused:
+            if first:
+                raise
+        except ConnectionError:
+            _abort(request)
+        await response.write_eof()
+        return response
+
+    def _output(self, request: web.Request, target: Target, pod: dict[str, Any]) -> bytes:
         container = request.query.get("container", "")
-        text = self.logs(target.namespace, target.name, container)
-        return web.Response(body=text or b"", content_type="text/plain")
+        if pod["status"].get("phase", "Pending") == "Pending":
+            said = f'container "{container}" in pod "{target.name}" is waiting to start'
+            raise Refused(400, "BadRequest", said)
+        return self.logs(target.namespace, target.name, container) or b""
 
     async def _watch(self, request: web.Request, asked: Asked) -> web.StreamResponse:
         target = asked.target
@@ -253,3 +281,10 @@ def faulty(fault: Fault) -> Answer:
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def _tail(text: bytes, lines: str | None) -> int:
+    """Where the last so many lines of a text begin."""
+    if lines is None:
+        return 0
+    return len(text) - len(b"".join(text.splitlines(keepends=True)[-int(lines) :]))

@@ -1,0 +1,144 @@
+"""The output of a job's replicas, read from the API server and sent on as it comes."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from queue import Empty, Full, Queue
+
+from brain.errors import BrainError, UnknownReplica
+from brain.views import LogsRequest
+from scaler.kubernetes.pods import identity
+from scaler.kubernetes.runtime.cluster import Cluster, Object
+from scaler.kubernetes.runtime.cluster.transport import Stream
+
+log = logging.getLogger(__name__)
+
+#: Whoever reads is asked so often whether they still do.
+_HEARTBEAT_SECONDS = 5.0
+#: Lines of so many seconds are sent together.
+_PAUSE_SECONDS = 0.2
+#: Bytes that are sent at once, and pieces that wait to be sent.
+_MOST_BYTES, _MOST_PIECES = 1 << 18, 16
+_STARTED = ("Running", "Succeeded", "Failed")
+
+
+def send_logs(
+    cluster: Cluster,
+    request: LogsRequest,
+    *,
+    pods: Callable[[], Iterable[Object]],
+    over: Callable[[], bool],
+    send: Callable[[str, bool], None],
+) -> None:
+    """Send what the pods of a job print, whole lines at a time, until nothing more can come.
+
+    ``send`` has a text and whether more follows; what it raises ends the reading. ``over``: the
+    job has finished.
+
+    Raises:
+        UnknownReplica: the one that is asked for has no pod any more.
+    """
+    pieces: Queue[bytes] = Queue(_MOST_PIECES)
+    readers: dict[str, _Reader] = {}
+    told = float("-inf")
+    try:
+        while True:
+            ended = not request.follow or over()
+            for pod in _asked_for(pods(), request):
+                # Names are never used again; a pod that is on its way has no uid yet.
+                name = pod["metadata"]["name"]
+                if name not in readers and (pod.get("status") or {}).get("phase") in _STARTED:
+                    readers[name] = _Reader(cluster, pod, request, pieces)
+            last = ended and not any(reader.is_alive() for reader in readers.values())
+            text, now = _drained(pieces), time.monotonic()
+            if text or now - told >= _HEARTBEAT_SECONDS:
+                send(text.decode(errors="replace"), True)
+                told = now
+            if last and pieces.empty():
+                send("", False)
+                return
+            if not text:
+                time.sleep(_PAUSE_SECONDS)
+    finally:
+        for reader in readers.values():
+            reader.stop()
+
+
+def _asked_for(pods: Iterable[Object], request: LogsRequest) -> list[Object]:
+    """Pods whose output is asked for, in the order of their ids."""
+    by_id = {found[1]: pod for pod in pods if (found := identity.scaled_of(pod)) is not None}
+    if request.replica is None:
+        return [by_id[id] for id in sorted(by_id)]
+    if request.replica not in by_id:
+        raise UnknownReplica(
+            f"replica {request.replica}: its pod is gone from the cluster, and its output with it"
+        )
+    return [by_id[request.replica]]
+
+
+def _drained(pieces: "Queue[bytes]") -> bytes:
+    found: list[bytes] = []
+    with suppress(Empty):
+        while sum(map(len, found)) < _MOST_BYTES:
+            found.append(pieces.get_nowait())
+    return b"".join(found)
+
+
+class _Reader(threading.Thread):
+    """Reads the main container of one pod; starts itself."""
+
+    def __init__(
+        self, cluster: Cluster, pod: Object, request: LogsRequest, pieces: "Queue[bytes]"
+    ) -> None:
+        super().__init__(name=f"log of {pod['metadata']['name']}", daemon=True)
+        self._cluster, self._pod, self._request, self._pieces = cluster, pod, request, pieces
+        self._stream: Stream | None = None
+        self._stopped = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        """Put whole lines into the queue until the output ends or is not wanted any more."""
+        name = self._pod["metadata"]["name"]
+        try:
+            self._read()
+        except BrainError as why:
+            if not self._stopped.is_set():
+                self._put(f"brain: the output of {name} cannot be read: {why}\n".encode())
+        except Exception:
+            log.exception("log of %s", name)
+
+    def stop(self) -> None:
+        """Read no further."""
+        self._stopped.set()
+        if self._stream is not None:
+            self._stream.interrupt()
+
+    def _read(self) -> None:
+        metadata, request = self._pod["metadata"], self._request
+        # The main container is the first one of a pod of ours.
+        container = self._pod["spec"]["containers"][0]["name"]
+        stream = self._cluster.log(
+            metadata["namespace"],
+            metadata["name"],
+            container,
+            tail=request.tail,
+            follow=request.follow,
+        )
+        self._stream, rest = stream, b""
+        try:
+            for chunk in stream.chunks():
+                lines, end, rest = (rest + chunk).rpartition(b"\n")
+                self._put(lines + end)
+                if self._stopped.is_set():
+                    return
+        finally:
+            stream.close()
+        self._put(rest + b"\n" if rest else b"")
+
+    def _put(self, piece: bytes) -> None:
+        while piece and not self._stopped.is_set():
+            with suppress(Full):
+                self._pieces.put(piece, timeout=_PAUSE_SECONDS)
+                return

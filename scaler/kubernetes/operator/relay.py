@@ -1,0 +1,87 @@
+"""Requests that Brain passes to the scaler of a pool: taken by long poll, answered here."""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from brain import calls, errors
+from brain.errors import BrainError
+from brain.types.job import JobId
+from brain.views import LogsRequest, Refusal, ScalerAnswer, ScalerRequest, SubmitRequest
+from scaler.kubernetes.brain import Asked
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 20.0
+#: Pauses while Brain is away.
+_RETRY_SECONDS = 2.0
+
+
+class _Unread(Exception):
+    """Nobody waits for the answer any more."""
+
+
+class RelayedRequests:
+    """Answers them, each on a thread of its own."""
+
+    def __init__(
+        self,
+        client: Asked,
+        pool: str,
+        *,
+        submit: Callable[[SubmitRequest], JobId | None],
+        logs: Callable[[LogsRequest, Callable[[str, bool], None]], None],
+    ) -> None:
+        self._client, self._pool, self._submit, self._logs = client, pool, submit, logs
+
+    def follow(self, stop: threading.Event) -> None:
+        """Take requests until told to stop."""
+        while not stop.is_set():
+            try:
+                page = self._client.send(
+                    calls.scaler_requests(self._pool, wait_seconds=_POLL_SECONDS)
+                )
+            except BrainError as why:
+                log.info("requests to pool %s: %s", self._pool, why)
+                stop.wait(_RETRY_SECONDS)
+                continue
+            for each in page.items:
+                threading.Thread(target=self._answer, args=(each,), daemon=True).start()
+
+    def _answer(self, request: ScalerRequest) -> None:
+        def send(answer: ScalerAnswer) -> None:
+            try:
+                self._client.send(calls.answer_request(self._pool, request.id, answer))
+            except BrainError as why:
+                log.info("request %s: %s", request.id, why)
+                raise _Unread from why
+
+        try:
+            if request.submit is not None:
+                send(ScalerAnswer(job=self._submit(request.submit)))
+            elif request.logs is not None:
+                self._logs(
+                    request.logs, lambda text, more: send(ScalerAnswer(text=text, more=more))
+                )
+        except _Unread:
+            return
+        except BrainError as why:
+            self._refuse(request, why, send)
+        except Exception:
+            log.exception("request %s", request.id)
+            failed = errors.Unavailable("the scaler failed; its log has the reason")
+            self._refuse(request, failed, send)
+
+    def _refuse(
+        self, request: ScalerRequest, why: BrainError, send: Callable[[ScalerAnswer], None]
+    ) -> None:
+        field = why.field if isinstance(why, errors.BadInput) else None
+        try:
+            send(ScalerAnswer(refusal=Refusal(kind=_kind(why), detail=str(why), field=field)))
+        except _Unread:
+            log.info("request %s was refused unheard: %s", request.id, why)
+
+
+def _kind(why: BrainError) -> str:
+    """Name of the nearest class that Brain knows, too."""
+    return next(kind.__name__ for kind in type(why).__mro__ if hasattr(errors, kind.__name__))

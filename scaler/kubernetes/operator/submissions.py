@@ -1,0 +1,139 @@
+"""Job documents submitted to Brain -> ElasticJobs, with their environment in a Secret."""
+
+import base64
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from brain import wire
+from brain.errors import BadInput, BrainError, Conflict, NameTaken, NotFound
+from brain.types.job import JobId
+from brain.views import SubmitRequest
+from scaler.kubernetes.kinds.documents import elastic_job, environment_of, environment_secret
+from scaler.kubernetes.kinds.reading import read_elastic_job
+from scaler.kubernetes.operator.jobs import JOB
+from scaler.kubernetes.pods import identity
+from scaler.kubernetes.runtime.cluster import SECRET, AlreadyExists, Cluster, Object
+
+#: Annotation: the idempotency key of the submission that an object was made for.
+SUBMISSION = f"{identity.DOMAIN}/submission"
+
+
+class Submissions:
+    """Makes objects of documents, in the namespaces that ``allowed`` names.
+
+    The submitter's name is an annotation: objects are made with the scaler's own rights.
+    """
+
+    def __init__(
+        self, cluster: Cluster, allowed: Sequence[str], take: Callable[[Object], None]
+    ) -> None:
+        """``take`` tells Brain of a new object at once; its errors are the submitter's."""
+        self._cluster, self._allowed, self._take = cluster, tuple(allowed), take
+
+    def submit(self, request: SubmitRequest) -> JobId | None:
+        """Make the object and return its uid; None after a dry run.
+
+        A request whose object was made before gets that one.
+
+        Raises:
+            BadInput: a cluster cannot have the document so, or refuses the object.
+            NotAllowed: a quota, a policy or a missing right forbids it.
+            NameTaken: another object has the name.
+        """
+        document = wire.job_document(request.document)
+        self._check_namespace(document.project)
+        wanted = elastic_job(document)
+        annotations = {identity.OWNER: request.owner, SUBMISSION: request.key}
+        wanted["metadata"]["annotations"] = {k: v for k, v in annotations.items() if v}
+        read_elastic_job(wanted)
+        made = self._made_before(wanted) if not request.dry_run else None
+        if made is None:
+            return self._make(wanted, environment_of(document), request.dry_run)
+        self._keep_environment(made, environment_of(document))
+        self._take(made)
+        return JobId(made["metadata"]["uid"])
+
+    def _make(
+        self, wanted: dict[str, Any], environment: dict[str, str], dry_run: bool
+    ) -> JobId | None:
+        made = self._create(wanted, dry_run)
+        if dry_run:
+            return None
+        try:
+            self._keep_environment(made, environment)
+            self._take(made)
+        except BrainError:
+            metadata = made["metadata"]
+            self._cluster.delete(JOB, metadata["namespace"], metadata["name"], uid=metadata["uid"])
+            raise
+        return JobId(made["metadata"]["uid"])
+
+    def _check_namespace(self, project: str) -> None:
+        if project not in self._allowed:
+            allowed = ", ".join(self._allowed) or "none"
+            raise BadInput(
+                f"project {project!r}: its jobs run in the namespace of that name, in which the "
+                f"scaler may make none; namespaces open to submissions: {allowed}; name one of "
+                f"them, or start the scaler with --submit-to {project}",
+                field="project",
+            )
+
+    def _made_before(self, wanted: dict[str, Any]) -> Object | None:
+        """The object that this very request made, whose answer was lost."""
+        metadata = wanted["metadata"]
+        if SUBMISSION not in metadata["annotations"]:
+            return None
+        try:
+            there = self._cluster.get(JOB, metadata["namespace"], metadata["name"])
+        except NotFound:
+            return None
+        known = there["metadata"].get("annotations") or {}
+        return there if metadata["annotations"].items() <= known.items() else None
+
+    def _create(self, wanted: dict[str, Any], dry_run: bool) -> Object:
+        namespace, name = wanted["metadata"]["namespace"], wanted["metadata"]["name"]
+        try:
+            return self._cluster.create(JOB, wanted, dry_run=dry_run)
+        except AlreadyExists:
+            there = self._cluster.get(JOB, namespace, name)
+            phase = (there.get("status") or {}).get("phase") or "not looked at yet"
+            raise NameTaken(
+                f"ElasticJob {namespace}/{name} exists already ({phase}); choose another name, or "
+                f"delete it: kubectl -n {namespace} delete elasticjob {name}"
+            ) from None
+        except NotFound as why:
+            raise BadInput(
+                f"project {namespace!r} has no namespace in the cluster, or the kinds are not "
+                f"installed: {why}",
+                field="project",
+            ) from why
+
+    def _keep_environment(self, made: Object, values: dict[str, str]) -> None:
+        if not values:
+            return
+        metadata = made["metadata"]
+        namespace, name = metadata["namespace"], environment_secret(metadata["name"])
+        data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
+        secret: dict[str, Any] = {
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "labels": identity.selector(metadata["name"]),
+                "ownerReferences": [identity.owner(metadata["name"], metadata["uid"])],
+            },
+            "data": data,
+        }
+        try:
+            full = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", **secret}
+            self._cluster.create(SECRET, full)
+        except AlreadyExists:
+            there = self._cluster.get(SECRET, namespace, name)
+            labels = there["metadata"].get("labels") or {}
+            if not identity.selector(metadata["name"]).items() <= labels.items():
+                raise Conflict(
+                    f"Secret {namespace}/{name} is another's, and the job's environment belongs "
+                    "there; delete it, or choose another name for the job"
+                ) from None
+            # That of a job of this name before, which goes with it; this one it is to stay.
+            old = dict.fromkeys(there.get("data") or {})
+            self._cluster.merge(SECRET, namespace, name, {**secret, "data": old | data})

@@ -1,0 +1,199 @@
+"""A person who knows the service alone has jobs trained on a cluster: ``brain submit --pool``."""
+
+import base64
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.kubernetes.clusters import real_kubeconfig
+from tests.kubernetes.test_acceptance import (
+    GROUP,
+    NAMESPACE,
+    SCRIPT,
+    SECONDS,
+    Cluster,
+    cluster,
+    rights,
+)
+
+pytestmark = pytest.mark.timeout(900)
+POOL = "kubernetes"
+#: Says what it was given, then trains until a file comes.
+TRAIN = f"""\
+import os, runpy, sys
+print("greeting", os.environ["GREETING"], "rank", os.environ["RANK"], flush=True)
+sys.argv[0] = {str(SCRIPT)!r}
+runpy.run_path({str(SCRIPT)!r}, run_name="__main__")
+"""
+
+
+@pytest.fixture
+def it(tmp_path: Path) -> Iterator[Cluster]:
+    """A cluster whose operator takes submissions to one namespace."""
+    (tmp_path / "train.py").write_text(TRAIN)
+    with cluster(tmp_path) as made:
+        made.start_brain()
+        made.server.hands.create(("", "namespaces"), {"metadata": {"name": NAMESPACE}})
+        for obj in rights():
+            made.create(obj)
+        made.start_operator(f"--submit-to={NAMESPACE}")
+        made.until("nodes are there", lambda: "n0" in made.command("nodes").stdout)
+        yield made
+
+
+def document(directory: Path, **fields: Any) -> str:
+    """The path of a job document, written there."""
+    command = [sys.executable, f"{directory}/train.py", f"{directory}/end", "--batch", "64"]
+    command += ["--save-every", "5", "--checkpoint", f"{directory}/digits.pt"]
+    made = {
+        "name": "digits",
+        "image": "registry.example/digits:1",
+        "command": command,
+        "replicas": {"min": 1, "max": 3, "start": 2},
+        "optimizeMode": "manual",
+        "checkpoint": {"path": f"{directory}/digits.pt"},
+        "environment": {"GREETING": "hello there"},
+    }
+    path = directory / "job.yaml"
+    path.write_text(yaml.safe_dump({k: v for k, v in (made | fields).items() if v is not None}))
+    return str(path)
+
+
+def state(it: Cluster) -> str:
+    return str(json.loads(it.says("job", "digits", "-o", "json"))["job"]["state"])
+
+
+@pytest.mark.skipif(
+    real_kubeconfig() is not None, reason="a real server asks kubelets for logs, and has none"
+)
+def test_a_submitted_job_is_trained_resized_suspended_read_and_cancelled(
+    it: Cluster, tmp_path: Path
+) -> None:
+    path = document(tmp_path)
+    assert "Queued" in it.says("submit", "--pool", POOL, "-f", path, "--dry-run")
+    assert it.job() == {}
+    it.says("submit", "--pool", POOL, "-f", path)
+
+    # The object is its submitter's by an annotation; values are in a Secret that goes with it.
+    made = it.job()
+    assert made["metadata"]["annotations"]["elastic.iml.github.io/owner"] == "admin"
+    assert "hello there" not in json.dumps(it.server.objects("elasticjobs", GROUP, NAMESPACE))
+    secrets = {one["metadata"]["name"]: one for one in it.server.objects("secrets", "", NAMESPACE)}
+    kept = secrets["digits-environment"]
+    assert base64.b64decode(kept["data"]["GREETING"]) == b"hello there"
+    assert kept["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"]
+    assert (
+        json.loads(it.says("job", "digits", "-o", "json"))["job"]["id"] == (made["metadata"]["uid"])
+    )
+
+    it.until("two replicas train", lambda: it.trains(2))
+    assert "digits" in it.says("jobs")
+
+    # Output comes through the API server: of all, of one rank, of the one before, and on and on.
+    assert it.says("logs", "digits").count("greeting hello there") == 2
+    assert "rank 1" in it.says("logs", "digits", "--rank", "1")
+    assert "rank 0" not in it.says("logs", "digits", "--rank", "1")
+    output = tmp_path / "followed"
+    with output.open("w") as out:
+        words = [sys.executable, "-m", "brain.cli", "logs", "-f", "digits"]
+        follower = subprocess.Popen(words, env=it.environ, stdout=out)
+
+    it.says("resize", "digits", "3", "--why", "more")
+    it.until("three replicas train", lambda: it.trains(3))
+    it.says("resize", "digits", "2")
+    it.until("one has left", lambda: it.trains(2) and len(it.pods()) == 2)
+    it.says("suspend", "digits")
+    it.until("it is suspended", lambda: state(it) == "Suspended" and not it.pods())
+    it.says("resume", "digits")
+    it.until("it trains again", lambda: it.trains(2))
+    assert "greeting" in it.says("logs", "digits", "--rank", "0")
+
+    (tmp_path / "end").touch()
+    it.until("the job has succeeded", lambda: state(it) == "Succeeded")
+    # Whoever follows hears replicas that came later, and is sent home with the job.
+    assert follower.wait(SECONDS) == 0
+    assert output.read_text().count("greeting hello there") >= 5
+
+    # The name is the object's until that is deleted.
+    again = it.command("submit", "--pool", POOL, "-f", path)
+    assert again.returncode == 5
+    assert "exists already (Succeeded)" in again.stderr
+
+
+def test_a_submission_that_cannot_be_is_refused_with_field_and_remedy(
+    it: Cluster, tmp_path: Path
+) -> None:
+    def refused(*words: str, **fields: Any) -> str:
+        done = it.command("submit", "-f", document(tmp_path, **fields), *words)
+        assert done.returncode not in (0, 3), done.stdout
+        return done.stderr
+
+    assert "pool 'nowhere' has no scaler, pools with one: kubernetes" in refused(
+        "--pool", "nowhere"
+    )
+    assert "image is missing" in refused("--pool", POOL, image=None)
+    assert "--submit-to kube-system" in refused(project="kube-system")
+    assert "metadata.name 'Digits'" in refused(name="Digits")
+    assert "preemptible" in refused(preemptible=True)
+    token = {"TOKEN": {"fromFile": "/etc/passwd"}}
+    assert "use fromSecret" in refused(environment=token)
+    assert it.job() == {}
+
+    # The cluster's own words, at the dry run already.
+    for obj in denial("jobs of this team say what they cost"):
+        it.create(obj)
+    it.until("the policy holds", lambda: "what they cost" in refused("--dry-run"))
+    assert "what they cost" in refused()
+    assert it.job() == {}
+
+
+def denial(words: str) -> list[dict[str, Any]]:
+    """A policy that lets nobody make an ElasticJob."""
+    group, name = "admissionregistration.k8s.io/v1", {"metadata": {"name": "costs"}}
+    rule = {"apiGroups": [GROUP], "apiVersions": ["*"], "operations": ["CREATE"]}
+    policy = {
+        "matchConstraints": {"resourceRules": [rule | {"resources": ["elasticjobs"]}]},
+        "validations": [{"expression": "false", "message": words}],
+    }
+    binding = {"policyName": "costs", "validationActions": ["Deny"]}
+    return [
+        {"apiVersion": group, "kind": kind, **name, "spec": spec}
+        for kind, spec in (
+            ("ValidatingAdmissionPolicy", policy),
+            ("ValidatingAdmissionPolicyBinding", binding),
+        )
+    ]
+
+
+def test_a_quota_that_holds_pods_up_is_told_in_the_jobs_view(it: Cluster, tmp_path: Path) -> None:
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "few-pods", "namespace": NAMESPACE},
+        "spec": {"hard": {"pods": "1"}},
+    }
+    it.create(quota)
+    it.says("submit", "-f", document(tmp_path))
+    it.until("the quota is told", lambda: "few-pods" in it.says("job", "digits"))
+    it.says("cancel", "digits")
+    it.until("it is cancelled", lambda: state(it) == "Cancelled" and not it.pods())
+
+
+def test_the_same_request_again_makes_no_second_job(it: Cluster, tmp_path: Path) -> None:
+    import httpx2
+
+    body = yaml.safe_load(Path(document(tmp_path)).read_text()) | {"project": NAMESPACE}
+    token = (it.home / "admin.token").read_text().strip()
+    headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": "once"}
+    with httpx2.Client(base_url=f"http://127.0.0.1:{it.port}", headers=headers) as http:
+        first, second = (
+            http.post("/api/v1/jobs?pool=kubernetes", json=body, timeout=60) for _ in range(2)
+        )
+    assert (first.status_code, second.status_code) == (201, 201)
+    assert first.json()["id"] == second.json()["id"] == it.job()["metadata"]["uid"]
