@@ -20,6 +20,7 @@ from launcher.agent.terms import (
     alone_seconds,
     fixed_desired_world,
     join_seconds,
+    last_desired_world,
     lease_seconds,
     terms_of,
 )
@@ -159,11 +160,7 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> ReplicaEnd:
     config = replica_config(intent, place)
     job = JobPlace(place.directory.parent)
     asked = _brain(intent)
-    desired_worlds: DesiredWorlds = (
-        FixedDesiredWorld(fixed_desired_world(config, 0.0))
-        if asked is None
-        else DesiredByBrain(asked, intent.job, job)
-    )
+    fixed = fixed_desired_world(config, 0.0)
     token = digest(read_token(intent.token_file))
 
     async def leadership(mine: str) -> Leadership:
@@ -178,6 +175,12 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> ReplicaEnd:
         rules = WorldRules(barren_worlds=_BARREN_WORLDS, spares=intent.spares)
         terms = terms_of(agent.config, address=agent.address, token_sha256=token, rules=rules)
         terms = replace(terms, linger_seconds=600.0)
+        last = last_desired_world(fixed, agent.last)
+        desired_worlds: DesiredWorlds = (
+            FixedDesiredWorld(fixed)
+            if asked is None
+            else DesiredByBrain(asked, intent.job, job, last)
+        )
         return Coordinator(
             terms,
             place=job,

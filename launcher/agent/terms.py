@@ -9,7 +9,7 @@ from brain.types.job import Checkpoint, Intent, JobId
 from brain.types.world import WorldWish
 from launcher.agent import addresses
 from launcher.coordinator.world.state import CoordinatorTerms
-from launcher.values.config import LaunchConfig
+from launcher.values.config import LaunchConfig, WorldDocument
 from launcher.values.console import say
 from launcher.values.hang.terms import hang_terms
 from launcher.values.network_check import CheckTerms, CheckWork
@@ -17,6 +17,8 @@ from launcher.values.observation import WorldRules
 
 #: Seconds in which one that coordinates the job already tells whoever listens at its endpoint.
 FOUND_SECONDS = 0.6
+#: The service's default of ``patience_seconds``.
+_PATIENCE_SECONDS = 120.0
 
 
 def terms_of(
@@ -68,6 +70,21 @@ def fixed_desired_world(config: LaunchConfig, patience_seconds: float) -> WorldW
         minimum=config.nodes_min if shape is None else shape.least,
         patience_seconds=patience_seconds,
         restart_limit=config.max_restarts,
+    )
+
+
+def last_desired_world(fixed: WorldWish, last: WorldDocument | None) -> WorldWish | None:
+    """The world that the last one answered, for a coordinator that Brain has told of none.
+
+    ``fixed`` is the job's own; it waits for lost replicas as long as Brain has it wait by default.
+    """
+    if last is None:
+        return None
+    return replace(
+        fixed,
+        generation=last.generation,
+        replicas=len(last.members),
+        patience_seconds=_PATIENCE_SECONDS,
     )
 
 

@@ -115,8 +115,11 @@ class Brain:
 class DesiredByBrain:
     """The desired world as Brain says it, by long poll; on disk for the time it is away."""
 
-    def __init__(self, brain: Brain, job: str, place: JobPlace) -> None:
-        self._brain, self._job, self._place = brain, job, place
+    def __init__(
+        self, brain: Brain, job: str, place: JobPlace, last: WorldWish | None = None
+    ) -> None:
+        """``last``: what the last world answered, for a successor on another disk."""
+        self._brain, self._job, self._place, self._last = brain, job, place, last
 
     async def follow(self, tell: Callable[[WorldWish], None]) -> None:
         """Tell what Brain says, for ever; the last known desired world where it does not answer."""
@@ -158,7 +161,7 @@ class DesiredByBrain:
 
     def _remembered(self, tell: Callable[[WorldWish], None]) -> WorldWish | None:
         """The desired world on disk, unless it was one to stop: an agent was started since."""
-        desired = self._place.find("wish", WorldWish)
+        desired = self._place.find("wish", WorldWish) or self._last
         if desired is None or desired.intent is not Intent.RUN:
             return None
         tell(desired)

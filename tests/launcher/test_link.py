@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 from brain.client import Call
+from brain.errors import Unavailable
 from brain.types.world import WorldWish
 from launcher.coordinator.brain import Brain, DesiredByBrain, Reports
 from launcher.values.replica import JobPlace
@@ -48,6 +49,34 @@ def test_a_wish_that_a_full_disk_does_not_keep_is_followed_and_so_is_the_next(
         asyncio.run(follow())
 
     assert heard[:2] == [1, 2]
+
+
+class Away(Wishing):
+    """A Brain that does not answer."""
+
+    async def send(self, call: Call[WorldWish | None]) -> WorldWish | None:
+        raise Unavailable("nobody is there")
+
+
+def test_a_successor_on_another_disk_goes_on_with_the_world_that_it_was_in(tmp_path: Path) -> None:
+    heard: list[WorldWish] = []
+    last = desired(replicas=3)
+
+    async def follow() -> None:
+        told = asyncio.Event()
+
+        def tell(said: WorldWish) -> None:
+            heard.append(said)
+            told.set()
+
+        wishes = DesiredByBrain(Away(), JOB, JobPlace(tmp_path), last)
+        task = asyncio.create_task(wishes.follow(tell))
+        await asyncio.wait_for(told.wait(), 30)
+        task.cancel()
+
+    asyncio.run(follow())
+
+    assert heard == [last]
 
 
 def test_who_coordinates_no_more_leaves_no_connection_open(tmp_path: Path) -> None:
