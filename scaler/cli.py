@@ -102,7 +102,14 @@ def _alone(path: Path) -> Iterator[bool]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="brain-scale", description=__doc__)
     parser.add_argument("--home", type=Path, default=Path(os.environ.get("BRAIN_HOME", "~/.brain")))
-    parser.add_argument("--url", required=True, help="base URL of the service")
+    parser.add_argument(
+        "--brain",
+        "--url",
+        dest="url",
+        required=True,
+        metavar="URL",
+        help="base URL of the service; none, in a cluster: jobs are admitted and healed alone",
+    )
     parser.add_argument("--pool", help="pool of what runs here; local, or kubernetes in a cluster")
     parser.add_argument(
         "--slots",

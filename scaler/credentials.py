@@ -6,10 +6,10 @@ in this process and in those of the agents, from which they are taken back while
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from brain import calls
-from brain.client import AsyncBrainClient
+from brain.client import Call
 from brain.errors import BrainError, Unavailable
 from brain.types.job import JobId
 from brain.views import JobWish
@@ -17,13 +17,23 @@ from scaler.ports import JobBackend
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+
+class AsyncAsked(Protocol):
+    """``AsyncBrainClient``, or what stands in for it where there is no Brain."""
+
+    async def send(self, call: Call[T], /) -> T:
+        """Do one operation; errors as in ``AsyncBrainClient.send``."""
+        ...
+
 
 class Credentials:
     """Token and environment of each job that should run."""
 
     def __init__(
         self,
-        client: AsyncBrainClient,
+        client: AsyncAsked,
         backend: JobBackend,
         call: Callable[..., Awaitable[Any]],
     ) -> None:

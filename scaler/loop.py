@@ -13,13 +13,12 @@ from datetime import datetime, timedelta
 from typing import Any, ParamSpec, TypeVar, assert_never
 
 from brain import calls
-from brain.client import AsyncBrainClient
 from brain.errors import BrainError, Unavailable
 from brain.types.job import FINISHED, JobId
 from brain.types.resources import NodeName, PoolName
 from brain.types.world import Replica, ReplicaExit, ReplicaReport, ReplicaState
 from brain.views import JobWish
-from scaler.credentials import Credentials
+from scaler.credentials import AsyncAsked, Credentials
 from scaler.ports import NOTHING, JobBackend, Observed, Phase, ReplicaSeen
 from scaler.reconcile import (
     Action,
@@ -72,7 +71,7 @@ class Scaler:
 
     def __init__(
         self,
-        client: AsyncBrainClient,
+        client: AsyncAsked,
         backend: JobBackend,
         file: WishFile,
         *,

@@ -30,6 +30,7 @@ VALUES: dict[str, Object] = {
         "database": {"kind": "bundled", "bundled": {"storageClass": "fast"}},
         "adapters": {"enabled": True, "pool": "research"},
     },
+    "submissions to a namespace": {"scaler": {"submitTo": ["team"]}},
     "without network policy, kinds and injection": {
         "networkPolicy": {"enabled": False},
         "crds": {"migrate": False},
@@ -320,3 +321,17 @@ def test_a_namespaced_installation_binds_the_operator_in_the_jobs_namespace() ->
     binding = one(objects, "RoleBinding", "brain-scaler-jobs")
     assert binding["metadata"]["namespace"] == "jobs"
     assert binding["subjects"][0]["namespace"] == "brain"
+
+
+def test_without_a_brain_the_operator_needs_no_token_and_is_told_so() -> None:
+    objects = rendered(brain={"enabled": False}, scaler={"submitTo": ["team"]})
+    (operator,) = [o for o in objects if o["kind"] == "Deployment"]
+    spec = operator["spec"]["template"]["spec"]
+    assert "--brain=none" in spec["containers"][0]["args"]
+    assert not any("submit-to" in word for word in spec["containers"][0]["args"])
+    assert not any("secret" in volume for volume in spec["volumes"])
+
+
+def test_namespaces_are_opened_to_submissions_by_a_value() -> None:
+    operator = one(case_of("submissions to a namespace"), "Deployment", "brain-scaler")
+    assert "--submit-to=team" in operator["spec"]["template"]["spec"]["containers"][0]["args"]

@@ -74,7 +74,7 @@ class Cluster:
             "scaler.cli",
             "--kubernetes",
             f"--kubeconfig={self.server.kubeconfig_for(ACCOUNT)}",
-            f"--url=http://127.0.0.1:{self.port}",
+            f"--brain={self.address or f'http://127.0.0.1:{self.port}'}",
             f"--home={self.home}",
             f"--namespace={NAMESPACE}",
             f"--own-namespace={NAMESPACE}",
@@ -194,6 +194,8 @@ class Cluster:
         return "\n".join([*said, status])
 
     began = 0.0
+    #: What the operator takes for Brain; None: the one that is started here.
+    address: str | None = None
     #: More words for the operator, whenever it is started.
     told: tuple[str, ...] = ()
 

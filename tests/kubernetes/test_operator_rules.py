@@ -3,6 +3,7 @@
 import json
 from argparse import Namespace
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -117,12 +118,15 @@ def test_nobody_holds_replicas_of_a_job_that_no_agent_of_ours_runs():
         {**made, "metadata": {**made["metadata"], "uid": "u", "generation": 1}}
         for made in (jobs.job("brain-run", "t.py"), jobs.job("torchrun", "t.py"))
     )
-    house = Installation(injection=AgentInjection(image="brain:1"))
+    house = Installation(injection=AgentInjection(image="brain:1"), brain_url="http://brain")
 
     assert rigid.held(world(0, 1), ours, house) == {0, 1}
     assert rigid.held(world(0, 1, ended=True), ours, house) is None
     assert rigid.held(world(0, 1), plain, house) == frozenset()
     assert rigid.held(None, plain, house) == frozenset()
+    assert rigid.held(None, ours, house) is None
+    # Without a Brain nobody tells a coordinator whom to let go.
+    assert rigid.held(None, ours, replace(house, brain_url=None)) == frozenset()
 
 
 def test_a_plan_replaces_pods_that_were_told_another_size():
@@ -391,12 +395,19 @@ def test_the_command_line_is_understood(tmp_path: Path):
     assert made.injection.image == "brain:1"
 
 
+def test_without_a_brain_no_token_is_needed(tmp_path: Path):
+    made = operator_options(options(tmp_path, url="none", token_file=tmp_path / "none"), tmp_path)
+
+    assert (made.url, made.token) == (None, "")
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
         ({"host_ports": "1-5"}, "no range of ports"),
         ({"lease_seconds": 0.1}, "too short"),
         ({"submit_to": ["team"], "namespace": ["other"]}, "add --namespace team"),
+        ({"submit_to": ["team"], "url": "none"}, "needs a Brain"),
     ],
 )
 def test_what_it_cannot_use_is_refused(tmp_path: Path, given: dict[str, Any], says: str):

@@ -31,7 +31,8 @@ def running(seen: Sequence[ReplicaSeen]) -> tuple[int, ...]:
 def held(world: World | None, obj: Object | None, house: Installation) -> frozenset[int] | None:
     """Replicas that a job's coordinator alone lets go; None: no world is known.
 
-    Without an agent there is no coordinator, and what is too many would never go.
+    Without an agent there is no coordinator, and without a Brain nobody tells it whom to let go:
+    what is too many would never go.
     """
     try:
         if obj is not None and not elastic(read_elastic_job(obj), house):
@@ -39,7 +40,7 @@ def held(world: World | None, obj: Object | None, house: Installation) -> frozen
     except BadInput as why:
         log.debug("what runs stays as it is: %s", why)
     if world is None or world.ended_at is not None:
-        return None
+        return None if house.brain_url else frozenset()
     return frozenset(member.replica for member in world.members)
 
 

@@ -22,6 +22,8 @@ class JobCondition(StrEnum):
     #: The size is not the one that `replicas` says. The message names the plan that made it so, and
     #: the command by which a person has that size back: an edit to the same number is none.
     SIZE_DIFFERS = "SizeDiffers"
+    #: A size was asked for, and no Brain answers: it is asked again.
+    RESIZE_WAITING = "ResizeWaiting"
     #: Fewer of its pods are ready than are wished, or fewer train.
     DEGRADED = "Degraded"
     #: Each replica reserves what the plan that is applied says. False: the message says which do

@@ -48,6 +48,7 @@ from scaler.kubernetes.status.conditions import (
     honoured,
     let_go,
     reserved,
+    resize_waits,
     size_differs,
 )
 from scaler.kubernetes.status.happenings import happenings
@@ -192,6 +193,7 @@ class ElasticJobs:
             request = self._requests.size(obj, job, view)
             last = request or (obj.get("status") or {}).get("request") or {}
             said.append(size_differs(job, view, last))
+            said += resize_waits(request, (obj.get("status") or {}).get("conditions") or ())
             view = self._requests.intent(obj, job, view)
             view = self._requests.deadline(obj, job, view, now)
             try:

@@ -30,6 +30,7 @@ from scaler.kubernetes.operator.logs import send_logs
 from scaler.kubernetes.operator.probes import serving
 from scaler.kubernetes.operator.relay import RelayedRequests
 from scaler.kubernetes.operator.submissions import Submissions
+from scaler.kubernetes.operator.without_brain import AsyncOwnRule, OwnRule
 from scaler.kubernetes.plans.plans import Plans
 from scaler.kubernetes.pods import gang, identity, ports
 from scaler.kubernetes.pods.manifest import AgentInjection
@@ -70,7 +71,8 @@ DEPOSED = 75
 class OperatorOptions:
     """Options of ``brain-scale --kubernetes``."""
 
-    url: str
+    #: None: there is no Brain; jobs are admitted and healed.
+    url: str | None
     token: str
     home: Path
     pool: str = "kubernetes"
@@ -123,10 +125,22 @@ class Operator:
             self._cluster, terms=terms if options.elect else None, namespaces=options.namespaces
         )
         self._stop = threading.Event()
-        self._client = client or BrainClient(options.url, options.token)
+        self._client = client or self._asking()
         self.brain = OperatorsBrain(self._client, options.pool)
         self._volcano, self._injection = False, options.injection
         self._wire()
+
+    def _asking(self) -> BrainClient | OwnRule:
+        options = self._options
+        if options.url is not None:
+            return BrainClient(options.url, options.token)
+        return OwnRule(options.pool, lambda job: self.jobs.find(job), _now)
+
+    def _asking_at_once(self) -> AsyncBrainClient | AsyncOwnRule:
+        if isinstance(self._client, OwnRule):
+            return AsyncOwnRule(self._client)
+        assert self._options.url is not None
+        return AsyncBrainClient(self._options.url, self._options.token)
 
     def _wire(self) -> None:
         options, manager = self._options, self.manager
@@ -274,7 +288,7 @@ class Operator:
         options = self._options
         return Installation(
             injection=self._injection,
-            brain_url=options.pods_url or options.url,
+            brain_url=options.url and (options.pods_url or options.url),
             volcano=self._volcano,
         )
 
@@ -298,7 +312,7 @@ class Operator:
             await asyncio.sleep(_LOOK_SECONDS)
         log.info("leads")
         options = self._options
-        async with AsyncBrainClient(options.url, options.token) as client:
+        async with self._asking_at_once() as client:
             file = WishFile(options.home / "wishes.json")
             scaler = Scaler(
                 client,
@@ -311,8 +325,9 @@ class Operator:
                 apart=True,
             )
             self.manager.listen(POD, _Waking(asyncio.get_running_loop(), scaler))
-            relay = threading.Thread(target=self.relay.follow, args=(self._stop,), daemon=True)
-            relay.start()
+            if options.url is not None:
+                relay = threading.Thread(target=self.relay.follow, args=(self._stop,), daemon=True)
+                relay.start()
             work = asyncio.create_task(scaler.run())
             try:
                 return await self._watch_over(work)

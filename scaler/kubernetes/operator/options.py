@@ -11,6 +11,9 @@ from scaler.kubernetes.operator.operator import OperatorOptions
 from scaler.kubernetes.pods.manifest import AgentInjection
 from scaler.kubernetes.runtime import ElectionTerms
 
+#: The ``--brain`` of an installation that has none.
+NO_BRAIN = "none"
+
 
 def operator_options(said: argparse.Namespace, home: Path) -> OperatorOptions:
     """Read the options of ``brain-scale --kubernetes``, and the token.
@@ -19,9 +22,15 @@ def operator_options(said: argparse.Namespace, home: Path) -> OperatorOptions:
         BadInput: an option cannot be used; the message names it.
         OSError: there is no token.
     """
-    token = (said.token_file or home / "scaler.token").read_text().strip()
+    url = None if said.url == NO_BRAIN else said.url
+    token = "" if url is None else (said.token_file or home / "scaler.token").read_text().strip()
+    if url is None and said.submit_to:
+        raise BadInput(
+            "--submit-to needs a Brain that people submit to; leave it out with --brain none",
+            field="submit-to",
+        )
     return OperatorOptions(
-        url=said.url,
+        url=url,
         token=token,
         home=home,
         pool=said.pool or "kubernetes",

@@ -75,6 +75,10 @@ class Requests:
         waits = known.outcome == "waiting"
         if asked == known.replicas and not waits:
             return None
+        if waits and asked == view.replicas_wished:
+            # Taken back before anybody heard it.
+            taken = {"outcome": "accepted", "message": "the size that it has"}
+            return answer | taken | {"granted": asked}
         if not asked or (generation == known.observed_generation and not waits):
             # Brain chooses; or nobody wrote it: it is the default of a schema that came since.
             said = known.message if asked else "Brain chooses the size"

@@ -320,7 +320,8 @@ def intent(order: PodOrder, command: ContainerCommand, main: Mapping[str, Any]) 
         "processes": crowd.processes,
         "checkpoint": dict(order.checkpoint or {}),
         "unit": order.unit,
-        "minimum": crowd.least,
+        # Without a Brain an agent asks nobody for another size.
+        "minimum": crowd.least if order.brain_url else crowd.size,
         "restart_limit": crowd.restarts,
         "brain_url": order.brain_url,
         "accelerator": order.accelerator,

@@ -113,6 +113,18 @@ def feasible(never: str | None, *, yet: bool = False) -> Condition:
     return condition_of(JobCondition.FEASIBLE, False, Reason.NEVER_FITS, never)
 
 
+def resize_waits(
+    request: Mapping[str, Any] | None, listed: Iterable[Mapping[str, Any]]
+) -> list[Condition]:
+    """Return the condition about a size that nobody answers for, once there was such a request."""
+    type = JobCondition.RESIZE_WAITING
+    if request is not None and request["outcome"] == "waiting":
+        message = f"{request['replicas']} replicas were asked for: {request['message']}"
+        return [condition_of(type, True, Reason.NO_BRAIN, message)]
+    had = any(each.get("type") == type for each in listed)
+    return [condition_of(type, False, Reason.VALID, "")] if had else []
+
+
 def held_up(refusal: str) -> Condition:
     """Return the condition for a job that the API server refuses: by a quota, or otherwise.
 

@@ -1,0 +1,377 @@
+"""``--brain none``: jobs are admitted and healed at the size they have, and nothing is decided.
+
+``OwnRule`` stands where a client of Brain stands, so controllers and the loop of wishes are the
+same. What it has to remember is in the objects' status and in the pods; a new operator reads it
+there.
+"""
+
+import asyncio
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from re import fullmatch
+from typing import Any
+
+from brain import wire
+from brain.client import Call
+from brain.errors import Conflict, Unavailable, UnknownJob
+from brain.types.job import (
+    FINISHED,
+    Intent,
+    JobCopy,
+    JobDocument,
+    JobId,
+    JobState,
+    OptimizeMode,
+    PolicyMode,
+)
+from brain.types.plan import PlanVerdict
+from brain.types.resources import PoolName
+from brain.types.telemetry import Losses
+from brain.types.world import Replica, ReplicaExit, ReplicaReport, ReplicaState, WorldWish
+from brain.typeset import count
+from brain.views import JobDetail, JobView, JobWish, NewToken, Page, PoolWishes
+from scaler.kubernetes.kinds import ElasticJob
+from scaler.kubernetes.kinds.reading import read_elastic_job
+from scaler.kubernetes.runtime.cluster import Object
+
+_REMEDY = "start the operator with --brain URL"
+_BEGUN = (JobState.RUNNING, JobState.DEGRADED)
+#: Phases of an object whose job trained when it was last looked at.
+_TRAINED = {
+    "Running": JobState.RUNNING,
+    "Changing": JobState.RUNNING,
+    "Degraded": JobState.DEGRADED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnJob:
+    """A job that no Brain knows."""
+
+    id: JobId
+    document: JobDocument
+    owner: str
+    #: Replicas that it is to have.
+    size: int
+    #: Of the last plan that a Brain gave it; its pods bear it.
+    generation: int = 0
+    epoch: int | None = None
+    state: JobState = JobState.STARTING
+    reason: str = "admitted"
+    intent: Intent = Intent.RUN
+    failures: int = 0
+    exit_code: int | None = None
+    replicas: Mapping[int, Replica] = field(default_factory=dict)
+    created_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None = None
+    version: int = 1
+
+    def moved(self, state: JobState, reason: str, now: datetime, **fields: Any) -> "OwnJob":
+        """Return the job in a state; itself where nothing is new."""
+        if (state, reason) == (self.state, self.reason) and not fields:
+            return self
+        ended = now if state in FINISHED else None
+        fields |= {"updated_at": now, "finished_at": ended, "version": self.version + 1}
+        return replace(self, state=state, reason=reason, **fields)
+
+
+def begun(job: ElasticJob, document: JobDocument, owner: str, now: datetime) -> OwnJob:
+    """The job as its object's status shows it, which Brain or an operator before wrote."""
+    status = job.status
+    known = next((role.desired for role in status.roles if role.name == job.scaled), 0)
+    phase = _TRAINED.get(status.phase, JobState.STARTING)
+    made = OwnJob(
+        id=JobId(job.metadata.uid),
+        document=document,
+        owner=owner,
+        size=known or document.replicas.first,
+        generation=status.generation,
+        epoch=status.world_epoch,
+        failures=status.restarts,
+        state=phase,
+        created_at=now,
+        updated_at=now,
+    )
+    if status.phase in FINISHED:
+        ended = status.completion_time or now
+        return made.moved(JobState(status.phase), status.message, ended)
+    if status.phase == JobState.SUSPENDED:
+        return made.moved(JobState.SUSPENDED, status.message, now, intent=Intent.SUSPEND)
+    return made
+
+
+def reported(job: OwnJob, report: ReplicaReport, now: datetime) -> OwnJob:
+    """The job after its scaler's report: what runs, and how the last replica ended."""
+    known = {**job.replicas, **{one.id: one for one in report.replicas}}
+    job = replace(job, replicas=known)
+    if job.state in FINISHED:
+        return job
+    if any(one.exit is ReplicaExit.SUCCEEDED for one in known.values()):
+        # It ended with its world: what still runs, or was killed since, has nothing to do.
+        return job.moved(JobState.SUCCEEDED, "all workers ended with 0", now, exit_code=0)
+    alive = [one for one in known.values() if one.state is not ReplicaState.EXITED]
+    if alive:
+        return _alive(job, alive, report.waiting, now)
+    if job.intent is Intent.CANCEL:
+        return job.moved(JobState.CANCELLED, "cancelled; all its replicas have stopped", now)
+    if job.intent is Intent.SUSPEND:
+        return job.moved(JobState.SUSPENDED, "suspended; all its replicas have stopped", now)
+    last = max(known.values(), key=_ended, default=None)
+    if last is None or not (last.exit is ReplicaExit.FAILED or job.state in _BEGUN):
+        return job.moved(job.state, report.waiting or job.reason, now)
+    return _all_gone(job, last, now)
+
+
+def _alive(job: OwnJob, alive: list[Replica], waiting: str | None, now: datetime) -> OwnJob:
+    if job.intent is not Intent.RUN:
+        return job
+    running = sum(one.state is ReplicaState.RUNNING for one in alive)
+    if running >= job.size:
+        return job.moved(JobState.RUNNING, f"{count(running, 'replica')} run; no Brain", now)
+    state = JobState.DEGRADED if job.state in _BEGUN else job.state
+    why = waiting or f"{running} of {count(job.size, 'replica')} run"
+    return job.moved(state, why, now)
+
+
+def _all_gone(job: OwnJob, last: Replica, now: datetime) -> OwnJob:
+    if last.exit is ReplicaExit.FAILED:
+        why = last.detail or "its last replica failed"
+        return job.moved(JobState.FAILED, why, now, exit_code=last.exit_code)
+    # Counted once: the next report finds it starting.
+    failures, limit = job.failures + 1, job.document.restarts.limit
+    if failures > limit:
+        why = f"lost {failures} times, more than restarts.limit {limit}"
+        return job.moved(JobState.FAILED, why, now, failures=failures)
+    why = f"replica {last.id} was lost; another is started from the checkpoint"
+    return job.moved(JobState.STARTING, why, now, failures=failures)
+
+
+def _ended(replica: Replica) -> tuple[datetime, int]:
+    return replica.ended_at or replica.started_at, replica.id
+
+
+class OwnRule:
+    """Answers the calls that an operator makes to Brain. Safe to be used by many threads."""
+
+    def __init__(
+        self,
+        pool: str,
+        find: Callable[[JobId], Object | None],
+        clock: Callable[[], datetime],
+    ) -> None:
+        """``find`` gives the object of a job."""
+        self._pool, self._find, self._clock = PoolName(pool), find, clock
+        self._jobs: dict[JobId, OwnJob] = {}
+        self._lock = threading.RLock()
+        self._routes: Mapping[str, Callable[..., Any]] = {
+            r"GET /pools/[^/]+/wishes": self._wishes,
+            r"GET /jobs": self._list,
+            r"GET /jobs/([^/:]+)": self._detail,
+            r"PUT /jobs/([^/:]+)": self._mirror,
+            r"POST /jobs/([^/]+)/replicas": self._report,
+            r"POST /jobs/([^/]+)/token": self._token,
+            r"GET /jobs/([^/]+)/environment": lambda job, call: {},
+            r"GET /jobs/([^/]+)/plans": lambda job, call: Page(items=()),
+            r"POST /jobs/([^/]+)/plans": self._resize,
+            r"POST /jobs/([^/:]+):suspend": partial(self._intend, Intent.SUSPEND),
+            r"POST /jobs/([^/:]+):resume": partial(self._intend, Intent.RUN),
+            r"POST /jobs/([^/:]+):cancel": partial(self._intend, Intent.CANCEL),
+        }
+
+    def send(self, call: Call[Any]) -> Any:
+        """Answer; what only a Brain has use for (nodes, conditions, worlds) is dropped.
+
+        Raises:
+            Unavailable: only a Brain could answer.
+        """
+        asked = f"{call.method} {call.path.removeprefix('/api/v1')}"
+        for pattern, answer in self._routes.items():
+            found = fullmatch(pattern, asked)
+            if found is not None:
+                with self._lock:
+                    return answer(*found.groups(), call)
+        return None
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _wishes(self, call: Call[Any]) -> PoolWishes | None:
+        running = [job for job in self._jobs.values() if job.state not in FINISHED]
+        version = ".".join(f"{job.id}:{job.version}" for job in running)
+        if call.headers.get("If-None-Match") == version:
+            return None
+        jobs = tuple(map(_wish, running))
+        return PoolWishes(pool=self._pool, version=version, jobs=jobs)
+
+    def _list(self, call: Call[Any]) -> Page[JobView]:
+        running = [job for job in self._jobs.values() if job.state not in FINISHED]
+        return Page(items=tuple(_view(job, self._pool) for job in running))
+
+    def _detail(self, id: str, call: Call[Any]) -> JobDetail:
+        job = self._job(id)
+        return JobDetail(
+            job=_view(job, self._pool),
+            document=wire.document_plain(job.document),
+            world=None,
+            worlds=(),
+            replicas=tuple(job.replicas.values()),
+        )
+
+    def _mirror(self, id: str, call: Call[Any]) -> JobView:
+        assert call.body is not None
+        said = wire.decode(call.body, JobCopy)
+        document, now = wire.job_document(said.document), self._clock()
+        if document.optimize_mode is not OptimizeMode.MANUAL:
+            raise Unavailable(
+                f"optimizeMode {document.optimize_mode} needs one, and this operator has none; set "
+                f"optimizeMode: manual, or {_REMEDY}"
+            )
+        known, obj = self._jobs.get(JobId(id)), self._find(JobId(id))
+        if known is None and obj is None:
+            raise UnknownJob(f"job {id} has no ElasticJob any more")
+        if known is None:
+            assert obj is not None
+            known = begun(read_elastic_job(obj), document, said.owner, now)
+        elif known.document != document:
+            known = replace(known, document=document, version=known.version + 1)
+        return self._put(known)
+
+    def _report(self, id: str, call: Call[Any]) -> None:
+        assert call.body is not None
+        report = wire.decode(call.body, ReplicaReport)
+        self._put(reported(self._job(id), report, self._clock()))
+
+    def _token(self, id: str, call: Call[Any]) -> NewToken:
+        # Agents know each other by it, Brain or none.
+        return NewToken(id=id, name=f"agents of {id}", secret=f"brn_{secrets.token_urlsafe(32)}")
+
+    def _resize(self, id: str, call: Call[Any]) -> Any:
+        job = self._job(id)
+        raise Unavailable(
+            f"this operator has none, and without one the size stays {job.size}; {_REMEDY}, and "
+            "the request is made to it"
+        )
+
+    def _intend(self, intent: Intent, id: str, call: Call[Any]) -> JobView:
+        job, now = self._job(id), self._clock()
+        if job.state in FINISHED:
+            raise Conflict(f"job {job.document.name} is {job.state} already")
+        alive = any(one.state is not ReplicaState.EXITED for one in job.replicas.values())
+        state, reason = job.state, f"asked to {intent}"
+        if intent is Intent.RUN:
+            state = JobState.STARTING if job.state is JobState.SUSPENDED else job.state
+        elif not alive:
+            state = JobState.SUSPENDED if intent is Intent.SUSPEND else JobState.CANCELLED
+        return self._put(job.moved(state, reason, now, intent=intent))
+
+    def _job(self, id: str) -> OwnJob:
+        try:
+            return self._jobs[JobId(id)]
+        except KeyError:
+            raise UnknownJob(f"job {id} is not served without a Brain") from None
+
+    def _put(self, job: OwnJob) -> JobView:
+        self._jobs[job.id] = job
+        return _view(job, self._pool)
+
+
+class AsyncOwnRule:
+    """The same for asyncio; a poll is answered after a while, not by a change."""
+
+    def __init__(self, rule: OwnRule) -> None:
+        self._rule = rule
+
+    async def __aenter__(self) -> "AsyncOwnRule":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def send(self, call: Call[Any]) -> Any:
+        """Answer, as ``OwnRule.send``."""
+        known = self._rule.send(call)
+        if known is None and "wait" in call.query:
+            await asyncio.sleep(_POLL_SECONDS)
+            return self._rule.send(call)
+        return known
+
+
+#: A poll for wishes waits so long where there are none that are new.
+_POLL_SECONDS = 0.5
+
+
+def _wish(job: OwnJob) -> JobWish:
+    document = job.document
+    runs = job.intent is Intent.RUN and job.state is not JobState.SUSPENDED
+    return JobWish(
+        job=job.id,
+        name=document.name,
+        project=document.project,
+        state=job.state,
+        wish=WorldWish(
+            job=job.id,
+            generation=job.generation,
+            version=job.version,
+            intent=job.intent,
+            replicas=job.size if runs else 0,
+            processes_per_replica=document.processes_per_replica,
+            unit=document.replicas.unit,
+            # Whoever coordinates has no Brain to ask for another size.
+            minimum=job.size,
+            patience_seconds=0.0,
+            restart_limit=document.restarts.limit,
+        ),
+        document=wire.document_plain(document),
+    )
+
+
+def _view(job: OwnJob, pool: PoolName) -> JobView:
+    document = job.document
+    running = sum(one.state is ReplicaState.RUNNING for one in job.replicas.values())
+    measured: dict[str, Any] = dict.fromkeys(_MEASURED)
+    return JobView(
+        id=job.id,
+        name=document.name,
+        project=document.project,
+        owner=job.owner,
+        pool=pool,
+        state=job.state,
+        reason=job.reason,
+        conditions=(),
+        intent=job.intent,
+        mode=PolicyMode.OFF,
+        optimize_mode=document.optimize_mode,
+        failures=job.failures,
+        exit_code=job.exit_code,
+        created_at=job.created_at,
+        updated_at=job.updated_at,
+        finished_at=job.finished_at,
+        version=job.version,
+        replicas_min=document.replicas.min,
+        replicas_max=document.replicas.max,
+        unit=document.replicas.unit,
+        replicas=0 if job.state in FINISHED else running,
+        replicas_wished=_wish(job).wish.replicas,
+        processes_per_replica=document.processes_per_replica,
+        resources=document.resources,
+        epoch=job.epoch,
+        generation=job.generation,
+        unit_of_throughput="steps/s",
+        losses=Losses(gaps=0, dropped=0),
+        sparkline=(),
+        verdict=PlanVerdict.NOT_YET,
+        **measured,
+    )
+
+
+#: Fields of a view that only a Brain knows.
+_MEASURED: Iterable[str] = (
+    "advise_only", "throughput", "promised", "data_wait_share", "cpu_share", "memory_share",
+    "gpu_share", "step", "progress", "ends_at", "telemetry_age_seconds", "memory", "plan",
+    "decision",
+)  # fmt: skip
