@@ -91,6 +91,7 @@ class Reason(StrEnum):
     ALONE = "NoOtherController"
     FULL = "Full"
     NODE_ONLY = "NodeOnly"
+    UNMEASURED = "NotMeasured"
     NOT_OURS = "ManagedElsewhere"
     AUTOSCALER = "HorizontalPodAutoscaler"
     VERTICAL = "VerticalPodAutoscaler"

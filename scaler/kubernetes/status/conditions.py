@@ -39,14 +39,17 @@ def honoured(job: ElasticJob, house: Installation) -> list[Condition]:
     if missing:
         reason = Reason.UNKNOWN_FIELDS if unknown else Reason.IGNORED
         honoured = Condition(type=type, status=False, reason=reason, message=text)
-    node_only = not elastic(job, house)
-    telemetry = Condition(
-        type=JobCondition.TELEMETRY,
-        status=not node_only,
-        reason=Reason.NODE_ONLY if node_only else Reason.FULL,
-        message="only its nodes are measured, no steps are seen" if node_only else "",
-    )
-    return [honoured, telemetry]
+    return [honoured, _telemetry(job, house)]
+
+
+def _telemetry(job: ElasticJob, house: Installation) -> Condition:
+    type = JobCondition.TELEMETRY
+    if house.brain_url is None:
+        return condition_of(type, False, Reason.UNMEASURED, "there is no Brain to measure for")
+    if not elastic(job, house):
+        message = "only its nodes are measured, no steps are seen"
+        return condition_of(type, False, Reason.NODE_ONLY, message)
+    return condition_of(type, True, Reason.FULL, "")
 
 
 def misspelt(job: ElasticJob) -> Iterator[str]:
