@@ -264,8 +264,8 @@ def test_values_of_the_environment_are_in_a_secret_and_never_come_back() -> None
 
 
 def test_a_directory_is_where_the_container_works() -> None:
-    original = JobDocument(name="digits", image="digits:1", directory="/work")
-    assert main_of(elastic_job(original))["workingDir"] == "/work"
+    original = JobDocument(name="digits", image="digits:1", directory="/train")
+    assert main_of(elastic_job(original))["workingDir"] == "/train"
 
 
 @pytest.mark.parametrize(
