@@ -20,7 +20,7 @@ from benchmarks.report import Row, publish
 from brain import calls
 from brain.types.job import JobId
 from brain.types.resources import NodeName
-from brain.types.telemetry import Phase, Place, SaveSample, SourceId, ThroughputSample
+from brain.types.telemetry import Phase, SampleSource, SaveSample, SourceId, ThroughputSample
 from brain.types.world import Cause, Member, WorldEvent, WorldReport
 from brain.views import ResizeRequest
 from tests.harness import Brain, running
@@ -97,7 +97,7 @@ def plan_latency_seconds(brain: Brain, turn: int) -> float:
 
 def samples(job: JobId, now: datetime) -> list[ThroughputSample | SaveSample]:
     """Forty steps of one worker, a second apart in windows of four, and a save."""
-    place = Place(
+    place = SampleSource(
         job=job,
         source=SourceId(f"bench-{job}"),
         replica=0,

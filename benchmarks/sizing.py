@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.doublings import Table, tables, traces
 from brain.models.fitting import Point
 from brain.models.job import fit
-from brain.models.terms import Terms
+from brain.models.terms import SpeedTerms
 from brain.optimizer.narrowing import not_back, not_in_vain
 from brain.optimizer.policies import Efficient, Narrowed, WorthARestart
 from brain.optimizer.situation import Choice, Policy, Situation, chance
@@ -160,7 +160,7 @@ def _situation(
 ) -> Situation:
     present = points[size]
     kept = len(set(script.batch.values())) == 1
-    terms = Terms(global_batch=script.batch[1] if kept else None)
+    terms = SpeedTerms(global_batch=script.batch[1] if kept else None)
     earlier = [point for point in points.values() if point is not present]
     return Situation(
         job=JOB,

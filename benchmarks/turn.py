@@ -33,7 +33,7 @@ from brain.settings import Settings
 from brain.types.allocation import Bounds
 from brain.types.job import Checkpoint, JobDocument, JobId, JobState, OptimizeMode
 from brain.types.resources import Node, NodeName, PoolName, Resources
-from brain.types.telemetry import Phase, Place, SourceId, ThroughputSample
+from brain.types.telemetry import Phase, SampleSource, SourceId, ThroughputSample
 from brain.types.world import Cause, Member, Replica, ReplicaState, World
 
 POOL = PoolName("bench")
@@ -289,7 +289,7 @@ def samples(
     steps = max(1, round(1 / step_seconds))
     return [
         ThroughputSample(
-            place=Place(
+            place=SampleSource(
                 job=id,
                 source=SourceId(f"{id}-{rank}"),
                 replica=rank // each,

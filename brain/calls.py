@@ -10,7 +10,7 @@ from typing import Any
 
 from brain import wire
 from brain.client import Call, idempotency_key
-from brain.types.estimate import Estimate, Question
+from brain.types.estimate import Estimate, EstimateQuestion
 from brain.types.job import JobCopy, ObjectCondition
 from brain.types.pool import Freeze, FreezeScope
 from brain.types.recommendation import Recommendation
@@ -20,9 +20,9 @@ from brain.types.resources import Node
 from brain.types.savings import Savings
 from brain.types.sharing import StoredPolicy
 from brain.types.telemetry import Receipt, Sample
-from brain.types.world import ReplicaReport, WorldReport, WorldWish
+from brain.types.world import DesiredWorld, ReplicaReport, WorldReport
 from brain.views import (
-    Decision,
+    DesiredPool,
     EstimateRequest,
     Health,
     JobDetail,
@@ -33,9 +33,9 @@ from brain.views import (
     NewToken,
     NodeView,
     Page,
+    PlanDecision,
     PlanView,
     PoolView,
-    PoolWishes,
     ResizeRequest,
     ScalerAnswer,
     ScalerRequest,
@@ -69,9 +69,11 @@ def conditions(job: str, said: Sequence[ObjectCondition]) -> Call[None]:
     return Call(method="PUT", path=path, reads=type(None), body=wire.encode(said))
 
 
-def estimate(document: Mapping[str, Any], question: Question | None = None) -> Call[Estimate]:
+def estimate(
+    document: Mapping[str, Any], question: EstimateQuestion | None = None
+) -> Call[Estimate]:
     """Estimate the needs of a job; nothing is started or stored."""
-    body = EstimateRequest(document=document, question=question or Question())
+    body = EstimateRequest(document=document, question=question or EstimateQuestion())
     call: Call[Estimate] = _post("/jobs:estimate", body, Estimate)
     return call
 
@@ -136,21 +138,21 @@ def plans(*, page_token: str = "", filter: str = "", page_size: int = 100) -> Ca
 
 
 def approve(
-    job: str, generation: int, decision: Decision, *, dry_run: bool = False
+    job: str, generation: int, decision: PlanDecision, *, dry_run: bool = False
 ) -> Call[PlanView]:
     """Say yes to a proposed plan, as it was seen."""
     return _post(f"/plans/{job}/{generation}:approve", decision, PlanView, dry_run=dry_run)
 
 
 def reject(
-    job: str, generation: int, decision: Decision, *, dry_run: bool = False
+    job: str, generation: int, decision: PlanDecision, *, dry_run: bool = False
 ) -> Call[PlanView]:
     """Say no to a proposed or approved plan."""
     return _post(f"/plans/{job}/{generation}:reject", decision, PlanView, dry_run=dry_run)
 
 
 def rollback(
-    job: str, generation: int, decision: Decision, *, dry_run: bool = False
+    job: str, generation: int, decision: PlanDecision, *, dry_run: bool = False
 ) -> Call[PlanView]:
     """Undo an applied plan by a new plan."""
     return _post(f"/plans/{job}/{generation}:rollback", decision, PlanView, dry_run=dry_run)
@@ -251,9 +253,11 @@ def events(*, after: int | None = None) -> Call[bytes]:
     return Call(method="GET", path=f"{V1}/events", reads=bytes, headers=headers)
 
 
-def world(job: str, *, etag: str | None = None, wait_seconds: float = 0) -> Call[WorldWish | None]:
+def world(
+    job: str, *, etag: str | None = None, wait_seconds: float = 0
+) -> Call[DesiredWorld | None]:
     """The wished world; None when it is still that of ``etag`` after ``wait_seconds``."""
-    return _poll(f"/jobs/{job}/world", WorldWish | None, etag, wait_seconds)
+    return _poll(f"/jobs/{job}/world", DesiredWorld | None, etag, wait_seconds)
 
 
 def report_world(report: WorldReport) -> Call[None]:
@@ -268,12 +272,12 @@ def report_replicas(report: ReplicaReport) -> Call[None]:
 
 def wishes(
     pool: str, *, etag: str | None = None, wait_seconds: float = 0
-) -> Call[PoolWishes | None]:
+) -> Call[DesiredPool | None]:
     """Read the state that a scaler should bring a pool to.
 
     None if it is still that of ``etag`` after ``wait_seconds``.
     """
-    return _poll(f"/pools/{pool}/wishes", PoolWishes | None, etag, wait_seconds)
+    return _poll(f"/pools/{pool}/wishes", DesiredPool | None, etag, wait_seconds)
 
 
 def scaler_requests(pool: str, *, wait_seconds: float = 0) -> Call[Page[ScalerRequest]]:

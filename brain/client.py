@@ -33,7 +33,7 @@ _BY_TYPE: Mapping[str, type[errors.BrainError]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RawAnswer:
     """An answer of the service, before its body is decoded."""
 
     status: int
@@ -57,7 +57,7 @@ class Call(Generic[T]):
     #: Seconds to wait for the answer; long polls need more than the default.
     timeout_seconds: float = 10.0
 
-    def read(self, answer: Answer) -> T:
+    def read(self, answer: RawAnswer) -> T:
         """Turn an answer into a value, or raise the error of the service."""
         if answer.status >= 400:
             raise problem(answer)
@@ -70,7 +70,7 @@ class Call(Generic[T]):
         return wire.decode(answer.body, self.reads)  # type: ignore[no-any-return]
 
 
-def problem(answer: Answer) -> errors.BrainError:
+def problem(answer: RawAnswer) -> errors.BrainError:
     """Translate a problem+json answer into the error it stands for."""
     try:
         said = wire.decode(answer.body, Problem)
@@ -232,9 +232,9 @@ def _arguments(call: Call[Any]) -> dict[str, Any]:
     }
 
 
-def _answer(response: httpx2.Response) -> Answer:
+def _answer(response: httpx2.Response) -> RawAnswer:
     after = response.headers.get("Retry-After", "")
-    return Answer(
+    return RawAnswer(
         status=response.status_code,
         body=response.content,
         etag=response.headers.get("ETag"),

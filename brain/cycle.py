@@ -22,15 +22,15 @@ from datetime import datetime, timedelta
 
 from brain import estimates, lifecycle
 from brain.errors import Conflict, Unavailable, Undetermined
-from brain.lifecycle.distribution import Evidence, distribution, revert
+from brain.lifecycle.distribution import DistributionEvidence, distribution, revert
+from brain.lifecycle.observed import ThroughputObserved, look, remember
 from brain.lifecycle.scores import score
-from brain.lifecycle.sight import Sight, look, remember
 from brain.lifecycle.surroundings import situate
 from brain.models.fitting import Point
 from brain.optimizer import recommend
 from brain.pool import rounds
 from brain.pool.division import shares
-from brain.pool.rounds import Looked, Memo
+from brain.pool.rounds import CachedLook, Memo
 from brain.ports import Stores, Transaction
 from brain.settings import Settings
 from brain.types.job import Job, JobId, JobState
@@ -168,7 +168,10 @@ def _admitted(
     with stores.transaction() as tx:
         memo.catch_up(tx)
         queue = [tx.jobs.get(id) for id in ids]
-        limits, starts = rounds.Limits(tx, memo), rounds.Starts(queue, settings, tx, memo, now)
+        limits, starts = (
+            rounds.AcceleratorLimits(tx, memo),
+            rounds.Starts(queue, settings, tx, memo, now),
+        )
         started = lifecycle.admit(
             tx,
             queue,
@@ -237,7 +240,7 @@ def attend(
         held = member.hold.code if member and member.hold else ""
         code = decision.explanation.code if decision else held
         again = moved or code == "returned" or (active and _goes_on(active))
-        memo.looked[job.id] = Looked(
+        memo.looked[job.id] = CachedLook(
             mark=memo.marks[job.id],
             again_at=now + timedelta(seconds=0.0 if again else _rest(sight, settings, now)),
             member=member,
@@ -246,7 +249,7 @@ def attend(
     return moved, decision
 
 
-def _rest(sight: Sight, settings: Settings, now: datetime) -> float:
+def _rest(sight: ThroughputObserved, settings: Settings, now: datetime) -> float:
     """Seconds until a job that nothing happens to is looked at again.
 
     Not after its telemetry becomes stale: a round would act on what was seen before.
@@ -261,14 +264,19 @@ def _goes_on(active: ScalePlan) -> bool:
     return active.state in _WAITING or (active.state is PlanState.PROPOSED and bool(active.after))
 
 
-def _awaited(job: Job, sight: Sight, active: ScalePlan | None) -> bool:
+def _awaited(job: Job, sight: ThroughputObserved, active: ScalePlan | None) -> bool:
     """True if the next samples of a job let something be decided or judged."""
     judged = active is not None and active.state is PlanState.APPLIED
     return judged or (job.state in _DECIDED and not isinstance(sight.present, Point))
 
 
 def follow(
-    tx: Transaction, job: Job, sight: Sight, memo: Memo, settings: Settings, now: datetime
+    tx: Transaction,
+    job: Job,
+    sight: ThroughputObserved,
+    memo: Memo,
+    settings: Settings,
+    now: datetime,
 ) -> None:
     """Move the job's active plan as far as observations allow."""
     plan = tx.plans.active(job.id)
@@ -311,7 +319,7 @@ def verify(
     tx: Transaction,
     job: Job,
     plan: ScalePlan,
-    sight: Sight,
+    sight: ThroughputObserved,
     memo: Memo,
     settings: Settings,
     now: datetime,
@@ -320,10 +328,10 @@ def verify(
     waited = (now - plan.updated_at).total_seconds()
     if plan.target.replicas > plan.current.replicas:
         found = distribution(tx, job, sight, now)
-        if found is Evidence.COPIES:
+        if found is DistributionEvidence.COPIES:
             revert(tx, job, plan, sight, settings=settings, now=now)
             return
-        if found is Evidence.COPIES_SO_FAR and waited < settings.verify_seconds:
+        if found is DistributionEvidence.COPIES_SO_FAR and waited < settings.verify_seconds:
             return
     present, short = sight.present, ""
     if plan.changes_resources:
@@ -345,7 +353,12 @@ def verify(
 
 
 def decide(
-    tx: Transaction, job: Job, sight: Sight, memo: Memo, settings: Settings, now: datetime
+    tx: Transaction,
+    job: Job,
+    sight: ThroughputObserved,
+    memo: Memo,
+    settings: Settings,
+    now: datetime,
 ) -> Recommendation:
     """Choose a size for a job and store the choice: a plan, or a hold with its reason."""
     uses = estimates.uses_of(tx, job)
@@ -389,7 +402,7 @@ def scaling(tx: Transaction, job: Job, settings: Settings, now: datetime) -> Sca
     )
 
 
-def _what_if(sight: Sight, size: int, active: ScalePlan | None) -> WhatIf:
+def _what_if(sight: ThroughputObserved, size: int, active: ScalePlan | None) -> WhatIf:
     if active and active.promised and active.current.replicas != size == active.target.replicas:
         # What is promised stands until it is renewed, and then everywhere.
         return WhatIf(replicas=size, prediction=active.promised, measured=sight.at(size))

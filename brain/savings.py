@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from brain.estimates.usage import KIND, used_by
+from brain.lifecycle.observed import points
 from brain.lifecycle.records import BRAIN
-from brain.lifecycle.sight import points
 from brain.lifecycle.verdicts import verdicts
 from brain.lifecycle.work import accelerators
 from brain.models.fitting import Z90
@@ -74,7 +74,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class WorldStretch:
     """A world while it was there."""
 
     world: World
@@ -128,7 +128,7 @@ def savings(
     )
 
 
-def stretches(worlds: Sequence[World], job: Job, now: datetime) -> list[Stretch]:
+def stretches(worlds: Sequence[World], job: Job, now: datetime) -> list[WorldStretch]:
     """Worlds in order, each until it ended, the next one formed or the job was over."""
     found, ordered = [], sorted(worlds, key=lambda world: world.epoch)
     for place, world in enumerate(ordered):
@@ -137,7 +137,7 @@ def stretches(worlds: Sequence[World], job: Job, now: datetime) -> list[Stretch]
             ends.append(ordered[place + 1].formed_at)
         end = max(world.formed_at, min(end for end in ends if end is not None))
         stepping = end if world.stepping_at is None else min(world.stepping_at, end)
-        found.append(Stretch(world=world, begin=world.formed_at, stepping=stepping, end=end))
+        found.append(WorldStretch(world=world, begin=world.formed_at, stepping=stepping, end=end))
     return found
 
 
@@ -151,7 +151,9 @@ def _concerned(tx: Transaction, since: datetime) -> Iterator[Job]:
         after = page[-1].id
 
 
-def _hold(tx: Transaction, count: _Count, job: Job, worlds: Iterable[Stretch], span: Span) -> None:
+def _hold(
+    tx: Transaction, count: _Count, job: Job, worlds: Iterable[WorldStretch], span: Span
+) -> None:
     """Count a job's accelerator-hours, and those at work: stepping, not waiting for data."""
     each = accelerators(job.resources)
     kept = used_by(tx.fits.get(job.id, KIND)).uses
@@ -169,7 +171,7 @@ def _plans(
     tx: Transaction,
     count: _Count,
     job: Job,
-    worlds: Sequence[Stretch],
+    worlds: Sequence[WorldStretch],
     span: Span,
     prices: Mapping[str, float],
     now: datetime,
@@ -203,13 +205,13 @@ class Stood:
     """A plan of Brain's while it stood, and the size that it is held against."""
 
     plan: ScalePlan
-    during: Sequence[Stretch]
+    during: Sequence[WorldStretch]
     #: Replicas that a person asked for, and what they made; None where that was not measured.
     asked: int
     made: Prediction | None
 
 
-def _stood(plans: Sequence[ScalePlan], worlds: Sequence[Stretch]) -> Iterator[Stood]:
+def _stood(plans: Sequence[ScalePlan], worlds: Sequence[WorldStretch]) -> Iterator[Stood]:
     """Applied plans of Brain's, oldest first; a size that a person asks for is a new measure."""
     applied = sorted((plan for plan in plans if _met(plan)), key=lambda plan: plan.generation)
     asked: int | None = None
@@ -230,7 +232,9 @@ def _met(plan: ScalePlan) -> bool:
     return plan.outcome.epoch is not None and not plan.in_place
 
 
-def _in_force(worlds: Sequence[Stretch], plan: ScalePlan, following: int | None) -> list[Stretch]:
+def _in_force(
+    worlds: Sequence[WorldStretch], plan: ScalePlan, following: int | None
+) -> list[WorldStretch]:
     """Worlds of a plan from its first on, until one has another size or the next plan's comes."""
     found = []
     for one in worlds:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from brain.errors import BadInput
 from brain.models.efficiency import norms_of
-from brain.ports import Point
+from brain.ports import SeriesBucket
 from brain.types.telemetry import HostSample, Phase, Sample, ThroughputSample
 from brain.types.world import World
 
@@ -26,7 +26,7 @@ MICROSECOND = timedelta(microseconds=1)
 NEAR = timedelta(minutes=2)
 
 
-class Reading(NamedTuple):
+class MetricReading(NamedTuple):
     """A reading of a metric: one sample's value, or the mean of many."""
 
     mean: float
@@ -35,20 +35,22 @@ class Reading(NamedTuple):
     #: Seconds of a world for throughput, sampled steps for gradients, samples for hosts.
     weight: float
 
-    def joined(self, other: "Reading") -> "Reading":
+    def joined(self, other: "MetricReading") -> "MetricReading":
         """The reading of both together."""
         weight = self.weight + other.weight
         mean = (self.mean * self.weight + other.mean * other.weight) / weight
-        return Reading(mean, min(self.low, other.low), max(self.high, other.high), weight)
+        return MetricReading(mean, min(self.low, other.low), max(self.high, other.high), weight)
 
 
-def _of_world(sample: ThroughputSample, value: float) -> Reading | None:
+def _of_world(sample: ThroughputSample, value: float) -> MetricReading | None:
     seconds = sample.steps * sample.step_seconds_mean / max(1, sample.processes)
-    return Reading(value, value, value, seconds) if seconds > 0 else None
+    return MetricReading(value, value, value, seconds) if seconds > 0 else None
 
 
-def _trained(value: Callable[[ThroughputSample], float]) -> Callable[[Sample], Reading | None]:
-    def read(sample: Sample) -> Reading | None:
+def _trained(
+    value: Callable[[ThroughputSample], float],
+) -> Callable[[Sample], MetricReading | None]:
+    def read(sample: Sample) -> MetricReading | None:
         if not isinstance(sample, ThroughputSample) or sample.phase is not Phase.TRAINING:
             return None
         return _of_world(sample, value(sample)) if sample.step_seconds_mean > 0 else None
@@ -56,7 +58,7 @@ def _trained(value: Callable[[ThroughputSample], float]) -> Callable[[Sample], R
     return read
 
 
-def _waited(sample: Sample) -> Reading | None:
+def _waited(sample: Sample) -> MetricReading | None:
     if not isinstance(sample, ThroughputSample) or sample.phase is not Phase.TRAINING:
         return None
     if sample.exchange_wait_seconds is None or sample.step_seconds_mean <= 0:
@@ -64,32 +66,34 @@ def _waited(sample: Sample) -> Reading | None:
     return _of_world(sample, sample.exchange_wait_seconds / sample.step_seconds_mean)
 
 
-def _compared(part: int) -> Callable[[Sample], Reading | None]:
+def _compared(part: int) -> Callable[[Sample], MetricReading | None]:
     """Squared mean gradient (0) or variance per example (1), weighed by the steps behind it.
 
     Both, because only their means are without bias; the noise scale is the ratio of those.
     """
 
-    def read(sample: Sample) -> Reading | None:
+    def read(sample: Sample) -> MetricReading | None:
         norms = norms_of(sample) if isinstance(sample, ThroughputSample) else None
         if norms is None:
             return None
         value = norms.statistics[part]
-        return Reading(value, value, value, float(norms.steps))
+        return MetricReading(value, value, value, float(norms.steps))
 
     return read
 
 
-def _replicas(sample: Sample) -> Reading | None:
+def _replicas(sample: Sample) -> MetricReading | None:
     if not isinstance(sample, ThroughputSample):
         return None
     return _of_world(sample, float(sample.replicas))
 
 
-def _hosted(value: Callable[[HostSample], float | None]) -> Callable[[Sample], Reading | None]:
-    def read(sample: Sample) -> Reading | None:
+def _hosted(
+    value: Callable[[HostSample], float | None],
+) -> Callable[[Sample], MetricReading | None]:
+    def read(sample: Sample) -> MetricReading | None:
         share = value(sample) if isinstance(sample, HostSample) else None
-        return None if share is None else Reading(share, share, share, 1.0)
+        return None if share is None else MetricReading(share, share, share, 1.0)
 
     return read
 
@@ -115,7 +119,7 @@ def _examples(sample: ThroughputSample) -> float:
 
 
 #: What one sample says of each metric; None where it says nothing.
-METRICS: Mapping[str, Callable[[Sample], Reading | None]] = {
+METRICS: Mapping[str, Callable[[Sample], MetricReading | None]] = {
     "examples_per_second": _trained(_examples),
     "steps_per_second": _trained(lambda sample: 1 / sample.step_seconds_mean),
     "step_seconds": _trained(lambda sample: sample.step_seconds),
@@ -155,14 +159,14 @@ class Buckets:
         """The bucket that ``at`` falls into."""
         return (at - self.since) // self.width
 
-    def drawn(self, readings: Iterable[tuple[int, Reading]]) -> list[Point]:
+    def drawn(self, readings: Iterable[tuple[int, MetricReading]]) -> list[SeriesBucket]:
         """Join readings by bucket; each point stands at the beginning of its bucket."""
-        joined: dict[int, Reading] = {}
+        joined: dict[int, MetricReading] = {}
         for index, reading in readings:
             known = joined.get(index)
             joined[index] = reading if known is None else known.joined(reading)
         return [
-            Point(at=self.since + index * self.width, mean=it.mean, low=it.low, high=it.high)
+            SeriesBucket(at=self.since + index * self.width, mean=it.mean, low=it.low, high=it.high)
             for index, it in sorted(joined.items())
         ]
 

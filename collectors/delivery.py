@@ -12,7 +12,7 @@ from brain import calls, wire
 from brain.client import AsyncBrainClient
 from brain.errors import BadInput, BrainError, Overloaded, Unavailable, UnknownVersion
 from brain.types.telemetry import Receipt, Sample
-from collectors.spool import Batch, Spool
+from collectors.spool import Spool, SpooledBatch
 
 log = logging.getLogger("collectors")
 
@@ -116,7 +116,7 @@ class Delivery:
         for way in self.counts.ways.values():
             await _close(way)
 
-    async def _attempt(self, way: _Way, batch: Batch) -> None:
+    async def _attempt(self, way: _Way, batch: SpooledBatch) -> None:
         try:
             receipt, samples = await self._send(way, batch)
         except BadInput as refused:
@@ -137,7 +137,7 @@ class Delivery:
                 self._reject(wire.encode_sample(samples[bad.index]), bad.reason)
             self._delivered(way, batch)
 
-    async def _send(self, way: _Way, batch: Batch) -> tuple[Receipt, list[Sample]]:
+    async def _send(self, way: _Way, batch: SpooledBatch) -> tuple[Receipt, list[Sample]]:
         samples = []
         for line in batch.lines:
             try:
@@ -159,7 +159,7 @@ class Delivery:
             way.client, way.url, way.token = AsyncBrainClient(url, token), url, token
         return way.client
 
-    def _delivered(self, way: _Way, batch: Batch) -> None:
+    def _delivered(self, way: _Way, batch: SpooledBatch) -> None:
         self._spool.acknowledge(batch)
         if way.error is not None and way.error == self.counts.last_error:
             self.counts.last_error = None  # over: what was kept has arrived

@@ -32,7 +32,7 @@ Process = tuple[int, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class HostCounters:
     """Counters of the machine at one instant; all but memory only grow."""
 
     #: CLOCK_MONOTONIC.
@@ -56,7 +56,7 @@ class TreeReading:
     memory_bytes: int = 0
 
 
-def read_host(cgroup: Cgroup | None = None) -> Reading:
+def read_host(cgroup: Cgroup | None = None) -> HostCounters:
     """Read the machine now; a control group's limits stand for the machine's."""
     limits = read_cgroup() if cgroup is None else cgroup
     affinity = 1000 * len(os.sched_getaffinity(0))
@@ -65,7 +65,7 @@ def read_host(cgroup: Cgroup | None = None) -> Reading:
     limited = limits.memory_bytes is not None and limits.memory_bytes < total
     if limited and limits.memory_used_bytes is not None:
         used = limits.memory_used_bytes
-    return Reading(
+    return HostCounters(
         at_seconds=time.monotonic(),
         cpu_seconds=_cpu_seconds() if limits.cpu_seconds is None else limits.cpu_seconds,
         cpu_capacity_millis=min(affinity, limits.cpu_millis or affinity),
@@ -132,7 +132,7 @@ def held_between(
     return max(memory, default=None), max(shares, default=None)
 
 
-def rates_between(before: Reading, after: Reading) -> dict[str, Any]:
+def rates_between(before: HostCounters, after: HostCounters) -> dict[str, Any]:
     """The fields of a ``HostSample`` that two readings give."""
     seconds = max(1e-3, after.at_seconds - before.at_seconds)
     return {

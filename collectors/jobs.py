@@ -10,7 +10,7 @@ from collectors.host import LiveJob
 from collectors.paths import Home, read_json
 
 
-class Jobs:
+class ReplicaDirectories:
     """Looks at ``replicas/*/*``; replicas that ended are looked at once.
 
     Locks are left alone: to try one would make an agent fail that is just taking it. An agent lives

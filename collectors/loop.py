@@ -30,7 +30,7 @@ from collectors.cgroup import leave_replica
 from collectors.delivery import Delivery
 from collectors.gpu import find_gpus
 from collectors.host import HostWatch, LiveJob
-from collectors.jobs import Jobs, hostname
+from collectors.jobs import ReplicaDirectories, hostname
 from collectors.paths import Home, make_private, write_json
 from collectors.spool import Spool
 from collectors.stamps import Stamps
@@ -52,7 +52,7 @@ LAST_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class CollectorOptions:
     """Options of the collector: addresses, intervals and waiting times."""
 
     home: Home
@@ -66,12 +66,12 @@ class Options:
     patience_seconds: float = 120.0
 
 
-def is_over(*, idle_seconds: float, waiting: int, options: Options) -> bool:
+def is_over(*, idle_seconds: float, waiting: int, options: CollectorOptions) -> bool:
     """Decide whether the collector ends: nobody is left, and all is delivered or cannot be.
 
-    >>> is_over(idle_seconds=31, waiting=0, options=Options(home=Home.at("/h")))
+    >>> is_over(idle_seconds=31, waiting=0, options=CollectorOptions(home=Home.at("/h")))
     True
-    >>> is_over(idle_seconds=31, waiting=7, options=Options(home=Home.at("/h")))
+    >>> is_over(idle_seconds=31, waiting=7, options=CollectorOptions(home=Home.at("/h")))
     False
     """
     limit = options.patience_seconds if waiting else options.linger_seconds
@@ -81,11 +81,11 @@ def is_over(*, idle_seconds: float, waiting: int, options: Options) -> bool:
 class Collector:
     """One collector; everything runs on one asyncio loop."""
 
-    def __init__(self, options: Options, listening: socket.socket) -> None:
+    def __init__(self, options: CollectorOptions, listening: socket.socket) -> None:
         self._options, self._listening = options, listening
         home = options.home
         self._spool = Spool(home.spool)
-        self._jobs = Jobs(home, node=hostname())
+        self._jobs = ReplicaDirectories(home, node=hostname())
         leave_replica()
         self._watch = HostWatch(find_gpus())
         self._delivery = Delivery(self._spool, url=self._url, token=self._jobs.token)
@@ -274,7 +274,7 @@ def remove(path: Path, bound: os.stat_result) -> None:
             real.parent.rmdir()
 
 
-def collect(options: Options) -> int:
+def collect(options: CollectorOptions) -> int:
     """Be the collector of this machine; return the exit code, ``HELD`` where another one is."""
     home = options.home
     make_private(home.root)
@@ -294,7 +294,7 @@ def collect(options: Options) -> int:
     return 0
 
 
-async def _run(options: Options, listening: socket.socket) -> None:
+async def _run(options: CollectorOptions, listening: socket.socket) -> None:
     await Collector(options, listening).run()
 
 
@@ -325,7 +325,7 @@ def run(given: argparse.Namespace) -> int:
     logging.basicConfig(format="%(asctime)s collector: %(message)s", level=logging.INFO)
     # One line per request is for the service's log, not for ours.
     logging.getLogger("httpx2").setLevel(logging.WARNING)
-    options = Options(
+    options = CollectorOptions(
         home=Home.at(given.home),
         url=given.url,
         linger_seconds=given.linger,

@@ -43,7 +43,7 @@ class _Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class SpooledBatch:
     """Lines of one job to be delivered; hand it back to ``acknowledge``."""
 
     job: str
@@ -128,20 +128,20 @@ class Spool:
         """Jobs with something to deliver."""
         return [job for job in self._jobs if any(seg.lines for seg in self._jobs[job])]
 
-    def take(self, job: str, limit: int) -> Batch | None:
+    def take(self, job: str, limit: int) -> SpooledBatch | None:
         """The oldest undelivered lines of a job, ``limit`` at most; None where there are none."""
         for segment in list(self._jobs.get(job, ())):
             whole = _lines(segment, limit) if segment.lines else []
             if whole:
                 end = segment.sent + sum(map(len, whole))
                 texts = tuple(line.rstrip(b"\n") for line in whole)
-                return Batch(job=job, lines=texts, segment=segment.path, end=end)
+                return SpooledBatch(job=job, lines=texts, segment=segment.path, end=end)
             if segment.lines:
                 # Somebody removed or cut the file.
                 self._drop(job, segment)
         return None
 
-    def acknowledge(self, batch: Batch) -> None:
+    def acknowledge(self, batch: SpooledBatch) -> None:
         """Forget what was delivered."""
         for segment in self._jobs.get(batch.job, ()):
             if segment.path == batch.segment:

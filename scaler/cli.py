@@ -15,9 +15,9 @@ from pathlib import Path
 
 from brain.client import AsyncBrainClient
 from brain.errors import BrainError
+from scaler.desired import WishFile
 from scaler.local import LocalBackend, measure
 from scaler.loop import Scaler
-from scaler.wishes import WishFile
 
 #: Exit code where another scaler serves this state directory (EX_TEMPFAIL).
 TAKEN = 75

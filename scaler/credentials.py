@@ -12,7 +12,7 @@ from brain import calls
 from brain.client import Call
 from brain.errors import BrainError, Unavailable
 from brain.types.job import JobId
-from brain.views import JobWish
+from brain.views import DesiredJob
 from scaler.ports import JobBackend
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Credentials:
         self._environments: dict[JobId, Mapping[str, str]] = {}
         self._refused: dict[JobId, str] = {}
 
-    def lacking(self, wish: JobWish) -> str | None:
+    def lacking(self, wish: DesiredJob) -> str | None:
         """Why no agent of this job can be started yet; None if one can."""
         known = wish.job in self._environments or not _names(wish)
         if known and self._backend.has_token(wish.job):
@@ -58,7 +58,7 @@ class Credentials:
         self._environments.pop(job, None)
         self._refused.pop(job, None)
 
-    async def fetch(self, wish: JobWish) -> None:
+    async def fetch(self, wish: DesiredJob) -> None:
         """Get what is lacking, or remember why it cannot be had.
 
         Raises:
@@ -75,7 +75,7 @@ class Credentials:
             if isinstance(why, Unavailable):
                 raise
 
-    async def _fetch_environment(self, wish: JobWish) -> None:
+    async def _fetch_environment(self, wish: DesiredJob) -> None:
         names = _names(wish)
         if not names or wish.job in self._environments:
             return
@@ -89,5 +89,5 @@ class Credentials:
         self._environments[wish.job] = given
 
 
-def _names(wish: JobWish) -> frozenset[str]:
+def _names(wish: DesiredJob) -> frozenset[str]:
     return frozenset(wish.document.get("environment") or ())

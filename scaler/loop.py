@@ -17,9 +17,10 @@ from brain.errors import BrainError, Unavailable
 from brain.types.job import FINISHED, JobId
 from brain.types.resources import NodeName, PoolName
 from brain.types.world import Replica, ReplicaExit, ReplicaReport, ReplicaState
-from brain.views import JobWish
+from brain.views import DesiredJob
 from scaler.credentials import AsyncAsked, Credentials
-from scaler.ports import NOTHING, JobBackend, Observed, Phase, ReplicaSeen
+from scaler.desired import DesiredJobs, WishFile, answered
+from scaler.ports import NOTHING, JobBackend, Observed, ReplicaPhase, ReplicaSeen
 from scaler.reconcile import (
     Action,
     Clear,
@@ -33,7 +34,6 @@ from scaler.reconcile import (
     decide,
     target,
 )
-from scaler.wishes import Wishes, WishFile, answered
 
 log = logging.getLogger(__name__)
 
@@ -41,12 +41,12 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _STATES = {
-    Phase.INTENDED: ReplicaState.STARTING,
-    Phase.STARTING: ReplicaState.STARTING,
-    Phase.RUNNING: ReplicaState.RUNNING,
+    ReplicaPhase.INTENDED: ReplicaState.STARTING,
+    ReplicaPhase.STARTING: ReplicaState.STARTING,
+    ReplicaPhase.RUNNING: ReplicaState.RUNNING,
     # Not written down yet: it is told as ended once it is, with the same words for ever.
-    Phase.GONE: ReplicaState.RUNNING,
-    Phase.ENDED: ReplicaState.EXITED,
+    ReplicaPhase.GONE: ReplicaState.RUNNING,
+    ReplicaPhase.ENDED: ReplicaState.EXITED,
 }
 
 
@@ -78,7 +78,7 @@ class Scaler:
         pool: str,
         clock: Callable[[], datetime],
         pace: Pace = Pace(),
-        spares: Callable[[JobWish], int] = lambda wish: 0,
+        spares: Callable[[DesiredJob], int] = lambda wish: 0,
         apart: bool = False,
     ) -> None:
         """``spares``: how many replicas of a job are kept warm beside those that are wished.
@@ -90,7 +90,7 @@ class Scaler:
         self._call: Callable[..., Awaitable[Any]] = asyncio.to_thread if apart else _here
         self._client, self._backend, self._file = client, backend, file
         self._pool, self._clock, self._pace = PoolName(pool), clock, pace
-        self._wishes: Wishes | None = file.load()
+        self._wishes: DesiredJobs | None = file.load()
         self._credentials = Credentials(client, backend, self._call)
         #: When Brain's word that a job is finished was first heard.
         self._finished: dict[JobId, datetime] = {}
@@ -180,13 +180,13 @@ class Scaler:
             case _:
                 assert_never(action)
 
-    def _concerned(self, wishes: Wishes) -> Iterator[JobId]:
+    def _concerned(self, wishes: DesiredJobs) -> Iterator[JobId]:
         yield from wishes.jobs
         for job in self._backend.jobs():
             if job not in wishes.jobs and job not in self._closed:
                 yield job
 
-    def _order(self, wishes: Wishes, job: JobId, now: datetime) -> Order:
+    def _order(self, wishes: DesiredJobs, job: JobId, now: datetime) -> Order:
         if job in wishes.jobs:
             return _with_spares(wishes.order(job), self._spares)
         # Without Brain's word that it is finished, nothing of it is ended: the clock stands still.
@@ -331,7 +331,7 @@ async def _here(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     return call(*args, **kwargs)
 
 
-def _with_spares(order: Order, spares: Callable[[JobWish], int]) -> Order:
+def _with_spares(order: Order, spares: Callable[[DesiredJob], int]) -> Order:
     """Return the order with its spares added to the replicas."""
     wish = order.wish
     more = spares(wish) if wish is not None and target(wish) else 0
@@ -345,7 +345,7 @@ def _failed(never: GiveUp) -> ReplicaSeen:
     """A replica that was never written down, the same in every report."""
     return ReplicaSeen(
         id=never.replica,
-        phase=Phase.ENDED,
+        phase=ReplicaPhase.ENDED,
         generation=never.generation,
         started_at=never.at,
         ended_at=never.at,
@@ -363,8 +363,8 @@ def _replica(seen: ReplicaSeen, node: NodeName) -> Replica:
         started_at=seen.started_at,
         ended_at=seen.ended_at,
         exit=seen.exit,
-        exit_code=seen.exit_code if seen.phase is Phase.ENDED else None,
-        detail=seen.detail if seen.phase is Phase.ENDED else "",
+        exit_code=seen.exit_code if seen.phase is ReplicaPhase.ENDED else None,
+        detail=seen.detail if seen.phase is ReplicaPhase.ENDED else "",
         unfit=seen.unfit,
         resources=None if seen.resources == NOTHING else seen.resources,
         unenforced=seen.unenforced,

@@ -15,12 +15,12 @@ from brain.types.grace import leave_seconds
 from brain.types.job import JobDocument, JobId
 from brain.types.resources import Node, NodeName, Resources
 from brain.types.world import ReplicaExit
-from brain.views import JobWish
+from brain.views import DesiredJob
 
 NOTHING = Resources()
 
 
-def document(wish: JobWish) -> JobDocument:
+def document(wish: DesiredJob) -> JobDocument:
     """The job's document, without its environment: of that a wish has no values.
 
     Raises:
@@ -29,7 +29,7 @@ def document(wish: JobWish) -> JobDocument:
     return wire.job_document({k: v for k, v in wish.document.items() if k != "environment"})
 
 
-def reserved(wish: JobWish) -> Resources:
+def reserved(wish: DesiredJob) -> Resources:
     """Return what each replica shall reserve by a wish.
 
     Raises:
@@ -39,7 +39,7 @@ def reserved(wish: JobWish) -> Resources:
     return document(wish).resources if asked is None else asked
 
 
-class Phase(StrEnum):
+class ReplicaPhase(StrEnum):
     """The phase of a replica, by what can be proved from outside."""
 
     #: Written down; surely nothing was started for it yet.
@@ -58,7 +58,7 @@ class ReplicaSeen:
     """One replica as it was found."""
 
     id: int
-    phase: Phase
+    phase: ReplicaPhase
     #: Generation of the wish that it was written down for.
     generation: int
     #: What it reserves while it is alive.
@@ -87,7 +87,7 @@ class ReplicaSeen:
     @property
     def alive(self) -> bool:
         """True if it runs or is about to: it reserves resources and counts towards the wish."""
-        going = self.phase in (Phase.INTENDED, Phase.STARTING, Phase.RUNNING)
+        going = self.phase in (ReplicaPhase.INTENDED, ReplicaPhase.STARTING, ReplicaPhase.RUNNING)
         return going and not self.leaving
 
 
@@ -130,7 +130,7 @@ class JobBackend(Protocol):
         ...
 
     def start(
-        self, wish: JobWish, replica: int, environment: Mapping[str, str], now: datetime
+        self, wish: DesiredJob, replica: int, environment: Mapping[str, str], now: datetime
     ) -> None:
         """Write the replica down, then start its agent.
 
@@ -140,7 +140,7 @@ class JobBackend(Protocol):
         """
         ...
 
-    def reserve(self, wish: JobWish, replica: int, now: datetime) -> None:
+    def reserve(self, wish: DesiredJob, replica: int, now: datetime) -> None:
         """Let a living ``adjustable`` replica reserve what the wish says, without a restart.
 
         One that uses more than that now keeps what it has, and says so.

@@ -13,8 +13,8 @@ from brain.errors import BadInput
 from brain.types.job import FINISHED, Intent, JobState
 from brain.types.resources import Resources
 from brain.types.world import UNFIT, ReplicaExit, unfit_nodes
-from brain.views import JobWish
-from scaler.ports import Observed, Phase, ReplicaSeen, document, reserved
+from brain.views import DesiredJob
+from scaler.ports import Observed, ReplicaPhase, ReplicaSeen, document, reserved
 
 #: A replica that was lost within so short a life was never of use.
 QUICK = timedelta(seconds=10)
@@ -32,7 +32,7 @@ class Order:
     """The wish for one job, and its age."""
 
     #: None: the job is finished.
-    wish: JobWish | None
+    wish: DesiredJob | None
     #: When this scaler first saw exactly this wish.
     since: datetime
     #: When Brain last said that it still stands; None: not in this installation's memory.
@@ -102,7 +102,7 @@ def decide(order: Order, seen: Observed, now: datetime) -> tuple[Action, ...]:
     gone = tuple(
         Close(replica.id, ReplicaExit.LOST, replica.detail or "its agent is gone without a word")
         for replica in seen.replicas
-        if replica.phase is Phase.GONE
+        if replica.phase is ReplicaPhase.GONE
     )
     wish = order.wish
     if wish is None or wish.state in FINISHED:
@@ -112,7 +112,7 @@ def decide(order: Order, seen: Observed, now: datetime) -> tuple[Action, ...]:
     return (*gone, *_towards(wish, order, seen, now))
 
 
-def target(wish: JobWish) -> int:
+def target(wish: DesiredJob) -> int:
     """Return the number of replicas that should be alive.
 
     A job that is finished, waits or was told to stop should have none.
@@ -126,7 +126,7 @@ def _cancel_patience(seen: Observed) -> timedelta:
     return CANCEL_PATIENCE + timedelta(seconds=longest)
 
 
-def _towards(wish: JobWish, order: Order, seen: Observed, now: datetime) -> Iterator[Action]:
+def _towards(wish: DesiredJob, order: Order, seen: Observed, now: datetime) -> Iterator[Action]:
     alive = [replica for replica in seen.replicas if replica.alive]
     wished = target(wish)
     yield from _adjust(wish, alive)
@@ -137,7 +137,7 @@ def _towards(wish: JobWish, order: Order, seen: Observed, now: datetime) -> Iter
         if wished:
             yield Wait(why)
         return
-    intended = [replica for replica in alive if replica.phase is Phase.INTENDED]
+    intended = [replica for replica in alive if replica.phase is ReplicaPhase.INTENDED]
     missing = wished - len(alive) - _away(order, seen, now)
     if missing <= 0 and not intended:
         return
@@ -153,7 +153,7 @@ def _towards(wish: JobWish, order: Order, seen: Observed, now: datetime) -> Iter
     yield from _grow(wish, max(0, missing), seen)
 
 
-def _adjust(wish: JobWish, alive: list[ReplicaSeen]) -> Iterator[Reserve]:
+def _adjust(wish: DesiredJob, alive: list[ReplicaSeen]) -> Iterator[Reserve]:
     """Those that reserve another amount than is wished; accelerators stay as they were lent."""
     for replica in alive:
         if not replica.adjustable or _unusable(wish):
@@ -163,7 +163,7 @@ def _adjust(wish: JobWish, alive: list[ReplicaSeen]) -> Iterator[Reserve]:
             yield Reserve(replica.id)
 
 
-def _unusable(wish: JobWish) -> str | None:
+def _unusable(wish: DesiredJob) -> str | None:
     try:
         document(wish)
     except BadInput as why:
@@ -171,7 +171,7 @@ def _unusable(wish: JobWish) -> str | None:
     return None
 
 
-def _give_up(wish: JobWish, why: str, order: Order, seen: Observed) -> GiveUp | Wait:
+def _give_up(wish: DesiredJob, why: str, order: Order, seen: Observed) -> GiveUp | Wait:
     """Only when Brain knows how the others ended: what the last one says decides about the job."""
     ends = [each.ended_at for each in seen.replicas]
     at = max([order.since, *(end for end in ends if end)])
@@ -180,7 +180,7 @@ def _give_up(wish: JobWish, why: str, order: Order, seen: Observed) -> GiveUp | 
     return GiveUp(seen.next_id, wish.wish.generation, why, at)
 
 
-def _grow(wish: JobWish, missing: int, seen: Observed) -> Iterator[Action]:
+def _grow(wish: DesiredJob, missing: int, seen: Observed) -> Iterator[Action]:
     need = reserved(wish)
     room = need.copies_within(seen.free)
     fitting = missing if room is None else min(room, missing)
@@ -199,12 +199,12 @@ def _shrink(
     """Remove only what the world does not name: the coordinator lets go of the rest."""
     unnamed = [replica for replica in alive if replica.id not in seen.named]
     # What never started costs nothing to give up; then the newest, which did least.
-    unnamed.sort(key=lambda replica: (replica.phase is not Phase.INTENDED, -replica.id))
+    unnamed.sort(key=lambda replica: (replica.phase is not ReplicaPhase.INTENDED, -replica.id))
     for replica in unnamed[:surplus]:
         yield from _end(replica, "more replicas than are wished for", now)
 
 
-def _no_more(wish: JobWish, seen: Observed, alive: list[ReplicaSeen]) -> str | None:
+def _no_more(wish: DesiredJob, seen: Observed, alive: list[ReplicaSeen]) -> str | None:
     """Why nothing more may be started: the job ended and Brain has not heard of it yet."""
     for replica in reversed(seen.replicas):
         if replica.exit is ReplicaExit.SUCCEEDED:
@@ -214,7 +214,7 @@ def _no_more(wish: JobWish, seen: Observed, alive: list[ReplicaSeen]) -> str | N
     return None
 
 
-def _recent(wish: JobWish, replica: ReplicaSeen) -> bool:
+def _recent(wish: DesiredJob, replica: ReplicaSeen) -> bool:
     """A plan that came after a failure is somebody's word to try again."""
     return replica.generation >= wish.wish.generation
 
@@ -235,7 +235,7 @@ def _away(order: Order, seen: Observed, now: datetime) -> int:
     )
 
 
-def _unfit(wish: JobWish, seen: Observed, now: datetime) -> str | None:
+def _unfit(wish: DesiredJob, seen: Observed, now: datetime) -> str | None:
     """Why the only node that there is shall get no replica: the job left it, and goes on without.
 
     Where there are several, who places replicas keeps off those that were left.
@@ -250,7 +250,7 @@ def _unfit(wish: JobWish, seen: Observed, now: datetime) -> str | None:
     )
 
 
-def _pause(wish: JobWish, seen: Observed, now: datetime) -> str | None:
+def _pause(wish: DesiredJob, seen: Observed, now: datetime) -> str | None:
     """Why to wait before the next attempt, where replicas keep dying as soon as they start."""
     quick = _quick_deaths(wish, seen, now)
     rounds = -(-len(quick) // max(1, target(wish)))
@@ -269,7 +269,7 @@ def _pause(wish: JobWish, seen: Observed, now: datetime) -> str | None:
     return f"{cause}; the next attempt follows after {pause.total_seconds():.0f} s"
 
 
-def _quick_deaths(wish: JobWish, seen: Observed, now: datetime) -> list[ReplicaSeen]:
+def _quick_deaths(wish: DesiredJob, seen: Observed, now: datetime) -> list[ReplicaSeen]:
     """The newest replicas of this generation in a row that were lost before they were of use."""
     run: list[ReplicaSeen] = []
     for replica in reversed(seen.replicas):
@@ -298,7 +298,7 @@ def _end_all(seen: Observed, why: str, now: datetime) -> Iterator[Action]:
 
 
 def _end(replica: ReplicaSeen, why: str, now: datetime) -> Iterator[Action]:
-    if replica.phase is Phase.INTENDED:
+    if replica.phase is ReplicaPhase.INTENDED:
         yield Close(replica.id, ReplicaExit.CANCELLED, f"never started: {why}")
     elif replica.asked_at is None:
         yield Stop(replica.id, why)

@@ -15,7 +15,7 @@ from brain.types.telemetry import (
     HostSample,
     LossSample,
     Phase,
-    Place,
+    SampleSource,
     SaveSample,
     SourceId,
     ThroughputSample,
@@ -79,9 +79,11 @@ def recommendation(replicas: int = 2, **fields: Any) -> Recommendation:
     return Recommendation(**(made | fields))
 
 
-def place(*, job: str = JOB, rank: int = 0, epoch: int = 1, source: str | None = None) -> Place:
+def place(
+    *, job: str = JOB, rank: int = 0, epoch: int = 1, source: str | None = None
+) -> SampleSource:
     """A worker that is alone in its replica."""
-    return Place(
+    return SampleSource(
         job=JobId(job),
         source=SourceId(source or f"worker-{rank}"),
         replica=rank,

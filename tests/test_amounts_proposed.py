@@ -9,7 +9,7 @@ from brain import lifecycle
 from brain.estimates.proposal import wanted
 from brain.types.advice import AmountAdvice, ResourceAdvice
 from brain.types.allocation import Bounds
-from brain.types.job import Policy, PolicyMode
+from brain.types.job import ApprovalPolicy, PolicyMode
 from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.resources import Resources
 from tests import builders
@@ -22,7 +22,7 @@ RESERVED = Resources(cpu_millis=1000, memory_bytes=int(1.05 * GIB))
 
 def training(mode: PolicyMode, reserved: Resources = RESERVED) -> Laptop:
     """A job of one size, whose scaler says what its replica reserves."""
-    fixed = {"replicas": Bounds(min=1, max=1), "policy": Policy(mode=mode)}
+    fixed = {"replicas": Bounds(min=1, max=1), "policy": ApprovalPolicy(mode=mode)}
     here = Laptop(scaling_by(0.9), resources=reserved, **fixed).start()
     here.observe(builders.replica(resources=reserved))
     return here

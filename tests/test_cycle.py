@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from brain import cycle, lifecycle
-from brain.types.job import Checkpoint, JobState, Policy, PolicyMode
+from brain.types.job import ApprovalPolicy, Checkpoint, JobState, PolicyMode
 from brain.types.plan import PlanKind, PlanState, Verdict
 from brain.types.pool import Freeze, FreezeScope
 from brain.types.world import Cause, WorldEvent
@@ -13,8 +13,8 @@ from tests import builders
 from tests.virtual import POOL, QUICK, Laptop, scaling_by
 
 
-def mode(value: str) -> Policy:
-    return Policy(mode=PolicyMode(value))
+def mode(value: str) -> ApprovalPolicy:
+    return ApprovalPolicy(mode=PolicyMode(value))
 
 
 def everything_frozen(laptop: Laptop) -> Freeze:

@@ -7,9 +7,9 @@ import pytest
 
 from brain import estimates, lifecycle
 from brain.estimates.usage import KIND, Used, folded, used_by
-from brain.lifecycle.sight import points
+from brain.lifecycle.observed import points
 from brain.types.allocation import Bounds
-from brain.types.estimate import Estimate, Question
+from brain.types.estimate import Estimate, EstimateQuestion
 from brain.types.job import Budget, JobDocument, JobState
 from brain.types.resources import Resources
 from tests import builders
@@ -25,14 +25,14 @@ def measured(**fields: object) -> Laptop:
     return laptop
 
 
-def ask(laptop: Laptop, question: Question | None = None, **fields: object) -> Estimate:
+def ask(laptop: Laptop, question: EstimateQuestion | None = None, **fields: object) -> Estimate:
     given = {"replicas": Bounds(min=1, max=2), "resources": Resources(cpu_millis=1000)}
     document: JobDocument = builders.document(script_hash="a1", **(given | fields))
     with laptop.stores.transaction(read_only=True) as tx:
         return estimates.ask(
             tx,
             document,
-            question or Question(steps=1000),
+            question or EstimateQuestion(steps=1000),
             owner="ada",
             pool=POOL,
             settings=replace(QUICK, accelerator_prices="cpu=2"),
@@ -53,7 +53,7 @@ def test_a_job_is_estimated_from_one_that_runs():
 def test_money_is_that_of_the_settings_unless_asked_otherwise():
     laptop = measured()
     usual = ask(laptop).sizes[0].cost
-    other = ask(laptop, Question(steps=1000, prices={"cpu": 4.0})).sizes[0].cost
+    other = ask(laptop, EstimateQuestion(steps=1000, prices={"cpu": 4.0})).sizes[0].cost
     assert usual is not None
     assert other is not None
     assert other.value == pytest.approx(2 * usual.value)
@@ -78,7 +78,7 @@ def test_an_empty_pool_has_no_sizes_and_says_why():
         answer = estimates.ask(
             tx,
             document,
-            Question(steps=10),
+            EstimateQuestion(steps=10),
             owner="ada",
             pool=type(POOL)("elsewhere"),
             settings=QUICK,
@@ -93,7 +93,7 @@ def test_what_was_done_by_a_job_that_ended_well_is_the_work_of_the_next():
     with laptop.stores.transaction() as tx:
         job = tx.jobs.get(laptop.id)
         lifecycle.end(tx, job, JobState.SUCCEEDED, "done", laptop.now)
-    answer = ask(laptop, Question())
+    answer = ask(laptop, EstimateQuestion())
     assert answer.work is not None
     assert answer.work.amount.value == 400 * 64
 

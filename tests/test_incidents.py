@@ -3,16 +3,18 @@
 import json
 from dataclasses import replace
 
-from brain.lifecycle.sight import KIND
+from brain.lifecycle.observed import KIND
 from brain.models.fitting import Point
 from brain.models.job import forget_every_fit
 from brain.types.allocation import Bounds
-from brain.types.job import Policy, PolicyMode
+from brain.types.job import ApprovalPolicy, PolicyMode
 from tests.virtual import Laptop, scaling_by
 
 
 def test_after_an_outage_the_first_look_decides_nothing_and_the_second_does():
-    laptop = Laptop(scaling_by(0.9), policy=Policy(mode=PolicyMode.APPROVE)).start().train(6)
+    laptop = (
+        Laptop(scaling_by(0.9), policy=ApprovalPolicy(mode=PolicyMode.APPROVE)).start().train(6)
+    )
     laptop.turn()
     laptop.train(120)
 

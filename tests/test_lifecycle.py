@@ -8,7 +8,7 @@ import pytest
 from brain import lifecycle
 from brain.errors import BadInput, Conflict, IllegalTransition, NameTaken, VersionMismatch
 from brain.types.allocation import Allocation, Bounds
-from brain.types.job import Intent, Job, JobState, Policy, PolicyMode, Restarts, Secret
+from brain.types.job import ApprovalPolicy, Intent, Job, JobState, PolicyMode, Restarts, Secret
 from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.pool import Freeze, FreezeScope
 from brain.types.recommendation import Prediction
@@ -20,7 +20,7 @@ from tests.virtual import QUICK, Laptop, scaling_by
 
 def laptop(**fields: Any) -> Laptop:
     """Four cores and a job of one to four replicas that waits for people."""
-    fields.setdefault("policy", Policy(mode=PolicyMode.APPROVE))
+    fields.setdefault("policy", ApprovalPolicy(mode=PolicyMode.APPROVE))
     return Laptop(scaling_by(0.9), **({"cpus": 4} | fields))
 
 
@@ -263,7 +263,11 @@ class TestRequests:
             request(here, 3)
 
     def test_what_a_person_asked_for_is_never_rolled_back(self):
-        here = Laptop(lambda replicas: 0.2, policy=Policy(mode=PolicyMode.OFF)).start().train(30)
+        here = (
+            Laptop(lambda replicas: 0.2, policy=ApprovalPolicy(mode=PolicyMode.OFF))
+            .start()
+            .train(30)
+        )
         request(here, 2)
         here.coordinate().train(30).turn()
 
@@ -301,7 +305,7 @@ class TestDeciding:
             lifecycle.approve(tx, again, by="bob", version=None, settings=QUICK, now=here.now)
 
     def test_a_shadow_plan_cannot_be_approved(self):
-        here, plan = self.proposed(policy=Policy(mode=PolicyMode.SHADOW))
+        here, plan = self.proposed(policy=ApprovalPolicy(mode=PolicyMode.SHADOW))
 
         with here.transaction() as (tx, _), pytest.raises(Conflict, match="shadow"):
             lifecycle.approve(tx, plan, by="ada", version=1, settings=QUICK, now=here.now)

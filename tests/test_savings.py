@@ -8,8 +8,8 @@ import pytest
 
 from brain.estimates.usage import KIND as USED
 from brain.estimates.usage import Used
-from brain.lifecycle.sight import KIND, Point
-from brain.memory import MemoryStores
+from brain.inmemory import MemoryStores
+from brain.lifecycle.observed import KIND, Point
 from brain.models.estimate import WorldUse
 from brain.ports import StoredFit
 from brain.savings import savings, stretches

@@ -18,10 +18,10 @@ import pytest
 
 from brain import calls, cycle
 from brain.api.events import Bell
-from brain.api.metrics import Condition, Metrics
+from brain.api.metrics import Metrics, ServiceCondition
 from brain.client import BrainClient
 from brain.errors import Unavailable
-from brain.memory import MemoryStores
+from brain.inmemory import MemoryStores
 from brain.ports import Stores
 from brain.service.start import main
 from brain.service.tick import Ticker, Turn
@@ -221,7 +221,7 @@ class Ticking:
 
     def __post_init__(self) -> None:
         self.metrics = Metrics()
-        self.condition = Condition(self.metrics)
+        self.condition = ServiceCondition(self.metrics)
         self.turned: list[PoolName] = []
 
     def ticker(self, turn: Turn | None = None) -> Ticker:
@@ -331,7 +331,7 @@ def test_the_cycle_itself_admits_what_fits(tmp_path: Path) -> None:
             home=tmp_path,
             bell=Bell(),
             metrics=metrics,
-            condition=Condition(metrics),
+            condition=ServiceCondition(metrics),
         ).tick()
         assert admin.send(calls.job("digits")).job.state is JobState.STARTING
 
@@ -350,7 +350,7 @@ def test_sessions_that_ended_are_forgotten_a_month_later(tmp_path: Path) -> None
         home=tmp_path,
         bell=Bell(),
         metrics=metrics,
-        condition=Condition(metrics),
+        condition=ServiceCondition(metrics),
     )
     listed = []
     for days in (0, 36, 2):

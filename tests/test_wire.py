@@ -12,7 +12,7 @@ from brain.types.job import Job, JobDocument, PolicyMode, Secret
 from brain.types.plan import ScalePlan
 from brain.types.sharing import PoolShares
 from brain.types.telemetry import Sample
-from brain.types.world import Replica, World, WorldWish
+from brain.types.world import DesiredWorld, Replica, World
 from tests.builders import NOW, host, job, loss, plan, save, throughput, world
 
 DOCUMENT: dict[str, Any] = {
@@ -63,7 +63,7 @@ def test_a_bad_message_names_field_and_expected_type():
 
 def test_a_message_that_is_no_json_is_refused():
     with pytest.raises(BadInput, match="not JSON"):
-        wire.decode(b"{", WorldWish)
+        wire.decode(b"{", DesiredWorld)
 
 
 def test_a_version_that_is_not_spoken_is_refused_with_whom_to_upgrade():
@@ -183,5 +183,5 @@ def test_reads_what_an_earlier_release_said_without_resources() -> None:
         b'{"id": 0, "node": "n", "state": "running", "generation": 0, '
         b'"started_at": "2026-01-01T00:00:00Z"}'
     )
-    assert wire.decode(wish, WorldWish).resources is None
+    assert wire.decode(wish, DesiredWorld).resources is None
     assert wire.decode(seen, Replica).resources is None

@@ -8,12 +8,12 @@ from random import Random
 from typing import Any
 
 from brain import cycle, lifecycle
-from brain.lifecycle.sight import Sight, look
-from brain.memory import MemoryStores
+from brain.inmemory import MemoryStores
+from brain.lifecycle.observed import ThroughputObserved, look
 from brain.ports import Stores, Transaction
 from brain.settings import Settings
 from brain.types.allocation import Bounds
-from brain.types.job import Batch, Checkpoint, Job, JobDocument, JobId
+from brain.types.job import BatchBounds, Checkpoint, Job, JobDocument, JobId
 from brain.types.plan import ScalePlan
 from brain.types.recommendation import Recommendation
 from brain.types.resources import PoolName
@@ -58,7 +58,7 @@ class Laptop:
         given = {
             "replicas": Bounds(min=1, max=cpus),
             "checkpoint": Checkpoint(path="last.pt"),
-            "batch": Batch(global_size=global_batch),
+            "batch": BatchBounds(global_size=global_batch),
         }
         self.document: JobDocument = builders.document(**(given | document))
         with self.stores.transaction() as tx:
@@ -186,7 +186,7 @@ class Laptop:
         return decision
 
     @property
-    def sight(self) -> Sight:
+    def sight(self) -> ThroughputObserved:
         with self.transaction() as (tx, job):
             return look(tx, job, settings=self.settings, now=self.now)
 

@@ -25,7 +25,7 @@ from benchmarks.allocator.problems import on_all_types
 from benchmarks.models.data import Task, tasks
 from benchmarks.published import sia_tables
 from benchmarks.report import Row, publish
-from brain.pool.allocator import ClusterView, JobView, Round, Weights, allocate
+from brain.pool.allocator import ClusterView, PoolJob, Round, Weights, allocate
 from brain.pool.allocator.packing import worth
 from brain.pool.allocator.solver import divide, question
 from brain.typeset import number
@@ -128,7 +128,7 @@ def measure(case: Case, found: Sequence[Task]) -> list[Row]:
 
 
 def _warm(
-    case: Case, found: Sequence[Task], cluster: ClusterView, jobs: Sequence[JobView], last: Round
+    case: Case, found: Sequence[Task], cluster: ClusterView, jobs: Sequence[PoolJob], last: Round
 ) -> Row:
     """The round after a tenth of the jobs ended and as many came."""
     random = np.random.default_rng([1, case.jobs])

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import csr_array, vstack
 
-from brain.pool.allocator.prices import Problem
+from brain.pool.allocator.prices import DivisionProblem
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Rules:
     most: np.ndarray
 
 
-def rules(problem: Problem) -> Rules:
+def rules(problem: DivisionProblem) -> Rules:
     """One row for each job, type and tenant; one column for each configuration."""
     columns = problem.columns
     job, column = np.nonzero(np.isfinite(columns.utility))
@@ -55,7 +55,7 @@ def branch_and_bound(rows: Rules, seconds: float) -> float | None:
     return None if found.x is None else -float(found.fun)
 
 
-def greedy(problem: Problem) -> float:
+def greedy(problem: DivisionProblem) -> float:
     """Value of the heap: whoever gains most per accelerator takes its step.
 
     A job begins with its best configuration per accelerator that there is room for, and grows on

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.models.data import Floats, Task
-from brain.pool.allocator import ClusterView, Curve, JobView, NodeView, Quota
+from brain.pool.allocator import ClusterView, Curve, PoolJob, PoolNode, Quota
 
 #: Accelerators of a node.
 TYPES = {"aws": 4, "azure": 8, "dgx-ext": 8, "rtx": 8}
@@ -28,7 +28,7 @@ def cluster(accelerators: int, tenants: int = 0) -> ClusterView:
     """A quarter of the accelerators of each type; ``tenants`` share 80 % of all evenly."""
     share = accelerators // len(TYPES)
     nodes = [
-        NodeView(
+        PoolNode(
             name=f"{kind}-{index:05d}",
             accelerator=kind,
             capacity=size,
@@ -60,7 +60,7 @@ def on_all_types(tasks: Sequence[Task]) -> list[Task]:
 
 def jobs(
     tasks: Sequence[Task], how_many: int, random: np.random.Generator, tenants: int = 0
-) -> list[JobView]:
+) -> list[PoolJob]:
     """Jobs that have arrived and hold nothing yet."""
     tables = {}
     for task in tasks:
@@ -88,7 +88,7 @@ def speeds(task: Task) -> Floats:
 
 def _job(
     index: int, tables: dict[str, Floats], random: np.random.Generator, tenants: int
-) -> JobView:
+) -> PoolJob:
     kinds = sorted(tables)
     if random.random() < _ONE_TYPE:
         kinds = [kinds[int(random.integers(len(kinds)))]]
@@ -101,7 +101,7 @@ def _job(
         rate = tables[kind][np.searchsorted(SIZES, sizes)]
         rate = np.maximum.accumulate(rate[0] * (rate / rate[0]) ** bend)
         curves[kind] = Curve.of(sizes, rate * random.lognormal(0, 0.1))
-    return JobView(
+    return PoolJob(
         key=f"job-{index:05d}",
         curves=curves,
         tenant=f"tenant-{int(random.integers(tenants))}" if tenants else "",

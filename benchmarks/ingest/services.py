@@ -24,8 +24,8 @@ from brain.types.telemetry import (
     GpuReading,
     HostSample,
     Phase,
-    Place,
     Sample,
+    SampleSource,
     SourceId,
     ThroughputSample,
 )
@@ -166,7 +166,7 @@ def _agent(
 def job_samples(job: str) -> Iterator[ThroughputSample]:
     """Samples of one worker, a microsecond apart, so that none is like another."""
     begin = datetime.now(UTC) - timedelta(minutes=10)
-    place = Place(
+    place = SampleSource(
         job=JobId(job),
         source=SourceId(f"{job[-8:]}-{time.monotonic_ns() % 10**8}"),
         replica=0,

@@ -17,13 +17,19 @@ from benchmarks.jct.applications import Application
 from brain.models.efficiency import LARGEST, SMALLEST
 from brain.ports import Stores
 from brain.settings import settings_from
-from brain.simulator.applications import Device, Shape, split
+from brain.simulator.applications import DeviceKind, Shape, split
 from brain.simulator.placing import Placement
 from brain.simulator.run import NOISE
 from brain.simulator.service import Service
 from brain.simulator.spec import NodeKind, Spec
 from brain.simulator.workload import Arrival
-from brain.simulator.world import Event, Happening, Node, Run, World
+from brain.simulator.world import (
+    SimulatedCluster,
+    SimulatedEvent,
+    SimulatedEventKind,
+    SimulatedJob,
+    SimulatedNode,
+)
 from brain.types.allocation import Bounds
 from brain.types.job import OptimizeMode
 
@@ -85,11 +91,11 @@ class Script:
         steps = table.iterations(self.first_batch, table.epochs - 1)
         return (steps if self.fixed else table.progress[-1]) * self.first_batch
 
-    def holds(self, device: Device) -> int:
+    def holds(self, device: DeviceKind) -> int:
         """Largest micro-batch."""
         return self.tables[device.name].largest_local
 
-    def seconds(self, device: Device, shape: Shape, local: int, accumulation: int) -> float:
+    def seconds(self, device: DeviceKind, shape: Shape, local: int, accumulation: int) -> float:
         """Seconds of one optimizer step; micro-batches before the last do not synchronise."""
         table = self.tables[device.name]
         micro, parts = self.parts(device.name, shape, local)
@@ -150,17 +156,17 @@ class Driven:
             migrate: Whether a job may change its kind of node, a setting of Brain's.
         """
         self._knowledge = knowledge
-        self._world = World(Spec(nodes=kinds, restart_seconds=restart_seconds), (), {})
+        self._world = SimulatedCluster(Spec(nodes=kinds, restart_seconds=restart_seconds), (), {})
         settings = settings_from({"policy_mode": "auto", "migrate": migrate})
         self._service = Service(
             self._world, settings, mode=OptimizeMode.CLUSTER, seed=0, noise=NOISE
         )
-        self._came: list[Happening] = []
+        self._came: list[SimulatedEvent] = []
         self._turned_at = 0.0
         #: How far those are that were there in the last round.
         self._there: dict[str, Callable[[], Standing]] = {}
         #: By name of the job, ended ones included.
-        self.runs: dict[str, Run] = {}
+        self.runs: dict[str, SimulatedJob] = {}
         self.scripts: dict[str, Script] = {}
 
     @property
@@ -169,7 +175,7 @@ class Driven:
         return self._service.stores
 
     @property
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[SimulatedNode]:
         """By the index that placements name."""
         return self._world.nodes
 
@@ -211,11 +217,13 @@ class Driven:
             tunes=not script.fixed,
             submitted_as=script.name if knows is Knowledge.HISTORY else "",
         )
-        run = Run(arrival=arrival, application=script, work=script.examples, batch=arrival.batch)
+        run = SimulatedJob(
+            arrival=arrival, application=script, work=script.examples, batch=arrival.batch
+        )
         self.runs[name], self.scripts[name] = run, script
         self._world.runs.append(run)
         self._world.present.append(run)
-        self._came.append(Happening(now, Event.ARRIVED, run))
+        self._came.append(SimulatedEvent(now, SimulatedEventKind.ARRIVED, run))
 
     def _turn(self, now: float, standings: Mapping[str, Standing]) -> None:
         happened = sorted([*self._brought(now, standings), *self._came], key=_instant)
@@ -227,18 +235,18 @@ class Driven:
                 break
             happened = []
 
-    def _brought(self, now: float, standings: Mapping[str, Standing]) -> Iterator[Happening]:
+    def _brought(self, now: float, standings: Mapping[str, Standing]) -> Iterator[SimulatedEvent]:
         arrived = {id(one.run) for one in self._came}
         for run in [one for one in self._world.present if id(one) not in arrived]:
             standing = standings[run.name]
             if standing.ended_at is not None:
                 run.done, run.finished_at, run.placement = run.work, standing.ended_at, ()
                 self._world.present.remove(run)
-                yield Happening(standing.ended_at, Event.FINISHED, run)
+                yield SimulatedEvent(standing.ended_at, SimulatedEventKind.FINISHED, run)
                 continue
             run.done = run.work * min(standing.share, 1 - 1e-9)
             if run.placement and self._turned_at < run.ready_at <= now:
-                yield Happening(run.ready_at, Event.STEPPED, run)
+                yield SimulatedEvent(run.ready_at, SimulatedEventKind.STEPPED, run)
 
     def batch(self, name: str, kind: str, shape: Shape) -> tuple[int, int]:
         """Micro-batch and micro-batches of a step, as a script splits the batch it was told."""
@@ -251,5 +259,5 @@ class Driven:
         return max(micro, table.smallest_local), accumulation * parts
 
 
-def _instant(one: Happening) -> float:
+def _instant(one: SimulatedEvent) -> float:
     return one.at_seconds

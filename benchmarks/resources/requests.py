@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.published import SHIPPED
 from benchmarks.report import Row
 from benchmarks.resources.service import Service
-from brain.models.resources.cpu import MARGIN, Usage, request
+from brain.models.resources.cpu import MARGIN, CpuUsage, request
 from brain.types.resources import Resources
 
 #: mCPU of one per cent: as if each machine had ten processors.
@@ -62,7 +62,7 @@ class MeanOfADay:
 class Autoscaler:
     """The defaults of Kubernetes' vertical autoscaler, whose histogram is as ours."""
 
-    _usage: Usage = Usage()
+    _usage: CpuUsage = CpuUsage()
 
     def see(self, at_seconds: float, millis: float) -> None:
         self._usage = self._usage.added([millis], at_seconds)

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 from brain import estimates
 from brain.errors import Undetermined
-from brain.lifecycle.sight import Sight
-from brain.memory import MemoryStores
+from brain.inmemory import MemoryStores
+from brain.lifecycle.observed import ThroughputObserved
 from brain.settings import Settings
 from brain.types.job import Job, JobDocument, JobId
 from brain.types.resources import Node, NodeName, PoolName, Resources
@@ -56,7 +56,9 @@ class Service:
                     Node(name=_MACHINE, pool=self._job.pool, capacity=capacity, seen_at=now)
                 )
             tx.telemetry.add(samples, received_at=now)
-            sight = Sight(world=tx.worlds.latest(_JOB), present=Undetermined("not asked"))
+            sight = ThroughputObserved(
+                world=tx.worlds.latest(_JOB), present=Undetermined("not asked")
+            )
             estimates.remember(tx, self._job, sight, now)
             if self._sequence % _RETIRE == 0:
                 tx.telemetry.retire(raw_before=now, means_before=now)

@@ -9,7 +9,7 @@ from cryptography.fernet import Fernet
 from brain.api.app import create_app
 from brain.api.openapi import as_text
 from brain.api.secrets import Seal
-from brain.memory import MemoryStores
+from brain.inmemory import MemoryStores
 from brain.settings import Settings
 
 if __name__ == "__main__":

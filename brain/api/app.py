@@ -22,9 +22,9 @@ from brain.api.deps import Context, note_lost
 from brain.api.events import Bell, Feed
 from brain.api.head import AnsweringHead
 from brain.api.limits import BodyBudget, RequestRates
-from brain.api.metrics import Condition, Metrics
+from brain.api.metrics import Metrics, ServiceCondition
 from brain.api.names import check_names, hosts_of
-from brain.api.relay import Relay
+from brain.api.relay import ScalerRelay
 from brain.api.routes import (
     access,
     fleet,
@@ -61,7 +61,7 @@ def create_app(
     home: Path,
     seal: Seal,
     bell: Bell | None = None,
-    condition: Condition | None = None,
+    condition: ServiceCondition | None = None,
     metrics: Metrics | None = None,
     wake: Callable[[], None] = lambda: None,
     measured: Callable[[frozenset[str]], None] = lambda jobs: None,
@@ -74,7 +74,7 @@ def create_app(
     app has its own.
     """
     metrics, bell, sparklines = metrics or Metrics(), bell or Bell(), Sparklines()
-    condition = condition or Condition(metrics)
+    condition = condition or ServiceCondition(metrics)
     sign_ins = SignIns()
     context = Context(
         stores=stores,
@@ -84,7 +84,7 @@ def create_app(
         bell=bell,
         feed=Feed(bell, stores, JobRows(settings, clock, sparklines)),
         sparklines=sparklines,
-        relay=Relay(bell),
+        relay=ScalerRelay(bell),
         seal=seal,
         metrics=metrics,
         condition=condition,
@@ -107,7 +107,7 @@ def create_app(
 
 def _when_stored(
     bell: Bell,
-    condition: Condition,
+    condition: ServiceCondition,
     metrics: Metrics,
     measured: Callable[[frozenset[str]], None],
 ) -> Callable[[Sequence[tuple[SampleBatch, Receipt]]], None]:

@@ -16,8 +16,8 @@ from starlette.types import Receive
 from brain import wire
 from brain.api import auth, limits, queries
 from brain.api.events import Bell, Feed
-from brain.api.metrics import Condition, Metrics
-from brain.api.relay import Relay
+from brain.api.metrics import Metrics, ServiceCondition
+from brain.api.relay import ScalerRelay
 from brain.api.secrets import Seal
 from brain.api.views import Sparklines
 from brain.api.writer import TelemetryWriter
@@ -49,10 +49,10 @@ class Context:
     bell: Bell
     feed: Feed
     sparklines: Sparklines
-    relay: Relay
+    relay: ScalerRelay
     seal: Seal
     metrics: Metrics
-    condition: Condition
+    condition: ServiceCondition
     started_at: datetime
     #: Lets the tick begin at once instead of after its pause.
     wake: Callable[[], None]
@@ -185,7 +185,7 @@ PageSize = Annotated[int, Query(ge=1, le=500)]
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class JobRequest:
     """A request about one job: its principal, and the job's name in the path, resolved once."""
 
     here: Context
@@ -226,12 +226,12 @@ class Asking:
             return answer(act(tx, self.job(tx)), status=status)
 
 
-async def asking(here: Here, who: Who, job: str, project: Project = "default") -> Asking:
+async def asking(here: Here, who: Who, job: str, project: Project = "default") -> JobRequest:
     """The job of the path and who asks for it."""
-    return Asking(here, who, job, project)
+    return JobRequest(here, who, job, project)
 
 
-AboutJob = Annotated[Asking, Depends(asking)]
+AboutJob = Annotated[JobRequest, Depends(asking)]
 
 
 async def body_of(request: Request, here: Here, who: Who) -> AsyncIterator[bytes]:

@@ -95,7 +95,7 @@ class Metrics:
         return Gauge(f"brain_{name}", help, labels or [], registry=self.registry)
 
 
-class Condition:
+class ServiceCondition:
     """The degraded parts of the service, one sentence each, and the clock offsets of senders.
 
     Written by the tick, by ingest and by requests that found the database gone; read by health,

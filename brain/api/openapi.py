@@ -22,7 +22,7 @@ from brain.types.job import JobDocument
 from brain.types.resources import Node
 from brain.types.sharing import PoolShares
 from brain.types.world import ReplicaReport, WorldReport
-from brain.views import Decision, EstimateRequest, JobEdit, ResizeRequest, ScalerAnswer
+from brain.views import EstimateRequest, JobEdit, PlanDecision, ResizeRequest, ScalerAnswer
 
 router = APIRouter(prefix="/api/v1", tags=["service"])
 
@@ -36,9 +36,9 @@ _BODIES: Mapping[str, type] = {
     "estimate": EstimateRequest,
     "resize": ResizeRequest,
     "edit": JobEdit,
-    "approve": Decision,
-    "reject": Decision,
-    "rollback": Decision,
+    "approve": PlanDecision,
+    "reject": PlanDecision,
+    "rollback": PlanDecision,
     "freeze": FreezeRequest,
     "mint": TokenRequest,
     "new_code": CodeRequest,

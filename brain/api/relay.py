@@ -40,7 +40,7 @@ class _Ticket:
     parts: deque[ScalerAnswer] = field(default_factory=deque)
 
 
-class Relay:
+class ScalerRelay:
     """Requests of all pools. Safe to be used from any thread and event loop."""
 
     def __init__(

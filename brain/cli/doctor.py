@@ -48,7 +48,7 @@ _EXAMINER_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class ClusterToCheck:
     """A cluster to check: its address, its namespaces, and the user whose rights are checked."""
 
     kubeconfig: str | None = None
@@ -61,7 +61,7 @@ class Cluster:
     prometheus: str | None = None
 
 
-def examine_cluster(asked: Cluster) -> Iterator[Finding]:
+def examine_cluster(asked: ClusterToCheck) -> Iterator[Finding]:
     """Look at a cluster through the programs that would work there."""
     common = [f"--namespace={each}" for each in asked.namespaces]
     common += [f"--kubeconfig={asked.kubeconfig}"] if asked.kubeconfig else []

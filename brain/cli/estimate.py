@@ -13,7 +13,7 @@ from brain.cli.documents import complete, document_of, read_document
 from brain.client import BrainClient
 from brain.errors import BadInput
 from brain.settings import prices_of
-from brain.types.estimate import Band, Estimate, Question, SizeEstimate
+from brain.types.estimate import Band, Estimate, EstimateQuestion, SizeEstimate
 from brain.typeset import count, duration, number, percent
 
 _GIB, _MIB = 2**30, 2**20
@@ -148,7 +148,7 @@ def estimate(
             "--probe-seconds": probe_seconds,
         }
     )
-    question = Question(
+    question = EstimateQuestion(
         steps=steps,
         examples=examples,
         examples_per_epoch=examples_per_epoch,

@@ -278,12 +278,12 @@ def config() -> None:
 @click.option("--prometheus", help="URL of a Prometheus that scrapes dcgm-exporter.")
 def doctor(cluster: bool, **asked: Any) -> None:
     """Check this installation and say what mends it; ends with 1 if something is broken."""
-    from brain.cli.doctor import Cluster, examine, examine_cluster
+    from brain.cli.doctor import ClusterToCheck, examine, examine_cluster
 
     if cluster:
         extras.expect("`brain doctor --cluster`", "kubernetes")
     broken = False
-    for finding in examine_cluster(Cluster(**asked)) if cluster else examine():
+    for finding in examine_cluster(ClusterToCheck(**asked)) if cluster else examine():
         mark = {"ok": "ok  ", "note": "note", "bad": "BAD "}[finding.level]
         click.echo(f"{mark}  {finding.what}" + (f": {finding.remedy}" if finding.remedy else ""))
         broken |= finding.level == "bad"

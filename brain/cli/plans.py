@@ -17,7 +17,7 @@ from brain.types.advice import NoticeKind
 from brain.types.plan import PlanState, ScalePlan
 from brain.types.recommendation import Recommendation
 from brain.typeset import amounts, count, duration, reallocation
-from brain.views import Decision, JobEdit, JobView, PlanView, ResizeRequest, WhatIf
+from brain.views import JobEdit, JobView, PlanDecision, PlanView, ResizeRequest, WhatIf
 
 COLUMNS = (
     output.Column[PlanView]("STATE", lambda view: view.plan.state, rank=0),
@@ -155,7 +155,7 @@ def _decision(name: str, call: Callable[..., Any], about: str, state: PlanState)
         seen = find(client, plan, state)
         if name == "approve" and "@" not in plan and _renewed(seen):
             raise BadInput(_look_again(seen), field="plan")
-        decision = Decision(version=seen.plan.version, why=why)
+        decision = PlanDecision(version=seen.plan.version, why=why)
         decided = client.send(call(seen.plan.job, seen.plan.generation, decision, dry_run=dry_run))
         say_dry_run(dry_run, form)
         _show([decided], form)

@@ -43,7 +43,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class ProbeRun:
     """A size to run at, with the script's own batch or twice that."""
 
     replicas: int
@@ -99,7 +99,7 @@ def probe(
         raise Undetermined(f"the probe measured nothing: {why}")
 
 
-def trials(sizes: Sequence[SizeEstimate], *, doubled: bool) -> list[Trial]:
+def trials(sizes: Sequence[SizeEstimate], *, doubled: bool) -> list[ProbeRun]:
     """The sizes that tell most: the smallest, it with twice the batch, a full node, two nodes.
 
     Four designed looks tell as much as twelve that happen (models.md section 2.6).
@@ -113,13 +113,13 @@ def trials(sizes: Sequence[SizeEstimate], *, doubled: bool) -> list[Trial]:
             "no size of the job fits the pool beside what runs now; wait, or lower `replicas.min`"
         )
     smallest = min(row.replicas for row in fits)
-    found = [Trial(replicas=smallest)]
+    found = [ProbeRun(replicas=smallest)]
     if doubled:
-        found.append(Trial(replicas=smallest, doubled=True))
+        found.append(ProbeRun(replicas=smallest, doubled=True))
     for nodes in (1, 2):
         most = max((row.replicas for row in fits if row.nodes == nodes), default=smallest)
         if most > max(trial.replicas for trial in found):
-            found.append(Trial(replicas=most))
+            found.append(ProbeRun(replicas=most))
     return found
 
 
@@ -155,7 +155,7 @@ def _expect_local() -> None:
         )
 
 
-def _named(trial: Trial) -> str:
+def _named(trial: ProbeRun) -> str:
     return count(trial.replicas, "replica") + (", twice the batch" if trial.doubled else "")
 
 
@@ -163,7 +163,7 @@ def _run(
     client: BrainClient,
     document: Mapping[str, Any],
     command: Sequence[str],
-    trial: Trial,
+    trial: ProbeRun,
     view: View,
     seconds: float,
     say: Say,
@@ -189,7 +189,7 @@ def _run(
             _end(client, job)
 
 
-def _measured(client: BrainClient, job: str, trial: Trial, seconds: float) -> str:
+def _measured(client: BrainClient, job: str, trial: ProbeRun, seconds: float) -> str:
     """Wait until the world of a trial was measured and remembered; return its throughput."""
     began, stepping = time.monotonic(), None
     missing = "it did not start"

@@ -23,7 +23,7 @@ from brain.ports import Stores
 from brain.settings import Settings, settings_from, settings_in_environment
 from brain.simulator import replay as again
 from brain.simulator.policies import OTHERS
-from brain.simulator.replay import Replayed, Support, Tally, Verdict
+from brain.simulator.replay import Replayed, ReplayVerdict, Support, Tally
 from brain.simulator.replay.decisions import Progress
 from brain.typeset import change, count, duration, number, resize
 
@@ -171,7 +171,7 @@ def show(found: Sequence[Replayed], total: Tally, *, since: str, everything: boo
         click.echo(f"Brain decided nothing within the last {since}; look further back with --since")
         return
     for one in found:
-        if everything or one.verdict is not Verdict.SAME:
+        if everything or one.verdict is not ReplayVerdict.SAME:
             for line in lines(one):
                 click.echo(line)
     click.echo(
@@ -192,7 +192,7 @@ def lines(one: Replayed) -> Iterator[str]:
     did = resize(decision.before, decision.replicas)
     when, name = output.clock(decision.at), decision.job.document.name
     yield f"{when}  {name}: {did} ({decision.code}) — {one.verdict}"
-    if one.verdict is Verdict.SAME:
+    if one.verdict is ReplayVerdict.SAME:
         return
     if one.replicas is None:
         yield f"    {one.untold}"

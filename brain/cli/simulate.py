@@ -22,7 +22,7 @@ from brain.simulator import run as running
 from brain.simulator.applications import CATALOGUE, Application
 from brain.simulator.report import page
 from brain.simulator.report.page import rows
-from brain.simulator.run import NAMES, Outcome, Progress
+from brain.simulator.run import NAMES, PolicyOutcome, Progress
 from brain.simulator.spec import Spec, read_spec
 from brain.simulator.tables import measured
 from brain.simulator.workload import Arrival, read_workload
@@ -148,7 +148,7 @@ def run(
     *,
     seed: int,
     mode: OptimizeMode,
-) -> Outcome:
+) -> PolicyOutcome:
     """Simulate one policy, with a progress bar where a person looks."""
     with bar(policy, len(arrivals)) as progress, strays_to_stderr():
         return running.simulate(
@@ -184,7 +184,7 @@ def bar(policy: str, jobs: int) -> Iterator[Progress | None]:
         yield lambda finished, now: progress.update(task, completed=finished, now=duration(now))
 
 
-def show(outcomes: Sequence[Outcome]) -> None:
+def show(outcomes: Sequence[PolicyOutcome]) -> None:
     """Print the figures, a column per policy."""
     figures = [
         output.Column(outcome.policy, partial(_figure, index), right=True)
@@ -198,7 +198,7 @@ def _figure(policy: int, row: _Row) -> str:
     return row[1][policy]
 
 
-def plain(outcome: Outcome) -> dict[str, Any]:
+def plain(outcome: PolicyOutcome) -> dict[str, Any]:
     """An outcome for programs; only ``policy_seconds`` differs from run to run."""
     return {
         "policy": outcome.policy,

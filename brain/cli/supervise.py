@@ -42,7 +42,7 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUp:
+class RestartsExhausted:
     """The program ended as soon as it was started, again and again."""
 
     times: int
@@ -50,7 +50,7 @@ class GiveUp:
 
 def after_exit(
     code: int, *, lived_seconds: float, quick: int, worked: bool = True
-) -> Restart | GiveUp:
+) -> Restart | RestartsExhausted:
     """Decide what follows an exit with ``code``, after ``quick`` quick ends in a row before it.
 
     While the program never ``worked``, an end counts as quick however long the program lived.
@@ -61,7 +61,7 @@ def after_exit(
         return Restart(PAUSE_SECONDS, 0)
     quick += 1
     if quick >= QUICK_LIMIT:
-        return GiveUp(quick)
+        return RestartsExhausted(quick)
     return Restart(min(LONGEST_PAUSE_SECONDS, PAUSE_SECONDS * 2.0 ** (quick - 1)), quick)
 
 
@@ -117,7 +117,7 @@ async def keep(program: Program, say: Callable[[str], None]) -> None:
                     f"It last said: {program.last_words(1) or 'nothing'}"
                 )
                 await asyncio.sleep(pause)
-            case GiveUp(times):
+            case RestartsExhausted(times):
                 raise Unavailable(
                     f"{program.name} ended {times} times as soon as it was started "
                     f"({_how(code)}); it last said:\n{program.last_words()}\n"

@@ -3,7 +3,7 @@
 Rows never leave this package, and nothing here commits but the end of a transaction.
 """
 
-from brain.db.schema import Prepared, missing, prepare
+from brain.db.schema import MigrationResult, missing, prepare
 from brain.db.stores import SqlStores
 
-__all__ = ["Prepared", "SqlStores", "missing", "prepare"]
+__all__ = ["MigrationResult", "SqlStores", "missing", "prepare"]

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from brain.types.job import JobId
-from brain.types.telemetry import HostSample, Losses, ThroughputSample
+from brain.types.telemetry import HostSample, TelemetryLosses, ThroughputSample
 
 
 class Heard(NamedTuple):
@@ -24,7 +24,7 @@ class KnownSamples:
 
     throughput: dict[JobId, Heard] = field(default_factory=dict)
     hosts: dict[JobId, tuple[datetime, Sequence[HostSample]]] = field(default_factory=dict)
-    losses: dict[JobId, Losses] = field(default_factory=dict)
+    losses: dict[JobId, TelemetryLosses] = field(default_factory=dict)
 
     def throughput_since(
         self, job: JobId, since: datetime, epoch: int | None

@@ -124,7 +124,7 @@ def _instant_of(microseconds: int | None) -> datetime | None:
     return None if microseconds is None else _EPOCH + timedelta(microseconds=microseconds)
 
 
-class Asked(FunctionElement[Any]):
+class AskedRows(FunctionElement[Any]):
     """Rows of a question about many jobs, given as one parameter: see ``asked_rows``."""
 
     inherit_cache = True
@@ -133,7 +133,7 @@ class Asked(FunctionElement[Any]):
 
 #: A table of ``asked_rows``, to be joined with what is asked about.
 ASKED = (
-    Asked(sa.bindparam("asked", type_=sa.Text))
+    AskedRows(sa.bindparam("asked", type_=sa.Text))
     .table_valued(
         sa.column("job", Name),
         sa.column("since", Instant()),
@@ -160,8 +160,8 @@ class Minute(FunctionElement[datetime]):
     name = "minute"
 
 
-@compiles(Asked, "sqlite")
-def _asked_sqlite(element: Asked, compiler: SQLCompiler, **kw: Any) -> str:
+@compiles(AskedRows, "sqlite")
+def _asked_sqlite(element: AskedRows, compiler: SQLCompiler, **kw: Any) -> str:
     given = compiler.process(element.clauses, **kw)
     return (
         "(SELECT json_extract(value, '$[0]') AS job, json_extract(value, '$[1]') AS since, "
@@ -170,8 +170,8 @@ def _asked_sqlite(element: Asked, compiler: SQLCompiler, **kw: Any) -> str:
     )
 
 
-@compiles(Asked, "postgresql")
-def _asked_postgresql(element: Asked, compiler: SQLCompiler, **kw: Any) -> str:
+@compiles(AskedRows, "postgresql")
+def _asked_postgresql(element: AskedRows, compiler: SQLCompiler, **kw: Any) -> str:
     given = compiler.process(element.clauses, **kw)
     since, until = (
         f"timestamptz 'epoch' + (value->>{place})::bigint * interval '1 microsecond'"

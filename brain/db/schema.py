@@ -29,7 +29,7 @@ _POSTGRESQL = (15,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class MigrationResult:
     """The result of bringing the schema up to date."""
 
     #: Revision before and after; None: there was no schema.
@@ -56,7 +56,7 @@ class Prepared:
         return "; ".join(said)
 
 
-def prepare(url: str, *, contract: bool = False, migrations: Path | None = None) -> Prepared:
+def prepare(url: str, *, contract: bool = False, migrations: Path | None = None) -> MigrationResult:
     """Bring the database to this code's schema, under a lock; others wait for it.
 
     At service start only *expand* steps run on PostgreSQL, because an older Brain may still be
@@ -125,7 +125,9 @@ def migrations_path() -> Path:
     return shipped if shipped.is_dir() else package.parent / "migrations"
 
 
-def _migrate(connection: sa.Connection, *, contract: bool, migrations: Path | None) -> Prepared:
+def _migrate(
+    connection: sa.Connection, *, contract: bool, migrations: Path | None
+) -> MigrationResult:
     made = config(connection, migrations)
     scripts = ScriptDirectory.from_config(made)
     before = current(connection)
@@ -137,7 +139,7 @@ def _migrate(connection: sa.Connection, *, contract: bool, migrations: Path | No
         copy = _copied(sqlite_file(connection.engine.url), now[-1].revision)
     if now:
         command.upgrade(made, now[-1].revision)
-    return Prepared(
+    return MigrationResult(
         before=before,
         after=now[-1].revision if now else before or "",
         copy=copy,

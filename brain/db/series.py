@@ -10,14 +10,14 @@ import sqlalchemy as sa
 from brain.db.columns import ASKED, Microseconds, asked_rows
 from brain.db.retention import METRICS, joined
 from brain.db.tables import minute_means
-from brain.ports import Point, Stretch
-from brain.series import MICROSECOND, Buckets, Reading, buckets
+from brain.ports import SeriesBucket, SeriesStretch
+from brain.series import MICROSECOND, Buckets, MetricReading, buckets
 from brain.types.job import JobId
 
 
 def lines(
-    connection: sa.Connection, asked: Mapping[JobId, Stretch], *, points: int
-) -> Mapping[JobId, Sequence[Point]]:
+    connection: sa.Connection, asked: Mapping[JobId, SeriesStretch], *, points: int
+) -> Mapping[JobId, Sequence[SeriesBucket]]:
     """Points of a metric for each job, from raw samples and, where those retired, from the means.
 
     One statement for all jobs that are asked for the same metric.
@@ -29,11 +29,11 @@ def lines(
     by_metric: defaultdict[str, list[JobId]] = defaultdict(list)
     for job, it in asked.items():
         by_metric[it.metric].append(job)
-    readings: defaultdict[JobId, list[tuple[int, Reading]]] = defaultdict(list)
+    readings: defaultdict[JobId, list[tuple[int, MetricReading]]] = defaultdict(list)
     for metric, jobs in by_metric.items():
         given = asked_rows(_row(job, drawn[job]) for job in jobs)
         for job, index, *reading in connection.execute(_statement(metric), given):
-            readings[job].append((int(index), Reading(*map(float, reading))))
+            readings[job].append((int(index), MetricReading(*map(float, reading))))
     return {job: drawn[job].drawn(found) for job, found in readings.items()}
 
 

@@ -21,17 +21,17 @@ from brain.db.tables import (
     throughput_samples,
     worlds,
 )
-from brain.ports import Point, SampleBatch, Stretch
+from brain.ports import SampleBatch, SeriesBucket, SeriesStretch
 from brain.series import NEAR, gpu_memory_share, gpu_share
 from brain.types.job import JobId
 from brain.types.telemetry import (
     HostSample,
-    Losses,
     LossSample,
-    Place,
     Receipt,
     Sample,
+    SampleSource,
     SaveSample,
+    TelemetryLosses,
     ThroughputSample,
 )
 
@@ -66,7 +66,7 @@ _KINDS: Mapping[type[Sample], _Kind] = {
 
 
 P = TypeVar("P", bound=ThroughputSample | SaveSample)
-_PLACE = tuple(field.name for field in fields(Place))
+_PLACE = tuple(field.name for field in fields(SampleSource))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class _Placed(Generic[P]):
     """A question for samples of one kind: the columns of the place come last in its rows."""
 
     statement: sa.Select[Any]
-    build: Callable[[Place, Sequence[Any]], P]
+    build: Callable[[SampleSource, Sequence[Any]], P]
 
 
 def _question(
@@ -245,26 +245,26 @@ class SqlTelemetry:
             return known
         return [_seen(HostSample, found) for found in self._rows(_since(host_samples, job, since))]
 
-    def losses(self, job: JobId) -> Losses:
+    def losses(self, job: JobId) -> TelemetryLosses:
         return self._known.losses.get(job) or self._losses([job])[job]
 
-    def _losses(self, jobs: Iterable[JobId]) -> Mapping[JobId, Losses]:
+    def _losses(self, jobs: Iterable[JobId]) -> Mapping[JobId, TelemetryLosses]:
         asked = list(jobs)
         counted = {
-            job: Losses(gaps=int(gaps or 0), dropped=int(dropped or 0))
+            job: TelemetryLosses(gaps=int(gaps or 0), dropped=int(dropped or 0))
             for job, gaps, dropped in self._connection.execute(_LOSSES, {"jobs": asked})
         }
-        return dict.fromkeys(asked, Losses(gaps=0, dropped=0)) | counted
+        return dict.fromkeys(asked, TelemetryLosses(gaps=0, dropped=0)) | counted
 
     def series(
         self, job: JobId, metric: str, *, since: datetime, until: datetime, points: int
-    ) -> Sequence[Point]:
-        asked = {job: Stretch(metric, since, until)}
+    ) -> Sequence[SeriesBucket]:
+        asked = {job: SeriesStretch(metric, since, until)}
         return self.lines(asked, points=points).get(job, [])
 
     def lines(
-        self, asked: Mapping[JobId, Stretch], *, points: int
-    ) -> Mapping[JobId, Sequence[Point]]:
+        self, asked: Mapping[JobId, SeriesStretch], *, points: int
+    ) -> Mapping[JobId, Sequence[SeriesBucket]]:
         return series.lines(self._connection, asked, points=points)
 
     def retire(self, *, raw_before: datetime, means_before: datetime) -> int:
@@ -318,14 +318,14 @@ class SqlTelemetry:
 
     def _placed(self, asked: _Placed[P], given: Mapping[str, object]) -> list[P]:
         """Samples with their places; thousands in a turn, so that each place is made once."""
-        places: dict[Any, Place] = {}
+        places: dict[Any, SampleSource] = {}
         found: list[P] = []
         rows: Sequence[Any] = self._connection.execute(asked.statement, given).all()
         for columns in rows:
             where = columns[-len(_PLACE) :]
             place = places.get(where)
             if place is None:
-                place = places[where] = Place(**dict(zip(_PLACE, where, strict=True)))
+                place = places[where] = SampleSource(**dict(zip(_PLACE, where, strict=True)))
             found.append(asked.build(place, columns))
         return found
 

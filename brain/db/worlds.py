@@ -11,7 +11,7 @@ from brain.db.tables import fits, leases, nodes, replicas, worlds
 from brain.errors import UnknownNode
 from brain.ports import StoredFit
 from brain.types.job import JobId
-from brain.types.pool import Lease
+from brain.types.pool import PoolLease
 from brain.types.resources import Node, NodeName, PoolName
 from brain.types.world import Replica, World
 
@@ -156,7 +156,7 @@ class SqlLeases:
 
     def acquire(
         self, pool: PoolName, holder: str, *, until: datetime, now: datetime
-    ) -> Lease | None:
+    ) -> PoolLease | None:
         # One statement, so that of two that try at once the second sees what the first took.
         take = insert(self._connection, leases).values(
             pool=pool, holder=holder, term=1, expires_at=until
@@ -174,7 +174,7 @@ class SqlLeases:
             | (leases.c.expires_at > until + (until - now)),
         ).returning(*leases.c)
         found = self._connection.execute(taken).mappings().one_or_none()
-        return value(Lease, found) if found else None
+        return value(PoolLease, found) if found else None
 
     def release(self, pool: PoolName, holder: str) -> None:
         mine = (leases.c.pool == pool) & (leases.c.holder == holder)

@@ -7,7 +7,7 @@ from brain.estimates.memory import leak_sentence
 from brain.estimates.usage import Used, used_of
 from brain.models.estimate.past import WorldUse
 from brain.models.resources import cpu
-from brain.models.resources.advice import Signs, Starved, advise
+from brain.models.resources.advice import RoleSigns, Starved, advise
 from brain.models.resources.use import RoleUse
 from brain.ports import Transaction
 from brain.settings import Settings
@@ -41,7 +41,7 @@ def advised(
     world = tx.worlds.latest(job.id)
     current = _of_world(used, world) if role == WORKER else None
     age = now.timestamp() - use.until_seconds
-    signs = Signs(
+    signs = RoleSigns(
         replicas=_replicas(tx, job, world, role),
         coupled=role == WORKER and not job.document.independent,
         reserved=job.resources if role == WORKER else Resources(),

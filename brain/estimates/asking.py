@@ -5,11 +5,11 @@ from dataclasses import replace
 from datetime import datetime
 
 from brain.estimates.history import pasts, rooms
-from brain.models.estimate import Market, estimate
+from brain.models.estimate import PriceList, estimate
 from brain.models.estimate.past import script_of
 from brain.ports import Transaction
 from brain.settings import Settings, prices_of
-from brain.types.estimate import Estimate, Question
+from brain.types.estimate import Estimate, EstimateQuestion
 from brain.types.job import JobDocument
 from brain.types.resources import PoolName
 
@@ -17,7 +17,7 @@ from brain.types.resources import PoolName
 def ask(
     tx: Transaction,
     document: JobDocument,
-    question: Question,
+    question: EstimateQuestion,
     *,
     owner: str,
     pool: PoolName,
@@ -39,7 +39,7 @@ def ask(
     )
 
 
-def limited(document: JobDocument, question: Question, now: datetime) -> Question:
+def limited(document: JobDocument, question: EstimateQuestion, now: datetime) -> EstimateQuestion:
     """The question with the document's deadline and budget where it has none of its own."""
     budget, deadline = document.budget, document.deadline
     left = None if deadline is None else max(1.0, (deadline - now).total_seconds())
@@ -51,8 +51,8 @@ def limited(document: JobDocument, question: Question, now: datetime) -> Questio
     )
 
 
-def market_of(settings: Settings, over: Mapping[str, float]) -> Market:
+def market_of(settings: Settings, over: Mapping[str, float]) -> PriceList:
     """Prices of the settings, and ``over`` over them."""
-    return Market(
+    return PriceList(
         prices=prices_of(settings.accelerator_prices) | dict(over), currency=settings.currency
     )

@@ -7,9 +7,9 @@ from datetime import datetime
 from brain.errors import Undetermined
 from brain.estimates.usage import KIND, used_by
 from brain.lifecycle.capacity import largest, room
-from brain.lifecycle.sight import points
+from brain.lifecycle.observed import points
 from brain.lifecycle.work import steps_made
-from brain.models.estimate import Past, Room, Script
+from brain.models.estimate import Past, PoolCapacity, Script
 from brain.models.estimate.past import likeness, script_of
 from brain.models.fitting import Point, measure
 from brain.ports import Transaction
@@ -87,7 +87,9 @@ def _steps(tx: Transaction, job: Job) -> float | None:
     return float(done) if done > 0 else None
 
 
-def rooms(tx: Transaction, document: JobDocument, pool: PoolName, now: datetime) -> list[Room]:
+def rooms(
+    tx: Transaction, document: JobDocument, pool: PoolName, now: datetime
+) -> list[PoolCapacity]:
     """Kinds of accelerators of a pool that the document allows, by name."""
     wanted = document.accelerator
     kinds = sorted({node.accelerator for node in tx.nodes.of(pool) if node.schedulable})
@@ -104,7 +106,7 @@ def rooms(tx: Transaction, document: JobDocument, pool: PoolName, now: datetime)
         # Who needs nothing fits any node as often as is asked for.
         most = [document.replicas.max if copies is None else copies for copies in each]
         found.append(
-            Room(
+            PoolCapacity(
                 accelerator=kind,
                 per_node=max(most),
                 largest=largest(tx, asked) or 0,

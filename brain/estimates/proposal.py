@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from brain import lifecycle
 from brain.estimates.advice import advised
 from brain.lifecycle.capacity import Room, room
-from brain.lifecycle.sight import Sight
+from brain.lifecycle.observed import ThroughputObserved
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.advice import AmountAdvice, ResourceAdvice
@@ -31,7 +31,7 @@ _LEAST_SAVING = 0.1
 def propose(
     tx: Transaction,
     job: Job,
-    sight: Sight,
+    sight: ThroughputObserved,
     *,
     settings: Settings,
     now: datetime,

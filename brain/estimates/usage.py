@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from brain import wire
 from brain.estimates import memory
 from brain.estimates.roles import Host, Part, by_role, hosts_of, refusal, role_use
+from brain.lifecycle.observed import RUNS, ThroughputObserved
 from brain.lifecycle.records import happened
-from brain.lifecycle.sight import RUNS, Sight
 from brain.models.earlier import EarlierRun
 from brain.models.estimate.past import WorldUse
 from brain.models.resources.use import RoleUse
@@ -69,7 +69,7 @@ class Used:
         return not self.uses or self.uses[-1].readings < _FIRST
 
 
-def remember(tx: Transaction, job: Job, sight: Sight, now: datetime) -> None:
+def remember(tx: Transaction, job: Job, sight: ThroughputObserved, now: datetime) -> None:
     """Fold the readings since the last time into the stored use, unless that is still recent."""
     world, stored = sight.world, tx.fits.get(job.id, KIND)
     if world is None:

@@ -9,6 +9,15 @@ rule stands in one place whoever applies it.
 from brain.lifecycle.advising import lift_advise_only
 from brain.lifecycle.amounts import fell_short, recent_use, refused
 from brain.lifecycle.batches import rebatch, tune, worths
+from brain.lifecycle.desired import (
+    effective_mode,
+    freeze_reason,
+    frozen,
+    may_act,
+    standing,
+    wish,
+    wished,
+)
 from brain.lifecycle.edits import edit
 from brain.lifecycle.jobs import (
     admit,
@@ -41,15 +50,6 @@ from brain.lifecycle.plans import (
 from brain.lifecycle.proposals import outdated, renew, withdraw
 from brain.lifecycle.requests import alone, approve, clamp, refusal, reject, request, rollback
 from brain.lifecycle.verdicts import verdicts
-from brain.lifecycle.wishes import (
-    effective_mode,
-    freeze_reason,
-    frozen,
-    may_act,
-    standing,
-    wish,
-    wished,
-)
 from brain.lifecycle.worlds import replicas_reported, world_reported
 
 __all__ = [

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from brain.errors import Undetermined
-from brain.lifecycle.sight import Sight, achieved
+from brain.lifecycle.observed import ThroughputObserved, achieved
 from brain.models.fitting import Point
 from brain.ports import Transaction
 from brain.settings import Settings
@@ -54,7 +54,7 @@ def recent_use(tx: Transaction, job: Job, now: datetime) -> ReplicaUse:
 
 
 def fell_short(
-    tx: Transaction, job: Job, plan: ScalePlan, sight: Sight, settings: Settings
+    tx: Transaction, job: Job, plan: ScalePlan, sight: ThroughputObserved, settings: Settings
 ) -> tuple[str, Point | Undetermined]:
     """Say what a plan's amounts are too small for, empty where for nothing; and the throughput.
 

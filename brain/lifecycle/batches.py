@@ -8,10 +8,10 @@ script that does not follow is left alone.
 from datetime import datetime
 
 from brain import wire
+from brain.lifecycle.desired import BATCH, AskedBatch, asked_batch, frozen, wished_batch
+from brain.lifecycle.observed import ThroughputObserved
 from brain.lifecycle.records import BRAIN, acted, happened
-from brain.lifecycle.sight import Sight
 from brain.lifecycle.verdicts import SAME, Worths, kept
-from brain.lifecycle.wishes import BATCH, AskedBatch, asked_batch, frozen, wished_batch
 from brain.models.efficiency import efficiency
 from brain.models.terms import Batching
 from brain.optimizer.batches import BatchChoice, better_batch, brought, choose_batch
@@ -23,7 +23,12 @@ from brain.types.plan import PlanKind, ScalePlan
 
 
 def rebatch(
-    tx: Transaction, job: Job, plan: ScalePlan, sight: Sight, settings: Settings, now: datetime
+    tx: Transaction,
+    job: Job,
+    plan: ScalePlan,
+    sight: ThroughputObserved,
+    settings: Settings,
+    now: datetime,
 ) -> bool:
     """Ask for the batch that suits a size that fell short, as the size is known now; whether one
     was asked for.
@@ -54,7 +59,7 @@ def ask_with(tx: Transaction, job: Job, plan: ScalePlan, now: datetime) -> None:
         _ask(tx, job, BatchChoice(wish=wish, reason=brought(wish, plan.target.replicas)), now)
 
 
-def worths(plan: ScalePlan, sight: Sight) -> Worths:
+def worths(plan: ScalePlan, sight: ThroughputObserved) -> Worths:
     """Return the worth of an example of the measured batch, and of the batch before the plan.
 
     Both are counted in examples of the batch that the plan promised.

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from brain.lifecycle.wishes import reached, wished
+from brain.lifecycle.desired import reached, wished
 from brain.ports import Transaction
 from brain.types.job import Job, JobId, JobState
 from brain.types.plan import PlanState, ScalePlan

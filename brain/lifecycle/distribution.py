@@ -11,9 +11,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
+from brain.lifecycle.observed import WINDOWS_SECONDS, ThroughputObserved
 from brain.lifecycle.plans import ROLLBACK, change, instead, undoing
 from brain.lifecycle.records import happened, move_plan
-from brain.lifecycle.sight import WINDOWS_SECONDS, Sight
 from brain.models.fitting import copies
 from brain.optimizer.guards import NOT_DISTRIBUTED
 from brain.ports import Transaction
@@ -29,7 +29,7 @@ LEAST_STEPS = 10
 _HOW = "no process group, no session, no data shard, no MPI or Horovod peer"
 
 
-class Evidence(Enum):
+class DistributionEvidence(Enum):
     """Evidence on whether the workers of a world train together or each train a copy."""
 
     #: One replica, a worker that met another, or one that does not tell: nothing is concluded.
@@ -40,10 +40,12 @@ class Evidence(Enum):
     COPIES = auto()
 
 
-def evidence(samples: Sequence[ThroughputSample], saves: Sequence[SaveSample]) -> Evidence:
+def evidence(
+    samples: Sequence[ThroughputSample], saves: Sequence[SaveSample]
+) -> DistributionEvidence:
     """Judge by samples and saves of one world, oldest first."""
     if not copies(samples) or samples[-1].replicas < 2:
-        return Evidence.NONE
+        return DistributionEvidence.NONE
     trained: dict[int, datetime] = {}
     ranks: dict[int, list[ThroughputSample]] = defaultdict(list)
     for sample in samples:
@@ -51,17 +53,19 @@ def evidence(samples: Sequence[ThroughputSample], saves: Sequence[SaveSample]) -
         if sample.step >= LEAST_STEPS:
             trained.setdefault(sample.place.rank, sample.measured_at)
     if len(trained) < len(ranks):
-        return Evidence.COPIES_SO_FAR
+        return DistributionEvidence.COPIES_SO_FAR
     since = max(trained.values())
     saved = any(save.measured_at >= since for save in saves)
-    return Evidence.COPIES if saved else Evidence.COPIES_SO_FAR
+    return DistributionEvidence.COPIES if saved else DistributionEvidence.COPIES_SO_FAR
 
 
-def distribution(tx: Transaction, job: Job, sight: Sight, now: datetime) -> Evidence:
+def distribution(
+    tx: Transaction, job: Job, sight: ThroughputObserved, now: datetime
+) -> DistributionEvidence:
     """Judge the present world of a job."""
     world = sight.world
     if job.document.independent or world is None or not copies(sight.samples):
-        return Evidence.NONE
+        return DistributionEvidence.NONE
     since = max(world.formed_at, now - timedelta(seconds=WINDOWS_SECONDS[-1]))
     samples = tx.telemetry.throughput(job.id, since=since, epoch=world.epoch)
     saves = [s for s in tx.telemetry.saves(job.id, since=since) if s.place.epoch == world.epoch]
@@ -69,7 +73,7 @@ def distribution(tx: Transaction, job: Job, sight: Sight, now: datetime) -> Evid
 
 
 def not_distributed(
-    tx: Transaction, job: Job, sight: Sight, plans: Sequence[ScalePlan], now: datetime
+    tx: Transaction, job: Job, sight: ThroughputObserved, plans: Sequence[ScalePlan], now: datetime
 ) -> str | None:
     """Return in one sentence why a job must not grow, by its present world or an earlier growth.
 
@@ -78,7 +82,7 @@ def not_distributed(
     """
     if job.document.independent:
         return None
-    if distribution(tx, job, sight, now) is Evidence.COPIES:
+    if distribution(tx, job, sight, now) is DistributionEvidence.COPIES:
         return _sentence(sight.world.replicas if sight.world else 0)
     if any(sample.met for sample in sight.samples):
         return None
@@ -91,7 +95,13 @@ def undid_copies(plan: ScalePlan) -> bool:
 
 
 def revert(
-    tx: Transaction, job: Job, plan: ScalePlan, sight: Sight, *, settings: Settings, now: datetime
+    tx: Transaction,
+    job: Job,
+    plan: ScalePlan,
+    sight: ThroughputObserved,
+    *,
+    settings: Settings,
+    now: datetime,
 ) -> ScalePlan:
     """Undo Brain's own growth into copies; return the plan that is undone.
 

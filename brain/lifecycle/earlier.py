@@ -4,7 +4,7 @@ from datetime import datetime
 
 from brain import wire
 from brain.lifecycle import work
-from brain.lifecycle.sight import RUNS, points
+from brain.lifecycle.observed import RUNS, points
 from brain.models.earlier import EarlierRun, earlier_run
 from brain.models.estimate.past import script_of
 from brain.models.remaining import Finished

@@ -6,10 +6,10 @@ from datetime import datetime
 from brain.errors import BadInput, Conflict
 from brain.lifecycle.amounts import ReplicaUse, recent_use
 from brain.lifecycle.capacity import room
+from brain.lifecycle.desired import standing, wished
+from brain.lifecycle.observed import look
 from brain.lifecycle.plans import change, draft, instead, obstacle
 from brain.lifecycle.requests import expect_allowed, expect_unfinished
-from brain.lifecycle.sight import look
-from brain.lifecycle.wishes import standing, wished
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.explanation import Evidence, Explanation

@@ -6,11 +6,11 @@ from datetime import datetime
 
 from brain.errors import BadInput, Conflict, UnknownJob
 from brain.lifecycle.capacity import Room, compared, largest, room
+from brain.lifecycle.desired import wished
 from brain.lifecycle.earlier import inherit
 from brain.lifecycle.plans import close
 from brain.lifecycle.records import BRAIN, acted, happened, move_job
 from brain.lifecycle.scores import forgo
-from brain.lifecycle.wishes import wished
 from brain.lifecycle.work import check_limits
 from brain.ports import StoredFit, Transaction
 from brain.settings import Settings

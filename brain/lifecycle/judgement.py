@@ -4,10 +4,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from brain.lifecycle.advising import count_rollbacks
+from brain.lifecycle.desired import may_act
 from brain.lifecycle.plans import ROLLBACK, change, instead, undoing, verified
 from brain.lifecycle.records import move_plan
 from brain.lifecycle.verdicts import SAME, Worths, compared, counted, kept, more
-from brain.lifecycle.wishes import may_act
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.job import Job, OptimizeMode

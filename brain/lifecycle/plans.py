@@ -11,8 +11,7 @@ from typing import Any
 from brain.errors import Conflict
 from brain.lifecycle.batches import ask_with
 from brain.lifecycle.capacity import Room, has_left, provided, room
-from brain.lifecycle.records import BRAIN, move_job, move_plan, told
-from brain.lifecycle.wishes import (
+from brain.lifecycle.desired import (
     freeze_reason,
     frozen,
     may_act,
@@ -22,6 +21,7 @@ from brain.lifecycle.wishes import (
     standing,
     wished_batch,
 )
+from brain.lifecycle.records import BRAIN, move_job, move_plan, told
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.allocation import Allocation

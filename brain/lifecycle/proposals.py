@@ -3,8 +3,8 @@
 from dataclasses import replace
 from datetime import datetime
 
+from brain.lifecycle.desired import wished_batch
 from brain.lifecycle.records import happened, move_plan
-from brain.lifecycle.wishes import wished_batch
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.job import JobId

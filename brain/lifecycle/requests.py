@@ -10,6 +10,8 @@ from datetime import datetime
 from brain.errors import BadInput, Conflict, VersionMismatch
 from brain.lifecycle.advising import count_rollbacks
 from brain.lifecycle.capacity import room
+from brain.lifecycle.desired import effective_mode, standing
+from brain.lifecycle.observed import look
 from brain.lifecycle.plans import (
     approved,
     begin,
@@ -20,8 +22,6 @@ from brain.lifecycle.plans import (
     undoing,
 )
 from brain.lifecycle.records import move_plan
-from brain.lifecycle.sight import look
-from brain.lifecycle.wishes import effective_mode, standing
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.allocation import Allocation

@@ -10,11 +10,11 @@ from typing import Any
 
 from brain.errors import Undetermined
 from brain.lifecycle.capacity import Room, room
+from brain.lifecycle.desired import changed_at, effective_mode, reached, standing
 from brain.lifecycle.distribution import not_distributed
+from brain.lifecycle.observed import ThroughputObserved
 from brain.lifecycle.plans import obstacle
 from brain.lifecycle.records import BRAIN
-from brain.lifecycle.sight import Sight
-from brain.lifecycle.wishes import changed_at, effective_mode, reached, standing
 from brain.lifecycle.work import earlier_runs, limits, still_to_come
 from brain.models.estimate.past import WorldUse
 from brain.models.fitting import Point
@@ -56,7 +56,7 @@ _SLOW, _SLOW_SLICES, _SLICE_SECONDS = 0.15, 5, 60.0
 def situate(
     tx: Transaction,
     job: Job,
-    sight: Sight,
+    sight: ThroughputObserved,
     *,
     settings: Settings,
     now: datetime,
@@ -143,7 +143,7 @@ def _since(instant: datetime | None, now: datetime) -> float:
     return 0.0 if instant is None else max(0.0, (now - instant).total_seconds())
 
 
-def _age(sight: Sight, now: datetime) -> float | None:
+def _age(sight: ThroughputObserved, now: datetime) -> float | None:
     """Since the newest sample; a world that stepped and is silent is as old as its first step."""
     stepping_at = sight.world.stepping_at if sight.world else None
     heard = sight.samples[-1].measured_at if sight.samples else stepping_at
@@ -253,7 +253,9 @@ def _slowest(samples: Sequence[ThroughputSample]) -> tuple[int, float, float] | 
     return slowest, medians[slowest], median(medians.values())
 
 
-def _slow_node(tx: Transaction, job: Job, sight: Sight, now: datetime) -> SlowNode | None:
+def _slow_node(
+    tx: Transaction, job: Job, sight: ThroughputObserved, now: datetime
+) -> SlowNode | None:
     """The node of a rank that was the slowest for minutes on end, where others are elsewhere."""
     world = sight.world
     if world is None or _straggler(sight.samples) is None:
@@ -274,7 +276,7 @@ def _slow_node(tx: Transaction, job: Job, sight: Sight, now: datetime) -> SlowNo
     return SlowNode(node=nodes[replica], factor=min(one[1] / one[2] for one in seen))
 
 
-def _device_examples(sight: Sight, uses: Sequence[WorldUse]) -> float | None:
+def _device_examples(sight: ThroughputObserved, uses: Sequence[WorldUse]) -> float | None:
     """Most examples that a device surely holds, by what was read of its memory in each world."""
     read = {use.epoch: use for use in uses if use.device_bytes and use.device_total_bytes}
     points = [*sight.earlier, sight.present]
@@ -313,7 +315,7 @@ def _stalled(tx: Transaction, job: Job, waited: float | None, now: datetime) -> 
 
 
 def _cpu(
-    tx: Transaction, job: Job, sight: Sight, waited: float | None, now: datetime
+    tx: Transaction, job: Job, sight: ThroughputObserved, waited: float | None, now: datetime
 ) -> float | None:
     """Busy share of the nodes' CPUs; where these train, being busy says nothing, hence None."""
     newest = sight.samples[-1] if sight.samples else None

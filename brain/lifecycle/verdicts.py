@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from brain.lifecycle.wishes import reached
+from brain.lifecycle.desired import reached
 from brain.settings import Settings
 from brain.types.plan import PlanKind, PlanVerdict, ScalePlan, Verdict
 from brain.types.recommendation import Prediction

@@ -13,18 +13,18 @@ from datetime import datetime
 
 from brain import wire
 from brain.errors import BadInput
-from brain.lifecycle.sight import Sight, points
+from brain.lifecycle.observed import ThroughputObserved, points
 from brain.models.efficiency import gain
 from brain.models.fitting import Point, made
 from brain.models.remaining import (
-    Declared,
+    DeclaredWork,
     Finished,
     Remaining,
     as_usual,
     declared,
     remaining,
 )
-from brain.optimizer.situation import Limits
+from brain.optimizer.situation import WorkLimits
 from brain.ports import Transaction
 from brain.settings import Settings, prices_of
 from brain.types.job import Job, JobDocument, JobState
@@ -43,7 +43,7 @@ def earlier_runs(tx: Transaction, job: Job) -> tuple[Finished, ...]:
     return tuple(wire.decode(stored.parameters, list[Finished])) if stored else ()
 
 
-def promised_work(job: Job, past: Sequence[Finished]) -> Declared | None:
+def promised_work(job: Job, past: Sequence[Finished]) -> DeclaredWork | None:
     """Return the work that the job's document declares, in steps or examples."""
     return declared(job.document.steps, job.document.epochs, past)
 
@@ -101,7 +101,7 @@ def examples_made(seen: Sequence[Point], worlds: Sequence[World]) -> float | Non
 
 def still_to_come(
     job: Job,
-    sight: Sight,
+    sight: ThroughputObserved,
     worlds: Sequence[World],
     *,
     elapsed: float,
@@ -159,8 +159,8 @@ def still_to_come(
 
 
 def limits(
-    job: Job, sight: Sight, worlds: Sequence[World], settings: Settings, now: datetime
-) -> Limits | None:
+    job: Job, sight: ThroughputObserved, worlds: Sequence[World], settings: Settings, now: datetime
+) -> WorkLimits | None:
     """Return the time and replica-seconds that the owner's deadline and budget leave.
 
     None where there is neither limit, or the present world is not measured.
@@ -175,7 +175,7 @@ def limits(
     first = first_batch(job)
     left = max(0, document.steps - steps_made([*sight.earlier, present], worlds, first=first))
     spent = spent_replica_seconds(worlds, now)
-    return Limits(
+    return WorkLimits(
         work_seconds=left * present.step_seconds / gain_of(present, first),
         deadline_seconds=(document.deadline - now).total_seconds() if document.deadline else None,
         replica_seconds=min(hours) * _HOUR - spent if hours else None,

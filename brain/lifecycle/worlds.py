@@ -11,10 +11,10 @@ from datetime import datetime
 from brain.errors import BadInput
 from brain.lifecycle.advising import advise_only
 from brain.lifecycle.costs import estimated
+from brain.lifecycle.desired import wished
 from brain.lifecycle.jobs import end, stopped
 from brain.lifecycle.plans import fail, settle
 from brain.lifecycle.records import happened, move_job
-from brain.lifecycle.wishes import wished
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.diagnosis import Diagnosis

@@ -20,7 +20,7 @@ from brain.models.fitting import Point, made
 from brain.models.step_time import accelerators
 from brain.models.step_time.accelerators import Accelerators
 from brain.models.step_time.columns import Configuration, Observation, rows
-from brain.models.terms import Terms, configuration, observation, unusable
+from brain.models.terms import SpeedTerms, configuration, observation, unusable
 from brain.typeset import count
 
 #: Deviation of the log step time of one configuration between runs of a script, and how many
@@ -91,7 +91,7 @@ class _Known:
 
 
 def inherited(
-    runs: Sequence[EarlierRun], own: Mapping[str, Sequence[Observation]], terms: Terms
+    runs: Sequence[EarlierRun], own: Mapping[str, Sequence[Observation]], terms: SpeedTerms
 ) -> Inherited:
     """Return the observations that a run takes from ``runs``.
 
@@ -252,7 +252,7 @@ def _moved(seen: Sequence[Observation], level: float, apart: float) -> tuple[Obs
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _known(runs: tuple[EarlierRun, ...], terms: Terms) -> _Known | None:
+def _known(runs: tuple[EarlierRun, ...], terms: SpeedTerms) -> _Known | None:
     newest_first = [point for run in runs for point in reversed(run.points)]
     usable = [point for point in newest_first if unusable(point, point, terms) is None]
     if not usable:

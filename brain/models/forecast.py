@@ -8,7 +8,7 @@ from brain.models.earlier import EarlierRun, noise_at
 from brain.models.fitting import Point
 from brain.models.goodput import rate
 from brain.models.job import JobModel, fit
-from brain.models.terms import Batching, Terms, configuration
+from brain.models.terms import Batching, SpeedTerms, configuration
 from brain.types.recommendation import Prediction
 
 
@@ -16,7 +16,7 @@ def foretell(
     point: Point,
     earlier: Sequence[Point],
     *,
-    terms: Terms | None = None,
+    terms: SpeedTerms | None = None,
     runs: Sequence[EarlierRun] = (),
 ) -> Prediction | None:
     """Predict the throughput of ``point`` from ``earlier`` worlds, in a band not yet widened."""
@@ -41,7 +41,7 @@ def foretell(
     )
 
 
-def foresee(runs: Sequence[EarlierRun], terms: Terms | None = None) -> JobModel | None:
+def foresee(runs: Sequence[EarlierRun], terms: SpeedTerms | None = None) -> JobModel | None:
     """Fit a model of a run that has not begun, from earlier runs of its script, newest first.
 
     The run is taken for the newest of ``runs``, with the noise of gradients that they had at their

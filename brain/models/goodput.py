@@ -18,7 +18,7 @@ from brain.types.recommendation import Prediction
 _TRIED = 50
 
 
-class Times(Protocol):
+class StepTimePredictor(Protocol):
     """Predicts step times: ``StepTime``, or ``OnAccelerator`` for one kind of device."""
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
@@ -61,7 +61,7 @@ class Goodput:
 
 
 def goodput(
-    times: Times, configurations: Sequence[Configuration], batches: Batches
+    times: StepTimePredictor, configurations: Sequence[Configuration], batches: Batches
 ) -> list[Goodput]:
     """Goodput of each configuration.
 
@@ -85,7 +85,7 @@ def goodput(
     ]
 
 
-def best(times: Times, nodes: int, replicas: int, batches: Batches) -> Goodput:
+def best(times: StepTimePredictor, nodes: int, replicas: int, batches: Batches) -> Goodput:
     """The configuration of most expected goodput of ``replicas`` on ``nodes``.
 
     Raises:
@@ -102,7 +102,9 @@ def best(times: Times, nodes: int, replicas: int, batches: Batches) -> Goodput:
     return found
 
 
-def curve(times: Times, sizes: Sequence[tuple[int, int]], batches: Batches) -> list[Goodput | None]:
+def curve(
+    times: StepTimePredictor, sizes: Sequence[tuple[int, int]], batches: Batches
+) -> list[Goodput | None]:
     """Return the goodput of each size (nodes, replicas) with its best batch.
 
     None where no batch is allowed.
@@ -132,7 +134,9 @@ def curve(times: Times, sizes: Sequence[tuple[int, int]], batches: Batches) -> l
     ]
 
 
-def chosen(times: Times, sizes: Sequence[tuple[int, int]], batches: Batches) -> list[Configuration]:
+def chosen(
+    times: StepTimePredictor, sizes: Sequence[tuple[int, int]], batches: Batches
+) -> list[Configuration]:
     """The configuration of most goodput at each size (nodes, replicas): with the first batch, were
     it too small for whole examples, where none is allowed."""
     return [
@@ -186,7 +190,7 @@ def _configuration(row: Floats) -> Configuration:
     )
 
 
-def rate(times: Times, configuration: Configuration) -> Prediction:
+def rate(times: StepTimePredictor, configuration: Configuration) -> Prediction:
     """Examples per second of a configuration with a 90 % band, whatever they are worth."""
     mean, spread = times.predict(rows([configuration]), return_std=True)
     return _prediction(math.log(configuration.batch) - float(mean[0]), float(spread[0]))

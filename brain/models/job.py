@@ -48,10 +48,10 @@ from brain.models.sizes import (
 from brain.models.step_time import accelerators
 from brain.models.step_time.accelerators import Accelerators
 from brain.models.step_time.columns import Configuration, Floats, Observation, rows
-from brain.models.step_time.trials import Trial, free_trials, next_trial
+from brain.models.step_time.trials import StepTimeTrial, free_trials, next_trial
 from brain.models.terms import (
     Batching,
-    Terms,
+    SpeedTerms,
     configuration,
     local_batch,
     observation,
@@ -81,7 +81,7 @@ class JobModel:
     left_out: tuple[str, ...]
     times: Accelerators
     batching: Batching
-    terms: Terms
+    terms: SpeedTerms
     #: Forecasts of sizes made before their worlds were measured, with what those then did.
     outcomes: tuple[tuple[Prediction, float], ...]
     widening: float
@@ -255,7 +255,7 @@ class JobModel:
             self._asked_of[size] = self._asked(kind, [size], self.batching)[0]
         return self._asked_of[size]
 
-    def trial(self, size: Size) -> Trial | None:
+    def trial(self, size: Size) -> StepTimeTrial | None:
         """The micro-batch at the present size that would tell most about ``size``.
 
         The global batch stays, so it costs no restart. None where none is possible.
@@ -368,7 +368,7 @@ def fit(
     present: Point,
     earlier: Iterable[Point] = (),
     *,
-    terms: Terms | None = None,
+    terms: SpeedTerms | None = None,
     runs: Sequence[EarlierRun] = (),
 ) -> JobModel:
     """Return the model of a job from its present world and those before.
@@ -382,12 +382,12 @@ def fit(
     Raises:
         Undetermined: the present point is none (a step time of 0 or NaN, less than one copy).
     """
-    return _fitted(present, tuple(earlier), terms or Terms(), tuple(runs))
+    return _fitted(present, tuple(earlier), terms or SpeedTerms(), tuple(runs))
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def _fitted(
-    present: Point, earlier: tuple[Point, ...], terms: Terms, runs: tuple[EarlierRun, ...]
+    present: Point, earlier: tuple[Point, ...], terms: SpeedTerms, runs: tuple[EarlierRun, ...]
 ) -> JobModel:
     why = unusable(present, present, terms)
     if why:

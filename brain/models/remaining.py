@@ -54,7 +54,7 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+class DeclaredWork:
     """The declared work of a run, with declared and actual work of earlier runs."""
 
     #: Of the whole run.
@@ -77,7 +77,9 @@ class Declared:
         return self.work if exact else expected(self.work, self.finished)
 
 
-def declared(steps: int | None, epochs: int | None, past: Sequence[Finished]) -> Declared | None:
+def declared(
+    steps: int | None, epochs: int | None, past: Sequence[Finished]
+) -> DeclaredWork | None:
     """Return what steps or epochs mean as work; None where nothing is said that anybody can count.
 
     An epoch is as long as those of earlier runs were: in examples where all of them saw their
@@ -92,7 +94,7 @@ def declared(steps: int | None, epochs: int | None, past: Sequence[Finished]) ->
     """
     if steps is not None:
         pairs = [(float(run.declared_steps), run.steps) for run in past if run.declared_steps]
-        return Declared(work=float(steps), finished=tuple(pairs))
+        return DeclaredWork(work=float(steps), finished=tuple(pairs))
     known = [run for run in past if run.declared_epochs]
     if epochs is None or not known:
         return None
@@ -103,7 +105,7 @@ def declared(steps: int | None, epochs: int | None, past: Sequence[Finished]) ->
     finished = [
         (said[i] * median(each[max(0, i - _RECENT) : i]), did[i]) for i in range(1, len(known))
     ]
-    return Declared(
+    return DeclaredWork(
         work=epochs * median(each[-_RECENT:]), in_examples=in_examples, finished=tuple(finished)
     )
 

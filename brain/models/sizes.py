@@ -13,7 +13,7 @@ from brain.errors import Undetermined
 from brain.models.fitting import Point
 from brain.models.goodput import Batches
 from brain.models.step_time.columns import Configuration
-from brain.models.terms import Batching, Terms, configuration, local_batch
+from brain.models.terms import Batching, SpeedTerms, configuration, local_batch
 from brain.typeset import count
 
 #: Global batches that differ by less are the same: whole micro-batches round them up.
@@ -31,7 +31,7 @@ class Size:
     accelerator: str | None = None
 
 
-def copies_of(replicas: int, terms: Terms) -> int:
+def copies_of(replicas: int, terms: SpeedTerms) -> int:
     """Data-parallel copies of the network in so many replicas."""
     return replicas * terms.processes_per_replica // terms.shared
 
@@ -47,7 +47,7 @@ def nodes_of(size: Size, points: Sequence[Point]) -> int:
 
 
 def configurations(
-    kind: str, sizes: Sequence[Size], rule: Batching, *, points: Sequence[Point], terms: Terms
+    kind: str, sizes: Sequence[Size], rule: Batching, *, points: Sequence[Point], terms: SpeedTerms
 ) -> list[Configuration]:
     """Return the configuration at each size of one kind if the script's batch followed ``rule``."""
     of_kind = [point for point in points if point.accelerator == kind]
@@ -67,14 +67,14 @@ def configurations(
     return found
 
 
-def largest_local(points: Sequence[Point], terms: Terms) -> float:
+def largest_local(points: Sequence[Point], terms: SpeedTerms) -> float:
     """Most examples of a micro-batch: declared, else as many as a worker was seen to hold."""
     if math.isfinite(terms.largest_local):
         return terms.largest_local
     return max(local_batch(point) for point in points)
 
 
-def unspread(replicas: int, batches: Batches, terms: Terms) -> Undetermined | None:
+def unspread(replicas: int, batches: Batches, terms: SpeedTerms) -> Undetermined | None:
     """Return why no allowed batch can be spread over so many replicas; None where one can."""
     if batches.spread(copies_of(replicas, terms)):
         return None

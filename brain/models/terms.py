@@ -36,7 +36,7 @@ class Batching(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class SpeedTerms:
     """The owner's declarations that speed depends on."""
 
     processes_per_replica: int = 1
@@ -53,10 +53,10 @@ class Terms:
     told: bool = False
 
 
-def terms_of(document: JobDocument) -> Terms:
+def terms_of(document: JobDocument) -> SpeedTerms:
     """Return the declarations in a job document that speed depends on."""
     parallel, batch = document.parallelism, document.batch
-    return Terms(
+    return SpeedTerms(
         processes_per_replica=document.processes_per_replica,
         shared=parallel.tensor * parallel.pipeline,
         global_batch=batch.global_size,
@@ -86,7 +86,7 @@ def batching(points: Sequence[Point], declared: float | None) -> Batching:
     return Batching.GLOBAL if abs(grew) <= abs(grew - expected) else Batching.LOCAL
 
 
-def rule(points: Sequence[Point], terms: Terms) -> Batching:
+def rule(points: Sequence[Point], terms: SpeedTerms) -> Batching:
     """Return the rule for the batch at other sizes than that of the newest point."""
     if terms.told:
         seen = points[-1].examples_per_step is not None
@@ -99,7 +99,7 @@ def unit_of(point: Point) -> str:
     return "steps/s" if point.examples_per_step is None else "examples/s"
 
 
-def unusable(point: Point, present: Point, terms: Terms) -> str | None:
+def unusable(point: Point, present: Point, terms: SpeedTerms) -> str | None:
     """Return why a point cannot be used; None where it can."""
     if not (math.isfinite(point.step_seconds) and point.step_seconds > 0):
         return f"its step time is {point.step_seconds:g} s"
@@ -121,7 +121,7 @@ def local_batch(point: Point) -> float:
     return point.examples_per_step / (point.processes * point.accumulation)
 
 
-def configuration(point: Point, terms: Terms) -> Configuration:
+def configuration(point: Point, terms: SpeedTerms) -> Configuration:
     copies = point.processes // terms.shared
     return Configuration(
         nodes=min(point.nodes, copies),
@@ -131,7 +131,7 @@ def configuration(point: Point, terms: Terms) -> Configuration:
     )
 
 
-def observation(point: Point, present: Point, terms: Terms) -> Observation:
+def observation(point: Point, present: Point, terms: SpeedTerms) -> Observation:
     """A point as the estimators see it; old ones with the error that their age gives them.
 
     A weight of one half per ``HALF_LIFE_SECONDS`` is a variance that doubles.

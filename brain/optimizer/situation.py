@@ -23,7 +23,7 @@ _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class WorkLimits:
     """The work of a run to come, and the rest of the owner's deadline and budget."""
 
     #: Training to come at the present pace.
@@ -116,7 +116,7 @@ class Situation:
     end_known: bool = False
     #: Why that long, in a few words.
     remaining_basis: str = "as long as so far"
-    limits: Limits | None = None
+    limits: WorkLimits | None = None
     #: Sizes that fell short lately, and the fewest nodes that they did on; 1 where none were named.
     disappointed: Mapping[int, int] = field(default_factory=dict)
     #: Why its replicas are no job of several, in one sentence; None where nothing says so.

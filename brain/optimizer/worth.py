@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 
 from brain.models.sizes import Size
-from brain.models.step_time.trials import Trial
+from brain.models.step_time.trials import StepTimeTrial
 from brain.optimizer.situation import Situation, deviation
 from brain.typeset import count, percent
 
@@ -81,7 +81,7 @@ def free_trial(situation: Situation, others: Iterable[int]) -> str | None:
     )
 
 
-def blocking_trial(situation: Situation, others: Iterable[int]) -> tuple[int, Trial] | None:
+def blocking_trial(situation: Situation, others: Iterable[int]) -> tuple[int, StepTimeTrial] | None:
     """The size whose uncertainty blocks a decision, and the free trial that tells most about it.
 
     It does where a size would be better at the end of its band.

@@ -17,7 +17,14 @@ from typing import Protocol
 from brain.ports.cluster import FreezeStore, LeaseStore, Mark, NodeStore, PoolStore, WorldStore
 from brain.ports.jobs import JobStore, PlanStore
 from brain.ports.records import AccessStore, AuditStore, EventStore, TokenUses
-from brain.ports.telemetry import FitStore, Point, SampleBatch, StoredFit, Stretch, TelemetryStore
+from brain.ports.telemetry import (
+    FitStore,
+    SampleBatch,
+    SeriesBucket,
+    SeriesStretch,
+    StoredFit,
+    TelemetryStore,
+)
 
 __all__ = [
     "AccessStore",
@@ -31,12 +38,12 @@ __all__ = [
     "Mark",
     "NodeStore",
     "PlanStore",
-    "Point",
     "PoolStore",
     "SampleBatch",
+    "SeriesBucket",
+    "SeriesStretch",
     "StoredFit",
     "Stores",
-    "Stretch",
     "TelemetryStore",
     "TokenUses",
     "Transaction",

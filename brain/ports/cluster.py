@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from brain.types.job import JobId, JobState
-from brain.types.pool import Freeze, Lease
+from brain.types.pool import Freeze, PoolLease
 from brain.types.resources import Node, NodeName, PoolName
 from brain.types.sharing import PoolRound, StoredPolicy
 from brain.types.world import Replica, World
@@ -17,7 +17,7 @@ class LeaseStore(Protocol):
 
     def acquire(
         self, pool: PoolName, holder: str, *, until: datetime, now: datetime
-    ) -> Lease | None:
+    ) -> PoolLease | None:
         """Take, keep or take over the lease; None while another holds an unexpired one.
 
         ``term`` grows whenever the holder changes. A lease that ends more than twice as far ahead

@@ -8,16 +8,16 @@ from typing import Protocol
 from brain.types.job import JobId
 from brain.types.telemetry import (
     HostSample,
-    Losses,
     Receipt,
     Sample,
     SaveSample,
+    TelemetryLosses,
     ThroughputSample,
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class SeriesBucket:
     """One bucket of a series: of a metric over time, downsampled for a pixel width."""
 
     at: datetime
@@ -37,7 +37,7 @@ class SampleBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class SeriesStretch:
     """A metric from one instant to another."""
 
     metric: str
@@ -107,19 +107,19 @@ class TelemetryStore(Protocol):
         """Host samples that belong to a job, oldest first."""
         ...
 
-    def losses(self, job: JobId) -> Losses:
+    def losses(self, job: JobId) -> TelemetryLosses:
         """Gaps between sequence numbers, and the drops that senders reported."""
         ...
 
     def lines(
-        self, asked: Mapping[JobId, Stretch], *, points: int
-    ) -> Mapping[JobId, Sequence[Point]]:
+        self, asked: Mapping[JobId, SeriesStretch], *, points: int
+    ) -> Mapping[JobId, Sequence[SeriesBucket]]:
         """``series`` of many jobs at once; jobs of which there are no points are left out."""
         ...
 
     def series(
         self, job: JobId, metric: str, *, since: datetime, until: datetime, points: int
-    ) -> Sequence[Point]:
+    ) -> Sequence[SeriesBucket]:
         """At most ``points`` buckets of one metric, empty buckets left out.
 
         ``since`` is in, ``until`` is not; a point stands at the beginning of its bucket.

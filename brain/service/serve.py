@@ -15,7 +15,7 @@ import uvicorn
 from brain import __version__
 from brain.api.app import create_app
 from brain.api.events import Bell
-from brain.api.metrics import Condition, Metrics
+from brain.api.metrics import Metrics, ServiceCondition
 from brain.api.secrets import Seal, write_private
 from brain.ports import Stores
 from brain.service.connections import ACCEPTS, Connections, most_connections
@@ -60,7 +60,7 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT."""
     bell, metrics = Bell(), Metrics()
-    condition = Condition(metrics)
+    condition = ServiceCondition(metrics)
     ticker = Ticker(
         stores, settings, utc_now, home=home, bell=bell, metrics=metrics, condition=condition
     )

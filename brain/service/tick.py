@@ -11,7 +11,7 @@ from pathlib import Path
 
 from brain import cycle
 from brain.api.events import Bell, last_event_id
-from brain.api.metrics import Condition, Metrics
+from brain.api.metrics import Metrics, ServiceCondition
 from brain.errors import Unavailable
 from brain.pool.rounds import Memo
 from brain.ports import Clock, Stores
@@ -53,7 +53,7 @@ class Ticker:
         home: Path,
         bell: Bell,
         metrics: Metrics,
-        condition: Condition,
+        condition: ServiceCondition,
         turn: Turn | None = None,
     ) -> None:
         self._stores, self._settings, self._clock = stores, settings, clock

@@ -13,7 +13,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class DeviceKind:
     """A kind of node as a script feels it."""
 
     name: str
@@ -36,7 +36,7 @@ class Application(Protocol):
         """Largest global batch that it was trained with."""
         ...
 
-    def holds(self, device: Device) -> int:
+    def holds(self, device: DeviceKind) -> int:
         """Largest micro-batch that a device holds."""
         ...
 
@@ -55,7 +55,7 @@ class Application(Protocol):
         """The cost of a change of the job's world; None: as the cluster says."""
         ...
 
-    def seconds(self, device: Device, shape: Shape, local: int, accumulation: int) -> float:
+    def seconds(self, device: DeviceKind, shape: Shape, local: int, accumulation: int) -> float:
         """Seconds of one optimizer step."""
         ...
 
@@ -116,18 +116,18 @@ class Profile:
                 field=f"applications.{name}.largestBatch",
             )
 
-    def holds(self, device: Device) -> int:
+    def holds(self, device: DeviceKind) -> int:
         """Largest micro-batch: the same on every kind of device."""
         return self.largest_local
 
-    def seconds(self, device: Device, shape: Shape, local: int, accumulation: int) -> float:
+    def seconds(self, device: DeviceKind, shape: Shape, local: int, accumulation: int) -> float:
         """Seconds of one optimizer step."""
         compute = (self.step_seconds + self.example_seconds * local) / device.speed
         exchange = self._exchange(device, len(shape), sum(shape))
         overlapped = float((compute**self.overlap + exchange**self.overlap) ** (1 / self.overlap))
         return overlapped + (accumulation - 1) * compute
 
-    def _exchange(self, device: Device, nodes: int, replicas: int) -> float:
+    def _exchange(self, device: DeviceKind, nodes: int, replicas: int) -> float:
         if replicas < 2:
             return 0.0
         grown = 1 + self.growth * math.log2(replicas / 2)
@@ -237,7 +237,7 @@ def split(batch: int, replicas: int, largest_local: int) -> tuple[int, int]:
 
 def progress(
     application: Application,
-    device: Device,
+    device: DeviceKind,
     shape: Shape,
     batch: int,
     share: float,

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from brain.simulator.spec import Spec, Trouble
+from brain.simulator.spec import NodeTrouble, Spec
 
 _DAY = 86_400.0
 
@@ -62,7 +62,7 @@ class Faults:
 
 
 def _stream(
-    trouble: Trouble, node: int, begins: Blow, ends: Blow, generator: np.random.Generator
+    trouble: NodeTrouble, node: int, begins: Blow, ends: Blow, generator: np.random.Generator
 ) -> Iterator[Fault]:
     at = 0.0
     while True:

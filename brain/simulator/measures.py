@@ -8,7 +8,7 @@ import numpy as np
 
 from brain.simulator.applications import progress
 from brain.simulator.placing import place, shape
-from brain.simulator.world import Run, Stay, World
+from brain.simulator.world import PlacementStay, SimulatedCluster, SimulatedJob
 
 #: Pieces of a run that its time alone is added up from: noise grows as it goes.
 _PIECES = 20
@@ -32,7 +32,7 @@ class JobResult:
     redone: float
     #: Seconds that it would have taken with an equal share of the cluster for itself.
     alone_seconds: float
-    stays: tuple[Stay, ...]
+    stays: tuple[PlacementStay, ...]
 
     @property
     def jct(self) -> float:
@@ -98,13 +98,13 @@ def summary(jobs: Sequence[JobResult], accelerators: int) -> Summary:
     )
 
 
-def results(world: World) -> tuple[JobResult, ...]:
+def results(world: SimulatedCluster) -> tuple[JobResult, ...]:
     """Every job of a world that is over, in the order of arrival."""
     shares = _company(world.runs)
     return tuple(_result(world, run, shares[run.name]) for run in world.runs)
 
 
-def _result(world: World, run: Run, company: float) -> JobResult:
+def _result(world: SimulatedCluster, run: SimulatedJob, company: float) -> JobResult:
     assert run.started_at is not None, "it has run"
     assert run.finished_at is not None, "the world is over"
     return JobResult(
@@ -123,7 +123,7 @@ def _result(world: World, run: Run, company: float) -> JobResult:
     )
 
 
-def _company(runs: Sequence[Run]) -> Mapping[str, float]:
+def _company(runs: Sequence[SimulatedJob]) -> Mapping[str, float]:
     """Mean number of jobs that were there while each one was, itself among them."""
     spans = {run.name: (run.arrival.at_seconds, run.finished_at or 0.0) for run in runs}
     edges = np.array(sorted({instant for span in spans.values() for instant in span}))
@@ -137,7 +137,7 @@ def _company(runs: Sequence[Run]) -> Mapping[str, float]:
     return dict(zip(spans, (float(value) for value in present), strict=True))
 
 
-def _alone(world: World, run: Run, company: float) -> float:
+def _alone(world: SimulatedCluster, run: SimulatedJob, company: float) -> float:
     """Seconds with one ``company``-th of the cluster for itself: of each kind of node, at the size
     within its bounds and on the kind that serve it best, started once."""
     best = min(
@@ -148,7 +148,7 @@ def _alone(world: World, run: Run, company: float) -> float:
     return world.restart_seconds(run) + best
 
 
-def _affordable(run: Run, share: float) -> list[int]:
+def _affordable(run: SimulatedJob, share: float) -> list[int]:
     """Allowed sizes within a share, at most eight of them; the smallest where none is."""
     sizes = list(run.arrival.bounds.sizes())
     within = [size for size in sizes if size <= share] or sizes[:1]
@@ -156,12 +156,14 @@ def _affordable(run: Run, share: float) -> list[int]:
     return sorted({*within[::step], within[-1]})
 
 
-def _whole(world: World, run: Run, kind: str, size: int) -> float:
+def _whole(world: SimulatedCluster, run: SimulatedJob, kind: str, size: int) -> float:
     pace = pace_of(world, run, kind, size)
     return sum(run.work / _PIECES / pace((piece + 0.5) / _PIECES) for piece in range(_PIECES))
 
 
-def pace_of(world: World, run: Run, kind: str, size: int) -> Callable[[float], float]:
+def pace_of(
+    world: SimulatedCluster, run: SimulatedJob, kind: str, size: int
+) -> Callable[[float], float]:
     """Work per second on empty nodes of one kind, by share of the run; as few nodes as will do."""
     spec = world.spec.nodes[kind]
     placement = place(dict.fromkeys(range(spec.count), spec.gpus), size)

@@ -7,7 +7,7 @@ from brain.simulator.applications import Shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class UsableNode:
     """A node that can be used."""
 
     index: int
@@ -57,7 +57,7 @@ def place(free: Mapping[int, int], wanted: int) -> Placement | None:
     return tuple(sorted(chosen))
 
 
-def of_kind(machines: Sequence[Machine], free: Mapping[int, int]) -> dict[str, dict[int, int]]:
+def of_kind(machines: Sequence[UsableNode], free: Mapping[int, int]) -> dict[str, dict[int, int]]:
     """Free accelerators by kind and node, kinds in the order of ``machines``."""
     found: dict[str, dict[int, int]] = {}
     for machine in machines:

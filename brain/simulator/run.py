@@ -8,11 +8,11 @@ from brain.errors import Undetermined
 from brain.settings import Settings
 from brain.simulator.applications import Application
 from brain.simulator.measures import JobResult, PolicyTime, Summary, pace_of, results, summary
-from brain.simulator.policies import POLICIES, Contender, Policy
+from brain.simulator.policies import POLICIES, Contender, RoundPolicy
 from brain.simulator.service import Service
 from brain.simulator.spec import Spec
 from brain.simulator.workload import LAST_SECONDS, Arrival
-from brain.simulator.world import Governed, Happening, Run, World
+from brain.simulator.world import Governed, SimulatedCluster, SimulatedEvent, SimulatedJob
 from brain.types.job import OptimizeMode
 from brain.typeset import duration, percent
 
@@ -35,7 +35,7 @@ Progress = Callable[[int, float], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class PolicyOutcome:
     """A policy's way through a workload."""
 
     policy: str
@@ -49,7 +49,7 @@ class Outcome:
 class Governor(Protocol):
     """Decides who runs where."""
 
-    def govern(self, happenings: Sequence[Happening], stopwatch: Stopwatch) -> Governed:
+    def govern(self, happenings: Sequence[SimulatedEvent], stopwatch: Stopwatch) -> Governed:
         """Act on the world."""
         ...
 
@@ -57,10 +57,10 @@ class Governor(Protocol):
 class Direct:
     """A policy that says for each job where it runs."""
 
-    def __init__(self, world: World, policy: Policy) -> None:
+    def __init__(self, world: SimulatedCluster, policy: RoundPolicy) -> None:
         self._world, self._policy = world, policy
 
-    def govern(self, happenings: Sequence[Happening], stopwatch: Stopwatch) -> Governed:
+    def govern(self, happenings: Sequence[SimulatedEvent], stopwatch: Stopwatch) -> Governed:
         """Ask the policy and carry out its answer: first jobs stop or move, then jobs start."""
         world = self._world
         contenders = [self._contender(run) for run in world.present]
@@ -74,7 +74,7 @@ class Direct:
             world.place(run, chosen.get(run.name, ()))
         return Governed(took)
 
-    def _contender(self, run: Run) -> Contender:
+    def _contender(self, run: SimulatedJob) -> Contender:
         arrival, world = run.arrival, self._world
 
         def seconds_left(size: int, kind: str) -> float:
@@ -105,7 +105,7 @@ def simulate(
     mode: OptimizeMode = OptimizeMode.CLUSTER,
     noise: float = NOISE,
     progress: Progress | None = None,
-) -> Outcome:
+) -> PolicyOutcome:
     """Run a workload to its end.
 
     Args:
@@ -119,14 +119,14 @@ def simulate(
         Undetermined: nothing moves any more and jobs still wait, or one takes more than a year; it
             is named.
     """
-    world = World(spec, workload, applications, seed=seed)
+    world = SimulatedCluster(spec, workload, applications, seed=seed)
     if policy == "brain":
         governor: Governor = Service(world, settings, mode=mode, seed=seed, noise=noise)
     else:
         governor = Direct(world, POLICIES[policy]())
     took = _live(world, governor, stopwatch, progress or (lambda finished, now: None))
     jobs = results(world)
-    return Outcome(
+    return PolicyOutcome(
         policy=policy,
         seed=seed,
         spec=spec,
@@ -137,7 +137,7 @@ def simulate(
 
 
 def _live(
-    world: World, governor: Governor, stopwatch: Stopwatch, progress: Progress
+    world: SimulatedCluster, governor: Governor, stopwatch: Stopwatch, progress: Progress
 ) -> list[float]:
     spec, took, worked_at = world.spec, list[float](), 0.0
     due = upcoming = world.next_arrival or spec.turn_seconds
@@ -165,7 +165,7 @@ def _live(
     return took
 
 
-def _endless(world: World) -> Undetermined:
+def _endless(world: SimulatedCluster) -> Undetermined:
     run = world.present[0]
     return Undetermined(
         f"{run.name} has {percent(run.left / run.work)} of its work left after a year; lower its "
@@ -174,7 +174,7 @@ def _endless(world: World) -> Undetermined:
     )
 
 
-def _stalled(world: World, since: float) -> Undetermined:
+def _stalled(world: SimulatedCluster, since: float) -> Undetermined:
     run = world.present[0]
     return Undetermined(
         f"nothing has run for {duration(world.now - since)} and {run.name} still waits: it asks "

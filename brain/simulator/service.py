@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 
 from brain import cycle, lifecycle
-from brain.memory import MemoryStores
+from brain.inmemory import MemoryStores
 from brain.models.efficiency import efficiency
 from brain.pool.rounds import Memo
 from brain.ports import Transaction
@@ -20,20 +20,35 @@ from brain.settings import Settings
 from brain.simulator.placing import Placement, of_kind, place
 from brain.simulator.spec import Spec
 from brain.simulator.telling import WINDOW_SECONDS, Telling, ended, members, running
-from brain.simulator.world import Event, Governed, Happening, Node, Run, World
-from brain.types.job import Batch, Checkpoint, JobDocument, JobId, OptimizeMode, Policy, PolicyMode
+from brain.simulator.world import (
+    Governed,
+    SimulatedCluster,
+    SimulatedEvent,
+    SimulatedEventKind,
+    SimulatedJob,
+    SimulatedNode,
+)
+from brain.types.job import (
+    ApprovalPolicy,
+    BatchBounds,
+    Checkpoint,
+    JobDocument,
+    JobId,
+    OptimizeMode,
+    PolicyMode,
+)
 from brain.types.resources import Node as StoredNode
 from brain.types.resources import NodeName, PoolName, Resources
 from brain.types.sharing import PoolShares, StoredPolicy
 from brain.types.telemetry import ThroughputSample
 from brain.types.world import (
     Cause,
+    DesiredWorld,
     ReplicaExit,
     ReplicaReport,
     ReplicaState,
     WorldEvent,
     WorldReport,
-    WorldWish,
 )
 
 POOL = PoolName("simulated")
@@ -51,11 +66,11 @@ _SHARES = np.linspace(0.005, 0.995, 100)
 
 
 @dataclass(slots=True)
-class Seen:
+class KnownJob:
     """The knowledge that coordinator and scaler have of one job."""
 
     id: JobId
-    run: Run
+    run: SimulatedJob
     telling: Telling
     epoch: int = 0
     #: Ids and nodes of the replicas of its world, in the order of ranks.
@@ -74,10 +89,16 @@ class Seen:
 
 
 class Service:
-    """Governs a ``World`` with Brain."""
+    """Governs a ``SimulatedCluster`` with Brain."""
 
     def __init__(
-        self, world: World, settings: Settings, *, mode: OptimizeMode, seed: int, noise: float
+        self,
+        world: SimulatedCluster,
+        settings: Settings,
+        *,
+        mode: OptimizeMode,
+        seed: int,
+        noise: float,
     ) -> None:
         # Between two turns nobody is away; and every job is looked at in each of them.
         present = max(settings.stale_seconds, _PRESENT_TURNS * world.spec.turn_seconds)
@@ -85,7 +106,7 @@ class Service:
         self._world, self._settings, self._mode = world, settings, mode
         self._seed, self._noise = seed, noise
         self.stores = MemoryStores()
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, KnownJob] = {}
         #: What the service keeps in mind from turn to turn, too.
         self._memo = Memo(POOL)
         self._forgotten_at = 0.0
@@ -96,7 +117,9 @@ class Service:
             if world.spec.projects:
                 tx.pools.put_policy(_shares(world.spec, self._at(0.0)))
 
-    def govern(self, happenings: Sequence[Happening], stopwatch: Callable[[], float]) -> Governed:
+    def govern(
+        self, happenings: Sequence[SimulatedEvent], stopwatch: Callable[[], float]
+    ) -> Governed:
         """Tell Brain the news, let it decide, and carry out its wishes."""
         with self.stores.transaction() as tx:
             for one in happenings:
@@ -115,7 +138,7 @@ class Service:
             awaited=any(self._awaited(seen) for seen in self._here() if seen.run.placement),
         )
 
-    def _awaited(self, seen: Seen) -> bool:
+    def _awaited(self, seen: KnownJob) -> bool:
         """True if Brain waits for the next samples of a job's probes."""
         looked = self._memo.looked.get(seen.id)
         starts = seen.run.ready_at >= self._world.now
@@ -135,33 +158,33 @@ class Service:
     def _at(self, seconds: float) -> datetime:
         return BEGAN + timedelta(seconds=seconds)
 
-    def _here(self) -> list[Seen]:
+    def _here(self) -> list[KnownJob]:
         return [self._seen[run.name] for run in self._world.present if run.name in self._seen]
 
     # What happened, told.
 
-    def _report(self, tx: Transaction, one: Happening) -> None:
+    def _report(self, tx: Transaction, one: SimulatedEvent) -> None:
         at = self._at(one.at_seconds)
         if one.node is not None:
             tx.nodes.put(_stored(self._world.nodes[one.node], at))
         if one.run is None:
             return
-        if one.event is Event.ARRIVED:
+        if one.event is SimulatedEventKind.ARRIVED:
             self._submit(tx, one.run, at)
             return
         seen = self._seen[one.run.name]
         match one.event:
-            case Event.STEPPED:
+            case SimulatedEventKind.STEPPED:
                 self._stepping(tx, seen, one.at_seconds)
-            case Event.FINISHED:
+            case SimulatedEventKind.FINISHED:
                 self._tell_world(tx, seen, WorldEvent.FINISHED, at)
                 self._exit(tx, seen, ReplicaExit.SUCCEEDED, at)
-            case Event.LOST:
+            case SimulatedEventKind.LOST:
                 seen.stopped_at, seen.cause = one.at_seconds, Cause.MEMBERSHIP
                 self._tell_world(tx, seen, WorldEvent.LOST, at, detail="a node was lost")
                 self._exit(tx, seen, ReplicaExit.LOST, at)
 
-    def _submit(self, tx: Transaction, run: Run, at: datetime) -> None:
+    def _submit(self, tx: Transaction, run: SimulatedJob, at: datetime) -> None:
         order = len(self._seen)
         if run.arrival.tunes:
             run.batch = run.application.first_batch
@@ -178,14 +201,14 @@ class Service:
             now=at,
         )
         generator = np.random.default_rng([self._seed, 0, order])
-        self._seen[run.name] = Seen(job.id, run, Telling(generator, self._noise))
+        self._seen[run.name] = KnownJob(job.id, run, Telling(generator, self._noise))
 
-    def _holds(self, run: Run) -> int:
+    def _holds(self, run: SimulatedJob) -> int:
         """Largest micro-batch that every kind of node holds."""
         kinds = self._world.spec.nodes
         return min(run.application.holds(self._world.device(kind)) for kind in kinds)
 
-    def _stepping(self, tx: Transaction, seen: Seen, at_seconds: float) -> None:
+    def _stepping(self, tx: Transaction, seen: KnownJob, at_seconds: float) -> None:
         if not seen.run.placement and seen.run.finished_at is None:
             return  # Lost again before it was told.
         down = None if seen.stopped_at is None else at_seconds - seen.stopped_at
@@ -200,7 +223,7 @@ class Service:
             steps_redone=redone,
         )
 
-    def _samples(self, seen: Seen) -> Iterable[ThroughputSample]:
+    def _samples(self, seen: KnownJob) -> Iterable[ThroughputSample]:
         run, world = seen.run, self._world
         began = max(seen.told_at, run.ready_at)
         told = world.now - began
@@ -236,10 +259,10 @@ class Service:
                 self._change(seen, wish)
         return freed
 
-    def _wish(self, tx: Transaction, seen: Seen) -> WorldWish:
+    def _wish(self, tx: Transaction, seen: KnownJob) -> DesiredWorld:
         return lifecycle.wish(tx, tx.jobs.get(seen.id), self._settings)
 
-    def _change(self, seen: Seen, wish: WorldWish) -> bool:
+    def _change(self, seen: KnownJob, wish: DesiredWorld) -> bool:
         run, had = seen.run, seen.run.placement
         placement = self._nodes_for(run, wish)
         if placement == had:
@@ -255,7 +278,7 @@ class Service:
                 self._tell_world(tx, seen, WorldEvent.STOPPED, self._now)
         return len(placement) < len(had)
 
-    def _nodes_for(self, run: Run, wish: WorldWish) -> Placement:
+    def _nodes_for(self, run: SimulatedJob, wish: DesiredWorld) -> Placement:
         """Nodes for a wish: those that it names, else as few of one kind as will do.
 
         A job stays on its kind; one that has none takes the kind with the most room. Where not
@@ -279,12 +302,12 @@ class Service:
             return run.placement
         return place(kinds.get(kind, {}), size) or ()
 
-    def _named(self, wish: WorldWish) -> Placement:
+    def _named(self, wish: DesiredWorld) -> Placement:
         """The nodes that Brain chose; none where it left that open."""
         nodes = [self._index[name] for name, count in wish.nodes for _ in range(count)]
         return tuple(sorted(nodes)) if len(nodes) == wish.replicas else ()
 
-    def _form(self, tx: Transaction, seen: Seen, wish: WorldWish) -> None:
+    def _form(self, tx: Transaction, seen: KnownJob, wish: DesiredWorld) -> None:
         run, count = seen.run, len(seen.run.placement)
         seen.replicas = tuple(range(seen.next_replica, seen.next_replica + count))
         seen.next_replica += count
@@ -296,7 +319,7 @@ class Service:
         lifecycle.replicas_reported(tx, report, settings=self._settings, now=self._now)
         self._tell_world(tx, seen, WorldEvent.FORMED, self._now)
 
-    def _exit(self, tx: Transaction, seen: Seen, how: ReplicaExit, at: datetime) -> None:
+    def _exit(self, tx: Transaction, seen: KnownJob, how: ReplicaExit, at: datetime) -> None:
         known = [r for r in tx.worlds.replicas(seen.id) if r.state is not ReplicaState.EXITED]
         gone = [ended(replica, how, at) for replica in known]
         if gone:
@@ -305,7 +328,7 @@ class Service:
     def _tell_world(
         self,
         tx: Transaction,
-        seen: Seen,
+        seen: KnownJob,
         event: WorldEvent,
         at: datetime,
         *,
@@ -328,13 +351,13 @@ class Service:
         lifecycle.world_reported(tx, report, settings=self._settings, now=at)
 
 
-def document_of(run: Run, mode: OptimizeMode, holds: int) -> JobDocument:
+def document_of(run: SimulatedJob, mode: OptimizeMode, holds: int) -> JobDocument:
     """Return the document that the owner of a simulated job would submit.
 
     ``holds`` is the job's largest micro-batch.
     """
     arrival, largest = run.arrival, run.application.largest_batch
-    batch = Batch(global_size=run.batch)
+    batch = BatchBounds(global_size=run.batch)
     if arrival.tunes:
         batch = replace(batch, global_max=largest, local_max=holds, tune=True)
     return JobDocument(
@@ -349,11 +372,11 @@ def document_of(run: Run, mode: OptimizeMode, holds: int) -> JobDocument:
         steps=steps_of(run) if arrival.declared else None,
         priority=arrival.priority,
         optimize_mode=mode,
-        policy=Policy(mode=PolicyMode.AUTO),
+        policy=ApprovalPolicy(mode=PolicyMode.AUTO),
     )
 
 
-def steps_of(run: Run) -> int:
+def steps_of(run: SimulatedJob) -> int:
     """Optimizer steps of its whole run with its batch: larger batches bring less each."""
     batch, application = run.batch, run.application
     noises = [application.noise(float(share), batch) for share in _SHARES]
@@ -364,7 +387,7 @@ def steps_of(run: Run) -> int:
     return math.ceil(run.work / batch * float(np.mean(1 / np.array(worths))))
 
 
-def _steps(run: Run, work: float) -> int:
+def _steps(run: SimulatedJob, work: float) -> int:
     """Optimizer steps that so much work takes now."""
     batch, application = run.batch, run.application
     noise = application.noise(min(1.0, run.done / run.work), batch)
@@ -378,11 +401,11 @@ def _shares(spec: Spec, at: datetime) -> StoredPolicy:
     return StoredPolicy(pool=POOL, policy=policy, by="cluster", updated_at=at, version=0)
 
 
-def _name(node: Node) -> NodeName:
+def _name(node: SimulatedNode) -> NodeName:
     return NodeName(f"{node.kind}-{node.index}")
 
 
-def _stored(node: Node, at: datetime) -> StoredNode:
+def _stored(node: SimulatedNode, at: datetime) -> StoredNode:
     return StoredNode(
         name=_name(node),
         pool=POOL,

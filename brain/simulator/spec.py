@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from brain import wire
 from brain.errors import BadInput, TooLarge
-from brain.simulator.applications import Device, Profile
+from brain.simulator.applications import DeviceKind, Profile
 from brain.types.sharing import PoolShares, ProjectShare
 
 #: More accelerators than this are a mistake in the document.
@@ -28,7 +28,7 @@ class NodeKind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class NodeTrouble:
     """Something that befalls nodes at random."""
 
     #: Expected number per node and day.
@@ -53,8 +53,8 @@ class Spec:
     restart_seconds: float = 30.0
     #: Training between two checkpoints; a lost node costs what came after the last.
     checkpoint_seconds: float = 600.0
-    stragglers: Trouble = Trouble()
-    failures: Trouble = Trouble()
+    stragglers: NodeTrouble = NodeTrouble()
+    failures: NodeTrouble = NodeTrouble()
     #: How projects divide the accelerators; heeded by Brain alone.
     projects: Mapping[str, ProjectShare] = field(default_factory=dict)
     #: Applications of this document alone.
@@ -71,10 +71,10 @@ class Spec:
         return max(kind.count * kind.gpus for kind in self.nodes.values())
 
     @property
-    def devices(self) -> Mapping[str, Device]:
+    def devices(self) -> Mapping[str, DeviceKind]:
         """Each kind of node as scripts feel it."""
         return {
-            name: Device(name=name, speed=kind.speed, network=kind.network)
+            name: DeviceKind(name=name, speed=kind.speed, network=kind.network)
             for name, kind in self.nodes.items()
         }
 

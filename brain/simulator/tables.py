@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
 
 from brain.errors import BadInput
-from brain.simulator.applications import Device, Shape
+from brain.simulator.applications import DeviceKind, Shape
 
 Floats = NDArray[np.float64]
 #: Seconds below which nothing is exchanged.
@@ -89,12 +89,12 @@ class Measured:
     examples: float
     restart_seconds: float | None = None
 
-    def seconds(self, device: Device, shape: Shape, local: int, accumulation: int) -> float:
+    def seconds(self, device: DeviceKind, shape: Shape, local: int, accumulation: int) -> float:
         """Seconds of an optimizer step; micro-batches before the last do not synchronise."""
         step, sync = self.times[device.name].at(shape, local)
         return step + (accumulation - 1) * (step - sync)
 
-    def holds(self, device: Device) -> int:
+    def holds(self, device: DeviceKind) -> int:
         """Largest micro-batch that was measured on this kind of device."""
         return int(self.times[device.name].rows[:, 2].max())
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from brain.models.fitting import MINIMUM_WINDOWS
-from brain.simulator.applications import Application, Device, Shape, split
+from brain.simulator.applications import Application, DeviceKind, Shape, split
 from brain.simulator.placing import shape
-from brain.simulator.world import Run, World
+from brain.simulator.world import SimulatedCluster, SimulatedJob
 from brain.types.job import JobId
 from brain.types.resources import NodeName
-from brain.types.telemetry import Phase, Place, SourceId, ThroughputSample
+from brain.types.telemetry import Phase, SampleSource, SourceId, ThroughputSample
 from brain.types.world import Member, Replica, ReplicaExit, ReplicaState
 
 #: Seconds of a window of steps: few enough samples to be quick, enough for a median to be known
@@ -34,8 +34,8 @@ class Telling:
 
     def windows(
         self,
-        run: Run,
-        world: World,
+        run: SimulatedJob,
+        world: SimulatedCluster,
         *,
         job: JobId,
         epoch: int,
@@ -73,7 +73,7 @@ class Telling:
             self._sequence += 1
             for rank, replica in enumerate(replicas):
                 yield ThroughputSample(
-                    place=Place(
+                    place=SampleSource(
                         job=job,
                         source=SourceId(f"{epoch}-{rank}"),
                         replica=replica,
@@ -101,7 +101,7 @@ class Telling:
                     **gradients,
                 )
 
-    def _gradients(self, run: Run, small: int, big: int, sampled: float) -> dict[str, Any]:
+    def _gradients(self, run: SimulatedJob, small: int, big: int, sampled: float) -> dict[str, Any]:
         """Norms that compare a micro-batch with a step; nothing where they are the same, or before
         a whole step was sampled.
 
@@ -123,7 +123,7 @@ class Telling:
 
 
 def exchange_wait_share(
-    application: Application, device: Device, where: Shape, local: int, accumulation: int
+    application: Application, device: DeviceKind, where: Shape, local: int, accumulation: int
 ) -> float:
     """Share of a step that waits for gradients.
 

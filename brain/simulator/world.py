@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from brain.simulator.applications import Application, Device, progress
+from brain.simulator.applications import Application, DeviceKind, progress
 from brain.simulator.faults import Blow, Fault, Faults
-from brain.simulator.placing import Machine, Placement, shape
+from brain.simulator.placing import Placement, UsableNode, shape
 from brain.simulator.spec import Spec
 from brain.simulator.workload import Arrival
 
@@ -22,7 +22,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(slots=True)
-class Node:
+class SimulatedNode:
     """A machine."""
 
     index: int
@@ -34,7 +34,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stay:
+class PlacementStay:
     """A stretch of time in which a job had one placement."""
 
     began: float
@@ -46,7 +46,7 @@ class Stay:
 
 
 @dataclass(slots=True)
-class Run:
+class SimulatedJob:
     """A job in the simulated world."""
 
     arrival: Arrival
@@ -74,7 +74,7 @@ class Run:
     lost: int = 0
     #: Work that had to be done again.
     redone: float = 0.0
-    stays: list[Stay] = field(default_factory=list)
+    stays: list[PlacementStay] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -86,7 +86,7 @@ class Run:
         return self.work - self.done
 
 
-class Event(StrEnum):
+class SimulatedEventKind(StrEnum):
     """A kind of event in the simulated world."""
 
     STEPPED = "stepped"
@@ -98,12 +98,12 @@ class Event(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class SimulatedEvent:
     """Something that happened at an instant, to a job or a node."""
 
     at_seconds: float
-    event: Event
-    run: Run | None = None
+    event: SimulatedEventKind
+    run: SimulatedJob | None = None
     node: int | None = None
 
 
@@ -120,7 +120,7 @@ class Governed(NamedTuple):
     awaited: bool = False
 
 
-class World:
+class SimulatedCluster:
     """The cluster. ``advance`` lets time pass, ``place`` changes who runs where."""
 
     def __init__(
@@ -133,9 +133,9 @@ class World:
     ) -> None:
         self.spec, self.now = spec, 0.0
         self.nodes = _nodes(spec)
-        self.runs: list[Run] = []
+        self.runs: list[SimulatedJob] = []
         #: Those that are neither finished nor yet to come, in the order of their arrival.
-        self.present: list[Run] = []
+        self.present: list[SimulatedJob] = []
         self._devices = spec.devices
         self._faults = Faults(spec, len(self.nodes), seed)
         self._coming = [
@@ -155,10 +155,10 @@ class World:
         return self._coming[0][0] if self._coming else None
 
     @property
-    def machines(self) -> tuple[Machine, ...]:
+    def machines(self) -> tuple[UsableNode, ...]:
         """Nodes that are up."""
         return tuple(
-            Machine(index=node.index, kind=node.kind, capacity=node.capacity)
+            UsableNode(index=node.index, kind=node.kind, capacity=node.capacity)
             for node in self.nodes
             if node.up
         )
@@ -171,20 +171,20 @@ class World:
                 left[node] -= 1
         return left
 
-    def device(self, kind: str) -> Device:
+    def device(self, kind: str) -> DeviceKind:
         """A kind of node as scripts feel it."""
         return self._devices[kind]
 
-    def restart_seconds(self, run: Run) -> float:
+    def restart_seconds(self, run: SimulatedJob) -> float:
         """Return the cost of a change of this job's world, in seconds."""
         own = run.application.restart_seconds
         return self.spec.restart_seconds if own is None else own
 
-    def rate(self, run: Run) -> float:
+    def rate(self, run: SimulatedJob) -> float:
         """Work that a placed job does per second at this instant, once it steps."""
         return self.rate_of(run, run.placement, run.kind) / self.slowness(run)
 
-    def rate_of(self, run: Run, placement: Placement, kind: str) -> float:
+    def rate_of(self, run: SimulatedJob, placement: Placement, kind: str) -> float:
         """Work per second that it would do somewhere else, on nodes that are not slow."""
         share = min(1.0, run.done / run.work)
         where = shape(placement)
@@ -192,11 +192,11 @@ class World:
             run.application, self.device(kind), where, run.batch, share, most=run.most_local
         )
 
-    def slowness(self, run: Run) -> float:
+    def slowness(self, run: SimulatedJob) -> float:
         """Step time over what it should be: all wait for the slowest node."""
         return max((self.nodes[node].slowness for node in run.placement), default=1.0)
 
-    def place(self, run: Run, placement: Placement) -> None:
+    def place(self, run: SimulatedJob, placement: Placement) -> None:
         """Give a job these nodes from now on; nothing changes where it has them already.
 
         Raises:
@@ -214,12 +214,12 @@ class World:
         run.placement, run.kind = placement, self.nodes[placement[0]].kind
         run.placed_at, run.ready_at = self.now, self.now + self.restart_seconds(run)
 
-    def advance(self, until: float) -> list[Happening]:
+    def advance(self, until: float) -> list[SimulatedEvent]:
         """Let time pass; return what happened meanwhile, in order.
 
         Time stops at ``until``, or ``settle_seconds`` after the first thing that happened.
         """
-        happened: list[Happening] = []
+        happened: list[SimulatedEvent] = []
         while self.now < until:
             arrival = self.next_arrival
             to = until if arrival is None else min(until, max(arrival, self.now))
@@ -234,19 +234,19 @@ class World:
                 until = min(until, self.now + self.spec.settle_seconds)
         return happened
 
-    def _end(self, run: Run, limit: float) -> float:
+    def _end(self, run: SimulatedJob, limit: float) -> float:
         """Return when a job would finish at its present rate; ``limit`` if that is later."""
         rate = self.rate(run)
         begins = max(self.now, run.ready_at)
         return begins + run.left / rate if run.left < rate * max(0.0, limit - begins) else limit
 
-    def _pass(self, to: float) -> list[Happening]:
-        happened: list[Happening] = []
+    def _pass(self, to: float) -> list[SimulatedEvent]:
+        happened: list[SimulatedEvent] = []
         for run in list(self.present):
             if not run.placement:
                 continue
             if self.now < run.ready_at <= to or (run.ready_at == self.now == run.placed_at < to):
-                happened.append(Happening(run.ready_at, Event.STEPPED, run))
+                happened.append(SimulatedEvent(run.ready_at, SimulatedEventKind.STEPPED, run))
             rate = self.rate(run)
             worked = max(0.0, to - max(self.now, run.ready_at))
             run.held += len(run.placement) * (to - self.now)
@@ -257,28 +257,28 @@ class World:
         self.now = to
         return sorted(happened, key=lambda one: one.at_seconds)
 
-    def _save(self, run: Run, rate: float, worked: float) -> None:
+    def _save(self, run: SimulatedJob, rate: float, worked: float) -> None:
         run.unsaved_seconds += worked
         if run.unsaved_seconds >= self.spec.checkpoint_seconds:
             run.unsaved_seconds %= self.spec.checkpoint_seconds
             run.saved = run.done - rate * run.unsaved_seconds
 
-    def _finish(self, run: Run, at: float) -> Happening:
+    def _finish(self, run: SimulatedJob, at: float) -> SimulatedEvent:
         run.done, run.finished_at = run.work, at
         self._close(run, at)
         self.present.remove(run)
-        return Happening(at, Event.FINISHED, run)
+        return SimulatedEvent(at, SimulatedEventKind.FINISHED, run)
 
-    def _arrive(self) -> list[Happening]:
+    def _arrive(self) -> list[SimulatedEvent]:
         happened = []
         while self._coming and self._coming[0][0] <= self.now:
             at, _, run = heapq.heappop(self._coming)
             self.runs.append(run)
             self.present.append(run)
-            happened.append(Happening(at, Event.ARRIVED, run))
+            happened.append(SimulatedEvent(at, SimulatedEventKind.ARRIVED, run))
         return happened
 
-    def _strike(self, fault: Fault) -> list[Happening]:
+    def _strike(self, fault: Fault) -> list[SimulatedEvent]:
         node = self.nodes[fault.node]
         match fault.blow:
             case Blow.SLOW:
@@ -287,35 +287,35 @@ class World:
                 node.slowness = 1.0
             case Blow.UP:
                 node.up = True
-                return [Happening(self.now, Event.NODE_UP, node=node.index)]
+                return [SimulatedEvent(self.now, SimulatedEventKind.NODE_UP, node=node.index)]
             case Blow.DOWN:
                 node.up = False
                 return [
-                    Happening(self.now, Event.NODE_DOWN, node=node.index),
+                    SimulatedEvent(self.now, SimulatedEventKind.NODE_DOWN, node=node.index),
                     *self._lose(run for run in self.present if node.index in run.placement),
                 ]
         return []
 
-    def _lose(self, runs: Iterable[Run]) -> list[Happening]:
+    def _lose(self, runs: Iterable[SimulatedJob]) -> list[SimulatedEvent]:
         happened = []
         for run in list(runs):
             run.lost += 1
             run.redone += run.done - run.saved
             run.done, run.unsaved_seconds = run.saved, 0.0
             self._close(run, self.now)
-            happened.append(Happening(self.now, Event.LOST, run))
+            happened.append(SimulatedEvent(self.now, SimulatedEventKind.LOST, run))
         return happened
 
-    def _leave(self, run: Run) -> None:
+    def _leave(self, run: SimulatedJob) -> None:
         """Stop a job at a safe point: all its work so far is saved."""
         if run.placement:
             run.saved, run.unsaved_seconds = run.done, 0.0
             self._close(run, self.now)
 
-    def _close(self, run: Run, at: float) -> None:
+    def _close(self, run: SimulatedJob, at: float) -> None:
         if at > run.placed_at:
             run.stays.append(
-                Stay(
+                PlacementStay(
                     began=run.placed_at,
                     ended=at,
                     stepped=min(run.ready_at, at),
@@ -325,7 +325,7 @@ class World:
             )
         run.placement = ()
 
-    def _check(self, run: Run, placement: Placement) -> None:
+    def _check(self, run: SimulatedJob, placement: Placement) -> None:
         free = self.free()
         kinds = {self.nodes[node].kind for node in placement}
         for node in set(placement):
@@ -335,14 +335,15 @@ class World:
             raise ValueError(f"{run.name} was placed on nodes of {' and '.join(sorted(kinds))}")
 
 
-def _nodes(spec: Spec) -> list[Node]:
+def _nodes(spec: Spec) -> list[SimulatedNode]:
     kinds = [(name, kind) for name, kind in spec.nodes.items() for _ in range(kind.count)]
     return [
-        Node(index=index, kind=name, capacity=kind.gpus) for index, (name, kind) in enumerate(kinds)
+        SimulatedNode(index=index, kind=name, capacity=kind.gpus)
+        for index, (name, kind) in enumerate(kinds)
     ]
 
 
-def _run(arrival: Arrival, applications: Mapping[str, Application]) -> Run:
+def _run(arrival: Arrival, applications: Mapping[str, Application]) -> SimulatedJob:
     application = applications[arrival.application]
     work = application.examples * arrival.scale
-    return Run(arrival=arrival, application=application, work=work, batch=arrival.batch)
+    return SimulatedJob(arrival=arrival, application=application, work=work, batch=arrival.batch)

@@ -70,7 +70,7 @@ class Parallelism:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class BatchBounds:
     """Bounds of the batch, in examples."""
 
     #: Examples per optimizer step over all workers, where the script keeps it fixed.
@@ -106,7 +106,7 @@ class Restarts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class ApprovalPolicy:
     """Who approves the plans of a job."""
 
     #: None: the service's default.
@@ -145,7 +145,7 @@ class JobDocument:
     resources: Resources = UNSAID
     accelerator: str | None = None
     parallelism: Parallelism = Parallelism()
-    batch: Batch = Batch()
+    batch: BatchBounds = BatchBounds()
     checkpoint: Checkpoint = Checkpoint()
     epochs: int | None = None
     steps: int | None = None
@@ -159,7 +159,7 @@ class JobDocument:
     #: at once, and goes on from its checkpoint.
     preemptible: bool = False
     optimize_mode: OptimizeMode = OptimizeMode.SINGLE_JOB
-    policy: Policy = Policy()
+    policy: ApprovalPolicy = ApprovalPolicy()
     #: Write-only: answers show the names.
     environment: Mapping[str, str | Secret] = field(default_factory=dict)
 

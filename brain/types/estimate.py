@@ -18,7 +18,7 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class EstimateQuestion:
     """What is asked beside the job document."""
 
     #: Work of the whole run; at most one is set. None: as the document says, else as similar jobs.

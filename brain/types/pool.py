@@ -8,7 +8,7 @@ from brain.types.resources import PoolName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
+class PoolLease:
     """The right to decide for a pool, until it expires."""
 
     pool: PoolName

@@ -26,7 +26,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class SampleSource:
     """Where a worker's sample comes from."""
 
     job: JobId
@@ -45,7 +45,7 @@ class Place:
 class ThroughputSample:
     """A window of consecutive optimizer steps of one worker."""
 
-    place: Place
+    place: SampleSource
     measured_at: datetime
     #: Counts the samples of this source from 0; a gap is a loss.
     sequence: int
@@ -92,7 +92,7 @@ class ThroughputSample:
 class SaveSample:
     """A completed checkpoint, reported once the file has its final name."""
 
-    place: Place
+    place: SampleSource
     measured_at: datetime
     sequence: int
     path: str
@@ -201,7 +201,7 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Losses:
+class TelemetryLosses:
     """What is known to be missing of a job's telemetry."""
 
     #: Numbers missing between the sequence numbers of a source.

@@ -18,7 +18,7 @@ WORKER = "worker"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorldWish:
+class DesiredWorld:
     """The world that the standing target and an applying plan ask for.
 
     The coordinator long-polls it (ETag = generation and version) and keeps the last answer

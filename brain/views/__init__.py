@@ -6,13 +6,13 @@ a job. ``brain.api`` builds these from the stores; the OpenAPI document describe
 
 from brain.views.cluster import NodeLeft, NodeView, PoolView, Series, SeriesPoint, WorkerView
 from brain.views.exchange import (
-    Decision,
     DryRun,
     EstimateRequest,
     Health,
     JobEdit,
     NewToken,
     Page,
+    PlanDecision,
     Problem,
     ResizeRequest,
     SignInCode,
@@ -20,12 +20,12 @@ from brain.views.exchange import (
 )
 from brain.views.jobs import (
     Condition,
+    DesiredJob,
+    DesiredPool,
     JobDetail,
     JobView,
-    JobWish,
     MemoryView,
     PlanView,
-    PoolWishes,
     Scaling,
     WhatIf,
 )
@@ -42,7 +42,7 @@ from brain.views.models import (
 )
 from brain.views.relay import (
     LogsRequest,
-    Refusal,
+    RelayedError,
     ScalerAnswer,
     ScalerRequest,
     SubmitRequest,
@@ -52,7 +52,8 @@ __all__ = [
     "BestBatch",
     "Calibrated",
     "Condition",
-    "Decision",
+    "DesiredJob",
+    "DesiredPool",
     "DryRun",
     "EstimateRequest",
     "Fit",
@@ -61,7 +62,6 @@ __all__ = [
     "JobDetail",
     "JobEdit",
     "JobView",
-    "JobWish",
     "Kept",
     "LogsRequest",
     "MemoryView",
@@ -72,11 +72,11 @@ __all__ = [
     "NodeView",
     "Noise",
     "Page",
+    "PlanDecision",
     "PlanView",
     "PoolView",
-    "PoolWishes",
     "Problem",
-    "Refusal",
+    "RelayedError",
     "ResizeRequest",
     "ScalerAnswer",
     "ScalerRequest",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from brain.types.estimate import Question
+from brain.types.estimate import EstimateQuestion
 from brain.types.explanation import Explanation
 from brain.types.job import JobId, PolicyMode
 from brain.types.resources import PoolName
@@ -27,7 +27,7 @@ class EstimateRequest:
 
     #: As it would be submitted, camelCase.
     document: Mapping[str, Any]
-    question: Question = Question()
+    question: EstimateQuestion = EstimateQuestion()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class JobEdit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class PlanDecision:
     """Body of ``:approve :reject :rollback``; ``version`` is that of the plan that was seen."""
 
     version: int | None = None

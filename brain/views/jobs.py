@@ -16,8 +16,8 @@ from brain.types.job import (
 from brain.types.plan import PlanVerdict, ScalePlan
 from brain.types.recommendation import Prediction, Recommendation
 from brain.types.resources import PoolName, Resources
-from brain.types.telemetry import Losses
-from brain.types.world import Replica, World, WorldWish
+from brain.types.telemetry import TelemetryLosses
+from brain.types.world import DesiredWorld, Replica, World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class JobView:
     ends_at: datetime | None
     #: Age of the newest sample; None before the first.
     telemetry_age_seconds: float | None
-    losses: Losses
+    losses: TelemetryLosses
     #: None where no checkpoint is kept in memory.
     memory: MemoryView | None
     #: Throughput of the last hours, oldest first; None where nothing was measured.
@@ -123,26 +123,26 @@ class JobDetail:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobWish:
+class DesiredJob:
     """What a scaler needs to know of one job."""
 
     job: JobId
     name: str
     project: str
     state: JobState
-    wish: WorldWish
+    wish: DesiredWorld
     #: As submitted, camelCase, without values of the environment.
     document: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolWishes:
+class DesiredPool:
     """All unfinished jobs of a pool; the ETag is ``version``."""
 
     v: int = 1
     pool: PoolName
     version: str
-    jobs: tuple[JobWish, ...]
+    jobs: tuple[DesiredJob, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

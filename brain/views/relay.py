@@ -43,7 +43,7 @@ class ScalerRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class RelayedError:
     """An error of ``brain.errors``, by its class."""
 
     kind: str
@@ -61,4 +61,4 @@ class ScalerAnswer:
     text: str = ""
     #: More parts follow.
     more: bool = False
-    refusal: Refusal | None = None
+    refusal: RelayedError | None = None

@@ -12,7 +12,7 @@ from math import isfinite
 from typing import Any
 
 from brain.types.telemetry import GpuReading
-from collectors.pods.identity import Stay, Stays
+from collectors.pods.identity import PodStay, Stays
 
 #: What is asked for in one query.
 QUERY = (
@@ -32,7 +32,7 @@ _REMEDY = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class PodDevice:
     """One accelerator, or instance of one, at one instant."""
 
     node: str
@@ -56,7 +56,7 @@ class _Gathered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class DevicesByPod:
     """Devices by the pod that has them, and what stays without one."""
 
     #: By pod uid.
@@ -65,7 +65,7 @@ class Shared:
     unknown: Mapping[str, str]
 
 
-def devices(answer: Mapping[str, Any], nodes: Mapping[str, str]) -> list[Device]:
+def devices(answer: Mapping[str, Any], nodes: Mapping[str, str]) -> list[PodDevice]:
     """Read the answer to ``QUERY`` (Prometheus' ``/api/v1/query``).
 
     Args:
@@ -93,14 +93,14 @@ def devices(answer: Mapping[str, Any], nodes: Mapping[str, str]) -> list[Device]
     return [_device(key, each) for key, each in sorted(gathered.items()) if _usable(each)]
 
 
-def shared(found: Iterable[Device], stays: Stays) -> Shared:
+def shared(found: Iterable[PodDevice], stays: Stays) -> DevicesByPod:
     """Give each device to the pod that has it.
 
     Where the exporter names no pod, devices are given to pods only if that leaves no doubt: one
     pod on the node asks for as many as there are.
     """
     of: dict[str, list[GpuReading]] = {}
-    nameless: dict[str, list[Device]] = {}
+    nameless: dict[str, list[PodDevice]] = {}
     for device in found:
         stay = stays.at(*device.pod, device.at) if device.pod else None
         if stay is not None:
@@ -117,10 +117,10 @@ def shared(found: Iterable[Device], stays: Stays) -> Shared:
             unknown[node] = f"the exporter on {node} names no pods; {_REMEDY}"
         else:
             of.setdefault(whole.pod.uid, []).extend(device.reading for device in left)
-    return Shared(of={uid: tuple(each) for uid, each in of.items()}, unknown=unknown)
+    return DevicesByPod(of={uid: tuple(each) for uid, each in of.items()}, unknown=unknown)
 
 
-def _sole(holders: Sequence[Stay], count: int) -> Stay | None:
+def _sole(holders: Sequence[PodStay], count: int) -> PodStay | None:
     return holders[0] if len(holders) == 1 and holders[0].pod.requests.gpus == count else None
 
 
@@ -160,7 +160,7 @@ def _usable(device: _Gathered) -> bool:
     return "DCGM_FI_DEV_FB_USED" in device.values or "DCGM_FI_DEV_GPU_UTIL" in device.values
 
 
-def _device(key: tuple[str, str, str], found: _Gathered) -> Device:
+def _device(key: tuple[str, str, str], found: _Gathered) -> PodDevice:
     node, uuid, instance = key
     get = found.values.get
     used = get("DCGM_FI_DEV_FB_USED", 0.0)
@@ -177,7 +177,7 @@ def _device(key: tuple[str, str, str], found: _Gathered) -> Device:
         power_watts=get("DCGM_FI_DEV_POWER_USAGE"),
         temperature_celsius=get("DCGM_FI_DEV_GPU_TEMP"),
     )
-    return Device(
+    return PodDevice(
         node=node,
         uuid=uuid,
         instance=instance,

@@ -44,7 +44,7 @@ _NAMES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class ClusterJob:
     """A job as the cluster's API has it."""
 
     #: Its object's uid, which is Brain's id of it.
@@ -60,7 +60,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stay:
+class PodStay:
     """One pod, by uid, and the time that it was there."""
 
     pod: PodSight
@@ -75,10 +75,10 @@ class Stay:
 
 
 @dataclass(frozen=True)
-class Jobs:
+class ClusterJobs:
     """All jobs that the cluster's API has."""
 
-    all: Sequence[Known] = ()
+    all: Sequence[ClusterJob] = ()
 
     @cached_property
     def ids(self) -> frozenset[str]:
@@ -86,7 +86,7 @@ class Jobs:
         return frozenset(job.job for job in self.all)
 
     @cached_property
-    def named(self) -> Mapping[tuple[str, str], list[Known]]:
+    def named(self) -> Mapping[tuple[str, str], list[ClusterJob]]:
         """Jobs by namespace and name, which several in a row may have."""
         return _grouped(self.all, lambda job: (job.namespace, job.name))
 
@@ -95,24 +95,24 @@ class Jobs:
 class Stays:
     """Stays by pod uid."""
 
-    all: Mapping[str, Stay] = field(default_factory=dict)
+    all: Mapping[str, PodStay] = field(default_factory=dict)
 
     @cached_property
-    def named(self) -> Mapping[tuple[str, str], list[Stay]]:
+    def named(self) -> Mapping[tuple[str, str], list[PodStay]]:
         """Stays by namespace and name of the pod."""
         return _grouped(self.all.values(), lambda stay: (stay.pod.namespace, stay.pod.name))
 
     @cached_property
-    def placed(self) -> Mapping[str | None, list[Stay]]:
+    def placed(self) -> Mapping[str | None, list[PodStay]]:
         """Stays by node."""
         return _grouped(self.all.values(), lambda stay: stay.pod.node)
 
-    def at(self, namespace: str, name: str, instant: datetime) -> Stay | None:
+    def at(self, namespace: str, name: str, instant: datetime) -> PodStay | None:
         """The pod that a name meant; of two that could be, the one that came later."""
         alike = self.named.get((namespace, name), ())
         return max((s for s in alike if s.covers(instant)), key=lambda s: s.begin, default=None)
 
-    def on(self, node: str, instant: datetime) -> list[Stay]:
+    def on(self, node: str, instant: datetime) -> list[PodStay]:
         """Pods that were on a node then; those that had ended are left out."""
         return [
             stay
@@ -134,7 +134,7 @@ def replica_of(pod: PodSight) -> tuple[str, int] | None:
     return (role, int(index)) if role and index.isdigit() else None
 
 
-def job_of(pod: PodSight, jobs: Jobs) -> JobId | None:
+def job_of(pod: PodSight, jobs: ClusterJobs) -> JobId | None:
     """The job of a pod: by uid, else by its labels, else by its name; None: of none.
 
     Labels and names only count for a job that was there when the pod was made; of several of one
@@ -155,7 +155,7 @@ def job_of(pod: PodSight, jobs: Jobs) -> JobId | None:
     return None
 
 
-def looked(stays: Stays, pods: Iterable[PodSight], jobs: Jobs, now: datetime) -> Stays:
+def looked(stays: Stays, pods: Iterable[PodSight], jobs: ClusterJobs, now: datetime) -> Stays:
     """Return the stays as they are known after one more look at all pods.
 
     A pod that is not listed any more ended between two looks; its last sight stays, so that how
@@ -174,17 +174,17 @@ def looked(stays: Stays, pods: Iterable[PodSight], jobs: Jobs, now: datetime) ->
     return Stays(found)
 
 
-def _there(job: Known, instant: datetime) -> bool:
+def _there(job: ClusterJob, instant: datetime) -> bool:
     return job.created_at <= instant and (job.ended_at is None or instant <= job.ended_at)
 
 
-def _stay(before: Stay | None, pod: PodSight, job: JobId | None, now: datetime) -> Stay:
+def _stay(before: PodStay | None, pod: PodSight, job: JobId | None, now: datetime) -> PodStay:
     # What a pod was once known to be of, it is of: its job's object may be gone before it.
     job = job or (before.job if before else None)
     ended = (pod.end.at or now) if pod.end else None
     if before is not None and before.end is not None and pod.end is not None:
         ended = before.end
-    return Stay(pod=pod, job=job, begin=pod.created_at, end=ended)
+    return PodStay(pod=pod, job=job, begin=pod.created_at, end=ended)
 
 
 def _grouped(items: Iterable[T], key: Callable[[T], Key]) -> dict[Key, list[T]]:

@@ -29,11 +29,11 @@ from collectors.delivery import Delivery
 from collectors.loop import HELD
 from collectors.paths import Home, make_private, write_json
 from collectors.pods import reports
-from collectors.pods.dcgm import Shared, shared
+from collectors.pods.dcgm import DevicesByPod, shared
 from collectors.pods.door import Door, by_kubeconfig, in_cluster
 from collectors.pods.identity import Stays, looked
 from collectors.pods.readings import Samples, readings
-from collectors.pods.sources import Look, Sources, Trouble
+from collectors.pods.sources import SourcesRead, SourceTrouble, TelemetrySources
 from collectors.spool import Spool
 
 log = logging.getLogger("collectors")
@@ -45,7 +45,7 @@ _LAST_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class PodCollectorOptions:
     """Options of the pod collector: addresses, credentials and the interval between looks."""
 
     home: Home
@@ -62,8 +62,8 @@ class ClusterCollector:
 
     def __init__(
         self,
-        options: Options,
-        sources: Sources,
+        options: PodCollectorOptions,
+        sources: TelemetrySources,
         brain: AsyncBrainClient,
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -81,7 +81,7 @@ class ClusterCollector:
         #: Jobs whose replicas an operator tells of; their objects may go before their pods.
         self._advised: set[JobId] = set()
         self._told: dict[JobId, object] = {}
-        self._troubles: tuple[Trouble, ...] = ()
+        self._troubles: tuple[SourceTrouble, ...] = ()
         self._refused: dict[str, str] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -120,14 +120,16 @@ class ClusterCollector:
         await self._delivery.turn()
         write_json(self._options.home.status, self.status())
 
-    def _readings(self, found: Look) -> list[Any]:
+    def _readings(self, found: SourcesRead) -> list[Any]:
         if found.usage is None:
             return []
-        whose = shared(found.devices, self._stays) if found.devices else Shared(of={}, unknown={})
+        whose = (
+            shared(found.devices, self._stays) if found.devices else DevicesByPod(of={}, unknown={})
+        )
         made = readings(found.usage, whose, self._stays, found.nodes)
         return [reading for reading in made if reading.job in self._known]
 
-    def _note(self, found: Look) -> None:
+    def _note(self, found: SourcesRead) -> None:
         before = {trouble.source for trouble in self._troubles}
         for trouble in found.troubles:
             if trouble.source not in before:
@@ -154,7 +156,7 @@ class ClusterCollector:
                 self._strange.pop(job, None)
         self._refused.pop("jobs", None)
 
-    async def _tell(self, found: Look, now: datetime) -> None:
+    async def _tell(self, found: SourcesRead, now: datetime) -> None:
         self._advised |= {job.job for job in found.jobs.all if job.advised}
         for report in reports.reports(self._stays, self._known - self._advised, now):
             said = report.replicas, report.waiting
@@ -268,7 +270,7 @@ def _collect(given: argparse.Namespace) -> int:
 
 async def _serve(given: argparse.Namespace, home: Home) -> None:
     token = _token(given.token_file)
-    options = Options(
+    options = PodCollectorOptions(
         home=home,
         url=given.url,
         token=token,
@@ -276,7 +278,7 @@ async def _serve(given: argparse.Namespace, home: Home) -> None:
         pool=PoolName(given.pool) if given.pool else None,
     )
     door, prometheus = _door(given), _prometheus(given)
-    sources = Sources(door, namespaces=given.namespace, prometheus=prometheus)
+    sources = TelemetrySources(door, namespaces=given.namespace, prometheus=prometheus)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -8,10 +8,10 @@ from typing import Any
 from brain.types.job import JobId
 from brain.types.resources import NodeName
 from brain.types.telemetry import GpuReading, HostSample
-from collectors.pods.dcgm import Shared
-from collectors.pods.identity import Stay, Stays
+from collectors.pods.dcgm import DevicesByPod
+from collectors.pods.identity import PodStay, Stays
 from collectors.pods.sights import NodeSight
-from collectors.pods.usage import PodUse, Usage, Use, rate
+from collectors.pods.usage import PodUse, UsageReading, Use, rate
 from collectors.stamps import Stamps
 
 #: What these sources never say.
@@ -22,7 +22,7 @@ Place = tuple[JobId, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class JobReading:
     """A reading of a job on a node."""
 
     job: JobId
@@ -37,14 +37,14 @@ class Reading:
 
 
 def readings(
-    usage: Usage, shared: Shared, stays: Stays, nodes: Mapping[str, NodeSight]
-) -> list[Reading]:
+    usage: UsageReading, shared: DevicesByPod, stays: Stays, nodes: Mapping[str, NodeSight]
+) -> list[JobReading]:
     """Add up what the pods of each job use on each node.
 
     Left out: pods with an agent of ours, which measures itself; pods of no job; nodes that
     nothing is known of. What was not measured is not made up.
     """
-    parts: dict[Place, list[tuple[Stay, PodUse]]] = {}
+    parts: dict[Place, list[tuple[PodStay, PodUse]]] = {}
     for each in usage.pods:
         stay = _meant(each, stays)
         if stay is None or stay.job is None or stay.pod.injected or stay.pod.node is None:
@@ -57,7 +57,7 @@ def readings(
     ]
 
 
-def _meant(pod: PodUse, stays: Stays) -> Stay | None:
+def _meant(pod: PodUse, stays: Stays) -> PodStay | None:
     if pod.uid is not None:
         return stays.all.get(pod.uid)
     return stays.at(pod.namespace, pod.name, pod.use.at)
@@ -65,18 +65,18 @@ def _meant(pod: PodUse, stays: Stays) -> Stay | None:
 
 def _reading(
     place: Place,
-    pods: Iterable[tuple[Stay, PodUse]],
+    pods: Iterable[tuple[PodStay, PodUse]],
     node_use: Use,
     capacity: NodeSight,
-    shared: Shared,
-) -> Reading:
+    shared: DevicesByPod,
+) -> JobReading:
     pairs = list(pods)
     gpus = [gpu for stay, _ in pairs for gpu in shared.of.get(stay.pod.uid, ())]
     wants = any(stay.pod.requests.gpus for stay, _ in pairs)
     why = shared.unknown.get(place[1]) or "no exporter tells of them"
     missing = (f"gpu: {why}",) if wants and not gpus else ()
     network = () if node_use.received_bytes is not None else (_NO_NETWORK,)
-    return Reading(
+    return JobReading(
         job=place[0],
         node=place[1],
         at=max(use.use.at for _, use in pairs),
@@ -102,7 +102,7 @@ class Samples:
     def __init__(self) -> None:
         self._last: dict[Place, _Last] = {}
 
-    def of(self, found: Iterable[Reading]) -> list[HostSample]:
+    def of(self, found: Iterable[JobReading]) -> list[HostSample]:
         """The samples of one look."""
         made = []
         kept: dict[Place, _Last] = {}
@@ -117,7 +117,7 @@ class Samples:
         return made
 
 
-def _sample(reading: Reading, last: _Last) -> HostSample:
+def _sample(reading: JobReading, last: _Last) -> HostSample:
     source, measured_at, sequence = last.stamps.next(reading.at)
     capacity = reading.capacity.allocatable
     return HostSample(

@@ -7,7 +7,7 @@ from datetime import datetime
 from brain.types.job import JobId
 from brain.types.resources import Node, NodeName, PoolName
 from brain.types.world import Replica, ReplicaExit, ReplicaReport, ReplicaState
-from collectors.pods.identity import Stay, Stays, replica_of
+from collectors.pods.identity import PodStay, Stays, replica_of
 from collectors.pods.sights import NodeSight
 
 #: A pod that says so has a scaler that reports it.
@@ -19,7 +19,7 @@ _TOLD = "-edljob-"
 def reports(stays: Stays, ours: Iterable[JobId], now: datetime) -> list[ReplicaReport]:
     """One report per job of ``ours`` with pods that nobody else tells of (DLRover's own)."""
     wanted = frozenset(ours)
-    found: dict[JobId, list[Stay]] = {}
+    found: dict[JobId, list[PodStay]] = {}
     for stay in stays.all.values():
         if stay.job in wanted and _TOLD in stay.pod.name and not _scaled(stay):
             found.setdefault(stay.job, []).append(stay)
@@ -51,18 +51,18 @@ def nodes(seen: Iterable[NodeSight], pool: PoolName, now: datetime) -> list[Node
     ]
 
 
-def _scaled(stay: Stay) -> bool:
+def _scaled(stay: PodStay) -> bool:
     return stay.pod.labels.get(MANAGED, "").startswith("brain")
 
 
-def _report(job: JobId, stays: list[Stay], now: datetime) -> ReplicaReport:
+def _report(job: JobId, stays: list[PodStay], now: datetime) -> ReplicaReport:
     replicas = [replica for stay in stays if (replica := _replica(stay)) is not None]
     replicas.sort(key=lambda each: (each.role, each.id))
     waiting = next((s.pod.waiting for s in stays if s.end is None and s.pod.waiting), None)
     return ReplicaReport(job=job, replicas=tuple(replicas), waiting=waiting, at=now)
 
 
-def _replica(stay: Stay) -> Replica | None:
+def _replica(stay: PodStay) -> Replica | None:
     said = replica_of(stay.pod)
     if said is None or (stay.pod.node is None and stay.end is None):
         # Not bound: it is on no node that could be told; the report says why it waits.
@@ -86,7 +86,7 @@ def _replica(stay: Stay) -> Replica | None:
     )
 
 
-def _ended(stay: Stay) -> tuple[ReplicaExit | None, int | None, str]:
+def _ended(stay: PodStay) -> tuple[ReplicaExit | None, int | None, str]:
     if stay.end is None:
         return None, None, ""
     end = stay.pod.end

@@ -10,11 +10,11 @@ import httpx2
 
 from brain.errors import BadInput, BrainError, NotAllowed, NotFound, Unavailable
 from brain.types.job import JobId
-from collectors.pods.dcgm import QUERY, Device, devices
+from collectors.pods.dcgm import QUERY, PodDevice, devices
 from collectors.pods.door import Door
-from collectors.pods.identity import Jobs, Known
+from collectors.pods.identity import ClusterJob, ClusterJobs
 from collectors.pods.sights import NodeSight, Object, PodSight, instant, node, pod
-from collectors.pods.usage import Usage, of_metrics_server, of_summary
+from collectors.pods.usage import UsageReading, of_metrics_server, of_summary
 from collectors.pods.watching import Passing
 
 #: Kinds whose objects are jobs: path of the group and version, plural, kind.
@@ -45,7 +45,7 @@ REMEDIES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class SourceTrouble:
     """A source that cannot be had: what it said, and what mends it."""
 
     source: str
@@ -54,20 +54,20 @@ class Trouble:
 
 
 @dataclass(slots=True)
-class Look:
+class SourcesRead:
     """The results of one round; None: this source could not be read."""
 
     pods: Sequence[PodSight] | None = None
     #: Heard of since the last round, and not listed any more.
     passed: Sequence[PodSight] = ()
     nodes: Mapping[str, NodeSight] = field(default_factory=dict)
-    jobs: Jobs = field(default_factory=Jobs)
-    usage: Usage | None = None
-    devices: Sequence[Device] = ()
-    troubles: list[Trouble] = field(default_factory=list)
+    jobs: ClusterJobs = field(default_factory=ClusterJobs)
+    usage: UsageReading | None = None
+    devices: Sequence[PodDevice] = ()
+    troubles: list[SourceTrouble] = field(default_factory=list)
 
 
-class Sources:
+class TelemetrySources:
     """The API server, and a Prometheus where one is named."""
 
     def __init__(
@@ -84,9 +84,9 @@ class Sources:
         """Hear of pods between two rounds, until cancelled."""
         await self._passing.run()
 
-    async def look(self) -> Look:
+    async def look(self) -> SourcesRead:
         """Ask everything. Never raises what a source says."""
-        found, heard = Look(), self._passing.taken()
+        found, heard = SourcesRead(), self._passing.taken()
         try:
             found.pods = _readable(pod, await self._all("api/v1", "pods"), "pods", found)
         except BrainError as why:
@@ -102,15 +102,15 @@ class Sources:
         await self._devices(found)
         return found
 
-    async def _nodes(self, found: Look) -> None:
+    async def _nodes(self, found: SourcesRead) -> None:
         try:
             listed = await self._door.items("/api/v1/nodes")
             found.nodes = {each.name: each for each in _readable(node, listed, "nodes", found)}
         except BrainError as why:
             found.troubles.append(_trouble("nodes", why))
 
-    async def _jobs(self, found: Look) -> None:
-        known: list[Known] = []
+    async def _jobs(self, found: SourcesRead) -> None:
+        known: list[ClusterJob] = []
         for group, plural, kind in JOB_KINDS:
             try:
                 listed = await self._all(group, plural)
@@ -120,9 +120,9 @@ class Sources:
                 continue
             except BrainError as why:
                 found.troubles.append(_trouble("jobs", why))
-        found.jobs = Jobs(known)
+        found.jobs = ClusterJobs(known)
 
-    async def _usage(self, found: Look) -> None:
+    async def _usage(self, found: SourcesRead) -> None:
         try:
             nodes = await self._door.get(f"/{METRICS}/nodes")
             pods = [await self._door.get(path) for path in self._paths(METRICS, "pods")]
@@ -135,7 +135,7 @@ class Sources:
             why = BadInput(f"{found.usage.unreadable} items cannot be read")
             found.troubles.append(_trouble("usage", why))
 
-    async def _summaries(self, found: Look, first: Exception) -> None:
+    async def _summaries(self, found: SourcesRead, first: Exception) -> None:
         """Kubelets, where metrics-server is not to be had."""
         summaries: list[Object] = []
         why: BrainError | None = None
@@ -157,7 +157,7 @@ class Sources:
         elif why is not None:
             found.troubles.append(_trouble("usage", why))
 
-    async def _devices(self, found: Look) -> None:
+    async def _devices(self, found: SourcesRead) -> None:
         if self._prometheus is None:
             if any(pod.requests.gpus for pod in found.pods or ()):
                 said = Unavailable("pods ask for GPUs and no Prometheus is named")
@@ -201,7 +201,7 @@ async def prometheus_query(client: httpx2.AsyncClient, query: str) -> dict[str, 
     return said
 
 
-def _readable(read: Any, listed: Iterable[Object], source: str, found: Look) -> list[Any]:
+def _readable(read: Any, listed: Iterable[Object], source: str, found: SourcesRead) -> list[Any]:
     """Read each object of a list; an unreadable object is reported and does not hide the others."""
     made, odd = [], None
     for each in listed:
@@ -214,7 +214,7 @@ def _readable(read: Any, listed: Iterable[Object], source: str, found: Look) -> 
     return made
 
 
-def _known(kind: str, obj: Object) -> Known:
+def _known(kind: str, obj: Object) -> ClusterJob:
     meta, status = obj.get("metadata") or {}, obj.get("status") or {}
     conditions = [
         each
@@ -226,7 +226,7 @@ def _known(kind: str, obj: Object) -> Known:
     created_at = instant(meta.get("creationTimestamp"))
     if created_at is None:
         raise BadInput(f"{kind} {meta.get('name')!r} has no time", field="creationTimestamp")
-    return Known(
+    return ClusterJob(
         job=JobId(meta.get("uid", "")),
         kind=kind,
         namespace=meta.get("namespace", ""),
@@ -237,7 +237,7 @@ def _known(kind: str, obj: Object) -> Known:
     )
 
 
-def _places(found: Look) -> dict[str, str]:
+def _places(found: SourcesRead) -> dict[str, str]:
     """Names of nodes by everything that a series may say instead of one."""
     places = {name: name for name in found.nodes}
     for each in found.nodes.values():
@@ -251,5 +251,5 @@ def _places(found: Look) -> dict[str, str]:
     return places
 
 
-def _trouble(source: str, why: Exception) -> Trouble:
-    return Trouble(source=source, why=str(why), remedy=REMEDIES[source])
+def _trouble(source: str, why: Exception) -> SourceTrouble:
+    return SourceTrouble(source=source, why=str(why), remedy=REMEDIES[source])

@@ -34,7 +34,7 @@ class PodUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class UsageReading:
     """One reading of everything."""
 
     nodes: Mapping[str, Use]
@@ -43,7 +43,7 @@ class Usage:
     unreadable: int = 0
 
 
-def of_metrics_server(nodes: Object, pods: Object) -> Usage:
+def of_metrics_server(nodes: Object, pods: Object) -> UsageReading:
     """Read ``NodeMetricsList`` and ``PodMetricsList`` of metrics.k8s.io/v1beta1."""
     found: dict[str, Use] = {}
     listed: list[PodUse] = []
@@ -60,10 +60,10 @@ def of_metrics_server(nodes: Object, pods: Object) -> Usage:
             listed.append(PodUse(namespace=meta["namespace"], name=meta["name"], use=use))
         except (BadInput, KeyError):
             unreadable += 1
-    return Usage(nodes=found, pods=listed, unreadable=unreadable)
+    return UsageReading(nodes=found, pods=listed, unreadable=unreadable)
 
 
-def of_summary(summaries: Sequence[Object]) -> Usage:
+def of_summary(summaries: Sequence[Object]) -> UsageReading:
     """Read kubelets' ``/stats/summary``, one per node."""
     found: dict[str, Use] = {}
     listed: list[PodUse] = []
@@ -85,7 +85,7 @@ def of_summary(summaries: Sequence[Object]) -> Usage:
                 )
             except (BadInput, KeyError):
                 unreadable += 1
-    return Usage(nodes=found, pods=listed, unreadable=unreadable)
+    return UsageReading(nodes=found, pods=listed, unreadable=unreadable)
 
 
 def _metered(parts: Sequence[Object], item: Object) -> Use:

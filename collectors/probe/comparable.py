@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 AVERAGING = {"allreduce_hook", "fp16_compress_hook", "bf16_compress_hook"}
 
 
-class Unavailable(Exception):
+class NotComparable(Exception):
     """Why gradients of this job cannot be compared."""
 
 
-class Odd(Unavailable):
+class Odd(NotComparable):
     """Why those of one step cannot; unless all steps are alike it is of no interest."""
 
 
@@ -26,12 +26,12 @@ def trained_by(optimizer: Any) -> list[Any]:
     own = [each for each in own if each.requires_grad]
     for each in own:
         if hasattr(each, "device_mesh") or getattr(each, "_fsdp_flattened", False):
-            raise Unavailable("parameters are sharded (FSDP or tensor parallelism)")
+            raise NotComparable("parameters are sharded (FSDP or tensor parallelism)")
         if hasattr(each, "ds_id"):
-            raise Unavailable("parameters are sharded (DeepSpeed ZeRO)")
+            raise NotComparable("parameters are sharded (DeepSpeed ZeRO)")
     compiled = sys.modules.get("torch._dynamo.compiled_autograd")
     if getattr(compiled, "compiled_autograd_enabled", False):
-        raise Unavailable("compiled autograd calls no hooks of single steps")
+        raise NotComparable("compiled autograd calls no hooks of single steps")
     return own
 
 
@@ -43,17 +43,17 @@ def network_of(own: list[Any], networks: Iterable[Any], processes: int) -> Any:
         if not wanted <= {id(each) for each in network.parameters()}:
             continue
         if network.process_group.size() != processes:
-            raise Unavailable("DistributedDataParallel spans a part of the world only")
+            raise NotComparable("DistributedDataParallel spans a part of the world only")
         if getattr(network, "mixed_precision", None) is not None:
-            raise Unavailable("DistributedDataParallel with mixed_precision")
+            raise NotComparable("DistributedDataParallel with mixed_precision")
         if getattr(network, "parameters_to_ignore", None):
-            raise Unavailable("DistributedDataParallel ignores some parameters")
+            raise NotComparable("DistributedDataParallel ignores some parameters")
         foreign = _foreign_hooks(network)
         if foreign:
-            raise Unavailable("the script's communication hook %s" % foreign[0])
+            raise NotComparable("the script's communication hook %s" % foreign[0])
         return network
     if processes > 1:
-        raise Unavailable("no DistributedDataParallel around the optimizer's parameters")
+        raise NotComparable("no DistributedDataParallel around the optimizer's parameters")
     return None
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class Call:
+class FileCall:
     """The arguments of a save or load; looked at only where our errors are caught."""
 
     def __init__(self, file_of: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -19,7 +19,7 @@ class Call:
 
 def path_of(file: Any) -> str | None:
     """The absolute path of a path or named file; None for buffers and remote places."""
-    if isinstance(file, Call):
+    if isinstance(file, FileCall):
         file = file.file_of(file.args, file.kwargs)
     if not isinstance(file, (str, bytes, os.PathLike)):
         file = getattr(file, "name", None)
@@ -105,7 +105,7 @@ def print_of(path: str | None) -> tuple[Any, ...]:
         return ()
 
 
-class Declared:
+class DeclaredCheckpoint:
     """Watches a declared checkpoint for writes by means that we do not see (np.save …)."""
 
     def __init__(self, path: str | None) -> None:

@@ -9,7 +9,7 @@ import time
 import weakref
 
 from . import fields
-from .comparable import Odd, Unavailable, network_of, trained_by
+from .comparable import NotComparable, Odd, network_of, trained_by
 from .measures import WARMUP_STEPS
 from .norms import norm_of, norms_of, squares_of
 
@@ -129,7 +129,7 @@ class Gradients:
         began = time.perf_counter_ns()
         try:
             act(*args)
-        except Unavailable as why:
+        except NotComparable as why:
             self._give_up(str(why), isinstance(why, Odd))
         except Exception as error:  # noqa: BLE001 - never into training, least of all into autograd
             self.off = True
@@ -199,7 +199,7 @@ class Gradients:
         probe = self.probe
         optimizer = probe.main_alive() if probe.main_alive is not None else None
         if optimizer is None:
-            raise Unavailable("the optimizer is gone")
+            raise NotComparable("the optimizer is gone")
         own = trained_by(optimizer)
         network = network_of(own, self.networks, probe.processes)
         self.network = None if network is None else weakref.ref(network)
@@ -295,20 +295,20 @@ class Gradients:
         """Sum up the norms of a step that is as it must be."""
         fired = [norms for norms in self.norms if norms]
         if not fired:
-            raise Unavailable("no gradient came to the optimizer's parameters by backward()")
+            raise NotComparable("no gradient came to the optimizer's parameters by backward()")
         passes = max(map(len, fired))
         usual, self.passes = self.passes <= passes, passes
         if passes == 1 and self.probe.processes == 1:
-            raise Unavailable("one worker without accumulation")
+            raise NotComparable("one worker without accumulation")
         if not batch:
-            raise Unavailable("no batch size was seen")
+            raise NotComparable("no batch size was seen")
         self._check(fired, passes, micro)
         if not usual or passes * batch != examples:
             return  # the last batches of an epoch, which are fewer or smaller
         torch = sys.modules["torch"]
         scalers = [each for each in list(self.scalers) if getattr(each, "_scale", None) is not None]
         if len(scalers) > 1:
-            raise Unavailable("several gradient scalers")
+            raise NotComparable("several gradient scalers")
         sums = [squares_of(torch, [norm for norms in fired for norm in norms])]
         sums += [squares_of(torch, self.big)]
         sums += [each._scale.detach().to(sums[0]) for each in scalers]

@@ -7,7 +7,7 @@ import sys
 import time
 
 from . import fields
-from .files import Call
+from .files import FileCall
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -216,13 +216,13 @@ def _saving(probe: Probe, original: Any, file_of: Any) -> Any:
         try:
             result = original(*args, **kwargs)
         except BaseException as error:
-            probe.failed_to_save(Call(file_of, args, kwargs), error)
+            probe.failed_to_save(FileCall(file_of, args, kwargs), error)
             raise
         finally:
             probe.nested.saving = False
             probe.writing -= 1
             probe.control[fields.LIFE], probe.control[fields.DOING] = time.monotonic_ns(), 0
-        probe.wrote(Call(file_of, args, kwargs), time.monotonic_ns() - began)
+        probe.wrote(FileCall(file_of, args, kwargs), time.monotonic_ns() - began)
         return result
 
     return save
@@ -282,7 +282,7 @@ def _loading(probe: Probe, original: Any, file_of: Any) -> Any:
     @_instead_of(original)
     def load(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
-        probe.read(Call(file_of, args, kwargs))
+        probe.read(FileCall(file_of, args, kwargs))
         return result
 
     return load

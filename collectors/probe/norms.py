@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .comparable import Unavailable
+from .comparable import NotComparable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 def norm_of(torch: Any, gradient: Any) -> Any:
     """The norm of a gradient as a tensor where it lies, in single precision at least."""
     if gradient.layout is not torch.strided:
-        raise Unavailable("sparse gradients")
+        raise NotComparable("sparse gradients")
     if gradient.is_cuda:
         if torch.cuda.is_current_stream_capturing():
-            raise Unavailable("steps are captured in CUDA graphs")
+            raise NotComparable("steps are captured in CUDA graphs")
     elif gradient.device.type != "cpu":
-        raise Unavailable("gradients on a device of type %s" % gradient.device.type)
+        raise NotComparable("gradients on a device of type %s" % gradient.device.type)
     half = gradient.dtype in (torch.float16, torch.bfloat16)
     return torch.linalg.vector_norm(gradient.detach(), dtype=torch.float32 if half else None)
 
@@ -37,5 +37,5 @@ def norms_of(torch: Any, gradients: list[Any]) -> list[Any]:
 def squares_of(torch: Any, found: list[Any]) -> Any:
     """The sum of the squares of norms, which must lie on one device."""
     if len({each.device for each in found}) > 1:
-        raise Unavailable("gradients on several devices")
+        raise NotComparable("gradients on several devices")
     return torch.stack(found).double().square().sum()

@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 
-from .files import Declared
+from .files import DeclaredCheckpoint
 from .measures import samples
 
 TYPE_CHECKING = False
@@ -48,7 +48,9 @@ class Sender:
         self.lock = threading.Lock()
         # Reentrant: a signal handler of the script may load a file while we tell something.
         self.telling = threading.RLock()
-        self.declared = Declared(probe.config.get("checkpoint") if probe.rank == 0 else None)
+        self.declared = DeclaredCheckpoint(
+            probe.config.get("checkpoint") if probe.rank == 0 else None
+        )
         self._new_source()
 
     def _new_source(self) -> None:

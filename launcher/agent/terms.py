@@ -6,7 +6,7 @@ from pathlib import Path
 
 from brain.errors import BadInput
 from brain.types.job import Checkpoint, Intent, JobId
-from brain.types.world import WorldWish
+from brain.types.world import DesiredWorld
 from launcher.agent import addresses
 from launcher.coordinator.world.state import CoordinatorTerms
 from launcher.values.config import LaunchConfig, WorldDocument
@@ -53,13 +53,13 @@ def _declared(config: LaunchConfig) -> str | None:
     return None if path is None else str(Path(config.directory, path))
 
 
-def fixed_desired_world(config: LaunchConfig, patience_seconds: float) -> WorldWish:
+def fixed_desired_world(config: LaunchConfig, patience_seconds: float) -> DesiredWorld:
     """``--nnodes`` as a desired world: as many as may be, no fewer than must be.
 
     ``--world`` likewise, as replicas of one process.
     """
     shape = config.shape
-    return WorldWish(
+    return DesiredWorld(
         job=JobId(config.job),
         generation=0,
         version=1,
@@ -73,7 +73,7 @@ def fixed_desired_world(config: LaunchConfig, patience_seconds: float) -> WorldW
     )
 
 
-def last_desired_world(fixed: WorldWish, last: WorldDocument | None) -> WorldWish | None:
+def last_desired_world(fixed: DesiredWorld, last: WorldDocument | None) -> DesiredWorld | None:
     """The world that the last one answered, for a coordinator that Brain has told of none.
 
     ``fixed`` is the job's own; it waits for lost replicas as long as Brain has it wait by default.

@@ -21,7 +21,7 @@ from brain.errors import (
     UnknownVersion,
 )
 from brain.types.job import Intent
-from brain.types.world import WorldReport, WorldWish
+from brain.types.world import DesiredWorld, WorldReport
 from launcher.values import replica
 from launcher.values.console import say
 from launcher.values.replica import JobPlace
@@ -39,7 +39,7 @@ _LATER = (Unavailable, Overloaded, NotSignedIn, NotAllowed, UnknownVersion)
 class DesiredWorlds(Protocol):
     """A source of desired worlds for the coordinator."""
 
-    async def follow(self, tell: Callable[[WorldWish], None]) -> None:
+    async def follow(self, tell: Callable[[DesiredWorld], None]) -> None:
         """Call ``tell`` with the desired world, and again whenever it changes, until cancelled."""
         ...
 
@@ -47,10 +47,10 @@ class DesiredWorlds(Protocol):
 class FixedDesiredWorld:
     """A desired world that never changes: ``--nnodes``."""
 
-    def __init__(self, desired: WorldWish) -> None:
+    def __init__(self, desired: DesiredWorld) -> None:
         self._desired = desired
 
-    async def follow(self, tell: Callable[[WorldWish], None]) -> None:
+    async def follow(self, tell: Callable[[DesiredWorld], None]) -> None:
         """Tell it once."""
         tell(self._desired)
         await asyncio.Event().wait()
@@ -60,10 +60,10 @@ class SuspendWhenWarned:
     """``--nnodes`` until a warning comes that this machine is soon to be left; then the job is to
     be suspended at its next safe point."""
 
-    def __init__(self, desired: WorldWish, warned: asyncio.Event) -> None:
+    def __init__(self, desired: DesiredWorld, warned: asyncio.Event) -> None:
         self._desired, self._warned = desired, warned
 
-    async def follow(self, tell: Callable[[WorldWish], None]) -> None:
+    async def follow(self, tell: Callable[[DesiredWorld], None]) -> None:
         """Tell it, and once more when the warning comes."""
         tell(self._desired)
         await self._warned.wait()
@@ -116,20 +116,20 @@ class DesiredByBrain:
     """The desired world as Brain says it, by long poll; on disk for the time it is away."""
 
     def __init__(
-        self, brain: Brain, job: str, place: JobPlace, last: WorldWish | None = None
+        self, brain: Brain, job: str, place: JobPlace, last: DesiredWorld | None = None
     ) -> None:
         """``last``: what the last world answered, for a successor on another disk."""
         self._brain, self._job, self._place, self._last = brain, job, place, last
 
-    async def follow(self, tell: Callable[[WorldWish], None]) -> None:
+    async def follow(self, tell: Callable[[DesiredWorld], None]) -> None:
         """Tell what Brain says, for ever; the last known desired world where it does not answer."""
         try:
             await self._follow(tell)
         finally:  # cancelled: another agent coordinates, or the job is over
             await self._brain.close()
 
-    async def _follow(self, tell: Callable[[WorldWish], None]) -> None:
-        desired: WorldWish | None = None
+    async def _follow(self, tell: Callable[[DesiredWorld], None]) -> None:
+        desired: DesiredWorld | None = None
         pause = _FIRST_RETRY_SECONDS
         while True:
             try:
@@ -149,7 +149,7 @@ class DesiredByBrain:
             elif said is not None:  # the service does not know our ETag: never ask in a hurry
                 await asyncio.sleep(1.0)
 
-    def _keep(self, desired: WorldWish) -> None:
+    def _keep(self, desired: DesiredWorld) -> None:
         """A full disk costs what a successor would read while Brain is away, never this one."""
         try:
             self._place.keep("wish", desired)
@@ -159,15 +159,15 @@ class DesiredByBrain:
                 "know the desired world; make room on the disk"
             )
 
-    def _remembered(self, tell: Callable[[WorldWish], None]) -> WorldWish | None:
+    def _remembered(self, tell: Callable[[DesiredWorld], None]) -> DesiredWorld | None:
         """The desired world on disk, unless it was one to stop: an agent was started since."""
-        desired = self._place.find("wish", WorldWish) or self._last
+        desired = self._place.find("wish", DesiredWorld) or self._last
         if desired is None or desired.intent is not Intent.RUN:
             return None
         tell(desired)
         return desired
 
-    async def _ask(self, desired: WorldWish | None) -> WorldWish | None:
+    async def _ask(self, desired: DesiredWorld | None) -> DesiredWorld | None:
         etag = None if desired is None else f'"{desired.etag}"'
         call = calls.world(self._job, etag=etag, wait_seconds=_POLL_SECONDS)
         return await self._brain.send(call)

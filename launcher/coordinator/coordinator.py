@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable
 
-from brain.types.world import ReplicaExit, WorldWish
+from brain.types.world import DesiredWorld, ReplicaExit
 from launcher import messages
 from launcher.coordinator.brain import DesiredWorlds, Reports
 from launcher.coordinator.hangs import HangWatch
@@ -304,7 +304,7 @@ class Coordinator:
         if preparation.settled:
             self._changed.set()
 
-    def _desired(self, desired: WorldWish) -> None:
+    def _desired(self, desired: DesiredWorld) -> None:
         self._it.desire(desired)
         self._changed.set()
 

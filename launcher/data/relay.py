@@ -41,7 +41,7 @@ class _Worker:
     asked: dict[int, Mapping[str, Any]] = field(default_factory=dict)
 
 
-class Relay:
+class ShardRelay:
     """All workers of one agent that ask for shards, or did lately."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher import messages
-from launcher.data.relay import Relay
+from launcher.data.relay import ShardRelay
 
 #: A longer line is not ours; states with many started shards are long.
 _LINE_BYTES = messages.LIMIT_BYTES // 2
@@ -68,7 +68,7 @@ class ShardSocket:
     """All workers of one agent; what they ask goes to whoever coordinates."""
 
     def __init__(self, tell: Callable[[messages.Message], None]) -> None:
-        self._tell, self._relay = tell, Relay()
+        self._tell, self._relay = tell, ShardRelay()
         self._writers: dict[str, asyncio.StreamWriter] = {}
 
     def way(self, path: Path) -> ShardListener:

@@ -387,7 +387,7 @@ def _with_socket(fd: int, act: Any) -> Any:
         copy.close()
 
 
-class Keeping:
+class RetiredGroups:
     """Old groups, kept until nothing of theirs moves: earlier torch 2.13 may hang."""
 
     def __init__(self) -> None:

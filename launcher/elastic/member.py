@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from launcher.elastic.changing import Coming, Due, Plan, step_to_change_at
-from launcher.elastic.groups import Keeping, SessionGroup, build
+from launcher.elastic.groups import RetiredGroups, SessionGroup, build
 from launcher.elastic.line import Line
 from launcher.elastic.store import RendezvousStore
 
@@ -59,7 +59,7 @@ class SessionMember:
         self._asked = 0
         self._may_go = False
         self._changed = threading.Condition()
-        self._keeping = Keeping()
+        self._keeping = RetiredGroups()
         self._line = Line(path, self._hear)
 
     @property

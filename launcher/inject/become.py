@@ -72,7 +72,7 @@ class Shown:
         ctypes.memmove(at, values + bytes(room - len(values)), room)
 
 
-class Place:
+class ScriptModule:
     """The ``__main__`` that a script will live in."""
 
     def __init__(
@@ -147,7 +147,7 @@ class Ending:
 class Worker:
     """One worker; ``spec`` is what the agent asks for."""
 
-    def __init__(self, place: Place, spec: "dict[str, Any]", fds: "list[int]") -> None:
+    def __init__(self, place: ScriptModule, spec: "dict[str, Any]", fds: "list[int]") -> None:
         self.place, self.spec = place, spec
         try:
             self._enter(fds)
@@ -240,7 +240,7 @@ class Worker:
         exec(compile(self.spec["target"] + "\n", "<string>", "exec", dont_inherit=True), names)
 
 
-def pose(place: Place, spec: "dict[str, Any]") -> None:
+def pose(place: ScriptModule, spec: "dict[str, Any]") -> None:
     """Show imports the command line and the ``__main__`` of the worker, before the first one."""
     sys.argv = [spec["target"], *spec["arguments"]]
     if hasattr(sys, "orig_argv"):

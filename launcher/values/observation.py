@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from brain.types.grace import SAFE_POINT_SECONDS
 from brain.types.resources import NodeName
-from brain.types.world import Cause, Member, ReplicaExit, WorldWish
+from brain.types.world import Cause, DesiredWorld, Member, ReplicaExit
 from launcher.values.witness import NO_WITNESS, WitnessObserved
 
 
@@ -226,7 +226,7 @@ class WorldRules:
 class JobObserved:
     """The coordinator's whole knowledge of its job."""
 
-    desired: WorldWish | None
+    desired: DesiredWorld | None
     #: When the desired world's generation was first seen.
     desired_since: float = 0.0
     agents: tuple[AgentObserved, ...] = ()

@@ -22,13 +22,13 @@ from scaler.adapters.kubeflow import PYTORCHJOB
 from scaler.adapters.mirror import Mirror
 from scaler.adapters.pytorchjob import PyTorchJobBackend
 from scaler.adapters.sources import Reflected
+from scaler.desired import WishFile
 from scaler.kubernetes.brain import OperatorsBrain
 from scaler.kubernetes.operator.operator import DEPOSED
 from scaler.kubernetes.operator.probes import serving
 from scaler.kubernetes.runtime import ElectionTerms, Manager, served
 from scaler.kubernetes.runtime.cluster import HPA, POD, Cluster, connect
 from scaler.loop import Pace, Scaler
-from scaler.wishes import WishFile
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from brain.errors import BadInput
 from brain.types.allocation import Bounds
-from brain.types.job import JobDocument, JobId, OptimizeMode, Policy, PolicyMode, Restarts
+from brain.types.job import ApprovalPolicy, JobDocument, JobId, OptimizeMode, PolicyMode, Restarts
 from brain.types.resources import Resources
 from scaler.adapters import foreign
 from scaler.kubernetes.kinds.documents import command_of, launch_in, main_container, reserved
@@ -126,7 +126,7 @@ def document(obj: Object) -> JobDocument:
         resources=read.resources,
         restarts=Restarts(limit=policy.get("maxRestarts", 10)),
         optimize_mode=OptimizeMode.SINGLE_JOB,
-        policy=Policy(mode=None if acts else PolicyMode.SHADOW),
+        policy=ApprovalPolicy(mode=None if acts else PolicyMode.SHADOW),
     )
     made.check()
     return made

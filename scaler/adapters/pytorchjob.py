@@ -22,7 +22,7 @@ from brain.types.accelerators import product_in
 from brain.types.job import JobId
 from brain.types.resources import Node, NodeName, PoolName, Resources
 from brain.types.world import ReplicaExit
-from brain.views import JobWish
+from brain.views import DesiredJob
 from scaler.adapters import record as records
 from scaler.adapters.foreign import clamped
 from scaler.adapters.kubeflow import PYTORCHJOB, Training, training
@@ -32,7 +32,7 @@ from scaler.kubernetes.kinds.fields import GROUP
 from scaler.kubernetes.kinds.quantities import resources
 from scaler.kubernetes.pods.identity import MANAGED_BY, MANAGER
 from scaler.kubernetes.runtime.cluster import POD, SECRET, Cluster, Object
-from scaler.ports import NOTHING, Observed, Phase
+from scaler.ports import NOTHING, Observed, ReplicaPhase
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class PyTorchJobBackend:
             )
 
     def start(
-        self, wish: JobWish, replica: int, environment: Mapping[str, str], now: datetime
+        self, wish: DesiredJob, replica: int, environment: Mapping[str, str], now: datetime
     ) -> None:
         """Write the replica down, then ask Kubeflow for one more.
 
@@ -106,7 +106,7 @@ class PyTorchJobBackend:
                 return
             known = records.matched(self._record(read), self._pods(read), now)
             entry = known.entry(replica)
-            if entry is not None and self._phase(entry, known, read) is not Phase.INTENDED:
+            if entry is not None and self._phase(entry, known, read) is not ReplicaPhase.INTENDED:
                 return
             position = records.free_position(known, read)
             if entry is None:
@@ -124,7 +124,7 @@ class PyTorchJobBackend:
             if entry.exit is None:
                 self._resize(read, max(read.replicas, len(known.open)))
 
-    def reserve(self, wish: JobWish, replica: int, now: datetime) -> None:
+    def reserve(self, wish: DesiredJob, replica: int, now: datetime) -> None:
         """Nothing: no pod is said to be adjustable."""
 
     def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
@@ -164,7 +164,7 @@ class PyTorchJobBackend:
             if (
                 entry is not None
                 and seen is not None
-                and seen.phase in (Phase.GONE, Phase.INTENDED)
+                and seen.phase in (ReplicaPhase.GONE, ReplicaPhase.INTENDED)
             ):
                 ended = replace(entry, exit=exit, detail=detail, ended_at=now)
                 self._keep(read, known.put(ended))
@@ -214,7 +214,7 @@ class PyTorchJobBackend:
         except NotFound:
             return
 
-    def _phase(self, entry: RecordEntry, known: JobRecord, read: Training) -> Phase:
+    def _phase(self, entry: RecordEntry, known: JobRecord, read: Training) -> ReplicaPhase:
         seen = records.sights(known, read, self._pods(read))
         return next(each.phase for each in seen if each.id == entry.id)
 

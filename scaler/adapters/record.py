@@ -15,7 +15,7 @@ from scaler.adapters.kubeflow import Training
 from scaler.kubernetes.kinds.documents import reserved
 from scaler.kubernetes.pods.failures import Remedy, failure
 from scaler.kubernetes.runtime.cluster.kind import Object
-from scaler.ports import Phase, ReplicaSeen
+from scaler.ports import ReplicaPhase, ReplicaSeen
 
 #: So many replicas that ended are remembered: a Secret holds 1 MiB, an entry takes 200 bytes.
 ENDED_KEPT = 200
@@ -149,20 +149,20 @@ def _sight(
     )
 
 
-def _phase(entry: RecordEntry, pod: Object | None, wanted: bool) -> tuple[Phase, str]:
+def _phase(entry: RecordEntry, pod: Object | None, wanted: bool) -> tuple[ReplicaPhase, str]:
     if entry.exit is not None:
-        return Phase.ENDED, entry.detail
+        return ReplicaPhase.ENDED, entry.detail
     if pod is None:
         if entry.uid is not None:
-            return Phase.GONE, "its pod was deleted"
-        return (Phase.STARTING if wanted else Phase.INTENDED), ""
+            return ReplicaPhase.GONE, "its pod was deleted"
+        return (ReplicaPhase.STARTING if wanted else ReplicaPhase.INTENDED), ""
     match (pod.get("status") or {}).get("phase"):
         case "Running":
-            return Phase.RUNNING, ""
+            return ReplicaPhase.RUNNING, ""
         case "Failed":
-            return Phase.GONE, failure(pod).detail
+            return ReplicaPhase.GONE, failure(pod).detail
         case _:
-            return Phase.STARTING, ""
+            return ReplicaPhase.STARTING, ""
 
 
 def _adopted(record: JobRecord, pod: Object, now: datetime) -> RecordEntry:

@@ -8,9 +8,9 @@ from datetime import datetime
 
 from brain.types.job import Intent
 from brain.types.resources import NodeName
-from brain.types.world import Cause, Member, World, WorldEvent, WorldReport, WorldWish
+from brain.types.world import Cause, DesiredWorld, Member, World, WorldEvent, WorldReport
 from scaler.adapters.kubeflow import Training
-from scaler.ports import Observed, Phase, ReplicaSeen
+from scaler.ports import Observed, ReplicaPhase, ReplicaSeen
 
 _UNKNOWN = NodeName("")
 
@@ -19,7 +19,7 @@ def reports(
     training: Training,
     seen: Observed,
     known: World | None,
-    wish: WorldWish,
+    wish: DesiredWorld,
     *,
     processes: int,
     now: datetime,
@@ -31,7 +31,7 @@ def reports(
         processes: of each replica.
     """
     alive = known is not None and known.ended_at is None
-    running = [each for each in seen.replicas if each.phase is Phase.RUNNING]
+    running = [each for each in seen.replicas if each.phase is ReplicaPhase.RUNNING]
     members = tuple(_member(rank, each, processes) for rank, each in enumerate(running))
     if training.over is not None:
         return _over(training, known, members, now) if alive or known is None else ()
@@ -52,7 +52,7 @@ def reports(
 def _following(
     training: Training,
     known: World | None,
-    wish: WorldWish,
+    wish: DesiredWorld,
     size: int,
     members: tuple[Member, ...],
     now: datetime,

@@ -43,7 +43,7 @@ _UNFINISHED = ",".join(sorted(state for state in JobState if state not in FINISH
 _REMEMBERED = 10_000
 
 
-class Asked(Protocol):
+class BrainPort(Protocol):
     """``BrainClient``, or what stands in for it where there is no Brain."""
 
     def send(self, call: Call[T], /) -> T:
@@ -55,7 +55,7 @@ class OperatorsBrain:
     """Brain's views of the jobs of one pool, and the requests that a cluster's objects make."""
 
     def __init__(
-        self, client: Asked, pool: str, *, told: Callable[[JobId], None] = lambda job: None
+        self, client: BrainPort, pool: str, *, told: Callable[[JobId], None] = lambda job: None
     ) -> None:
         self._client, self._pool = client, PoolName(pool)
         #: Called with every job whose view changed.

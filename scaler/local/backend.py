@@ -23,12 +23,12 @@ from brain.types.grace import leave_seconds
 from brain.types.job import JobId
 from brain.types.resources import Node, NodeName, PoolName, Resources
 from brain.types.world import ReplicaEnd, ReplicaExit
-from brain.views import JobWish
+from brain.views import DesiredJob
 from scaler.files import read_json, write_json, write_private
 from scaler.local.directory import ReplicaDirectory
-from scaler.local.limits import ControlGroups, Held
-from scaler.local.node import Machine
-from scaler.ports import NOTHING, Observed, Phase, ReplicaSeen, document, reserved
+from scaler.local.limits import ControlGroups, ReplicaLimits
+from scaler.local.node import LocalMachine
+from scaler.ports import NOTHING, Observed, ReplicaPhase, ReplicaSeen, document, reserved
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class LocalBackend:
         self,
         home: Path,
         *,
-        measure: Callable[[], Machine],
+        measure: Callable[[], LocalMachine],
         name: str,
         pool: str = "local",
         url: str | None = None,
@@ -135,7 +135,7 @@ class LocalBackend:
         )
 
     def start(
-        self, wish: JobWish, replica: int, environment: Mapping[str, str], now: datetime
+        self, wish: DesiredJob, replica: int, environment: Mapping[str, str], now: datetime
     ) -> None:
         """Intent first, then the agent; see ``ReplicaDirectory`` for why never twice."""
         directory = self._directory(wish.job, replica)
@@ -163,13 +163,15 @@ class LocalBackend:
             self._memory.children[directory.path] = child
             log.info("started replica %d of %s as process %d", replica, wish.name, child.pid)
 
-    def reserve(self, wish: JobWish, replica: int, now: datetime) -> None:
+    def reserve(self, wish: DesiredJob, replica: int, now: datetime) -> None:
         """In place, and in ``limits.json``, which says from then on what the replica reserves."""
         directory = self._directory(wish.job, replica)
         intent, state = directory.intent(_Intent), directory.state()
         if intent is None or state is None or not directory.runs():
             return
-        held = read_json(directory.path / "limits.json", Held) or Held(resources=intent.resources)
+        held = read_json(directory.path / "limits.json", ReplicaLimits) or ReplicaLimits(
+            resources=intent.resources
+        )
         asked = replace(reserved(wish), gpus=intent.resources.gpus)
         changed = self._groups.change(held, asked, _enforced(wish), (state.pid,))
         if changed != held:
@@ -242,7 +244,9 @@ class LocalBackend:
         if intent is None:
             return None
         state = directory.state()
-        held = read_json(directory.path / "limits.json", Held) or Held(resources=intent.resources)
+        held = read_json(directory.path / "limits.json", ReplicaLimits) or ReplicaLimits(
+            resources=intent.resources
+        )
         phase = self._phase(directory)
         seen = ReplicaSeen(
             id=replica,
@@ -250,15 +254,15 @@ class LocalBackend:
             generation=intent.generation,
             resources=held.resources,
             unenforced=held.unenforced,
-            adjustable=phase is Phase.RUNNING,
+            adjustable=phase is ReplicaPhase.RUNNING,
             started_at=intent.written_at,
             exit_code=code,
             asked_at=self._memory.asked.get(directory.path),
             leave_seconds=leave_seconds(None if state is None else state.grace_seconds),
         )
-        if seen.phase is Phase.GONE:
+        if seen.phase is ReplicaPhase.GONE:
             return replace(seen, detail=_how(code, directory.last_words()))
-        if seen.phase is Phase.ENDED and (ending := directory.ending()):
+        if seen.phase is ReplicaPhase.ENDED and (ending := directory.ending()):
             seen = replace(
                 seen,
                 ended_at=ending.at,
@@ -271,15 +275,15 @@ class LocalBackend:
                 self._memory.ended[directory.path] = seen
         return seen
 
-    def _phase(self, directory: ReplicaDirectory) -> Phase:
+    def _phase(self, directory: ReplicaDirectory) -> ReplicaPhase:
         """Return the phase that the replica's files prove.
 
         A child counts as running until its exit code is known: a process lets go of its lock before
         the kernel has ended it.
         """
         phase = _proved(directory)
-        over = phase in (Phase.ENDED, Phase.GONE)
-        return Phase.RUNNING if over and directory.path in self._memory.children else phase
+        over = phase in (ReplicaPhase.ENDED, ReplicaPhase.GONE)
+        return ReplicaPhase.RUNNING if over and directory.path in self._memory.children else phase
 
     def _reap(self, path: Path) -> int | None:
         """Collect a child that ended; its return code, where it was ours."""
@@ -301,7 +305,7 @@ class LocalBackend:
         )
         return [replica for replica in looks if replica is not None and replica.alive]
 
-    def _intent(self, wish: JobWish, replica: int, now: datetime) -> dict[str, Any]:
+    def _intent(self, wish: DesiredJob, replica: int, now: datetime) -> dict[str, Any]:
         job = document(wish)
         return {
             "v": wire.VERSION,
@@ -345,7 +349,7 @@ class LocalBackend:
         return self._base | dict(given) | devices
 
 
-def _enforced(wish: JobWish) -> Resources:
+def _enforced(wish: DesiredJob) -> Resources:
     """Amounts of a wish that a replica is held to: its memory, and CPU that a plan changed.
 
     The CPU of a document only reserves: 1 is also what a document says that does not name it.
@@ -366,20 +370,20 @@ def _unreadable(directory: ReplicaDirectory, ours: bool) -> _Intent | None:
     return _Intent(generation=0, written_at=taken_at, directory="/")
 
 
-def _proved(directory: ReplicaDirectory) -> Phase:
+def _proved(directory: ReplicaDirectory) -> ReplicaPhase:
     """Return the phase that the files prove: the strongest proof, a held lock, beats any record."""
     if directory.runs():
-        return Phase.RUNNING
+        return ReplicaPhase.RUNNING
     if directory.ending():
-        return Phase.ENDED
+        return ReplicaPhase.ENDED
     if directory.state() is None and directory.starting():
-        return Phase.STARTING
+        return ReplicaPhase.STARTING
     if not directory.launched():
-        return Phase.INTENDED
+        return ReplicaPhase.INTENDED
     # Since the first look an agent may have taken its lock, or even ended.
     if directory.runs():
-        return Phase.RUNNING
-    return Phase.ENDED if directory.ending() else Phase.GONE
+        return ReplicaPhase.RUNNING
+    return ReplicaPhase.ENDED if directory.ending() else ReplicaPhase.GONE
 
 
 def _signal(number: int) -> str:

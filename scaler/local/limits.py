@@ -27,7 +27,7 @@ _ABANDONED_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class ReplicaLimits:
     """``limits.json``: what a replica reserves, and what holds it to that."""
 
     resources: Resources
@@ -49,7 +49,7 @@ class ControlGroups:
         self._version2 = (self._mount / "cgroup.controllers").exists()
         self._own = root / "proc/self/cgroup"
 
-    def begin(self, name: str, resources: Resources, hold: Resources) -> Held:
+    def begin(self, name: str, resources: Resources, hold: Resources) -> ReplicaLimits:
         """Make the groups of a replica that is about to start, and set their limits.
 
         ``resources`` is what it reserves; ``hold`` those amounts that it is to be held to.
@@ -61,11 +61,11 @@ class ControlGroups:
                     group = parent / f"{self._prefix}{name}"
                     group.mkdir(exist_ok=True)
                     groups[controller] = str(group)
-        return self.change(Held(resources=resources, groups=groups), resources, hold)
+        return self.change(ReplicaLimits(resources=resources, groups=groups), resources, hold)
 
     def change(
-        self, held: Held, resources: Resources, hold: Resources, pids: tuple[int, ...] = ()
-    ) -> Held:
+        self, held: ReplicaLimits, resources: Resources, hold: Resources, pids: tuple[int, ...] = ()
+    ) -> ReplicaLimits:
         """Set other limits; the memory of a replica that uses more stays what it was.
 
         ``pids`` are its processes, for those amounts that need no group.
@@ -84,9 +84,9 @@ class ControlGroups:
             lacking += _put(Path(cpu), "CPU", *_cpu_files(hold.cpu_millis))
         else:
             lacking += _pin(pids, hold.cpu_millis)
-        return Held(resources=resources, groups=held.groups, unenforced="; ".join(lacking))
+        return ReplicaLimits(resources=resources, groups=held.groups, unenforced="; ".join(lacking))
 
-    def enter(self, held: Held, pid: int, hold: Resources) -> Held:
+    def enter(self, held: ReplicaLimits, pid: int, hold: Resources) -> ReplicaLimits:
         """Put a process that has just started, and all that it will start, under its limits."""
         lacking = [held.unenforced] if held.unenforced else []
         for folder in sorted(set(held.groups.values())):
@@ -98,7 +98,7 @@ class ControlGroups:
             _pin((pid,), hold.cpu_millis)
         return replace(held, unenforced="; ".join(lacking))
 
-    def end(self, held: Held) -> bool:
+    def end(self, held: ReplicaLimits) -> bool:
         """Remove the groups; False while a process of the replica is still in one."""
         for folder in sorted(set(held.groups.values())):
             group = Path(folder)

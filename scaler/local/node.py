@@ -16,7 +16,7 @@ _UNLIMITED_BYTES = 2**60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class LocalMachine:
     """The capacity of this machine, and the names that GPUs are chosen by."""
 
     capacity: Resources
@@ -29,10 +29,10 @@ class Machine:
 
 def measure(
     *, slots: int | None = None, root: Path = Path("/"), environment: Mapping[str, str] = os.environ
-) -> Machine:
+) -> LocalMachine:
     """Look at this machine. With ``slots`` its CPU capacity is ``slots`` × 1000 mCPU instead."""
     gpus, accelerator = _gpus(environment.get(NVIDIA.visible))
-    return Machine(
+    return LocalMachine(
         capacity=Resources(
             cpu_millis=cpu_millis(root) if slots is None else slots * 1000,
             memory_bytes=memory_bytes(root),

@@ -15,7 +15,7 @@ from brain.api import auth
 from brain.api.app import create_app
 from brain.api.secrets import Seal
 from brain.client import AsyncBrainClient, BrainClient
-from brain.memory import MemoryStores
+from brain.inmemory import MemoryStores
 from brain.ports import Stores
 from brain.settings import Settings
 from brain.types.job import JobId

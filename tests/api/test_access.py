@@ -10,7 +10,7 @@ import pytest
 from brain import calls
 from brain.api import openapi
 from brain.api.auth import ACCESS, COOKIE, OPEN
-from brain.memory import MemoryStores, MemoryTransaction
+from brain.inmemory import MemoryStores, MemoryTransaction
 from brain.types.record import Role
 from tests.api.app import URL, Api, digits
 

@@ -19,7 +19,7 @@ from brain.types.pool import FreezeScope
 from brain.types.record import Role
 from brain.types.resources import NodeName, PoolName
 from brain.types.world import Cause, ReplicaReport, WorldEvent, WorldReport
-from brain.views import Decision, ResizeRequest
+from brain.views import PlanDecision, ResizeRequest
 from collectors.delivery import Delivery
 from collectors.spool import Spool
 from tests.api.app import Api, digits
@@ -174,8 +174,8 @@ def _questions(api: Api) -> list[tuple[Role, calls.Call[Any]]]:
         (Role.ADMIN, calls.plans_of(job)),
         (Role.ADMIN, calls.resize(job, ResizeRequest(replicas=2))),
         (Role.ADMIN, calls.plans()),
-        (Role.ADMIN, calls.approve(job, 1, Decision(why="yes"))),
-        (Role.ADMIN, calls.reject(job, 1, Decision(why="no"))),
+        (Role.ADMIN, calls.approve(job, 1, PlanDecision(why="yes"))),
+        (Role.ADMIN, calls.reject(job, 1, PlanDecision(why="no"))),
         (Role.ADMIN, calls.pool("local")),
         (Role.ADMIN, calls.policies()),
         (Role.ADMIN, calls.recommendation(job)),

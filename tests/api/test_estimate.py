@@ -4,7 +4,7 @@ import pytest
 
 from brain import calls
 from brain.errors import BadInput, ImpossibleBounds, NotAllowed, UnknownField
-from brain.types.estimate import Question
+from brain.types.estimate import EstimateQuestion
 from brain.types.record import Role
 from tests.api.app import Api, digits
 
@@ -12,7 +12,7 @@ from tests.api.app import Api, digits
 def test_a_viewer_may_ask_what_a_job_needs(api: Api):
     api.add_node(cpus=4)
     with api.client(Role.VIEWER) as client:
-        answer = client.send(calls.estimate(digits(), Question(steps=10)))
+        answer = client.send(calls.estimate(digits(), EstimateQuestion(steps=10)))
     assert [(size.accelerator, size.replicas) for size in answer.sizes] == [
         ("cpu", 1),
         ("cpu", 2),
@@ -46,12 +46,12 @@ def test_it_keeps_nothing(api: Api):
     [
         (digits(replica=1), None, UnknownField, "replica"),
         (digits(replicas={"min": 3, "max": 2}), None, ImpossibleBounds, "replicas.min"),
-        (digits(), Question(steps=0), BadInput, "steps"),
-        (digits(), Question(prices={"A100": -1.0}), BadInput, "prices.A100"),
+        (digits(), EstimateQuestion(steps=0), BadInput, "steps"),
+        (digits(), EstimateQuestion(prices={"A100": -1.0}), BadInput, "prices.A100"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_the_field(
-    api: Api, document: dict, question: Question | None, error: type[BadInput], field: str
+    api: Api, document: dict, question: EstimateQuestion | None, error: type[BadInput], field: str
 ):
     with api.client() as client, pytest.raises(error) as refused:
         client.send(calls.estimate(document, question))

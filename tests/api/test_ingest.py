@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from brain import calls, wire
-from brain.api.metrics import SILENCE, Condition, Metrics
+from brain.api.metrics import SILENCE, Metrics, ServiceCondition
 from brain.errors import TooLarge, UnknownVersion
 from brain.settings import Settings
 from brain.types.record import Role
@@ -87,7 +87,7 @@ def test_the_age_is_judged_on_service_time(api: Api) -> None:
 
 
 def test_the_clock_of_a_sender_that_is_silent_is_forgotten() -> None:
-    condition = Condition(Metrics())
+    condition = ServiceCondition(Metrics())
     condition.note_offset("digits", 60.0, NOW)
     said = condition.degraded()
     condition.look_at_clocks(NOW + SILENCE + timedelta(seconds=1))

@@ -8,7 +8,7 @@ from brain import calls
 from brain.api.views.models import best_batch
 from brain.models.job import fit
 from brain.models.terms import terms_of
-from brain.types.job import Batch, JobId
+from brain.types.job import BatchBounds, JobId
 from tests.api.app import Api, digits
 from tests.virtual import Laptop, scaling_by
 
@@ -97,7 +97,7 @@ def test_nothing_was_promised_yet(api: Api) -> None:
 
 
 def test_the_best_batch_is_told_where_it_may_be_chosen_and_noise_is_measured(api: Api) -> None:
-    batch = Batch(global_size=64, global_max=1024, local_max=1024)
+    batch = BatchBounds(global_size=64, global_max=1024, local_max=1024)
     laptop = Laptop(scaling_by(0.9), stores=api.stores, batch=batch).start().train(20)
     noisy = replace(laptop.sight.present, noise_scale=1e5)
     fitted = fit(noisy, terms=terms_of(laptop.document))
@@ -113,7 +113,7 @@ def test_the_best_batch_is_told_where_it_may_be_chosen_and_noise_is_measured(api
 
 
 def test_what_a_script_is_told_stands_beside_what_it_makes(api: Api) -> None:
-    batch = Batch(global_size=64, local_max=32, tune=True)
+    batch = BatchBounds(global_size=64, local_max=32, tune=True)
     laptop = Laptop(scaling_by(0.9), stores=api.stores, batch=batch).start().train(20)
     api.now = laptop.now
     with api.client() as admin:

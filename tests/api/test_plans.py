@@ -11,7 +11,7 @@ from brain.types.plan import Outcome, PlanKind, PlanState, Verdict
 from brain.types.pool import FreezeScope
 from brain.types.record import Role
 from brain.types.resources import Resources
-from brain.views import Decision, JobEdit, ResizeRequest
+from brain.views import JobEdit, PlanDecision, ResizeRequest
 from tests.api.app import Api, digits
 from tests.builders import plan, recommendation
 
@@ -117,8 +117,8 @@ def test_no_replicas_at_all_are_refused(api: Api) -> None:
 def test_an_approval_carries_the_version_that_was_seen(api: Api, proposed: str) -> None:
     with api.client(Role.OPERATOR, name="olga") as olga:
         with pytest.raises(VersionMismatch):
-            olga.send(calls.approve(proposed, 1, Decision(version=99)))
-        view = olga.send(calls.approve(proposed, 1, Decision(version=1)))
+            olga.send(calls.approve(proposed, 1, PlanDecision(version=99)))
+        view = olga.send(calls.approve(proposed, 1, PlanDecision(version=1)))
     assert view.plan.state is PlanState.APPROVED
     assert view.plan.approval is not None
     assert view.plan.approval.by == "olga"
@@ -126,33 +126,33 @@ def test_an_approval_carries_the_version_that_was_seen(api: Api, proposed: str) 
 
 def test_a_dry_run_of_an_approval_leaves_the_proposal(api: Api, proposed: str) -> None:
     with api.client() as admin:
-        would = admin.send(calls.approve("digits", 1, Decision(), dry_run=True))
+        would = admin.send(calls.approve("digits", 1, PlanDecision(), dry_run=True))
         now = admin.send(calls.plans_of(proposed)).items[0]
     assert (would.plan.state, now.plan.state) == (PlanState.APPROVED, PlanState.PROPOSED)
 
 
 def test_a_rejected_plan_cannot_be_approved(api: Api, proposed: str) -> None:
     with api.client() as admin:
-        rejected = admin.send(calls.reject(proposed, 1, Decision(why="not before Monday")))
+        rejected = admin.send(calls.reject(proposed, 1, PlanDecision(why="not before Monday")))
         with pytest.raises(Conflict, match="Rejected"):
-            admin.send(calls.approve(proposed, 1, Decision()))
+            admin.send(calls.approve(proposed, 1, PlanDecision()))
     assert "not before Monday" in rejected.plan.outcome.detail
     assert rejected.blocked is not None
 
 
 def test_a_plan_that_does_not_stand_cannot_be_rolled_back(api: Api, proposed: str) -> None:
     with api.client() as admin, pytest.raises(Conflict, match="not what stands"):
-        admin.send(calls.rollback(proposed, 1, Decision()))
+        admin.send(calls.rollback(proposed, 1, PlanDecision()))
 
 
 def test_a_submitter_does_not_approve(api: Api, proposed: str) -> None:
     with api.client(Role.SUBMITTER) as client, pytest.raises(NotAllowed, match="operator"):
-        client.send(calls.approve(proposed, 1, Decision()))
+        client.send(calls.approve(proposed, 1, PlanDecision()))
 
 
 def test_an_unknown_generation_is_told(api: Api, proposed: str) -> None:
     with api.client() as admin, pytest.raises(UnknownPlan):
-        admin.send(calls.approve(proposed, 7, Decision()))
+        admin.send(calls.approve(proposed, 7, PlanDecision()))
 
 
 def test_the_inbox_lists_proposals_with_the_names_of_their_jobs(api: Api, proposed: str) -> None:
@@ -166,7 +166,7 @@ def test_the_inbox_lists_proposals_with_the_names_of_their_jobs(api: Api, propos
 
 def test_the_list_goes_on_from_its_token(api: Api, proposed: str) -> None:
     with api.client() as admin:
-        admin.send(calls.reject(proposed, 1, Decision()))
+        admin.send(calls.reject(proposed, 1, PlanDecision()))
         with api.stores.transaction() as tx:
             tx.plans.add(plan(2, job=proposed))
         first = admin.send(calls.plans(page_size=1))

@@ -11,7 +11,7 @@ from brain import errors
 from brain.api.deps import open_body_of
 from brain.api.problems import STATUS, status_of
 from brain.client import _BY_TYPE
-from brain.memory import MemoryStores
+from brain.inmemory import MemoryStores
 from brain.ports import Transaction
 from brain.types.record import Role
 from tests.api.app import Api, digits

@@ -10,11 +10,11 @@ import pytest
 
 from brain import calls, errors
 from brain.api.events import Bell
-from brain.api.relay import Relay
+from brain.api.relay import ScalerRelay
 from brain.types.job import JobCopy
 from brain.types.record import Role
 from brain.types.resources import PoolName
-from brain.views import LogsRequest, Refusal, ScalerAnswer, ScalerRequest, SubmitRequest
+from brain.views import LogsRequest, RelayedError, ScalerAnswer, ScalerRequest, SubmitRequest
 from tests.api.app import Api, digits
 from tests.builders import node
 
@@ -88,7 +88,7 @@ def test_a_dry_run_asks_the_cluster_and_keeps_nothing(api: Api) -> None:
 
 
 def test_what_the_scaler_refuses_is_refused_in_its_words_by_class_and_field(api: Api) -> None:
-    refusal = Refusal(kind="BadInput", detail="image is missing; name one", field="image")
+    refusal = RelayedError(kind="BadInput", detail="image is missing; name one", field="image")
     with (
         scaler(api, lambda request: [ScalerAnswer(refusal=refusal)]),
         api.client() as client,
@@ -130,7 +130,7 @@ def test_logs_of_a_cluster_come_in_parts_and_end_with_the_last(api: Api) -> None
 
 def test_a_log_that_is_cut_says_so_and_one_that_cannot_be_read_is_refused(api: Api) -> None:
     made(api)
-    gone = ScalerAnswer(refusal=Refusal(kind="UnknownReplica", detail="its pod is gone"))
+    gone = ScalerAnswer(refusal=RelayedError(kind="UnknownReplica", detail="its pod is gone"))
     with scaler(api, lambda r: [ScalerAnswer(text="one\n", more=True), gone]), api.client() as c:
         assert c.send(calls.logs("uid-1")).endswith(
             b"brain: the output ends here: its pod is gone\n"
@@ -144,7 +144,7 @@ def test_only_scalers_take_requests(api: Api) -> None:
         client.send(calls.scaler_requests(POOL))
 
 
-async def _first(relay: Relay) -> ScalerAnswer:
+async def _first(relay: ScalerRelay) -> ScalerAnswer:
     return await anext(relay.ask(POOL, ScalerRequest(id="")))
 
 
@@ -157,13 +157,13 @@ async def _gone() -> bool:
 
 
 def test_a_request_that_no_scaler_takes_is_given_up_with_the_remedy() -> None:
-    relay = Relay(Bell(), taken_seconds=0.01)
+    relay = ScalerRelay(Bell(), taken_seconds=0.01)
     with pytest.raises(errors.Unavailable, match="no scaler of pool kubernetes takes requests"):
         asyncio.run(_first(relay))
 
 
 def test_a_scaler_that_took_a_request_and_died_is_told_apart() -> None:
-    relay = Relay(Bell(), answered_seconds=0.01)
+    relay = ScalerRelay(Bell(), answered_seconds=0.01)
 
     async def run() -> None:
         asking = asyncio.create_task(_first(relay))
@@ -175,7 +175,7 @@ def test_a_scaler_that_took_a_request_and_died_is_told_apart() -> None:
 
 
 def test_a_poll_whose_scaler_is_gone_takes_nothing() -> None:
-    relay = Relay(Bell())
+    relay = ScalerRelay(Bell())
 
     async def run() -> None:
         asking = asyncio.create_task(_first(relay))
@@ -189,7 +189,7 @@ def test_a_poll_whose_scaler_is_gone_takes_nothing() -> None:
 
 
 def test_an_answer_waits_for_its_reader_and_is_refused_once_that_left() -> None:
-    relay = Relay(Bell(), answered_seconds=5)
+    relay = ScalerRelay(Bell(), answered_seconds=5)
 
     async def run() -> None:
         parts = relay.ask(POOL, ScalerRequest(id=""))

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from brain import calls, lifecycle
-from brain.lifecycle.sight import look
+from brain.lifecycle.observed import look
 from brain.types.diagnosis import Diagnosis, FailureKind
 from brain.types.job import Job, JobId, JobState
 from brain.types.plan import Outcome, PlanState, Verdict

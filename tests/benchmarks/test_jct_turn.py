@@ -7,7 +7,7 @@ from benchmarks.jct.applications import Application, Validation
 from benchmarks.jct.driven import Knowledge, Script
 from benchmarks.jct.pollux import Job, Rules, simulate
 from benchmarks.jct.turn import Turn
-from brain.simulator.applications import Device
+from brain.simulator.applications import DeviceKind
 
 EPOCHS = 10
 
@@ -94,4 +94,4 @@ def test_what_cannot_adapt_trains_with_its_largest_batch_for_as_many_steps_as_th
 def test_micro_batches_before_the_last_do_not_synchronise():
     even = Script(name="even", tables={"gpu": table()})
 
-    assert even.seconds(Device(name="gpu"), (2,), 8, 3) == pytest.approx(3.0)
+    assert even.seconds(DeviceKind(name="gpu"), (2,), 8, 3) == pytest.approx(3.0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from brain.cli.probing import Trial, trials, twice
+from brain.cli.probing import ProbeRun, trials, twice
 from brain.cli.view import View, apart
 from brain.errors import BadInput, Undetermined
 from brain.types.estimate import SizeEstimate
@@ -58,17 +58,17 @@ def shown(place: Path, scratch: Path, checkpoint: str | None, **fields: Any) -> 
 def test_the_smallest_size_comes_first_then_twice_its_batch_then_full_nodes():
     sizes = [size(1), size(2), size(4), size(8, nodes=2), size(16, nodes=4)]
     assert trials(sizes, doubled=True) == [
-        Trial(replicas=1),
-        Trial(replicas=1, doubled=True),
-        Trial(replicas=4),
-        Trial(replicas=8),
+        ProbeRun(replicas=1),
+        ProbeRun(replicas=1, doubled=True),
+        ProbeRun(replicas=4),
+        ProbeRun(replicas=8),
     ]
 
 
 def test_only_what_fits_now_is_tried():
     assert trials([size(1), size(2), size(4, fits=False)], doubled=False) == [
-        Trial(replicas=1),
-        Trial(replicas=2),
+        ProbeRun(replicas=1),
+        ProbeRun(replicas=2),
     ]
 
 

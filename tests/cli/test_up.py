@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import pytest
 
-from brain.cli.supervise import GiveUp, Restart, after_exit
+from brain.cli.supervise import Restart, RestartsExhausted, after_exit
 from tests.patience import Patience
 
 T = TypeVar("T")
@@ -29,18 +29,20 @@ LIVES = {"service": "service", "scaler": "scaler"}
     [
         pytest.param(1, 0.1, 0, Restart(0.5, 1), id="first-quick-end"),
         pytest.param(1, 0.1, 1, Restart(1.0, 2), id="pauses-grow"),
-        pytest.param(1, 0.1, 2, GiveUp(3), id="no-remedy"),
-        pytest.param(-signal.SIGSEGV, 0.1, 2, GiveUp(3), id="a-crash-is-its-own"),
+        pytest.param(1, 0.1, 2, RestartsExhausted(3), id="no-remedy"),
+        pytest.param(-signal.SIGSEGV, 0.1, 2, RestartsExhausted(3), id="a-crash-is-its-own"),
         pytest.param(1, 60, 2, Restart(0.5, 0), id="it-worked-for-a-while"),
         pytest.param(-signal.SIGKILL, 0.1, 2, Restart(0.5, 2), id="killed-from-outside"),
     ],
 )
-def test_what_follows_an_exit(code: int, lived: float, quick: int, follows: Restart | GiveUp):
+def test_what_follows_an_exit(
+    code: int, lived: float, quick: int, follows: Restart | RestartsExhausted
+):
     assert after_exit(code, lived_seconds=lived, quick=quick) == follows
 
 
 def test_a_slow_start_that_fails_counts_as_a_quick_end():
-    assert after_exit(1, lived_seconds=60, quick=2, worked=False) == GiveUp(3)
+    assert after_exit(1, lived_seconds=60, quick=2, worked=False) == RestartsExhausted(3)
 
 
 class Up:

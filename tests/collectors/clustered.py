@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 
 from collectors.pods.door import Access, Door
-from collectors.pods.identity import Jobs, Known
+from collectors.pods.identity import ClusterJob, ClusterJobs
 from collectors.pods.sights import PodSight
 from collectors.pods.sights import pod as pod_sight
 
@@ -76,9 +76,9 @@ def node(name: str = "n0", *, gpus: int = 0, address: str = "10.0.0.1") -> dict[
 
 def job(
     uid: str = JOB, name: str = "digits", *, born: float = 0, ended: float | None = None
-) -> Known:
+) -> ClusterJob:
     """An ElasticJob in the namespace ``team``."""
-    return Known(
+    return ClusterJob(
         job=uid,  # type: ignore[arg-type]  # a NewType of str
         kind="ElasticJob",
         namespace="team",
@@ -88,9 +88,9 @@ def job(
     )
 
 
-def jobs(*known: Known) -> Jobs:
+def jobs(*known: ClusterJob) -> ClusterJobs:
     """What the API has; by default the one job."""
-    return Jobs(known or (job(),))
+    return ClusterJobs(known or (job(),))
 
 
 def metered(name: str, *, seconds: float, cpu: str, memory: str, **more: str) -> dict[str, Any]:

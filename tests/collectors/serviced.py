@@ -21,10 +21,10 @@ from brain.types.job import JobId
 from brain.types.places import probe_socket
 from brain.types.telemetry import (
     Phase,
-    Place,
     Receipt,
     RejectedSample,
     Sample,
+    SampleSource,
     SourceId,
     ThroughputSample,
 )
@@ -36,7 +36,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 def window(index: int, *, job: str = JOB, step: int | None = None) -> ThroughputSample:
     """The sample of one second of a source."""
-    place = Place(
+    place = SampleSource(
         job=JobId(job),
         source=SourceId("source"),
         replica=0,

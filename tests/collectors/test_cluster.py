@@ -15,8 +15,8 @@ from brain.types.telemetry import HostSample
 from collectors import cli
 from collectors.paths import Home, make_private
 from collectors.pods.check import examine
-from collectors.pods.loop import ClusterCollector, Options
-from collectors.pods.sources import Sources
+from collectors.pods.loop import ClusterCollector, PodCollectorOptions
+from collectors.pods.sources import TelemetrySources
 from tests.collectors.clustered import (
     JOB,
     START,
@@ -80,12 +80,12 @@ async def look(
     brain = Brain()
     place = Home(home)
     make_private(place.collector)
-    options = Options(
+    options = PodCollectorOptions(
         home=place, url=url, token=lambda: "brn_x", pool=PoolName(pool) if pool else None
     )
     async with AsyncBrainClient("http://brain", transport=brain) as client:
         metrics = prometheus.client() if prometheus else None
-        sources = Sources(listing.door(), prometheus=metrics)
+        sources = TelemetrySources(listing.door(), prometheus=metrics)
         collector = ClusterCollector(options, sources, client, clock=lambda: START)
         stop = asyncio.Event()
         stop.set()

@@ -17,9 +17,9 @@ from brain.types.resources import NodeName
 from collectors.cgroup import Cgroup, GroupUse, leave_replica, read_cgroup, read_replica
 from collectors.gpu import GpuSight, NoGpus, NvidiaGpus
 from collectors.host import (
+    HostCounters,
     HostWatch,
     LiveJob,
-    Reading,
     TreeReading,
     held_between,
     millis_between,
@@ -113,7 +113,7 @@ def test_a_collector_leaves_the_groups_of_the_replica_that_started_it(tmp_path: 
 
 
 def test_rates_are_differences_over_time() -> None:
-    before = Reading(
+    before = HostCounters(
         at_seconds=10.0,
         cpu_seconds=5.0,
         cpu_capacity_millis=2000,
@@ -121,7 +121,7 @@ def test_rates_are_differences_over_time() -> None:
         memory_capacity_bytes=2,
         sent_bytes=100,
     )
-    after = Reading(
+    after = HostCounters(
         at_seconds=14.0,
         cpu_seconds=11.0,
         cpu_capacity_millis=2000,

@@ -9,7 +9,7 @@ import httpx2
 from brain.errors import NotAllowed, Unavailable
 from collectors.pods.door import Access, Door
 from collectors.pods.identity import Stays, looked
-from collectors.pods.sources import Sources
+from collectors.pods.sources import TelemetrySources
 from collectors.pods.watching import Passing
 from tests.collectors.clustered import Listing, at, jobs, pod, seen
 
@@ -37,7 +37,7 @@ def event(type: str, made: dict[str, Any]) -> dict[str, Any]:
     return {"type": type, "object": made}
 
 
-async def passed(listing: Watching, sources: Sources) -> Any:
+async def passed(listing: Watching, sources: TelemetrySources) -> Any:
     """One round, after a watch was heard."""
     hearing = asyncio.create_task(sources.hear())
     async with asyncio.timeout(20):
@@ -52,7 +52,7 @@ def test_a_pod_that_came_and_went_between_two_looks_is_told_with_how_it_ended():
     short = pod("digits-edljob-worker-9", "pod-9", phase="Succeeded")
     listing = Watching({PATH: [pod()]}, event("ADDED", pod()), event("DELETED", short))
 
-    found = asyncio.run(passed(listing, Sources(listing.door())))
+    found = asyncio.run(passed(listing, TelemetrySources(listing.door())))
 
     assert [(each.uid, each.phase) for each in found.passed] == [("pod-9", "Succeeded")]
 
@@ -68,7 +68,7 @@ def test_its_stay_is_over_at_once_and_kept():
 def test_without_the_right_to_watch_lists_are_all_there_is():
     listing = Watching({PATH: [pod()]}, code=403)
 
-    found = asyncio.run(passed(listing, Sources(listing.door())))
+    found = asyncio.run(passed(listing, TelemetrySources(listing.door())))
 
     assert [each.uid for each in found.pods] == ["pod-0"]
     watch = [each for each in found.troubles if each.source == "watch"]

@@ -6,8 +6,8 @@ from brain.errors import BadInput
 from brain.types.resources import PoolName
 from brain.types.world import ReplicaExit, ReplicaState
 from collectors.pods import reports
-from collectors.pods.dcgm import Shared, devices, shared
-from collectors.pods.identity import KEEP, Jobs, Stays, looked
+from collectors.pods.dcgm import DevicesByPod, devices, shared
+from collectors.pods.identity import KEEP, ClusterJobs, Stays, looked
 from collectors.pods.quantities import quantity, whole
 from collectors.pods.readings import Samples, readings
 from collectors.pods.sights import node as node_sight
@@ -28,11 +28,11 @@ from tests.collectors.clustered import (
 )
 
 NODES = {"n0": node_sight(node(gpus=2))}
-NOTHING = Shared(of={}, unknown={})
+NOTHING = DevicesByPod(of={}, unknown={})
 MIB = 1 << 20
 
 
-def stays(*pods: dict[str, object], known: Jobs | None = None, seconds: float = 20) -> Stays:
+def stays(*pods: dict[str, object], known: ClusterJobs | None = None, seconds: float = 20) -> Stays:
     return looked(Stays(), [seen_of(each) for each in pods], known or jobs(), at(seconds))
 
 
@@ -87,7 +87,7 @@ def test_a_name_means_the_job_that_was_there_when_the_pod_was_made():
         pod("digits-worker-0", "a", born=50),
         pod("digits-worker-0", "b", born=250),
         pod("digits-worker-0", "c", born=150),
-        known=Jobs((first, second)),
+        known=ClusterJobs((first, second)),
         seconds=300,
     )
 
@@ -97,7 +97,7 @@ def test_a_name_means_the_job_that_was_there_when_the_pod_was_made():
 def test_a_pod_stays_of_its_job_after_the_jobs_object_is_gone():
     before = stays(pod())
 
-    after = looked(before, [seen()], Jobs(()), at(30))
+    after = looked(before, [seen()], ClusterJobs(()), at(30))
 
     assert after.all["pod-0"].job == JOB
 

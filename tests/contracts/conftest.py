@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from brain.db import SqlStores
-from brain.memory import MemoryStores
+from brain.inmemory import MemoryStores
 from brain.ports import Stores
 
 

@@ -12,9 +12,9 @@ from brain.types.job import JobId
 from brain.types.resources import Resources
 from brain.types.world import ReplicaExit
 from scaler.adapters.pytorchjob import PyTorchJobBackend
-from scaler.local import LocalBackend, Machine
-from scaler.memory import MemoryBackend
-from scaler.ports import JobBackend, Phase, ReplicaSeen
+from scaler.inmemory import MemoryBackend
+from scaler.local import LocalBackend, LocalMachine
+from scaler.ports import JobBackend, ReplicaPhase, ReplicaSeen
 from tests.kubernetes.places import FromDocuments, Machines, machines
 from tests.kubernetes.places import backend as in_a_cluster
 from tests.kubernetes.real import ground
@@ -56,11 +56,11 @@ class OnThisMachine:
     backend: LocalBackend
 
     def report_in(self, replica: int) -> None:
-        until(self, replica, lambda seen: seen.phase is Phase.RUNNING)
+        until(self, replica, lambda seen: seen.phase is ReplicaPhase.RUNNING)
 
     def kill(self, replica: int) -> None:
         self.backend.stop(JOB, replica, force=True, now=NOW)
-        until(self, replica, lambda seen: seen.phase is Phase.GONE)
+        until(self, replica, lambda seen: seen.phase is ReplicaPhase.GONE)
 
 
 @dataclass
@@ -68,11 +68,11 @@ class InACluster:
     backend: FromDocuments
 
     def report_in(self, replica: int) -> None:
-        until(self, replica, lambda seen: seen.phase is Phase.RUNNING)
+        until(self, replica, lambda seen: seen.phase is ReplicaPhase.RUNNING)
 
     def kill(self, replica: int) -> None:
         self.backend.stop(JOB, replica, force=True, now=NOW)
-        until(self, replica, lambda seen: seen.phase is Phase.GONE)
+        until(self, replica, lambda seen: seen.phase is ReplicaPhase.GONE)
 
 
 @dataclass
@@ -87,7 +87,7 @@ class OnKubeflow:
 
     def report_in(self, replica: int) -> None:
         self.kubeflow.phase(self.kubeflow.pods[replica], "Running")
-        until(self, replica, lambda seen: seen.phase is Phase.RUNNING)
+        until(self, replica, lambda seen: seen.phase is ReplicaPhase.RUNNING)
 
     def kill(self, replica: int) -> None:
         self.kubeflow.lose(self.kubeflow.pods[replica])
@@ -125,7 +125,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         return
     backend = LocalBackend(
         tmp_path,
-        measure=lambda: Machine(capacity=CAPACITY),
+        measure=lambda: LocalMachine(capacity=CAPACITY),
         name="here",
         agent=AGENT,
         base=os.environ,
@@ -169,7 +169,7 @@ def test_an_agent_that_came_up_runs(place: Place):
     start(place, 0)
     place.report_in(0)
 
-    assert look(place, 0).phase is Phase.RUNNING
+    assert look(place, 0).phase is ReplicaPhase.RUNNING
 
 
 def test_starting_twice_is_starting_once(place: Place):
@@ -178,7 +178,7 @@ def test_starting_twice_is_starting_once(place: Place):
     start(place, 0, generation=2)
 
     seen = look(place, 0)
-    assert (seen.phase, seen.generation) == (Phase.RUNNING, 1)
+    assert (seen.phase, seen.generation) == (ReplicaPhase.RUNNING, 1)
 
 
 def test_a_replica_reserves_while_it_is_alive(place: Place):
@@ -213,7 +213,7 @@ def test_asked_to_leave_it_leaves_and_says_so(place: Place):
     place.report_in(0)
     place.backend.stop(JOB, 0, force=False, now=NOW)
 
-    seen = until(place, 0, lambda seen: seen.phase is Phase.ENDED)
+    seen = until(place, 0, lambda seen: seen.phase is ReplicaPhase.ENDED)
     assert (seen.exit, seen.asked_at) == (ReplicaExit.LEFT, NOW)
     assert seen.ended_at is not None
 
@@ -226,7 +226,7 @@ def test_one_that_vanished_is_gone_until_it_is_written_down(place: Place):
 
     seen = look(place, 0)
     assert (seen.phase, seen.exit, seen.detail, seen.ended_at) == (
-        Phase.ENDED,
+        ReplicaPhase.ENDED,
         ReplicaExit.LOST,
         "the host burnt",
         NOW,
@@ -238,7 +238,7 @@ def test_what_lives_cannot_be_written_off(place: Place):
     place.report_in(0)
     place.backend.close(JOB, 0, ReplicaExit.LOST, "wrongly", NOW)
 
-    assert look(place, 0).phase is Phase.RUNNING
+    assert look(place, 0).phase is ReplicaPhase.RUNNING
 
 
 def test_an_ended_replica_is_not_started_again(place: Place):
@@ -248,7 +248,7 @@ def test_an_ended_replica_is_not_started_again(place: Place):
     place.backend.close(JOB, 0, ReplicaExit.LOST, "", NOW)
     start(place, 0)
 
-    assert look(place, 0).phase is Phase.ENDED
+    assert look(place, 0).phase is ReplicaPhase.ENDED
 
 
 def test_stopping_what_is_gone_is_no_error(place: Place):
@@ -258,7 +258,7 @@ def test_stopping_what_is_gone_is_no_error(place: Place):
     place.backend.stop(JOB, 0, force=True, now=NOW)
     place.backend.stop(JOB, 99, force=False, now=NOW)
 
-    assert look(place, 0).phase is Phase.GONE
+    assert look(place, 0).phase is ReplicaPhase.GONE
 
 
 def test_a_token_is_there_until_it_is_cleared(place: Place):

@@ -16,12 +16,12 @@ from brain.errors import (
 from brain.ports import Stores
 from brain.types.allocation import Allocation
 from brain.types.job import (
-    Batch,
+    ApprovalPolicy,
+    BatchBounds,
     Intent,
     JobId,
     JobState,
     ObjectCondition,
-    Policy,
     PolicyMode,
     Secret,
 )
@@ -40,8 +40,8 @@ class TestJobStore:
             document=document(
                 project="vision",
                 epochs=3,
-                batch=Batch(global_size=256),
-                policy=Policy(mode=PolicyMode.AUTO),
+                batch=BatchBounds(global_size=256),
+                policy=ApprovalPolicy(mode=PolicyMode.AUTO),
                 resources=Resources(cpu_millis=500, memory_bytes=2**40, gpus=1),
                 environment={"SEED": "1", "KEY": Secret(from_file="/run/key")},
             ),

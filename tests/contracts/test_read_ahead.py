@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from brain.ports import Stores, Stretch, Transaction
+from brain.ports import SeriesStretch, Stores, Transaction
 from brain.types.job import JobId
 from tests.builders import at, replica, throughput, world
 from tests.fleets import LOOKED_AT, fill, job_id
@@ -60,7 +60,7 @@ def test_what_was_read_ahead_is_answered_as_ever(stores: Stores, question: str) 
 def test_series_of_many_jobs_are_the_series_of_each(stores: Stores) -> None:
     fill(stores, 5)
     asked = {
-        id: Stretch(metric, at(-500 + n), at(60 + n))
+        id: SeriesStretch(metric, at(-500 + n), at(60 + n))
         for n, (id, metric) in enumerate(
             zip(IDS, ("examples_per_second", "cpu_share") * 3, strict=False)
         )

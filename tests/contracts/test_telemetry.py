@@ -8,10 +8,17 @@ from typing import Any
 import pytest
 
 from brain.errors import BadInput
-from brain.ports import Point, Stores
+from brain.ports import SeriesBucket, Stores
 from brain.series import METRICS
 from brain.types.job import JobId
-from brain.types.telemetry import GpuReading, Losses, Phase, Receipt, Sample, StorageReading
+from brain.types.telemetry import (
+    GpuReading,
+    Phase,
+    Receipt,
+    Sample,
+    StorageReading,
+    TelemetryLosses,
+)
 from tests.builders import JOB, NOW, at, host, loss, save, throughput
 
 GPU = GpuReading(
@@ -36,7 +43,9 @@ def kept(stores: Stores, *samples: Sample, offset: float = 0.0) -> Receipt:
         return t.telemetry.add(samples, received_at=NOW, offset_seconds=offset)
 
 
-def drawn(stores: Stores, metric: str, *, seconds: float = 60, points: int = 1) -> Sequence[Point]:
+def drawn(
+    stores: Stores, metric: str, *, seconds: float = 60, points: int = 1
+) -> Sequence[SeriesBucket]:
     """A series from NOW on."""
     with stores.transaction() as t:
         return t.telemetry.series(JOB, metric, since=NOW, until=at(seconds), points=points)
@@ -179,17 +188,17 @@ class TestInstants:
 class TestLosses:
     def test_are_none_of_a_job_never_heard_of(self, stores: Stores) -> None:
         with stores.transaction() as t:
-            assert t.telemetry.losses(JOB) == Losses(gaps=0, dropped=0)
+            assert t.telemetry.losses(JOB) == TelemetryLosses(gaps=0, dropped=0)
 
     def test_count_the_numbers_missing_of_each_source(self, stores: Stores) -> None:
         kept(stores, throughput(0), throughput(4), throughput(2, rank=1))
         with stores.transaction() as t:
-            assert t.telemetry.losses(JOB) == Losses(gaps=3 + 2, dropped=0)
+            assert t.telemetry.losses(JOB) == TelemetryLosses(gaps=3 + 2, dropped=0)
 
     def test_count_all_kinds_of_a_source_together(self, stores: Stores) -> None:
         kept(stores, throughput(0), save(1), throughput(2), loss(7, sequence=3))
         with stores.transaction() as t:
-            assert t.telemetry.losses(JOB) == Losses(gaps=0, dropped=7)
+            assert t.telemetry.losses(JOB) == TelemetryLosses(gaps=0, dropped=7)
 
     def test_close_when_the_missing_ones_arrive(self, stores: Stores) -> None:
         kept(stores, throughput(0), throughput(2))
@@ -201,7 +210,7 @@ class TestLosses:
         kept(stores, throughput(0), throughput(3), loss(5, sequence=4))
         retired(stores, raw_before=1000)
         with stores.transaction() as t:
-            assert t.telemetry.losses(JOB) == Losses(gaps=2, dropped=5)
+            assert t.telemetry.losses(JOB) == TelemetryLosses(gaps=2, dropped=5)
 
 
 class TestSeries:

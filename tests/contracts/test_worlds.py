@@ -8,7 +8,7 @@ from brain.errors import UnknownNode
 from brain.ports import StoredFit, Stores
 from brain.types.diagnosis import Attachment, Diagnosis, FailureKind
 from brain.types.explanation import Evidence
-from brain.types.pool import Lease
+from brain.types.pool import PoolLease
 from brain.types.resources import NodeName, PoolName, Resources
 from brain.types.world import Cause, ReplicaExit, ReplicaState
 from tests.builders import JOB, NOW, at, node, replica, world
@@ -113,7 +113,7 @@ class TestFitStore:
             assert t.fits.get(JOB, "memory") is None
 
 
-def held(stores: Stores, holder: str, *, now: float, seconds: float = 10) -> Lease | None:
+def held(stores: Stores, holder: str, *, now: float, seconds: float = 10) -> PoolLease | None:
     """Try to hold the pool from ``now`` on."""
     with stores.transaction() as t:
         return t.leases.acquire(POOL, holder, until=at(now + seconds), now=at(now))
@@ -121,7 +121,9 @@ def held(stores: Stores, holder: str, *, now: float, seconds: float = 10) -> Lea
 
 class TestLeaseStore:
     def test_is_held_by_one_at_a_time(self, stores: Stores) -> None:
-        assert held(stores, "a", now=0) == Lease(pool=POOL, holder="a", term=1, expires_at=at(10))
+        assert held(stores, "a", now=0) == PoolLease(
+            pool=POOL, holder="a", term=1, expires_at=at(10)
+        )
         assert held(stores, "b", now=9) is None
 
     def test_is_kept_by_its_holder_in_the_same_term(self, stores: Stores) -> None:

@@ -11,7 +11,7 @@ from brain.db import SqlStores
 from brain.db.engine import open_engine
 from brain.db.jobs import SqlPlans
 from brain.errors import Conflict, Unavailable
-from brain.memory import MemoryStores
+from brain.inmemory import MemoryStores
 from brain.ports import Stores
 from brain.types.record import Event
 from tests.builders import JOB, NOW, event, plan, throughput

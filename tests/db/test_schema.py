@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from alembic import command
 
-from brain.db import Prepared, missing, prepare
+from brain.db import MigrationResult, missing, prepare
 from brain.db.engine import open_engine
 from brain.db.schema import config, migrations_path
 from brain.errors import BadInput, SchemaTooNew, Unavailable
@@ -111,7 +111,7 @@ class TestPrepare:
             prepare(bare_url)
 
     def test_runs_once_when_two_services_start_together(self, bare_url: str) -> None:
-        done: list[Prepared] = []
+        done: list[MigrationResult] = []
         threads = [
             threading.Thread(target=lambda: done.append(prepare(bare_url))) for _ in range(2)
         ]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from brain.db import SqlStores
 from brain.errors import BrainError
-from brain.memory import MemoryStores
+from brain.inmemory import MemoryStores
 from brain.ports import Stores, Transaction
 from brain.series import METRICS
 from brain.types.job import JobState

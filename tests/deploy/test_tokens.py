@@ -8,7 +8,7 @@ import pytest
 from brain.api import auth
 from brain.api.secrets import Seal
 from brain.errors import NotAllowed
-from brain.memory import MemoryStores
+from brain.inmemory import MemoryStores
 from brain.service.start import admit
 from brain.settings import Settings
 from brain.types.record import Role

@@ -74,14 +74,14 @@ def alone(device: str) -> Any:
     """A session's group of one member, and the seconds that it took."""
     import torch
 
-    from launcher.elastic.groups import Keeping, build
+    from launcher.elastic.groups import RetiredGroups, build
     from launcher.elastic.store import RendezvousStore
 
     where = torch.device("cuda", torch.cuda.current_device()) if device == "cuda" else "cpu"
     board = RendezvousStore(lambda key, value: None, 60.0)
     began = time.monotonic()
     group = build(board, 0, 1, host="127.0.0.1", device=torch.device(where))
-    Keeping.hold(group)
+    RetiredGroups.hold(group)
     return group, time.monotonic() - began
 
 

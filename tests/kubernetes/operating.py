@@ -15,6 +15,7 @@ from brain import calls, cycle
 from brain.types.job import JobState
 from brain.types.record import Role
 from brain.types.resources import PoolName, Resources
+from scaler.desired import WishFile
 from scaler.kubernetes.operator.jobs import JOB
 from scaler.kubernetes.operator.operator import Operator, OperatorOptions
 from scaler.kubernetes.plans.plans import PLAN
@@ -24,7 +25,6 @@ from scaler.kubernetes.runtime import Cluster, ElectionTerms, connect
 from scaler.kubernetes.runtime.cluster import EVENT, POD, Unreachable
 from scaler.kubernetes.runtime.cluster.transport import Stream, TransportAnswer, TransportRequest
 from scaler.loop import Pace, Scaler
-from scaler.wishes import WishFile
 from tests.api.app import Api
 from tests.builders import node
 from tests.kubernetes import jobs

@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import count
 
 from brain.types.job import JobId
-from brain.views import JobWish
+from brain.views import DesiredJob
 from scaler.kubernetes.kinds.documents import elastic_job
 from scaler.kubernetes.operator.backend import KubernetesBackend
 from scaler.kubernetes.operator.jobs import JOB as JOBS
@@ -30,7 +30,7 @@ class FromDocuments(KubernetesBackend):
     objects: dict[JobId, Object]
 
     def start(
-        self, wish: JobWish, replica: int, environment: Mapping[str, str], now: datetime
+        self, wish: DesiredJob, replica: int, environment: Mapping[str, str], now: datetime
     ) -> None:
         made = elastic_job(replace(document(wish), image="digits:1", project="default"))
         for role in made["spec"]["replicaSpecs"].values():

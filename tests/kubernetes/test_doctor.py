@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import yaml
 
-from brain.cli.doctor import Cluster as Asked
+from brain.cli.doctor import ClusterToCheck as Asked
 from brain.cli.doctor import examine_cluster
 from brain.types.finding import Finding
 from collectors.pods.door import Door, by_kubeconfig
-from collectors.pods.sources import Look, Sources
+from collectors.pods.sources import SourcesRead, TelemetrySources
 from scaler.kubernetes.doctor import installed, rights
 from scaler.kubernetes.doctor.__main__ import findings
-from scaler.kubernetes.doctor.rights import Asking
+from scaler.kubernetes.doctor.rights import RightsQuestion
 from scaler.kubernetes.runtime.cluster import NAMESPACE, POD, Cluster, Kind, connect
 from tests.kubernetes.apiserver.server import Server, serving
 from tests.kubernetes.clusters import namespace as named
@@ -72,7 +72,7 @@ def bad(found: Iterator[Finding]) -> list[Finding]:
 
 
 def test_who_may_do_everything_lacks_nothing(anywhere: Ground):
-    found = list(rights.examine(door(anywhere), Asking()))
+    found = list(rights.examine(door(anywhere), RightsQuestion()))
 
     assert [(each.level, each.what) for each in found] == [
         ("ok", "this account has every right of the operator")
@@ -82,7 +82,7 @@ def test_who_may_do_everything_lacks_nothing(anywhere: Ground):
 def test_a_missing_verb_is_named_with_why_and_the_remedy(server: Server):
     server.access.deny("patch", "pods")
 
-    found = bad(rights.examine(door(server), Asking(namespaces=("team",))))
+    found = bad(rights.examine(door(server), RightsQuestion(namespaces=("team",))))
 
     assert [each.remedy for each in found] == [
         "kubectl apply -n team -f deploy/kustomize/namespaced/jobs/rbac.yaml"
@@ -93,7 +93,7 @@ def test_a_missing_verb_is_named_with_why_and_the_remedy(server: Server):
 def test_what_is_optional_is_only_noted(server: Server):
     server.access.deny("list", "podgroups")
 
-    levels = [each.level for each in rights.examine(door(server), Asking())]
+    levels = [each.level for each in rights.examine(door(server), RightsQuestion())]
 
     assert levels == ["note"]
 
@@ -101,16 +101,16 @@ def test_what_is_optional_is_only_noted(server: Server):
 @pytest.mark.parametrize(
     ("asking", "files"),
     [
-        (Asking(user=OPERATOR), (f"{DEPLOY}/cluster-wide/rbac.yaml",)),
+        (RightsQuestion(user=OPERATOR), (f"{DEPLOY}/cluster-wide/rbac.yaml",)),
         (
-            Asking(user=OPERATOR, namespaces=("brain",)),
+            RightsQuestion(user=OPERATOR, namespaces=("brain",)),
             (f"{DEPLOY}/namespaced/rbac.yaml", f"{DEPLOY}/namespaced/jobs/rbac.yaml"),
         ),
     ],
     ids=["cluster-wide", "namespaces"],
 )
 def test_the_roles_that_the_remedies_apply_mend_all(
-    server: Server, asking: Asking, files: tuple[str, ...]
+    server: Server, asking: RightsQuestion, files: tuple[str, ...]
 ):
     cluster = door(server)
     cluster.create(NAMESPACE, {"metadata": {"name": "brain"}})
@@ -153,7 +153,7 @@ def test_a_cluster_that_is_away_is_a_finding(tmp_path: Path):
     with serving(tmp_path) as server:
         kubeconfig = str(server.kubeconfig)
 
-    found = list(findings(kubeconfig, None, Asking()))
+    found = list(findings(kubeconfig, None, RightsQuestion()))
 
     assert {each.level for each in found} == {"bad"}
 
@@ -175,10 +175,10 @@ def test_the_collector_reads_what_an_api_server_lists(anywhere: Ground):
     meta = {"name": "digits-edljob-worker-0", "namespace": named("team")}
     made = cluster.create(POD, {"metadata": meta, "spec": {"containers": [container]}})
 
-    async def look() -> Look:
+    async def look() -> SourcesRead:
         reader = Door(by_kubeconfig(str(anywhere.kubeconfig), None))
         try:
-            return await Sources(reader).look()
+            return await TelemetrySources(reader).look()
         finally:
             await reader.close()
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scaler.kubernetes.pods import gang
-from scaler.kubernetes.pods.fitting import Room, infeasible
+from scaler.kubernetes.pods.fitting import NodeCapacity, infeasible
 from scaler.kubernetes.runtime.store import Store
 from tests.kubernetes.apiserver.objects.patches import merged
 from tests.kubernetes.kubelet import node
@@ -149,7 +149,7 @@ class Cluster:
     def admitted(self) -> list[Json]:
         """The pods that the gate lets begin, as they are then."""
         nodes, pods = Store(), Store()
-        room = Room(nodes, pods)
+        room = NodeCapacity(nodes, pods)
         for store, objects in ((nodes, self.nodes), (pods, self.others)):
             for each in objects:
                 store.put(each)

@@ -7,12 +7,12 @@ import pytest
 from brain.errors import BadInput, ImpossibleBounds
 from brain.types.allocation import Bounds
 from brain.types.job import (
-    Batch,
+    ApprovalPolicy,
+    BatchBounds,
     Checkpoint,
     JobDocument,
     OptimizeMode,
     Parallelism,
-    Policy,
     PolicyMode,
     Restarts,
     Secret,
@@ -234,13 +234,13 @@ def test_a_document_survives_the_way_there_and_back() -> None:
         resources=Resources(cpu_millis=2500, memory_bytes=2**33, gpus=8),
         accelerator="A100",
         parallelism=Parallelism(tensor=8, pipeline=4),
-        batch=Batch(global_size=100_000, local_max=64),
+        batch=BatchBounds(global_size=100_000, local_max=64),
         checkpoint=Checkpoint(path="/ckpt", every="5 m"),
         steps=1_000_000,
         restarts=Restarts(limit=3),
         priority=2,
         optimize_mode=OptimizeMode.CLUSTER,
-        policy=Policy(mode=PolicyMode.SHADOW),
+        policy=ApprovalPolicy(mode=PolicyMode.SHADOW),
     )
     assert document(elastic_job(original)) == original
 

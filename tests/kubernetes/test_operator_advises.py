@@ -11,7 +11,7 @@ from brain.types.world import ReplicaExit
 from scaler.kubernetes.operator.jobs import JOB
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.runtime.cluster import POD
-from scaler.ports import Phase
+from scaler.ports import ReplicaPhase
 from tests.kubernetes.apiserver import serving
 from tests.kubernetes.kubelet import FakeKubelet
 from tests.kubernetes.operating import Place, job, operating, until
@@ -80,7 +80,7 @@ def test_its_pods_are_seen_and_never_touched(place: Place, advised: Json):
     backend, id = place.operator.backend, JobId(advised["metadata"]["uid"])
     until(
         "both run",
-        lambda: [r.phase for r in backend.observe(id, NOW).replicas] == [Phase.RUNNING] * 2,
+        lambda: [r.phase for r in backend.observe(id, NOW).replicas] == [ReplicaPhase.RUNNING] * 2,
     )
 
     backend.stop(id, 1, force=False, now=NOW)
@@ -98,7 +98,7 @@ def test_one_that_its_master_took_away_is_lost(place: Place, advised: Json, tmp_
     until("it is seen", lambda: 7 in [each.id for each in backend.observe(id, NOW).replicas])
     place.cluster.delete(POD, place.namespace, "digits-edljob-worker-7", grace_seconds=0)
 
-    until("it is gone", lambda: backend.observe(id, NOW).replicas[-1].phase is Phase.GONE)
+    until("it is gone", lambda: backend.observe(id, NOW).replicas[-1].phase is ReplicaPhase.GONE)
     backend.close(id, 7, ReplicaExit.LOST, "gone", NOW)
 
     assert backend.observe(id, NOW).replicas[-1].exit is ReplicaExit.LOST

@@ -13,7 +13,7 @@ from brain.types.job import JobId, JobState
 from brain.types.resources import Resources
 from scaler.kubernetes.brain import OperatorsBrain
 from scaler.kubernetes.operator.backend import KubernetesBackend, reserves
-from scaler.kubernetes.pods.fitting import Room
+from scaler.kubernetes.pods.fitting import NodeCapacity
 from scaler.kubernetes.pods.orders import Installation
 from scaler.kubernetes.replicas.actions import Acts
 from scaler.kubernetes.runtime.cluster import POD, Key, Kind
@@ -184,7 +184,7 @@ def test_a_job_that_ended_before_this_operator_began_is_recalled():
 def test_room_is_what_all_pods_of_a_node_leave(told: list[tuple[str, str]]):
     nodes, pods = Store(), Store()
     nodes.put({"metadata": {"name": "n0"}, "status": {"allocatable": {"cpu": "64", "pods": "9"}}})
-    room = Room(nodes, pods)
+    room = NodeCapacity(nodes, pods)
     for version, (name, where) in enumerate(told, start=1):
         made = a_pod(name, 500, "Running", version)
         pods.put({**made, "spec": {**made["spec"], "nodeName": where}})

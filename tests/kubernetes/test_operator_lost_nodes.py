@@ -12,10 +12,10 @@ from scaler.kubernetes.dependents.upkeep import endpoint_of
 from scaler.kubernetes.operator.backend import KubernetesBackend
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.orders import Installation, past
-from scaler.kubernetes.replicas.losses import Loss, Losses
+from scaler.kubernetes.replicas.losses import NodeLoss, NodeLosses
 from scaler.kubernetes.runtime.cluster import Key
 from scaler.kubernetes.runtime.store import Store, StoreChange
-from scaler.ports import Phase
+from scaler.ports import ReplicaPhase
 from tests.kubernetes.kubelet import node
 from tests.scaler.wished import NOW
 
@@ -32,8 +32,8 @@ def a_node(ready: bool = True, *taints: str) -> Json:
     }
 
 
-def heard(*nodes: Json | None) -> Losses:
-    losses, before = Losses(timedelta(seconds=30)), None
+def heard(*nodes: Json | None) -> NodeLosses:
+    losses, before = NodeLosses(timedelta(seconds=30)), None
     for each in nodes:
         losses.changed(StoreChange(Key("", "n0"), before, each), NOW)
         before = each
@@ -49,7 +49,7 @@ def a_pod(id: int, where: str, **metadata: Any) -> Json:
     }
 
 
-def backend(losses: Losses, *pods: Json) -> KubernetesBackend:
+def backend(losses: NodeLosses, *pods: Json) -> KubernetesBackend:
     store = Store()
     made = KubernetesBackend(
         cast(Any, None),
@@ -72,16 +72,16 @@ LATER = NOW + timedelta(seconds=30)
     ("nodes", "loss"),
     [
         ([a_node()], None),
-        ([a_node(False)], Loss.SILENT),
+        ([a_node(False)], NodeLoss.SILENT),
         ([a_node(False), a_node()], None),
-        ([a_node(), None], Loss.OUT),
-        ([a_node(False, "node.kubernetes.io/out-of-service")], Loss.OUT),
-        ([a_node(True, "ToBeDeletedByClusterAutoscaler")], Loss.DRAINING),
+        ([a_node(), None], NodeLoss.OUT),
+        ([a_node(False, "node.kubernetes.io/out-of-service")], NodeLoss.OUT),
+        ([a_node(True, "ToBeDeletedByClusterAutoscaler")], NodeLoss.DRAINING),
         ([a_node(), None, a_node()], None),
         ([], None),
     ],
 )
-def test_how_a_node_is_lost(nodes: list[Json | None], loss: Loss | None) -> None:
+def test_how_a_node_is_lost(nodes: list[Json | None], loss: NodeLoss | None) -> None:
     assert heard(*nodes).of("n0", LATER) is loss
 
 
@@ -97,8 +97,8 @@ def test_replicas_of_a_silent_node_are_replaced_and_nothing_is_claimed_of_them()
     seen = placed.observe(JOB, LATER).replicas
 
     assert [(each.alive, each.phase) for each in seen] == [
-        (False, Phase.RUNNING),
-        (True, Phase.RUNNING),
+        (False, ReplicaPhase.RUNNING),
+        (True, ReplicaPhase.RUNNING),
     ]
     assert placed.proved_gone(JOB, LATER) == []
 
@@ -112,7 +112,7 @@ def test_a_silent_node_that_comes_back_has_its_replicas_again():
 def test_replicas_of_a_node_that_is_out_of_service_are_gone_for_the_others():
     placed = backend(heard(a_node(), None), a_pod(0, "n0"), a_pod(1, "n1"))
 
-    assert placed.observe(JOB, NOW).replicas[0].phase is Phase.GONE
+    assert placed.observe(JOB, NOW).replicas[0].phase is ReplicaPhase.GONE
     assert placed.proved_gone(JOB, NOW) == [0]
 
 
@@ -180,4 +180,4 @@ def test_one_that_had_ended_before_its_node_went_ended_as_it_did():
 
     seen = backend(heard(a_node(), None), ended).observe(JOB, NOW).replicas[0]
 
-    assert (seen.phase, seen.exit) == (Phase.ENDED, ReplicaExit.SUCCEEDED)
+    assert (seen.phase, seen.exit) == (ReplicaPhase.ENDED, ReplicaExit.SUCCEEDED)

@@ -13,7 +13,7 @@ from scaler.kubernetes.operator.jobs import JOB
 from scaler.kubernetes.plans.plans import PLAN
 from scaler.kubernetes.replicas.cache import JobCache, Sent
 from scaler.kubernetes.runtime.cluster import POD, NotFound
-from scaler.ports import Phase
+from scaler.ports import ReplicaPhase
 from tests.kubernetes import jobs
 from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.operating import (
@@ -133,9 +133,9 @@ def test_a_pod_that_never_was_is_not_lost():
     sent = Sent.of({"metadata": metadata, "spec": {"containers": [{"name": "main"}]}})
     sent.taken = True
     known = JobCache(sent={0: sent})
-    assert known.seen({}, NOW)[0].phase is Phase.STARTING
+    assert known.seen({}, NOW)[0].phase is ReplicaPhase.STARTING
 
     later = known.seen({}, NOW + timedelta(seconds=31))[0]
 
-    assert (later.phase, later.exit) == (Phase.ENDED, ReplicaExit.CANCELLED)
+    assert (later.phase, later.exit) == (ReplicaPhase.ENDED, ReplicaExit.CANCELLED)
     assert later.detail == "its pod never came into being"

@@ -17,7 +17,7 @@ from brain import calls
 from brain.types.plan import PlanState
 from brain.types.record import Role
 from brain.types.resources import Resources
-from brain.views import Decision, JobEdit
+from brain.views import JobEdit, PlanDecision
 from scaler.kubernetes.runtime.cluster import POD, VPA
 from tests.kubernetes import jobs
 from tests.kubernetes.apiserver.core.kinds import Json
@@ -107,7 +107,7 @@ def test_a_plan_that_changes_memory_resizes_running_pods_and_is_rolled_back(
         place.told("Reserved", "each replica reserves cpu 1, memory 3Gi")
 
         with place.api.client(Role.ADMIN) as admin:
-            admin.send(calls.rollback(made["metadata"]["uid"], 1, Decision(why="too much")))
+            admin.send(calls.rollback(made["metadata"]["uid"], 1, PlanDecision(why="too much")))
 
         def back() -> bool:
             found = place.job(made).job

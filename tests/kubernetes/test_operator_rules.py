@@ -32,8 +32,8 @@ from scaler.kubernetes.pods.orders import Installation
 from scaler.kubernetes.runtime import Key, served
 from scaler.kubernetes.runtime.cluster import Forbidden
 from scaler.kubernetes.runtime.store import Store, StoreChange
-from scaler.kubernetes.status.progress import Keeping, collected
-from scaler.ports import Phase
+from scaler.kubernetes.status.progress import PlanRetention, collected
+from scaler.ports import ReplicaPhase
 from tests.kubernetes import jobs
 from tests.scaler.wished import JOB, NOW, replica
 
@@ -97,7 +97,7 @@ def world(*replicas: int, ended: bool = False) -> World:
 
 
 def events(known: World | None, *running: int, wished: int = 2) -> list[tuple[WorldEvent, int]]:
-    seen = [replica(id, Phase.RUNNING) for id in running]
+    seen = [replica(id, ReplicaPhase.RUNNING) for id in running]
     told = rigid.reports(JobId(JOB), seen, known, wished=wished, generation=1, processes=1, now=NOW)
     return [(each.event, each.epoch) for each in told]
 
@@ -309,8 +309,8 @@ def test_each_worker_that_a_plan_may_add_has_a_name():
 def test_finished_plans_go_by_count_and_age_and_the_standing_one_never():
     plans = [plan("a", 1, 500), plan("b", 2, 400), plan("c", 3, 10), plan("d", 4, 5)]
 
-    assert collected(plans, 9, NOW, Keeping(count=3, seconds=450)) == {"a"}
-    assert collected(plans, 1, NOW, Keeping(count=1, seconds=450)) == {"b", "c"}
+    assert collected(plans, 9, NOW, PlanRetention(count=3, seconds=450)) == {"a"}
+    assert collected(plans, 1, NOW, PlanRetention(count=1, seconds=450)) == {"b", "c"}
 
 
 class Removals:

@@ -7,7 +7,7 @@ import pytest
 from brain.types.resources import Resources
 from scaler.kubernetes.kinds.documents import reserved
 from scaler.kubernetes.pods import amounts, bounds
-from scaler.kubernetes.pods.amounts import Held
+from scaler.kubernetes.pods.amounts import AmountsHeld
 
 Json = dict[str, Any]
 GIB = 2**30
@@ -72,14 +72,15 @@ def test_a_replica_reserves_what_was_asked_whatever_the_cluster_adds_to_its_pod(
 
 def test_until_the_kubelet_holds_it_a_replica_reserves_what_the_kubelet_says():
     found = pod(want(2, 4), {"requests": {"cpu": "1500m", "memory": "1Gi"}})
-    assert amounts.held(found)[0] is Held.COMING
+    assert amounts.held(found)[0] is AmountsHeld.COMING
     assert amounts.reserved_by(found) == want(2, 2)
 
 
 @pytest.mark.parametrize(
-    ("reason", "state"), [("Infeasible", Held.INFEASIBLE), ("Deferred", Held.DEFERRED)]
+    ("reason", "state"),
+    [("Infeasible", AmountsHeld.INFEASIBLE), ("Deferred", AmountsHeld.DEFERRED)],
 )
-def test_a_kubelet_that_puts_a_resize_off_is_believed(reason: str, state: Held):
+def test_a_kubelet_that_puts_a_resize_off_is_believed(reason: str, state: AmountsHeld):
     said = {"type": "PodResizePending", "status": "True", "reason": reason, "message": "no"}
     assert amounts.held(pod(want(2, 4), None, said)) == (state, "no")
 

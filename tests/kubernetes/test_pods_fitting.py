@@ -7,7 +7,7 @@ import pytest
 
 from brain.errors import BadInput
 from scaler.kubernetes.pods import gang, identity, places, ports
-from scaler.kubernetes.pods.fitting import Room, excess, infeasible
+from scaler.kubernetes.pods.fitting import NodeCapacity, excess, infeasible
 from scaler.kubernetes.pods.placement import Capacity, needs, placed
 from scaler.kubernetes.runtime.store import Store
 from tests.kubernetes.kubelet import node as made_node
@@ -35,7 +35,7 @@ def room(
 ) -> Capacity:
     """What is free for ``wanted`` where these are."""
     there, running = Store(), Store()
-    found = Room(there, running)
+    found = NodeCapacity(there, running)
     for store, objects in ((there, nodes), (running, pods)):
         for each in objects:
             store.put(each)

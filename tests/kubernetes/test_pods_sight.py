@@ -7,7 +7,7 @@ import pytest
 from brain.types.world import ReplicaExit
 from scaler.kubernetes.pods.failures import Remedy, failure, stuck, unschedulable
 from scaler.kubernetes.pods.sight import RESTART, look, vanished
-from scaler.ports import Phase
+from scaler.ports import ReplicaPhase
 from tests.scaler.wished import NOW
 
 WORD = '{"exit": "left", "exit_code": 0, "detail": "let go", "at": "2026-11-21T12:00:00Z"}'
@@ -51,7 +51,7 @@ def test_a_failure_has_the_class_of_its_reason(found: dict[str, Any], remedy: Re
 def test_the_agents_own_word_says_how_it_ended():
     seen = look(ended(0, message=WORD), 3)
 
-    assert (seen.phase, seen.exit, seen.detail) == (Phase.ENDED, ReplicaExit.LEFT, "let go")
+    assert (seen.phase, seen.exit, seen.detail) == (ReplicaPhase.ENDED, ReplicaExit.LEFT, "let go")
 
 
 def test_the_agents_own_word_says_that_the_node_is_not_to_be_chosen_again():
@@ -68,7 +68,7 @@ def test_without_a_word_success_is_success():
 def test_what_may_go_better_another_time_is_gone():
     seen = look(ended(137, reason="OOMKilled"), 0)
 
-    assert (seen.phase, seen.detail) == (Phase.GONE, "out of memory on n1")
+    assert (seen.phase, seen.detail) == (ReplicaPhase.GONE, "out of memory on n1")
 
 
 def test_what_would_fail_again_has_failed():
@@ -90,17 +90,17 @@ def test_a_pod_that_is_being_deleted_is_not_counted_on():
     }
     seen = look(found, 0)
 
-    assert (seen.phase, seen.alive, seen.asked_at) == (Phase.RUNNING, False, NOW)
+    assert (seen.phase, seen.alive, seen.asked_at) == (ReplicaPhase.RUNNING, False, NOW)
 
 
 def test_one_that_was_asked_to_leave_and_vanished_has_left():
     seen = vanished(look(pod("Running"), 0), NOW, NOW)
 
-    assert (seen.phase, seen.exit) == (Phase.ENDED, ReplicaExit.LEFT)
+    assert (seen.phase, seen.exit) == (ReplicaPhase.ENDED, ReplicaExit.LEFT)
 
 
 def test_one_that_vanished_otherwise_is_gone():
-    assert vanished(look(pod("Running"), 0), None, NOW).phase is Phase.GONE
+    assert vanished(look(pod("Running"), 0), None, NOW).phase is ReplicaPhase.GONE
 
 
 def test_why_a_pod_does_not_start_is_told():

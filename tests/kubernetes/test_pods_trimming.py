@@ -4,7 +4,7 @@ from typing import Any
 
 from scaler.kubernetes.kinds.documents.templates import reserved
 from scaler.kubernetes.pods import identity, ports
-from scaler.kubernetes.pods.fitting import Room
+from scaler.kubernetes.pods.fitting import NodeCapacity
 from scaler.kubernetes.pods.placement import averse, needs, placed
 from scaler.kubernetes.pods.trimming import trimmed
 from scaler.kubernetes.runtime.store import Store
@@ -67,6 +67,6 @@ def test_random_clusters_give_the_same_room_to_whoever_comes() -> None:
             for each in cluster.others:
                 pods.put(each)
             waiting = [cluster.template] * cluster.size
-            capacity = Room(nodes, pods).capacity(waiting)
+            capacity = NodeCapacity(nodes, pods).capacity(waiting)
             found.append((placed(waiting, capacity), sum(map(averse, pods))))
         assert found[0] == found[1], seed

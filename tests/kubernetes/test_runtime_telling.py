@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from scaler.kubernetes.runtime.cluster import EVENT, Cluster
 from scaler.kubernetes.runtime.events import BURST, SIMILAR, About, Correlator, Recorder
 from scaler.kubernetes.runtime.metrics import RuntimeMetrics
-from scaler.kubernetes.runtime.status import Condition, conditions, difference, write_status
+from scaler.kubernetes.runtime.status import StatusCondition, conditions, difference, write_status
 from tests.kubernetes.shelf import NOON, THING, Shelf, VirtualClock, merged, thing
 
-READY = Condition(type="Ready", status=True, reason="AllRunning", message="3 of 3 run")
+READY = StatusCondition(type="Ready", status=True, reason="AllRunning", message="3 of 3 run")
 JSON = st.recursive(
     st.integers() | st.text(max_size=2) | st.lists(st.integers(), max_size=2),
     lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
@@ -25,8 +25,8 @@ STATUS = st.dictionaries(st.sampled_from("abc"), JSON, max_size=3)
 def test_a_transition_is_dated_when_the_status_changes_and_not_before() -> None:
     first = conditions(None, [READY], generation=1, now=NOON)
     later = NOON + timedelta(hours=1)
-    same = Condition(type="Ready", status=True, reason="Some", message="2 of 3 run")
-    other = Condition(type="Ready", status=None, reason="Unknown")
+    same = StatusCondition(type="Ready", status=True, reason="Some", message="2 of 3 run")
+    other = StatusCondition(type="Ready", status=None, reason="Unknown")
     assert conditions(first, [same], generation=2, now=later)[0] == {
         "type": "Ready",
         "status": "True",
@@ -41,7 +41,7 @@ def test_a_transition_is_dated_when_the_status_changes_and_not_before() -> None:
 
 def test_conditions_of_other_types_stay() -> None:
     first = conditions(None, [READY], generation=1, now=NOON)
-    degraded = Condition(type="Degraded", status=False, reason="AllWell")
+    degraded = StatusCondition(type="Degraded", status=False, reason="AllWell")
     both = conditions(first, [degraded], generation=1, now=NOON)
     assert [each["type"] for each in both] == ["Ready", "Degraded"]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from brain.types.resources import NodeName
-from brain.types.world import WorldWish
+from brain.types.world import DesiredWorld
 from launcher import messages
 from launcher.coordinator.brain import FixedDesiredWorld, Reports
 from launcher.coordinator.coordinator import Coordinator
@@ -82,7 +82,7 @@ class _Wire(Connection):
 class Crowd:
     """Make one with a coordinator that ``began``; ``join`` agents, then let things happen."""
 
-    def __init__(self, place: Path, wanted: WorldWish) -> None:
+    def __init__(self, place: Path, wanted: DesiredWorld) -> None:
         self._leadership = _Seat()
         self._coordinator = Coordinator(
             CoordinatorTerms(

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from brain import wire
 from brain.types.job import Checkpoint, Intent, JobId
-from brain.types.world import ReplicaEnd, WorldEvent, WorldReport, WorldWish
+from brain.types.world import DesiredWorld, ReplicaEnd, WorldEvent, WorldReport
 from launcher.values.replica import ReplicaIntent, held, read, write
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ COUNTED = Path(__file__).parent.parent / "scripts" / "counted.py"
 
 def desired(
     replicas: int = 1, *, generation: int = 0, version: int = 1, **fields: Any
-) -> WorldWish:
+) -> DesiredWorld:
     """A wish for a running world."""
     made = {
         "job": JOB,
@@ -37,13 +37,15 @@ def desired(
         "patience_seconds": 30.0,
         "restart_limit": 3,
     }
-    return WorldWish(replicas=replicas, generation=generation, version=version, **(made | fields))
+    return DesiredWorld(
+        replicas=replicas, generation=generation, version=version, **(made | fields)
+    )
 
 
 class WishingBrain:
     """Answers the two questions of a coordinator over HTTP; ``away`` makes it refuse."""
 
-    def __init__(self, first: WorldWish) -> None:
+    def __init__(self, first: DesiredWorld) -> None:
         self._desired, self._reports = first, dict[tuple[int, str, int], WorldReport]()
         self._changed = threading.Condition()
         self.away = False
@@ -90,7 +92,7 @@ class WishingBrain:
         self._server.shutdown()
         self._server.server_close()
 
-    def _poll(self, etag: str, seconds: float) -> WorldWish | None:
+    def _poll(self, etag: str, seconds: float) -> DesiredWorld | None:
         with self._changed:
             self._changed.wait_for(lambda: f'"{self._desired.etag}"' != etag or self.away, seconds)
             return None if f'"{self._desired.etag}"' == etag else self._desired
@@ -318,7 +320,7 @@ def eventually(look: Callable[[], T | None], what: str, seconds: float = 60) -> 
 
 @contextmanager
 def job(
-    home: Path, *options: str, first: WorldWish, minimum: int = 1, script: str | None = None
+    home: Path, *options: str, first: DesiredWorld, minimum: int = 1, script: str | None = None
 ) -> Iterator[ElasticJob]:
     """A job of ``counted.py``, or of a script given as text; at the end nothing may be left."""
     brain = WishingBrain(first)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from brain.types.world import Cause, ReplicaExit, WorldWish
+from brain.types.world import Cause, DesiredWorld, ReplicaExit
 from launcher import messages
 from launcher.coordinator.brain import FixedDesiredWorld, Reports
 from launcher.coordinator.coordinator import Coordinator
@@ -78,7 +78,7 @@ def hello(replica: int, **fields: Any) -> messages.Hello:
 
 @asynccontextmanager
 async def coordinating(
-    place: Path, wanted: WorldWish, *, rules: WorldRules = ORDINARY, program: str = ""
+    place: Path, wanted: DesiredWorld, *, rules: WorldRules = ORDINARY, program: str = ""
 ) -> AsyncIterator[Callable[[messages.Hello], Awaitable[Mute]]]:
     """A coordinator that listens; yields how to connect to it."""
     place.mkdir(exist_ok=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from brain.client import Call
 from brain.errors import Unavailable
-from brain.types.world import WorldWish
+from brain.types.world import DesiredWorld
 from launcher.coordinator.brain import Brain, DesiredByBrain, Reports
 from launcher.values.replica import JobPlace
 from tests.disks import full_disk
@@ -19,7 +19,7 @@ class Wishing(Brain):
         super().__init__(lambda: "http://127.0.0.1:1", None)
         self.asked, self.closed = 0, False
 
-    async def send(self, call: Call[WorldWish | None]) -> WorldWish | None:
+    async def send(self, call: Call[DesiredWorld | None]) -> DesiredWorld | None:
         self.asked += 1
         return desired(replicas=self.asked)
 
@@ -35,7 +35,7 @@ def test_a_wish_that_a_full_disk_does_not_keep_is_followed_and_so_is_the_next(
     async def follow() -> None:
         enough = asyncio.Event()
 
-        def tell(said: WorldWish) -> None:
+        def tell(said: DesiredWorld) -> None:
             heard.append(said.replicas)
             if len(heard) == 2:
                 enough.set()
@@ -54,18 +54,18 @@ def test_a_wish_that_a_full_disk_does_not_keep_is_followed_and_so_is_the_next(
 class Away(Wishing):
     """A Brain that does not answer."""
 
-    async def send(self, call: Call[WorldWish | None]) -> WorldWish | None:
+    async def send(self, call: Call[DesiredWorld | None]) -> DesiredWorld | None:
         raise Unavailable("nobody is there")
 
 
 def test_a_successor_on_another_disk_goes_on_with_the_world_that_it_was_in(tmp_path: Path) -> None:
-    heard: list[WorldWish] = []
+    heard: list[DesiredWorld] = []
     last = desired(replicas=3)
 
     async def follow() -> None:
         told = asyncio.Event()
 
-        def tell(said: WorldWish) -> None:
+        def tell(said: DesiredWorld) -> None:
             heard.append(said)
             told.set()
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from brain import lifecycle, wire
-from brain.lifecycle.sight import points
-from brain.lifecycle.wishes import BATCH, AskedBatch, asked_batch
+from brain.lifecycle.desired import BATCH, AskedBatch, asked_batch
+from brain.lifecycle.observed import points
 from brain.lifecycle.work import earlier_runs, gain_of, still_to_come
 from brain.models.earlier import noises_of
 from brain.models.fitting import Point
@@ -15,7 +15,7 @@ from brain.models.sizes import Size
 from brain.ports import StoredFit
 from brain.types.allocation import Bounds
 from brain.types.batch import BatchWish
-from brain.types.job import Batch, Policy, PolicyMode
+from brain.types.job import ApprovalPolicy, BatchBounds, PolicyMode
 from brain.types.plan import PlanState
 from brain.types.pool import Freeze, FreezeScope
 from tests.virtual import Laptop
@@ -58,7 +58,7 @@ class Script(Laptop):
 def script(*, tune: bool = True, batch: dict[str, int] | None = None, **fields: Any) -> Script:
     given = {"global_size": 64, "local_max": 32} if batch is None else batch
     made: dict[str, Any] = {"replicas": Bounds(min=2, max=2), "noise": 0.02}
-    here = Script(**(made | {"batch": Batch(tune=tune, **given)} | fields))
+    here = Script(**(made | {"batch": BatchBounds(tune=tune, **given)} | fields))
     here.start()
     return here
 
@@ -140,7 +140,7 @@ def test_a_script_that_does_not_follow_is_asked_nothing_more():
 
 
 def test_where_people_approve_the_batch_is_the_documents():
-    here = noisy(policy=Policy(mode=PolicyMode.APPROVE))
+    here = noisy(policy=ApprovalPolicy(mode=PolicyMode.APPROVE))
     here.live(60)
 
     assert here.asked is None
@@ -185,7 +185,7 @@ class Exchanging(Script):
 
 def exchanging(**fields: Any) -> Exchanging:
     made: dict[str, Any] = {"replicas": Bounds(min=2, max=4, unit=2), "cpus": 4, "noise": 0.01}
-    here = Exchanging(**(made | {"batch": Batch(tune=True, **WIDE)} | fields))
+    here = Exchanging(**(made | {"batch": BatchBounds(tune=True, **WIDE)} | fields))
     here.start()
     return here
 
@@ -308,7 +308,7 @@ def test_a_growth_says_what_becomes_of_the_learning_rate():
 
 @pytest.mark.parametrize("mode", [PolicyMode.APPROVE, PolicyMode.SHADOW])
 def test_where_brain_may_not_act_sizes_are_compared_at_the_declared_batch(mode: PolicyMode):
-    here = exchanging(policy=Policy(mode=mode))
+    here = exchanging(policy=ApprovalPolicy(mode=mode))
     here.also.update(NOISE)
     here.live(40)
 
@@ -354,7 +354,7 @@ class Lone(Script):
 
 
 def test_a_trial_that_told_the_noise_late_is_remembered_as_one_that_told_it():
-    here = Lone(replicas=Bounds(min=1, max=1), noise=0.02, batch=Batch(tune=True, **WIDE))
+    here = Lone(replicas=Bounds(min=1, max=1), noise=0.02, batch=BatchBounds(tune=True, **WIDE))
     here.start()
     here.live(120)
 

@@ -1,7 +1,7 @@
 """What a kill cost, told from telemetry where its coordinator died with it."""
 
+from brain.inmemory import MemoryStores
 from brain.lifecycle.costs import estimated
-from brain.memory import MemoryStores
 from tests import builders
 
 

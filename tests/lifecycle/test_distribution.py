@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from brain.lifecycle.distribution import Evidence, evidence
+from brain.lifecycle.distribution import DistributionEvidence, evidence
 from brain.models.fitting import Point
 from brain.types.plan import PlanKind, PlanState, Verdict
 from brain.types.telemetry import SaveSample, SourceId, ThroughputSample
@@ -24,17 +24,17 @@ def world(*met: bool | None, seconds: int = 5, replicas: int = 2) -> list[Throug
 
 
 def test_workers_that_met_nobody_by_the_first_save_after_ten_steps_are_copies() -> None:
-    assert evidence(world(False, False), [builders.save(3)]) is Evidence.COPIES
+    assert evidence(world(False, False), [builders.save(3)]) is DistributionEvidence.COPIES
 
 
 def test_before_that_save_nothing_is_concluded() -> None:
     early = replace(builders.save(0), measured_at=builders.at(-1))
-    assert evidence(world(False, False), [early]) is Evidence.COPIES_SO_FAR
+    assert evidence(world(False, False), [early]) is DistributionEvidence.COPIES_SO_FAR
 
 
 def test_a_rank_without_ten_steps_is_waited_for() -> None:
     samples = [replace(one, step=9) if one.place.rank == 1 else one for one in world(False, False)]
-    assert evidence(samples, [builders.save(9)]) is Evidence.COPIES_SO_FAR
+    assert evidence(samples, [builders.save(9)]) is DistributionEvidence.COPIES_SO_FAR
 
 
 @pytest.mark.parametrize(
@@ -44,17 +44,17 @@ def test_one_that_met_another_or_does_not_tell_or_is_alone_proves_nothing(
     met: tuple[bool | None, ...],
 ) -> None:
     samples = world(*met, replicas=len(met))
-    assert evidence(samples, [builders.save(9)]) is Evidence.NONE
+    assert evidence(samples, [builders.save(9)]) is DistributionEvidence.NONE
 
 
 def test_several_processes_of_one_replica_prove_nothing() -> None:
     samples = world(False, False, replicas=1)
-    assert evidence(samples, [builders.save(9)]) is Evidence.NONE
+    assert evidence(samples, [builders.save(9)]) is DistributionEvidence.NONE
 
 
 def test_a_rank_that_was_not_heard_may_have_met_somebody() -> None:
     samples = [one for one in world(False, False) if one.place.rank == 0]
-    assert evidence(samples, [builders.save(9)]) is Evidence.NONE
+    assert evidence(samples, [builders.save(9)]) is DistributionEvidence.NONE
 
 
 class Copies(Laptop):

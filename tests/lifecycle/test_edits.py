@@ -9,7 +9,7 @@ from brain import lifecycle
 from brain.errors import BadInput, Conflict
 from brain.lifecycle.amounts import ReplicaUse, shortage
 from brain.lifecycle.capacity import room
-from brain.types.job import OptimizeMode, Policy, PolicyMode
+from brain.types.job import ApprovalPolicy, OptimizeMode, PolicyMode
 from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.pool import Freeze, FreezeScope
 from brain.types.resources import Resources
@@ -19,11 +19,11 @@ from tests import builders
 from tests.virtual import Laptop, scaling_by
 
 GIB = 2**30
-MANUAL = Policy(mode=PolicyMode.APPROVE)
-AUTO = Policy(mode=PolicyMode.AUTO)
+MANUAL = ApprovalPolicy(mode=PolicyMode.APPROVE)
+AUTO = ApprovalPolicy(mode=PolicyMode.AUTO)
 
 
-def training(policy: Policy = MANUAL, **document: Any) -> Laptop:
+def training(policy: ApprovalPolicy = MANUAL, **document: Any) -> Laptop:
     """Four cores, 8 GiB, and one replica that reserves a core and 2 GiB."""
     amounts = Resources(cpu_millis=1000, memory_bytes=2 * GIB)
     given = {"optimize_mode": OptimizeMode.MANUAL, "resources": amounts, "policy": policy}

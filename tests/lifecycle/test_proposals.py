@@ -6,14 +6,14 @@ import pytest
 
 from brain import cycle, lifecycle
 from brain.errors import VersionMismatch
-from brain.types.job import Policy, PolicyMode
+from brain.types.job import ApprovalPolicy, PolicyMode
 from brain.types.plan import PlanKind, PlanState
 from brain.types.recommendation import Prediction
 from tests.builders import plan, recommendation
 from tests.lifecycle.test_batches import NOISE, exchanging
 from tests.virtual import QUICK, Laptop, scaling_by
 
-APPROVE = {"policy": Policy(mode=PolicyMode.APPROVE)}
+APPROVE = {"policy": ApprovalPolicy(mode=PolicyMode.APPROVE)}
 
 
 def proposed(cpus: int = 2) -> Laptop:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from brain import lifecycle
-from brain.types.job import JobState, Policy, PolicyMode
+from brain.types.job import ApprovalPolicy, JobState, PolicyMode
 from brain.types.plan import PlanState, ScalePlan, Verdict
 from tests.virtual import QUICK, Laptop, scaling_by
 
@@ -15,7 +15,7 @@ BRIEF = replace(QUICK, proposal_seconds=5.0)
 
 def advised(exponent: float = 0.9) -> Laptop:
     """A job in shadow mode that was advised to take two replicas, and was not resized."""
-    mode = Policy(mode=PolicyMode.SHADOW)
+    mode = ApprovalPolicy(mode=PolicyMode.SHADOW)
     laptop = Laptop(scaling_by(exponent), settings=BRIEF, policy=mode).start()
     laptop.live(60)
     assert laptop.size == 1

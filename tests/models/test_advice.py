@@ -11,7 +11,7 @@ from brain import wire
 from brain.estimates.roles import Host
 from brain.estimates.usage import Used, folded
 from brain.models.resources import host_memory
-from brain.models.resources.advice import Signs, Starved, advise
+from brain.models.resources.advice import RoleSigns, Starved, advise
 from brain.models.resources.use import MIB, MemoryKill, RoleUse
 from brain.types.advice import AmountAdvice, ResourceAdvice, Starvation
 from brain.types.estimate import Band
@@ -31,7 +31,7 @@ def seen(millis: float = 900.0, memory: float = 2.0 * GIB, *, hours: int = 48) -
 
 def asked(use: RoleUse, *, now_seconds: float = 48 * HOUR, **fields: Any) -> ResourceAdvice:
     signs = {"replicas": 1, "coupled": True, "reserved": Resources()} | fields
-    found = advise(use, Signs(**signs), now_seconds=now_seconds)
+    found = advise(use, RoleSigns(**signs), now_seconds=now_seconds)
     assert found is not None
     return found
 
@@ -52,7 +52,7 @@ def test_nothing_is_advised_where_nothing_was_measured():
     assert (
         advise(
             RoleUse(role="ps"),
-            Signs(replicas=1, coupled=False, reserved=Resources()),
+            RoleSigns(replicas=1, coupled=False, reserved=Resources()),
             now_seconds=0,
         )
         is None

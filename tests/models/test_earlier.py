@@ -20,10 +20,10 @@ from brain.models.efficiency import efficiency
 from brain.models.fitting import Point
 from brain.models.forecast import foresee
 from brain.models.job import fit
-from brain.models.terms import Terms
+from brain.models.terms import SpeedTerms
 from tests.models.test_job import point
 
-TERMS = Terms(global_batch=64.0)
+TERMS = SpeedTerms(global_batch=64.0)
 KNOWN = (1, 2, 4, 8)
 
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from brain.errors import BadInput
-from brain.models.estimate import Market, Past, Room, Script, WorldUse, estimate
+from brain.models.estimate import Past, PoolCapacity, PriceList, Script, WorldUse, estimate
 from brain.models.estimate.past import likeness, nearest, script_of
 from brain.models.estimate.sizes import thinned
 from brain.models.fitting import Point
-from brain.models.resources.cpu import Usage
+from brain.models.resources.cpu import CpuUsage
 from brain.types.allocation import Bounds
-from brain.types.estimate import Band, Estimate, Question, SizeEstimate
-from brain.types.job import Batch, JobDocument, JobId
+from brain.types.estimate import Band, Estimate, EstimateQuestion, SizeEstimate
+from brain.types.job import BatchBounds, JobDocument, JobId
 from brain.types.resources import Resources
 from tests.builders import NOW, document
 
@@ -40,7 +40,7 @@ def use(epoch: int = 1, *, millis: float = 900.0, **fields: Any) -> WorldUse:
     made: dict[str, Any] = {
         "nodes": 1,
         "replicas": 1,
-        "cpu": Usage().added([millis] * 20, at_seconds=0),
+        "cpu": CpuUsage().added([millis] * 20, at_seconds=0),
         "memory_bytes": 2.0 * GIB,
         "readings": 20,
     }
@@ -70,17 +70,19 @@ def wanted(**fields: Any) -> JobDocument:
 
 def asked(
     *pasts: Past,
-    question: Question | None = None,
-    rooms: tuple[Room, ...] = (Room(accelerator="cpu", per_node=8, largest=8, now=8),),
+    question: EstimateQuestion | None = None,
+    rooms: tuple[PoolCapacity, ...] = (
+        PoolCapacity(accelerator="cpu", per_node=8, largest=8, now=8),
+    ),
     prices: dict[str, float] | None = None,
     **fields: Any,
 ) -> Estimate:
     return estimate(
         wanted(**fields),
-        question or Question(steps=1000),
+        question or EstimateQuestion(steps=1000),
         pasts,
         rooms,
-        Market(prices=prices or {}),
+        PriceList(prices=prices or {}),
         owner="ada",
     )
 
@@ -195,14 +197,14 @@ def test_what_is_not_chosen_says_why():
 def test_a_deadline_asks_for_more_than_would_pay():
     slow = past(points=(point(1), point(2, seconds=0.15, epoch=2)))
     without = asked(slow)
-    pressed = asked(slow, question=Question(steps=1000, deadline_seconds=180))
+    pressed = asked(slow, question=EstimateQuestion(steps=1000, deadline_seconds=180))
     assert chosen(without) == (1, "cpu")
     assert chosen(pressed) is not None
     assert chosen(pressed) > (1, "cpu")
 
 
 def test_a_budget_that_nothing_meets_leaves_no_size_and_says_so():
-    answer = asked(past(), prices={"*": 100.0}, question=Question(steps=1000, budget=0.01))
+    answer = asked(past(), prices={"*": 100.0}, question=EstimateQuestion(steps=1000, budget=0.01))
     assert chosen(answer) is None
     assert answer.explanation is None
     assert all("budget" in r.why_not or r.undetermined for r in answer.sizes)
@@ -210,21 +212,23 @@ def test_a_budget_that_nothing_meets_leaves_no_size_and_says_so():
 
 def test_what_does_not_fit_the_pool_is_not_chosen():
     fast = past(points=(point(1), point(2, seconds=0.1, epoch=2), point(4, seconds=0.05, epoch=3)))
-    answer = asked(fast, rooms=(Room(accelerator="cpu", per_node=2, largest=2, now=1),))
+    answer = asked(fast, rooms=(PoolCapacity(accelerator="cpu", per_node=2, largest=2, now=1),))
     assert chosen(answer) == (2, "cpu")
     assert "does not fit" in row(answer, 4).why_not
     assert not row(answer, 2).fits_now
 
 
 def test_a_job_larger_than_the_pool_is_told_so_although_nothing_like_it_was_measured():
-    small = (Room(accelerator="cpu", per_node=2, largest=2, now=2),)
+    small = (PoolCapacity(accelerator="cpu", per_node=2, largest=2, now=2),)
     answer = asked(rooms=small, replicas=Bounds(min=4, max=4))
 
     assert "does not fit the pool, even when that is empty" in row(answer, 4).why_not
 
 
 def test_a_kind_that_was_never_measured_is_named_and_not_guessed():
-    rooms = tuple(Room(accelerator=kind, per_node=8, largest=8, now=8) for kind in ("A100", "cpu"))
+    rooms = tuple(
+        PoolCapacity(accelerator=kind, per_node=8, largest=8, now=8) for kind in ("A100", "cpu")
+    )
     answer = asked(past(), rooms=rooms)
     assert row(answer, 1, "A100").throughput is None
     assert any(sentence.startswith("A100: never measured on A100") for sentence in answer.missing)
@@ -232,7 +236,9 @@ def test_a_kind_that_was_never_measured_is_named_and_not_guessed():
 
 def test_the_cheaper_kind_is_taken_where_it_makes_nearly_as_much():
     seen = past(points=(point(1, accelerator="H100", seconds=0.1), point(1, epoch=2)))
-    rooms = tuple(Room(accelerator=kind, per_node=8, largest=8, now=8) for kind in ("H100", "cpu"))
+    rooms = tuple(
+        PoolCapacity(accelerator=kind, per_node=8, largest=8, now=8) for kind in ("H100", "cpu")
+    )
     dear = asked(seen, rooms=rooms, prices={"H100": 10.0, "cpu": 1.0}, replicas=Bounds())
     cheap = asked(seen, rooms=rooms, prices={"H100": 1.5, "cpu": 1.0}, replicas=Bounds())
     assert chosen(dear) == (1, "cpu")
@@ -270,27 +276,27 @@ def test_a_script_that_keeps_its_local_batch_makes_all_of_its_steps():
 
 
 def test_work_that_nobody_declares_is_that_of_jobs_before():
-    answer = asked(past(steps=500.0), question=Question())
+    answer = asked(past(steps=500.0), question=EstimateQuestion())
     assert answer.work is not None
     assert answer.work.amount.value == 500 * 64
     assert answer.work.amount.low < 500 * 64 < answer.work.amount.high
 
 
 def test_epochs_scale_the_work_of_jobs_before():
-    answer = asked(past(steps=500.0, epochs=2), question=Question(), epochs=6)
+    answer = asked(past(steps=500.0, epochs=2), question=EstimateQuestion(), epochs=6)
     assert answer.work is not None
     assert answer.work.amount.value == 3 * 500 * 64
 
 
 def test_failed_jobs_say_nothing_of_the_work():
-    answer = asked(past(steps=500.0, succeeded=False), question=Question())
+    answer = asked(past(steps=500.0, succeeded=False), question=EstimateQuestion())
     assert answer.work is None
     assert any("give --steps" in sentence for sentence in answer.missing)
     assert row(answer, 1).throughput is not None
 
 
 def test_examples_per_epoch_say_the_work_exactly():
-    answer = asked(past(), question=Question(examples_per_epoch=6400.0), epochs=2)
+    answer = asked(past(), question=EstimateQuestion(examples_per_epoch=6400.0), epochs=2)
     assert answer.work is not None
     assert answer.work.amount.value == 12_800
 
@@ -317,8 +323,10 @@ def test_a_replica_is_given_what_most_of_its_like_used_and_some_more():
 
 def test_memory_that_leaks_is_given_for_the_whole_run():
     leaking = use(memory_bytes=6.0 * GIB, hourly_bytes=tuple(GIB * (1.0 + h) for h in range(6)))
-    short = row(asked(past(uses=(leaking,)), question=Question(steps=10)), 1).memory_bytes
-    long = row(asked(past(uses=(leaking,)), question=Question(steps=100_000)), 1).memory_bytes
+    short = row(asked(past(uses=(leaking,)), question=EstimateQuestion(steps=10)), 1).memory_bytes
+    long = row(
+        asked(past(uses=(leaking,)), question=EstimateQuestion(steps=100_000)), 1
+    ).memory_bytes
     assert known(long).value > known(short).value + 4 * GIB
 
 
@@ -327,7 +335,7 @@ def test_gradients_measured_over_nodes_are_scaled_to_more_nodes():
         points=(point(2, nodes=2, seconds=0.2),),
         uses=(use(nodes=2, sent_bytes_per_second=1e9),),
     )
-    answer = asked(spread, rooms=(Room(accelerator="cpu", per_node=1, largest=8, now=8),))
+    answer = asked(spread, rooms=(PoolCapacity(accelerator="cpu", per_node=1, largest=8, now=8),))
     assert known(row(answer, 2).network_bytes_per_second).value == pytest.approx(1e9, rel=0.05)
     assert known(row(answer, 4).network_bytes_per_second).value > 1.2e9
 
@@ -335,7 +343,7 @@ def test_gradients_measured_over_nodes_are_scaled_to_more_nodes():
 def test_gradients_that_were_never_seen_are_taken_from_the_checkpoint():
     answer = asked(
         past(checkpoint_bytes=3e8),
-        rooms=(Room(accelerator="cpu", per_node=1, largest=8, now=8),),
+        rooms=(PoolCapacity(accelerator="cpu", per_node=1, largest=8, now=8),),
     )
     band = known(row(answer, 2).network_bytes_per_second)
     assert band.high == pytest.approx(3 * band.low)
@@ -356,21 +364,21 @@ def test_a_batch_too_large_for_the_device_is_not_chosen():
 
 
 def test_another_global_batch_than_was_measured_is_told():
-    answer = asked(past(), batch=Batch(global_size=128))
+    answer = asked(past(), batch=BatchBounds(global_size=128))
     assert any(sentence.startswith("Batch:") for sentence in answer.missing)
 
 
 @pytest.mark.parametrize(
     ("question", "field"),
     [
-        (Question(steps=0), "steps"),
-        (Question(examples=float("nan")), "examples"),
-        (Question(steps=1, examples=1.0), "steps"),
-        (Question(budget=-1.0), "budget"),
-        (Question(prices={"A100": float("inf")}), "prices.A100"),
+        (EstimateQuestion(steps=0), "steps"),
+        (EstimateQuestion(examples=float("nan")), "examples"),
+        (EstimateQuestion(steps=1, examples=1.0), "steps"),
+        (EstimateQuestion(budget=-1.0), "budget"),
+        (EstimateQuestion(prices={"A100": float("inf")}), "prices.A100"),
     ],
 )
-def test_questions_that_cannot_be_meant_are_refused_by_name(question: Question, field: str):
+def test_questions_that_cannot_be_meant_are_refused_by_name(question: EstimateQuestion, field: str):
     with pytest.raises(BadInput) as refused:
         asked(past(), question=question)
     assert refused.value.field == field

@@ -15,8 +15,8 @@ from brain.models.fitting import REPEAT, Point
 from brain.models.forecast import foretell
 from brain.models.job import JobModel, fit, forget_every_fit
 from brain.models.sizes import Size
-from brain.models.terms import Batching, Terms, terms_of
-from brain.types.job import Batch, Parallelism
+from brain.models.terms import Batching, SpeedTerms, terms_of
+from brain.types.job import BatchBounds, Parallelism
 from brain.types.recommendation import Prediction
 from tests.builders import NOW, at, document
 
@@ -25,7 +25,7 @@ DOUBLINGS = Path(__file__).parent / "doublings.csv"
 #: With six tasks a true coverage of 90 % comes out above this 95 times in 100.
 FEW_TASKS = 0.75
 #: The script keeps 64 examples a step.
-KEEPS = Terms(global_batch=64)
+KEEPS = SpeedTerms(global_batch=64)
 
 
 def point(replicas: int, rate: float, **fields: Any) -> Point:
@@ -50,7 +50,7 @@ def truth(replicas: int) -> float:
     return 64 / (0.19 / replicas + 0.01 + exchange)
 
 
-def model(*points: Point, terms: Terms = KEEPS) -> JobModel:
+def model(*points: Point, terms: SpeedTerms = KEEPS) -> JobModel:
     return fit(points[-1], points[:-1], terms=terms)
 
 
@@ -143,7 +143,7 @@ def test_one_look_at_another_kind_scales_the_curve_of_the_known_one():
 
 def test_a_batch_that_grows_with_the_world_is_recognised():
     grown = point(2, 630.0, examples_per_step=128.0)
-    found = model(point(1, 320.0), grown, terms=Terms())
+    found = model(point(1, 320.0), grown, terms=SpeedTerms())
 
     assert found.batching is Batching.LOCAL
     assert found.predict(4).examples_per_second > 900
@@ -163,12 +163,14 @@ def test_a_batch_that_grows_with_the_world_is_recognised():
 def test_the_batch_rule_is_what_was_seen_else_what_is_declared(
     seen: list[Point], declared: float | None, rule: Batching
 ):
-    assert model(*seen, terms=Terms(global_batch=declared)).batching is rule
+    assert model(*seen, terms=SpeedTerms(global_batch=declared)).batching is rule
 
 
 def test_an_unknown_batch_rule_promises_something_between_both():
-    kept, unknown = (model(point(1, 320.0), terms=terms).predict(2) for terms in (KEEPS, Terms()))
-    grows = replace(model(point(1, 320.0), terms=Terms()), batching=Batching.LOCAL).predict(2)
+    kept, unknown = (
+        model(point(1, 320.0), terms=terms).predict(2) for terms in (KEEPS, SpeedTerms())
+    )
+    grows = replace(model(point(1, 320.0), terms=SpeedTerms()), batching=Batching.LOCAL).predict(2)
 
     rates = [found.examples_per_second for found in (kept, unknown, grows)]
     assert rates == sorted(rates)
@@ -294,7 +296,7 @@ def test_goodput_weighs_examples_by_what_they_are_worth():
     grown = point(2, 600.0, examples_per_step=128.0, noise_scale=64.0)
 
     assert model(alone, terms=KEEPS).worth(2) == 1.0
-    assert model(alone, grown, terms=Terms()).worth(2) == pytest.approx(128 / 192)
+    assert model(alone, grown, terms=SpeedTerms()).worth(2) == pytest.approx(128 / 192)
 
 
 def test_the_best_batch_is_found_where_the_noise_is_known():
@@ -317,7 +319,7 @@ def test_a_free_trial_is_another_micro_batch_at_the_present_size():
 
 
 def test_no_trial_is_free_where_the_script_takes_one_local_batch():
-    terms = terms_of(document(batch=Batch(global_size=64, local_min=32, local_max=32)))
+    terms = terms_of(document(batch=BatchBounds(global_size=64, local_min=32, local_max=32)))
 
     assert model(point(1, 320.0), point(2, 500.0), terms=terms).trial(Size(replicas=4)) is None
 
@@ -375,7 +377,7 @@ def test_so_does_the_band_of_the_next_doubling(batching: Batching):
 
 
 def test_a_forecast_is_of_the_batch_that_was_made():
-    told = Terms(global_batch=64, largest_batch=1024, told=True)
+    told = SpeedTerms(global_batch=64, largest_batch=1024, told=True)
     first = point(2, 1000.0)
     larger = point(2, 4000.0, epoch=3, examples_per_step=512.0)
     found = foretell(larger, [first], terms=told)
@@ -386,7 +388,7 @@ def test_a_forecast_is_of_the_batch_that_was_made():
 
 
 def test_no_batch_that_is_allowed_gives_each_of_too_many_workers_the_least_that_it_takes():
-    told = Terms(global_batch=64, smallest_local=32, told=True)
+    told = SpeedTerms(global_batch=64, smallest_local=32, told=True)
     seen = model(point(2, 100.0), terms=told)
 
     with pytest.raises(Undetermined, match="no batch up to 64 gives each of 4"):

@@ -13,8 +13,8 @@ GIB = 2**30
 DAY = 24 * 3600.0
 
 
-def used(*millis: float) -> cpu.Usage:
-    return cpu.Usage().added(millis, at_seconds=0)
+def used(*millis: float) -> cpu.CpuUsage:
+    return cpu.CpuUsage().added(millis, at_seconds=0)
 
 
 def test_a_quantile_is_no_more_than_a_bucket_above_what_was_used():
@@ -37,12 +37,12 @@ def test_weights_do_not_overflow_over_a_year():
 
 
 def test_what_is_no_use_is_left_out():
-    assert used(math.nan, -1.0, math.inf) == cpu.Usage()
+    assert used(math.nan, -1.0, math.inf) == cpu.CpuUsage()
 
 
 def test_without_use_nothing_is_requested():
     with pytest.raises(Undetermined, match="no use was measured"):
-        cpu.request(cpu.Usage(), share=0.98)
+        cpu.request(cpu.CpuUsage(), share=0.98)
 
 
 def test_the_more_ranks_wait_the_rarer_one_is_throttled():

@@ -6,8 +6,8 @@ import pytest
 from brain.errors import Undetermined
 from brain.models.resources.server_memory import forecast, look_ahead, servers_for
 from brain.models.resources.servers import (
-    Served,
-    Server,
+    ParameterServer,
+    ServedJob,
     hot_server,
     relieved,
     servers_needed,
@@ -16,9 +16,9 @@ from brain.models.resources.servers import (
 )
 
 
-def job(*used: float, workers: int = 2, rate: float = 10.0, cpus: float = 4.0) -> Served:
-    servers = tuple(Server(cpus=cpus, used_cpus=one) for one in used)
-    return Served(workers=workers, steps_per_second=rate, servers=servers)
+def job(*used: float, workers: int = 2, rate: float = 10.0, cpus: float = 4.0) -> ServedJob:
+    servers = tuple(ParameterServer(cpus=cpus, used_cpus=one) for one in used)
+    return ServedJob(workers=workers, steps_per_second=rate, servers=servers)
 
 
 def test_one_configuration_gives_its_own_rate_back():

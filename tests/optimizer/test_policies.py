@@ -7,17 +7,17 @@ import pytest
 
 from brain.errors import Undetermined
 from brain.models.fitting import Point
-from brain.models.job import Terms, fit
+from brain.models.job import SpeedTerms, fit
 from brain.models.sizes import Size
 from brain.optimizer import narrowing, recommend
 from brain.optimizer.batches import choose_batch, unsettled, wish_at
 from brain.optimizer.limits import within_limits, within_limits_beside_others
 from brain.optimizer.policies import SINGLE_JOB, Efficient, WorthARestart
-from brain.optimizer.situation import Limits, Situation
+from brain.optimizer.situation import Situation, WorkLimits
 from brain.optimizer.worth import credit
 from brain.settings import Settings
 from brain.types.batch import BatchWish
-from brain.types.job import Batch, Job, JobState, PolicyMode
+from brain.types.job import BatchBounds, Job, JobState, PolicyMode
 from brain.typeset import count
 from tests.builders import NOW, job
 
@@ -49,7 +49,7 @@ def situation(rates: dict[int, float], *, at: int = 1, **fields: Any) -> Situati
         "current": running.document.sized(at),
         "mode": PolicyMode.AUTO,
         "present": present,
-        "model": fit(present, earlier, terms=Terms(global_batch=64)),
+        "model": fit(present, earlier, terms=SpeedTerms(global_batch=64)),
         "sizes": (1, 2, 3, 4),
         "room": 4,
         "telemetry_age_seconds": 1.0,
@@ -198,7 +198,9 @@ def test_flapping_a_size_that_was_left_within_the_hour_needs_more_than_noise_to_
 
 
 def limited(rates: dict[int, float], *, at: int = 1, **limits: Any) -> Situation:
-    return situation(rates, at=at, sizes=(1, 2, 4), limits=Limits(work_seconds=2 * HOUR, **limits))
+    return situation(
+        rates, at=at, sizes=(1, 2, 4), limits=WorkLimits(work_seconds=2 * HOUR, **limits)
+    )
 
 
 RATES = {1: 100.0, 2: 130.0, 4: 160.0}
@@ -275,7 +277,7 @@ def test_where_uncertainty_blocks_a_decision_a_free_trial_is_proposed():
         {1: 3200.0},
         sizes=(1, 2),
         present=present,
-        model=fit(present, terms=Terms(global_batch=64)),
+        model=fit(present, terms=SpeedTerms(global_batch=64)),
         elapsed_seconds=9 * HOUR,
         remaining_seconds=HOUR,
         end_known=True,
@@ -366,7 +368,7 @@ def told(batch: float, **fields: Any) -> Situation:
     """A script that takes the batch that it is told, from 64 to 4,096 examples, and makes
     ``batch`` of them in steps of half a second: nearly all of it is overhead."""
     present = point(2, batch / 0.5, examples_per_step=batch, noise_scale=1e5)
-    terms = Terms(global_batch=64, largest_batch=4096, largest_local=2048, told=True)
+    terms = SpeedTerms(global_batch=64, largest_batch=4096, largest_local=2048, told=True)
     less = point(2, 64 / 0.49, epoch=1, examples_per_step=64.0, noise_scale=1e5)
     model = fit(present, [less] if batch > 64 else [], terms=terms)
     return situation({2: 1.0}, at=2, sizes=(1, 2, 4), present=present, model=model, **fields)
@@ -385,7 +387,7 @@ def test_a_better_batch_comes_before_a_larger_size():
 def test_noise_that_became_old_is_measured_again_where_it_once_was(
     noise: float | None, again: bool
 ):
-    terms = Terms(global_batch=64, largest_batch=4096, largest_local=2048, told=True)
+    terms = SpeedTerms(global_batch=64, largest_batch=4096, largest_local=2048, told=True)
     pair = point(1, 90.0, accumulation=2, noise_scale=noise, epoch=1)
     model = fit(point(1, 100.0, epoch=2), [pair], terms=terms)
 
@@ -396,12 +398,12 @@ def test_noise_that_became_old_is_measured_again_where_it_once_was(
 
 def told_its_batch() -> Job:
     running = job(state=JobState.RUNNING)
-    batch = Batch(global_size=64, global_max=4096, local_max=2048, tune=True)
+    batch = BatchBounds(global_size=64, global_max=4096, local_max=2048, tune=True)
     return replace(running, document=replace(running.document, batch=batch))
 
 
 def test_noise_that_micro_batches_did_not_tell_is_looked_for_again_once_the_work_has_doubled():
-    terms = Terms(global_batch=64, largest_batch=4096, largest_local=2048, told=True)
+    terms = SpeedTerms(global_batch=64, largest_batch=4096, largest_local=2048, told=True)
     vain = point(1, 90.0, accumulation=2, noise_scale=None, epoch=1, last_step=100)
 
     def asked_again(steps: int) -> bool:
@@ -415,7 +417,7 @@ def test_noise_that_micro_batches_did_not_tell_is_looked_for_again_once_the_work
 
 
 def test_a_batch_is_rounded_for_devices_but_never_below_the_first():
-    terms = Terms(global_batch=20, largest_batch=640, largest_local=80, told=True)
+    terms = SpeedTerms(global_batch=20, largest_batch=640, largest_local=80, told=True)
     quiet = point(1, 40.0, examples_per_step=20.0, accumulation=2, noise_scale=2.0)
     noisy = replace(quiet, noise_scale=1e4)
 
@@ -429,7 +431,7 @@ def test_a_batch_is_rounded_for_devices_but_never_below_the_first():
 
 
 def test_a_trial_lasts_until_noise_is_known_however_old_its_world_is():
-    terms = Terms(global_batch=64, largest_batch=4096, largest_local=2048, told=True)
+    terms = SpeedTerms(global_batch=64, largest_batch=4096, largest_local=2048, told=True)
     asked = BatchWish(global_size=64, local_most=32)
     pair = point(1, 90.0, accumulation=2, examples_per_step=64.0, noise_scale=None)
     model = fit(pair, terms=terms)

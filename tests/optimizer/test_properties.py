@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from brain.models.job import forget_every_fit
 from brain.optimizer import recommend
-from brain.optimizer.situation import Limits, Situation
+from brain.optimizer.situation import Situation, WorkLimits
 from brain.types.allocation import Bounds
 from tests.optimizer.test_policies import situation
 
@@ -36,7 +36,7 @@ def situations(draw: st.DrawFn) -> Situation:
         end_known=draw(st.booleans()),
         left_lately=frozenset(draw(st.lists(st.integers(1, 24), max_size=3))),
         data_wait_share=draw(st.none() | st.floats(0.0, 1.0)),
-        limits=Limits(
+        limits=WorkLimits(
             work_seconds=draw(HOURS),
             deadline_seconds=draw(st.none() | HOURS),
             replica_seconds=draw(st.none() | HOURS),

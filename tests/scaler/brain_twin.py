@@ -14,7 +14,7 @@ from brain import wire
 from brain.types.job import JobId
 from brain.types.resources import Node
 from brain.types.world import Replica, ReplicaReport
-from brain.views import JobWish, NewToken
+from brain.views import DesiredJob, NewToken
 from tests.scaler.wished import NOW, pool
 
 Answer = tuple[int, bytes]
@@ -23,7 +23,7 @@ Answer = tuple[int, bytes]
 class BrainTwin:
     """Wishes out; reports and nodes in."""
 
-    def __init__(self, *jobs: JobWish) -> None:
+    def __init__(self, *jobs: DesiredJob) -> None:
         self.reports: list[ReplicaReport] = []
         self.nodes: list[Node] = []
         self.tokens_minted = 0
@@ -38,7 +38,7 @@ class BrainTwin:
         self._version = 0
         self.wish(*jobs)
 
-    def wish(self, *jobs: JobWish) -> None:
+    def wish(self, *jobs: DesiredJob) -> None:
         """From now on these are the unfinished jobs."""
         self._version += 1
         self._wishes = pool(*jobs, version=str(self._version))

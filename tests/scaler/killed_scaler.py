@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from brain.types.resources import Resources
-from scaler.local import LocalBackend, Machine
+from scaler.local import LocalBackend, LocalMachine
 from scaler.reconcile import Start, decide
 from tests.scaler.wished import AGENT, NOW, order, wish
 
@@ -29,7 +29,7 @@ def count(event: str, arguments: tuple[object, ...]) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-machine = Machine(capacity=Resources(cpu_millis=4000, memory_bytes=2**33))
+machine = LocalMachine(capacity=Resources(cpu_millis=4000, memory_bytes=2**33))
 backend = LocalBackend(HOME, measure=lambda: machine, name="here", agent=AGENT)
 asked = order(wish(1))
 sys.addaudithook(count)

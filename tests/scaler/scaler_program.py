@@ -8,14 +8,14 @@ from pathlib import Path
 from brain.client import AsyncBrainClient
 from brain.types.resources import Resources
 from scaler.cli import serve
-from scaler.local import LocalBackend, Machine
+from scaler.desired import WishFile
+from scaler.local import LocalBackend, LocalMachine
 from scaler.loop import Scaler
-from scaler.wishes import WishFile
 from tests.scaler.wished import AGENT
 
 
 async def main(home: Path, url: str) -> None:
-    machine = Machine(capacity=Resources(cpu_millis=4000, memory_bytes=2**33))
+    machine = LocalMachine(capacity=Resources(cpu_millis=4000, memory_bytes=2**33))
     backend = LocalBackend(home, measure=lambda: machine, name="here", url=url, agent=AGENT)
     async with AsyncBrainClient(url, "t") as client:
         file = WishFile(home / "wishes.json")

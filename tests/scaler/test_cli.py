@@ -15,7 +15,7 @@ import pytest
 from brain.types.resources import Resources
 from brain.types.world import ReplicaState
 from scaler.files import locked, read_json
-from scaler.local import LocalBackend, Machine
+from scaler.local import LocalBackend, LocalMachine
 from scaler.local.directory import AgentState
 from tests.scaler.brain_twin import BrainTwin, served
 from tests.scaler.wished import AGENT, JOB, end_all, eventually, wish
@@ -27,7 +27,7 @@ RUNNING = ReplicaState.RUNNING
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
-    machine = Machine(capacity=Resources())
+    machine = LocalMachine(capacity=Resources())
     end_all(LocalBackend(tmp_path, measure=lambda: machine, name="here", agent=AGENT))
 
 

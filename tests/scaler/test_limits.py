@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from brain.types.resources import Resources
-from scaler.local.limits import ControlGroups, Held
+from scaler.local.limits import ControlGroups, ReplicaLimits
 
 MIB = 2**20
 RESERVED = Resources(cpu_millis=500, memory_bytes=256 * MIB)
@@ -26,7 +26,7 @@ while sys.stdin.readline():
 
 
 @pytest.fixture
-def held(tmp_path: Path) -> Iterator[tuple[ControlGroups, Held]]:
+def held(tmp_path: Path) -> Iterator[tuple[ControlGroups, ReplicaLimits]]:
     limits = ControlGroups(tmp_path)
     begun = limits.begin("job-0", RESERVED, RESERVED)
     if set(begun.groups) != {"memory", "cpu"}:
@@ -54,7 +54,7 @@ def take(child: "subprocess.Popen[str]") -> str:
 
 
 def test_a_process_that_takes_more_memory_than_it_reserves_is_ended(
-    held: tuple[ControlGroups, Held], greedy: "subprocess.Popen[str]"
+    held: tuple[ControlGroups, ReplicaLimits], greedy: "subprocess.Popen[str]"
 ):
     limits, begun = held
     entered = limits.enter(begun, greedy.pid, RESERVED)
@@ -68,7 +68,7 @@ def test_a_process_that_takes_more_memory_than_it_reserves_is_ended(
 
 
 def test_a_limit_is_raised_while_the_process_runs(
-    held: tuple[ControlGroups, Held], greedy: "subprocess.Popen[str]"
+    held: tuple[ControlGroups, ReplicaLimits], greedy: "subprocess.Popen[str]"
 ):
     limits, begun = held
     entered = limits.enter(begun, greedy.pid, RESERVED)
@@ -80,7 +80,7 @@ def test_a_limit_is_raised_while_the_process_runs(
 
 
 def test_a_limit_below_what_is_used_is_not_set_and_says_so(
-    held: tuple[ControlGroups, Held], greedy: "subprocess.Popen[str]"
+    held: tuple[ControlGroups, ReplicaLimits], greedy: "subprocess.Popen[str]"
 ):
     limits, begun = held
     entered = limits.enter(begun, greedy.pid, RESERVED)
@@ -126,7 +126,7 @@ def test_version_2_makes_groups_below_the_nearest_that_may_have_children(tmp_pat
     for name in ("memory.max", "cpu.max"):
         (group / name).write_text("max")
     both = {"memory": str(group), "cpu": str(group)}
-    changed = limits.change(Held(resources=RESERVED, groups=both), RESERVED, RESERVED)
+    changed = limits.change(ReplicaLimits(resources=RESERVED, groups=both), RESERVED, RESERVED)
 
     assert changed.unenforced == ""
     assert (group / "memory.max").read_text() == str(256 * MIB)

@@ -17,20 +17,20 @@ from brain.types.resources import Resources
 from brain.types.world import ReplicaExit
 from launcher.values.replica import ReplicaIntent
 from scaler.files import locked, read_json
-from scaler.local import LocalBackend, Machine
+from scaler.local import LocalBackend, LocalMachine
 from scaler.local.backend import _how
-from scaler.ports import Phase, ReplicaSeen
+from scaler.ports import ReplicaPhase, ReplicaSeen
 from scaler.reconcile import Close, Start, decide
 from tests.disks import full_disk
 from tests.scaler.wished import AGENT, JOB, NOW, end_all, eventually, order, wish
 
 ROOT = Path(__file__).parents[2]
 OTHER = JobId("01998f00-0000-7000-8000-000000000002")
-ROOMY = Machine(capacity=Resources(cpu_millis=8000, memory_bytes=2**33))
+ROOMY = LocalMachine(capacity=Resources(cpu_millis=8000, memory_bytes=2**33))
 
 
 def backend_at(
-    home: Path, *, machine: Machine = ROOMY, base: dict[str, str] | None = None
+    home: Path, *, machine: LocalMachine = ROOMY, base: dict[str, str] | None = None
 ) -> LocalBackend:
     return LocalBackend(
         home,
@@ -62,10 +62,10 @@ def at(home: Path, replica: int = 0) -> Path:
 
 
 def running(backend: LocalBackend, replica: int = 0) -> ReplicaSeen:
-    return reaching(backend, Phase.RUNNING, replica)
+    return reaching(backend, ReplicaPhase.RUNNING, replica)
 
 
-def reaching(backend: LocalBackend, phase: Phase, replica: int = 0) -> ReplicaSeen:
+def reaching(backend: LocalBackend, phase: ReplicaPhase, replica: int = 0) -> ReplicaSeen:
     def found() -> ReplicaSeen | None:
         replicas = {seen.id: seen for seen in backend.observe(JOB, NOW).replicas}
         seen = replicas.get(replica)
@@ -158,7 +158,7 @@ def test_an_agent_has_a_session_and_a_directory_of_its_own(backend: LocalBackend
 def test_a_directory_that_does_not_exist_fails_with_its_name(backend: LocalBackend):
     backend.start(wish(directory="/no/such/place"), 0, {}, NOW)
 
-    seen = reaching(backend, Phase.ENDED)
+    seen = reaching(backend, ReplicaPhase.ENDED)
     assert seen.exit is ReplicaExit.FAILED
     assert "/no/such/place: No such file or directory" in seen.detail
 
@@ -169,7 +169,7 @@ def test_an_environment_that_no_process_can_have_fails_that_replica_alone(
 ):
     backend.start(wish(), 0, environment, NOW)
 
-    seen = reaching(backend, Phase.ENDED)
+    seen = reaching(backend, ReplicaPhase.ENDED)
     assert seen.exit is ReplicaExit.FAILED
     assert "no agent can be started" in (seen.detail or "")
 
@@ -177,7 +177,7 @@ def test_an_environment_that_no_process_can_have_fails_that_replica_alone(
 def test_one_that_dies_before_its_lock_says_how(backend: LocalBackend):
     backend.start(wish(), 0, {"FAKE_AGENT": "mute"}, NOW)
 
-    seen = reaching(backend, Phase.GONE)
+    seen = reaching(backend, ReplicaPhase.GONE)
     assert seen.detail == "its agent exited with 1; it last said: no such interpreter"
 
 
@@ -186,7 +186,7 @@ def test_one_that_is_killed_says_by_what(backend: LocalBackend, tmp_path: Path):
     running(backend)
     os.kill(pid_of(tmp_path), signal.SIGKILL)
 
-    assert reaching(backend, Phase.GONE).detail == "its agent was ended by SIGKILL"
+    assert reaching(backend, ReplicaPhase.GONE).detail == "its agent was ended by SIGKILL"
 
 
 def test_one_that_is_still_ending_is_gone_once_its_exit_code_is_known(
@@ -197,7 +197,7 @@ def test_one_that_is_still_ending_is_gone_once_its_exit_code_is_known(
 
     assert running(backend).alive
     backend.stop(JOB, 0, force=False, now=NOW)
-    assert reaching(backend, Phase.GONE).detail == "its agent exited with 9"
+    assert reaching(backend, ReplicaPhase.GONE).detail == "its agent exited with 9"
 
 
 def test_an_agent_that_is_slow_to_take_its_lock_is_waited_for(
@@ -205,9 +205,9 @@ def test_an_agent_that_is_slow_to_take_its_lock_is_waited_for(
 ):
     backend.start(wish(), 0, {"FAKE_AGENT": "slow"}, NOW)
 
-    assert reaching(backend, Phase.STARTING).alive
+    assert reaching(backend, ReplicaPhase.STARTING).alive
     with restarted(tmp_path) as second:
-        assert reaching(second, Phase.STARTING).alive
+        assert reaching(second, ReplicaPhase.STARTING).alive
         reconcile(second)
         (at(tmp_path) / "go").touch()
         assert running(second).alive
@@ -221,7 +221,9 @@ def test_a_restarted_scaler_adopts_what_runs(backend: LocalBackend, tmp_path: Pa
 
     with restarted(tmp_path) as second:
         reconcile(second, 2)
-        assert [seen.phase for seen in second.observe(JOB, NOW).replicas] == [Phase.RUNNING] * 2
+        assert [seen.phase for seen in second.observe(JOB, NOW).replicas] == [
+            ReplicaPhase.RUNNING
+        ] * 2
     assert starts(tmp_path) == {0: 1, 1: 1}
 
 
@@ -231,7 +233,7 @@ def test_an_adopted_agent_can_be_asked_to_leave(backend: LocalBackend, tmp_path:
 
     with restarted(tmp_path) as second:
         second.stop(JOB, 0, force=False, now=NOW)
-        assert reaching(second, Phase.ENDED).exit is ReplicaExit.LEFT
+        assert reaching(second, ReplicaPhase.ENDED).exit is ReplicaExit.LEFT
 
 
 def test_two_scalers_at_once_start_every_replica_once(backend: LocalBackend, tmp_path: Path):
@@ -308,7 +310,7 @@ def test_a_replica_whose_record_is_damaged_still_counts_while_it_lives(
     running(backend, 1)
     (at(tmp_path, 1) / "intent.json").write_text("{")
 
-    assert [seen.phase for seen in backend.observe(JOB, NOW).replicas] == [Phase.RUNNING] * 2
+    assert [seen.phase for seen in backend.observe(JOB, NOW).replicas] == [ReplicaPhase.RUNNING] * 2
 
 
 def test_a_damaged_one_counts_until_its_exit_code_is_known(backend: LocalBackend, tmp_path: Path):
@@ -341,7 +343,7 @@ def test_the_world_document_names_who_may_not_be_removed(backend: LocalBackend, 
 
 
 def test_replicas_get_devices_of_their_own(tmp_path: Path):
-    machine = Machine(
+    machine = LocalMachine(
         capacity=Resources(cpu_millis=8000, gpus=2), accelerator="H200", gpus=("4", "6")
     )
     backend = backend_at(tmp_path, machine=machine)
@@ -365,7 +367,7 @@ def test_a_deaf_agent_is_ended_by_force(backend: LocalBackend):
     first = running(backend).asked_at
     backend.stop(JOB, 0, force=True, now=NOW + timedelta(seconds=20))
 
-    assert reaching(backend, Phase.GONE).asked_at == first == NOW
+    assert reaching(backend, ReplicaPhase.GONE).asked_at == first == NOW
 
 
 def test_killed_at_any_point_the_scaler_goes_on_without_a_second_start(tmp_path: Path):

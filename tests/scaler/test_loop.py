@@ -13,11 +13,11 @@ from brain.client import AsyncBrainClient
 from brain.types.job import JobId
 from brain.types.resources import Resources
 from brain.types.world import ReplicaExit, ReplicaState
-from brain.views import JobWish
+from brain.views import DesiredJob
+from scaler.desired import WishFile, answered
+from scaler.inmemory import MemoryBackend
 from scaler.loop import Pace, Scaler, _at_most
-from scaler.memory import MemoryBackend
-from scaler.ports import Phase
-from scaler.wishes import WishFile, answered
+from scaler.ports import ReplicaPhase
 from tests.scaler.brain_twin import BrainTwin
 from tests.scaler.wished import JOB, NOW, pool, wish
 
@@ -43,7 +43,7 @@ class Clock:
 class House:
     """A scaler with everything around it."""
 
-    def __init__(self, home: Path, *jobs: JobWish, backend: MemoryBackend | None = None) -> None:
+    def __init__(self, home: Path, *jobs: DesiredJob, backend: MemoryBackend | None = None) -> None:
         self.brain = BrainTwin(*jobs)
         self.backend = backend or MemoryBackend(capacity=Resources(cpu_millis=4000))
         self.clock = Clock()
@@ -74,7 +74,7 @@ class House:
         except TimeoutError:
             raise AssertionError(f"{stage}: not within 60 s") from None
 
-    def phases(self, job: JobId = JOB) -> list[Phase]:
+    def phases(self, job: JobId = JOB) -> list[ReplicaPhase]:
         return [seen.phase for seen in self.backend.observe(job, NOW).replicas]
 
     def states(self, job: JobId = JOB) -> list[ReplicaState]:
@@ -189,7 +189,7 @@ def test_agents_of_a_finished_job_are_asked_to_leave(tmp_path: Path):
 
         def ended() -> bool:
             house.clock.move(1)
-            return house.phases() == [Phase.ENDED]
+            return house.phases() == [ReplicaPhase.ENDED]
 
         await house.until("ended", ended)
         await house.until("told", lambda: house.states() == [ReplicaState.EXITED])
@@ -223,7 +223,7 @@ def test_agents_of_a_job_that_brain_does_not_know_are_left_alone(tmp_path: Path)
         await house.until("a few polls", lambda: house.brain.polls > polls + 3)
 
     house.lived_in(act)
-    assert house.phases() == [Phase.RUNNING]
+    assert house.phases() == [ReplicaPhase.RUNNING]
 
 
 def test_the_environment_reaches_the_agent(tmp_path: Path):
@@ -314,7 +314,7 @@ class FullDisk(MemoryBackend):
     """Has no room for what a job would write down."""
 
     def start(
-        self, wish: JobWish, replica: int, environment: Mapping[str, str], now: datetime
+        self, wish: DesiredJob, replica: int, environment: Mapping[str, str], now: datetime
     ) -> None:
         if wish.job == JOB:
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -338,7 +338,7 @@ def test_a_full_disk_is_told_and_harms_no_other_job(tmp_path: Path):
 
 class Bug(MemoryBackend):
     def start(
-        self, wish: JobWish, replica: int, environment: Mapping[str, str], now: datetime
+        self, wish: DesiredJob, replica: int, environment: Mapping[str, str], now: datetime
     ) -> None:
         if wish.job == JOB:
             raise KeyError("name")

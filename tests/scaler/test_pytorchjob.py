@@ -7,7 +7,7 @@ from brain.types.job import JobId, PolicyMode
 from brain.types.world import ReplicaExit
 from scaler.adapters.foreign import MANAGED_BY, MAX, MIN, UNIT
 from scaler.adapters.kubeflow import document, training
-from scaler.ports import Observed, Phase
+from scaler.ports import Observed, ReplicaPhase
 from tests.scaler.kubeflow import Kubeflow, elastic
 from tests.scaler.wished import JOB, NOW, wish
 
@@ -138,7 +138,7 @@ def test_ids_outlive_a_crash_of_the_scaler():
     after = {each.id: each.phase for each in observed(kubeflow).replicas}
 
     assert [each.id for each in before] == [0, 1, 2]
-    assert after == {0: Phase.GONE, 1: Phase.STARTING, 2: Phase.STARTING}
+    assert after == {0: ReplicaPhase.GONE, 1: ReplicaPhase.STARTING, 2: ReplicaPhase.STARTING}
 
 
 def test_a_pod_made_anew_is_a_new_replica():
@@ -150,9 +150,9 @@ def test_a_pod_made_anew_is_a_new_replica():
     found = observed(kubeflow)
 
     assert [(each.id, each.phase) for each in found.replicas] == [
-        (0, Phase.STARTING),
-        (1, Phase.GONE),
-        (2, Phase.STARTING),
+        (0, ReplicaPhase.STARTING),
+        (1, ReplicaPhase.GONE),
+        (2, ReplicaPhase.STARTING),
     ]
 
 
@@ -225,9 +225,9 @@ def test_how_pods_end_is_told():
     found = observed(kubeflow).replicas
 
     assert [(each.phase, each.exit, each.exit_code) for each in found] == [
-        (Phase.ENDED, ReplicaExit.SUCCEEDED, 0),
-        (Phase.ENDED, ReplicaExit.FAILED, 1),
-        (Phase.GONE, None, None),
+        (ReplicaPhase.ENDED, ReplicaExit.SUCCEEDED, 0),
+        (ReplicaPhase.ENDED, ReplicaExit.FAILED, 1),
+        (ReplicaPhase.GONE, None, None),
     ]
 
 

@@ -18,13 +18,13 @@ from scaler.adapters.kubeflow import training
 from scaler.adapters.mirror import Mirror
 from scaler.adapters.worlds import reports
 from scaler.kubernetes.brain import OperatorsBrain
-from scaler.ports import Phase
+from scaler.ports import ReplicaPhase
 from tests.api.app import Api
 from tests.scaler.kubeflow import Kubeflow, elastic
 from tests.scaler.wished import JOB, NOW, replica, seen, wish
 
 
-def told(kubeflow: Kubeflow, *phases: Phase, known: World | None = None, wished: int = 1):
+def told(kubeflow: Kubeflow, *phases: ReplicaPhase, known: World | None = None, wished: int = 1):
     read = training(kubeflow.job)
     pods = seen(*(replica(id, phase) for id, phase in enumerate(phases)))
     asked = wish(wished, generation=2).wish
@@ -32,7 +32,7 @@ def told(kubeflow: Kubeflow, *phases: Phase, known: World | None = None, wished:
 
 
 def world(*replicas: int, generation: int = 1) -> World:
-    made = told(Kubeflow(elastic(workers=len(replicas))), *[Phase.RUNNING] * len(replicas))
+    made = told(Kubeflow(elastic(workers=len(replicas))), *[ReplicaPhase.RUNNING] * len(replicas))
     members = tuple(m for m in made[0].members if m.replica in replicas)
     return World(
         job=JOB,
@@ -47,8 +47,8 @@ def world(*replicas: int, generation: int = 1) -> World:
 def test_a_world_is_there_once_all_pods_run():
     kubeflow = Kubeflow(elastic(workers=2))
 
-    assert told(kubeflow, Phase.RUNNING, Phase.STARTING) == ()
-    formed = told(kubeflow, Phase.RUNNING, Phase.RUNNING, wished=2)
+    assert told(kubeflow, ReplicaPhase.RUNNING, ReplicaPhase.STARTING) == ()
+    formed = told(kubeflow, ReplicaPhase.RUNNING, ReplicaPhase.RUNNING, wished=2)
     assert [(r.event, r.epoch, r.generation) for r in formed] == [
         (WorldEvent.FORMED, 1, 2),
         (WorldEvent.STEPPING, 1, 2),
@@ -59,13 +59,13 @@ def test_a_world_is_there_once_all_pods_run():
 def test_the_same_pods_are_the_same_world():
     kubeflow = Kubeflow(elastic(workers=2))
 
-    assert told(kubeflow, Phase.RUNNING, Phase.RUNNING, known=world(0, 1)) == ()
+    assert told(kubeflow, ReplicaPhase.RUNNING, ReplicaPhase.RUNNING, known=world(0, 1)) == ()
 
 
 def test_other_pods_are_the_next_world():
     kubeflow = Kubeflow(elastic(workers=2))
 
-    found = told(kubeflow, Phase.RUNNING, Phase.RUNNING, known=world(0), wished=2)
+    found = told(kubeflow, ReplicaPhase.RUNNING, ReplicaPhase.RUNNING, known=world(0), wished=2)
 
     assert [(r.epoch, r.generation, r.cause) for r in found] == [(5, 2, Cause.PLAN)] * 2
 
@@ -73,7 +73,7 @@ def test_other_pods_are_the_next_world():
 def test_pods_that_answer_no_wish_are_the_generation_that_stood():
     kubeflow = Kubeflow(elastic(workers=2))
 
-    found = told(kubeflow, Phase.RUNNING, Phase.RUNNING, known=world(0), wished=5)
+    found = told(kubeflow, ReplicaPhase.RUNNING, ReplicaPhase.RUNNING, known=world(0), wished=5)
 
     assert [(r.generation, r.cause) for r in found] == [(1, Cause.MEMBERSHIP)] * 2
 

@@ -11,13 +11,13 @@ from brain.types.grace import leave_seconds
 from brain.types.job import Intent, JobState
 from brain.types.resources import NodeName
 from brain.types.world import ReplicaExit, unfit_nodes
-from scaler.ports import Phase
+from scaler.ports import ReplicaPhase
 from scaler.reconcile import Clear, Close, GiveUp, Start, Stop, Wait, decide
 from tests.scaler.wished import NOW, ago, order, replica, seen, wish
 
 LEFT, LOST, FAILED = ReplicaExit.LEFT, ReplicaExit.LOST, ReplicaExit.FAILED
 SUCCEEDED, CANCELLED = ReplicaExit.SUCCEEDED, ReplicaExit.CANCELLED
-INTENDED, STARTING, GONE = Phase.INTENDED, Phase.STARTING, Phase.GONE
+INTENDED, STARTING, GONE = ReplicaPhase.INTENDED, ReplicaPhase.STARTING, ReplicaPhase.GONE
 SURPLUS = "more replicas than are wished for"
 OVER = "the job is finished"
 
@@ -326,7 +326,7 @@ def test_a_document_that_cannot_be_used_is_given_up_in_the_same_words_for_ever()
 
 
 def test_nothing_is_given_up_before_brain_knows_of_the_last_loss():
-    sight = seen(replica(0, exit=ReplicaExit.LOST), replica(1, Phase.GONE))
+    sight = seen(replica(0, exit=ReplicaExit.LOST), replica(1, ReplicaPhase.GONE))
 
     lost, waits = decide(order(wish(1, minimum=3)), sight, NOW)
 
@@ -390,12 +390,12 @@ def test_without_token_and_environment_nothing_starts():
 replicas_of_any_kind = st.builds(
     replica,
     id=st.just(0),
-    phase=st.sampled_from(Phase),
+    phase=st.sampled_from(ReplicaPhase),
     born=st.floats(0, 1000),
     died=st.floats(0, 1000),
     exit=st.none() | st.sampled_from(ReplicaExit),
     asked=st.none() | st.floats(0, 100),
-).filter(lambda r: (r.phase is Phase.ENDED) == (r.exit is not None))
+).filter(lambda r: (r.phase is ReplicaPhase.ENDED) == (r.exit is not None))
 
 
 @given(

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 from brain.types.job import Intent, JobId, JobState
 from brain.types.resources import PoolName, Resources
-from brain.types.world import ReplicaExit, WorldWish
-from brain.views import JobWish, PoolWishes
+from brain.types.world import DesiredWorld, ReplicaExit
+from brain.views import DesiredJob, DesiredPool
 from scaler.local import LocalBackend
-from scaler.ports import Observed, Phase, ReplicaSeen
+from scaler.ports import Observed, ReplicaPhase, ReplicaSeen
 from scaler.reconcile import Order
 from tests.guard import remove_groups
 
@@ -36,14 +36,14 @@ def wish(
     generation: int = 0,
     restart_limit: int = 3,
     **document: Any,
-) -> JobWish:
+) -> DesiredJob:
     """A job that should have ``replicas`` of one CPU each."""
-    return JobWish(
+    return DesiredJob(
         job=job,
         name="digits",
         project="default",
         state=state,
-        wish=WorldWish(
+        wish=DesiredWorld(
             job=job,
             generation=generation,
             version=1,
@@ -59,11 +59,11 @@ def wish(
     )
 
 
-def pool(*jobs: JobWish, version: str = "1") -> PoolWishes:
-    return PoolWishes(pool=PoolName("local"), version=version, jobs=jobs)
+def pool(*jobs: DesiredJob, version: str = "1") -> DesiredPool:
+    return DesiredPool(pool=PoolName("local"), version=version, jobs=jobs)
 
 
-def order(wished: JobWish | None, *, since: float = 100, confirmed: float | None = 0) -> Order:
+def order(wished: DesiredJob | None, *, since: float = 100, confirmed: float | None = 0) -> Order:
     """An order first seen ``since`` seconds ago and repeated by Brain ``confirmed`` ago."""
     at = None if confirmed is None else ago(confirmed)
     return Order(wish=wished, since=ago(since), confirmed_at=at)
@@ -71,7 +71,7 @@ def order(wished: JobWish | None, *, since: float = 100, confirmed: float | None
 
 def replica(
     id: int,
-    phase: Phase = Phase.RUNNING,
+    phase: ReplicaPhase = ReplicaPhase.RUNNING,
     *,
     born: float = 60,
     died: float = 30,
@@ -84,7 +84,7 @@ def replica(
     """A replica started ``born`` seconds ago; with ``exit`` it ended ``died`` seconds ago."""
     return ReplicaSeen(
         id=id,
-        phase=Phase.ENDED if exit else phase,
+        phase=ReplicaPhase.ENDED if exit else phase,
         generation=generation,
         resources=Resources(cpu_millis=1000),
         started_at=ago(born),
@@ -132,7 +132,7 @@ def end_all(*backends: LocalBackend) -> None:
             for backend in backends
             for job in backend.jobs()
             for replica in backend.observe(job, NOW).replicas
-            if replica.phase in (Phase.STARTING, Phase.RUNNING)
+            if replica.phase in (ReplicaPhase.STARTING, ReplicaPhase.RUNNING)
         ]
         for job, id in alive:
             for backend in backends:

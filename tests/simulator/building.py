@@ -6,10 +6,10 @@ from typing import Any
 from brain.settings import Settings, settings_from
 from brain.simulator.applications import Application, Profile
 from brain.simulator.policies import POLICIES
-from brain.simulator.run import Direct, Outcome, simulate
+from brain.simulator.run import Direct, PolicyOutcome, simulate
 from brain.simulator.spec import NodeKind, Spec
 from brain.simulator.workload import Arrival
-from brain.simulator.world import World
+from brain.simulator.world import SimulatedCluster
 from brain.types.allocation import Bounds
 from brain.types.job import OptimizeMode
 
@@ -63,7 +63,7 @@ def arrival(name: str = "digits", at: float = 0.0, **fields: Any) -> Arrival:
 
 def simulated(
     workload: Sequence[Arrival], policy: str = "brain", cluster: Spec | None = None, **fields: Any
-) -> Outcome:
+) -> PolicyOutcome:
     """A workload lived to its end; deciding takes no time."""
     made: dict[str, Any] = {"settings": AUTO, "mode": OptimizeMode.CLUSTER}
     return simulate(
@@ -76,7 +76,7 @@ def simulated(
     )
 
 
-def lived(world: World, policy: str) -> Iterator[World]:
+def lived(world: SimulatedCluster, policy: str) -> Iterator[SimulatedCluster]:
     """A world after each decision of a policy, until it is over."""
     governor = Direct(world, POLICIES[policy]())
     upcoming = world.next_arrival or 1.0

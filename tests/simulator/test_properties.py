@@ -12,9 +12,9 @@ from brain.simulator.applications import progress
 from brain.simulator.placing import Placement, place, shape
 from brain.simulator.policies import POLICIES
 from brain.simulator.service import Service
-from brain.simulator.spec import NodeKind, Spec, Trouble
+from brain.simulator.spec import NodeKind, NodeTrouble, Spec
 from brain.simulator.workload import Arrival
-from brain.simulator.world import Run, World
+from brain.simulator.world import SimulatedCluster, SimulatedJob
 from brain.types.allocation import Bounds
 from brain.types.job import OptimizeMode
 from tests.simulator import building
@@ -41,8 +41,8 @@ specs = st.builds(
             "t4": NodeKind(count=counts[0], gpus=4),
             "a100": NodeKind(count=counts[1], gpus=8, speed=3.0),
         },
-        failures=Trouble(per_node_day=failures, minutes=10),
-        stragglers=Trouble(per_node_day=slow, minutes=30, factor=2),
+        failures=NodeTrouble(per_node_day=failures, minutes=10),
+        stragglers=NodeTrouble(per_node_day=slow, minutes=30, factor=2),
     ),
     st.tuples(st.integers(1, 4), st.integers(3, 4)),
     st.sampled_from([0.0, 5.0, 40.0]),
@@ -57,7 +57,7 @@ often = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCh
 def test_no_node_ever_serves_more_than_it_has(
     workload: list[Arrival], spec: Spec, policy: str, seed: int
 ) -> None:
-    world = World(spec, workload, building.APPLICATIONS, seed=seed)
+    world = SimulatedCluster(spec, workload, building.APPLICATIONS, seed=seed)
     for seen in building.lived(world, policy):
         taken = Counter(node for run in seen.present for node in run.placement)
         assert all(count <= seen.nodes[node].capacity for node, count in taken.items())
@@ -70,7 +70,7 @@ def test_work_done_is_work_asked_for_and_work_lost(
     workload: list[Arrival], spec: Spec, policy: str, seed: int
 ) -> None:
     even = Spec(nodes=spec.nodes, failures=spec.failures)
-    world = World(even, workload, building.APPLICATIONS, seed=seed)
+    world = SimulatedCluster(even, workload, building.APPLICATIONS, seed=seed)
     for _ in building.lived(world, policy):
         pass
     for run in world.runs:
@@ -93,7 +93,7 @@ def test_work_done_is_work_asked_for_and_work_lost(
 def test_time_held_is_the_time_of_all_stays(
     workload: list[Arrival], spec: Spec, policy: str, seed: int
 ) -> None:
-    world = World(spec, workload, building.APPLICATIONS, seed=seed)
+    world = SimulatedCluster(spec, workload, building.APPLICATIONS, seed=seed)
     for _ in building.lived(world, policy):
         pass
     for run in world.runs:
@@ -112,10 +112,10 @@ def test_the_same_seed_gives_the_same_world(
     assert one == other
 
 
-class Watched(World):
+class Watched(SimulatedCluster):
     """A world that looks at its capacity whenever somebody places a job."""
 
-    def place(self, run: Run, placement: Placement) -> None:
+    def place(self, run: SimulatedJob, placement: Placement) -> None:
         super().place(run, placement)
         taken = Counter(node for each in self.present for node in each.placement)
         assert all(count <= self.nodes[node].capacity for node, count in taken.items())

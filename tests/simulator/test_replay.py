@@ -14,8 +14,8 @@ from brain.db import SqlStores, prepare
 from brain.pool.rounds import Memo
 from brain.settings import settings_from
 from brain.simulator import replay as again
-from brain.simulator.replay import Recording, Replayed, Verdict
-from brain.simulator.replay.past import Evidence
+from brain.simulator.replay import Recording, Replayed, ReplayVerdict
+from brain.simulator.replay.past import PastEvidence
 from brain.types.allocation import Bounds
 from brain.types.job import Checkpoint
 from tests import builders
@@ -51,14 +51,14 @@ def replayed(laptop: Laptop, policy: str = "brain", **settings: object) -> tuple
 def test_under_the_same_settings_every_decision_is_the_same(laptop: Laptop):
     found = replayed(laptop)
     assert len(found) >= 6
-    assert {one.verdict for one in found} == {Verdict.SAME}
-    assert all(one.evidence is Evidence.SAMPLES for one in found[1:])
+    assert {one.verdict for one in found} == {ReplayVerdict.SAME}
+    assert all(one.evidence is PastEvidence.SAMPLES for one in found[1:])
 
 
 def test_another_setting_decides_otherwise_where_it_matters(laptop: Laptop):
     found = replayed(laptop, minimum_gain=2.0)
     grew = [one for one in found if one.decision.generation is not None]
-    assert [one.verdict for one in grew] == [Verdict.DIFFERENT] * 2
+    assert [one.verdict for one in grew] == [ReplayVerdict.DIFFERENT] * 2
     assert [one.replicas for one in grew] == [1, 2]
 
 
@@ -89,8 +89,8 @@ def test_where_samples_are_gone_the_points_of_worlds_stand_for_them(laptop: Lapt
     with lived.stores.transaction() as tx:
         tx.telemetry.retire(raw_before=lived.now, means_before=lived.now)
     found = replayed(lived, minimum_gain=2.0)
-    assert {one.evidence for one in found} <= {Evidence.POINTS, Evidence.NOTHING}
-    assert any(one.verdict is Verdict.DIFFERENT for one in found)
+    assert {one.evidence for one in found} <= {PastEvidence.POINTS, PastEvidence.NOTHING}
+    assert any(one.verdict is ReplayVerdict.DIFFERENT for one in found)
 
 
 def test_checkpoints_that_were_seen_are_seen_again():
@@ -103,7 +103,7 @@ def test_checkpoints_that_were_seen_are_seen_again():
     lived.live(60)
     found = replayed(lived)
     assert any(one.decision.generation is not None for one in found)
-    assert {one.verdict for one in found} == {Verdict.SAME}
+    assert {one.verdict for one in found} == {ReplayVerdict.SAME}
 
 
 def test_every_decision_about_jobs_that_share_a_pool_is_the_same():
@@ -125,7 +125,7 @@ def test_every_decision_about_jobs_that_share_a_pool_is_the_same():
 
     assert waited
     assert any(one.decision.code == "plan-active" for one in found)
-    assert {one.verdict for one in found} == {Verdict.SAME}
+    assert {one.verdict for one in found} == {ReplayVerdict.SAME}
 
 
 def test_what_is_gone_is_not_guessed():
@@ -146,7 +146,7 @@ def test_what_is_gone_is_not_guessed():
         lived.stores, bare, policy="brain", settings=QUICK, recorded_settings=QUICK
     )
     grew = next(one for one in found if one.decision.generation == 1)
-    assert grew.verdict is Verdict.UNTOLD
+    assert grew.verdict is ReplayVerdict.UNTOLD
     assert "something of it is gone" in grew.untold
 
 

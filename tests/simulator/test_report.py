@@ -6,14 +6,14 @@ from xml.etree import ElementTree
 from brain.cli.simulate import styles
 from brain.simulator.report import figures, page
 from brain.simulator.report.page import rows
-from brain.simulator.run import Outcome
+from brain.simulator.run import PolicyOutcome
 from brain.typeset import change
 from tests.simulator import building
 
 JOBS = [building.arrival(f"job-{index}", 60.0 * index, wanted=2) for index in range(5)]
 
 
-def outcomes() -> list[Outcome]:
+def outcomes() -> list[PolicyOutcome]:
     return [building.simulated(JOBS, policy) for policy in ("fifo", "optimus")]
 
 

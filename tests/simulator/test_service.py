@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from brain.lifecycle.work import earlier_runs, promised_work
-from brain.simulator.applications import Device
+from brain.simulator.applications import DeviceKind
 from brain.simulator.service import Service, document_of, steps_of
-from brain.simulator.spec import Trouble
+from brain.simulator.spec import NodeTrouble
 from brain.simulator.telling import exchange_wait_share
-from brain.simulator.world import World
+from brain.simulator.world import SimulatedCluster
 from brain.types.job import OptimizeMode
 from brain.types.sharing import ProjectShare
 from tests.simulator import building
@@ -43,7 +43,7 @@ def test_what_is_not_measured_yet_is_looked_at_long_before_the_next_turn():
 
 
 def test_probes_tell_what_of_a_step_waits_for_gradients():
-    profile, device = building.APPLICATIONS["perfect"], Device(name="t4")
+    profile, device = building.APPLICATIONS["perfect"], DeviceKind(name="t4")
     alone, (one, two) = (1,), (profile.seconds(device, (1, 1), 100, n) for n in (1, 2))
 
     share = exchange_wait_share(profile, device, (1, 1), 100, 2)
@@ -65,7 +65,7 @@ def test_a_project_never_has_more_than_its_limit():
 
 def test_every_job_of_brain_ends_although_nodes_fail():
     jobs = [building.arrival(f"job-{index}", 100 * index, wanted=2) for index in range(6)]
-    troubled = building.spec(failures=Trouble(per_node_day=60, minutes=5))
+    troubled = building.spec(failures=NodeTrouble(per_node_day=60, minutes=5))
     outcome = building.simulated(jobs, "brain", troubled)
     assert len(outcome.jobs) == 6
     assert outcome.summary.lost > 0
@@ -73,7 +73,7 @@ def test_every_job_of_brain_ends_although_nodes_fail():
 
 def test_the_same_seed_gives_brain_the_same_world_and_another_seed_another():
     jobs = [building.arrival(f"job-{index}", 200 * index, wanted=2) for index in range(4)]
-    troubled = building.spec(stragglers=Trouble(per_node_day=50, minutes=30))
+    troubled = building.spec(stragglers=NodeTrouble(per_node_day=50, minutes=30))
     one, same, other = (
         building.simulated(jobs, "brain", troubled, seed=seed) for seed in (1, 1, 2)
     )
@@ -88,7 +88,7 @@ def test_runs_of_one_name_learn_whether_declarations_are_true():
         )
         for index in range(3)
     ]
-    world = World(building.spec(), jobs, building.APPLICATIONS)
+    world = SimulatedCluster(building.spec(), jobs, building.APPLICATIONS)
     service = Service(world, building.AUTO, mode=OptimizeMode.CLUSTER, seed=0, noise=0.02)
     upcoming = 1.0
     while not world.over:
@@ -107,7 +107,9 @@ def test_two_runs_at_once_have_names_of_their_own():
 
 
 def test_declared_steps_are_those_that_the_work_takes():
-    world = World(building.spec(), [building.arrival(declared=True)], building.APPLICATIONS)
+    world = SimulatedCluster(
+        building.spec(), [building.arrival(declared=True)], building.APPLICATIONS
+    )
     world.advance(1.0)
     run = world.present[0]
     worth = (500 + 64) / (500 + 256)
@@ -141,7 +143,7 @@ def test_the_order_of_sets_changes_nothing(tmp_path: Path):
 
 def test_a_script_that_is_told_its_batch_begins_with_the_first_and_is_told_larger_ones():
     asks = building.arrival(tunes=True, batch=256)
-    world = World(building.spec(), [asks], building.APPLICATIONS)
+    world = SimulatedCluster(building.spec(), [asks], building.APPLICATIONS)
     governor = Service(world, building.AUTO, mode=OptimizeMode.CLUSTER, seed=0, noise=0.0)
     batches = []
     while not world.over:
@@ -163,7 +165,7 @@ def test_a_script_that_is_told_its_batch_is_done_sooner():
 
 
 def test_a_batch_that_a_script_keeps_stays_what_its_row_says():
-    world = World(building.spec(), [building.arrival(batch=256)], building.APPLICATIONS)
+    world = SimulatedCluster(building.spec(), [building.arrival(batch=256)], building.APPLICATIONS)
     governor = Service(world, building.AUTO, mode=OptimizeMode.CLUSTER, seed=0, noise=0.0)
     for _ in range(5):
         governor.govern(world.advance(world.now + 60.0), lambda: 0.0)

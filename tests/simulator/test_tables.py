@@ -3,10 +3,10 @@
 import pytest
 
 from brain import errors
-from brain.simulator.applications import Device, progress
+from brain.simulator.applications import DeviceKind, progress
 from brain.simulator.tables import Measured, measured
 
-T4, A100 = Device(name="t4"), Device(name="a100")
+T4, A100 = DeviceKind(name="t4"), DeviceKind(name="a100")
 PLACEMENTS = """placement,local_bsz,step_time,sync_time
 1,10,0.1,0.0
 1,20,0.2,0.0

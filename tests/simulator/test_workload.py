@@ -9,7 +9,7 @@ from brain.simulator.applications import CATALOGUE
 from brain.simulator.spec import Spec, read_spec
 from brain.simulator.workload import Arrival, read_workload
 from brain.types.allocation import Bounds
-from brain.types.job import Batch, JobDocument
+from brain.types.job import BatchBounds, JobDocument
 from tests.simulator import building
 
 HEAD = "name,time,application"
@@ -113,7 +113,7 @@ def test_a_job_document_gives_bounds_and_what_is_declared():
         command=("x",),
         replicas=Bounds(min=2, max=4, unit=2),
         steps=100,
-        batch=Batch(global_size=256),
+        batch=BatchBounds(global_size=256),
         priority=3,
     )
     (job,) = read_workload(

@@ -8,14 +8,14 @@ from brain import errors
 from brain.simulator.placing import shape
 from brain.simulator.policies import Contender, Oracle
 from brain.simulator.run import simulate
-from brain.simulator.spec import NodeKind, Trouble
-from brain.simulator.world import Event, World
+from brain.simulator.spec import NodeKind, NodeTrouble
+from brain.simulator.world import SimulatedCluster, SimulatedEventKind
 from brain.types.allocation import Bounds
 from tests.simulator import building
 
 
-def world(*arrivals, **fields) -> World:
-    made = World(building.spec(**fields), arrivals, building.APPLICATIONS)
+def world(*arrivals, **fields) -> SimulatedCluster:
+    made = SimulatedCluster(building.spec(**fields), arrivals, building.APPLICATIONS)
     made.advance(1.0)
     return made
 
@@ -42,11 +42,11 @@ def test_a_change_of_placement_costs_a_restart_and_no_work():
 
 
 def test_a_lost_node_takes_what_was_not_saved():
-    one = world(building.arrival(), failures=Trouble(per_node_day=200, minutes=5))
+    one = world(building.arrival(), failures=NodeTrouble(per_node_day=200, minutes=5))
     (run,) = one.present
     one.place(run, (0,))
     happened = one.advance(40_000.0)
-    while not any(each.event is Event.LOST for each in happened):
+    while not any(each.event is SimulatedEventKind.LOST for each in happened):
         happened = one.advance(40_000.0)
     assert run.lost == 1
     assert run.placement == ()
@@ -82,7 +82,7 @@ def test_a_finished_job_frees_its_nodes_at_once():
     one = world(building.arrival(application="perfect", scale=0.001))
     one.place(one.present[0], (0,))
     happened = one.advance(1000.0)
-    assert happened[-1].event is Event.FINISHED
+    assert happened[-1].event is SimulatedEventKind.FINISHED
     assert one.now == pytest.approx(happened[-1].at_seconds + one.spec.settle_seconds)
     assert one.free() == {0: 4, 1: 4}
 
@@ -124,7 +124,7 @@ def test_alone_with_a_fair_share_a_job_is_neither_better_nor_worse_off():
 
 def test_a_cluster_that_never_serves_a_job_is_told_and_not_waited_for():
     job = building.arrival(wanted=8, bounds=Bounds(min=8, max=8))
-    troubled = building.spec(failures=Trouble(per_node_day=9999, minutes=1e7))
+    troubled = building.spec(failures=NodeTrouble(per_node_day=9999, minutes=1e7))
     with pytest.raises(Exception, match="digits still waits"):
         building.simulated([job], "fifo", troubled)
 

@@ -10,7 +10,7 @@ import yaml
 from brain import wire
 from brain.errors import BadInput, ImpossibleBounds
 from brain.types.allocation import Allocation, Bounds
-from brain.types.job import Batch, Budget, Parallelism, Secret
+from brain.types.job import BatchBounds, Budget, Parallelism, Secret
 from brain.types.resources import Resources
 from tests.builders import NOW, document
 
@@ -53,12 +53,12 @@ def test_bounds_that_no_size_satisfies_are_refused_with_the_remedy(
         ({"deadline": NOW.replace(tzinfo=None), "steps": 9}, "deadline"),
         ({"deadline": NOW}, "deadline"),
         ({"parallelism": Parallelism(tensor=0)}, "parallelism.tensor"),
-        ({"batch": Batch(local_min=8, local_max=4)}, "batch.localMin"),
-        ({"batch": Batch(global_size=64, global_max=32)}, "batch.globalSize"),
+        ({"batch": BatchBounds(local_min=8, local_max=4)}, "batch.localMin"),
+        ({"batch": BatchBounds(global_size=64, global_max=32)}, "batch.globalSize"),
         ({"steps": 0}, "steps"),
         ({"resources": Resources(cpu_millis=-5)}, "resources.cpuMillis"),
         ({"resources": Resources(gpus=-1)}, "resources.gpus"),
-        ({"batch": Batch(tune=True), "parallelism": Parallelism(tensor=2)}, "batch.tune"),
+        ({"batch": BatchBounds(tune=True), "parallelism": Parallelism(tensor=2)}, "batch.tune"),
     ],
 )
 def test_what_can_never_run_is_refused_by_the_name_of_its_field(fields: dict[str, Any], field: str):

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from brain.ports import Transaction
 from brain.types.job import JobId
 from brain.types.resources import NodeName
-from brain.types.telemetry import HostSample, Phase, Place, SourceId, ThroughputSample
+from brain.types.telemetry import HostSample, Phase, SampleSource, SourceId, ThroughputSample
 
 NODE = NodeName("laptop")
 #: Seconds of a throughput sample's window.
@@ -32,7 +32,7 @@ def steps_of(
     count = int((end - begin).total_seconds() // WINDOW)
     found = []
     for rank in range(size):
-        place = Place(
+        place = SampleSource(
             job=id, source=SourceId(f"{id}-{epoch}-{rank}"), replica=rank, local_rank=0,
             rank=rank, epoch=epoch, generation=epoch - 1,
         )  # fmt: skip

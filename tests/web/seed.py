@@ -16,7 +16,7 @@ from brain.types.job import (
     JobId,
     JobState,
     ObjectCondition,
-    Policy,
+    ApprovalPolicy,
     PolicyMode,
 )
 from brain.types.plan import Approval, Outcome, PlanKind, PlanState, ScalePlan, Verdict
@@ -168,7 +168,7 @@ def _nodes(tx: Transaction, now: datetime) -> None:
 
 def _digits(tx: Transaction, now: datetime) -> None:
     """One replica, then two (kept), then four (fell short), two again; three are proposed."""
-    document = {"steps": 40_000, "policy": Policy(mode=PolicyMode.APPROVE)}
+    document = {"steps": 40_000, "policy": ApprovalPolicy(mode=PolicyMode.APPROVE)}
     tx.jobs.add(job(DIGITS, "digits", now, JobState.RUNNING, reason="stepping", document=document))
     ago = [timedelta(minutes=minutes) for minutes in (58, 44, 26, 20)]
     sizes = (1, 2, 4, 2)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from playwright.sync_api import Browser, Page, expect
 
 from brain import calls
-from brain.types.telemetry import Phase, Place, SourceId, ThroughputSample
+from brain.types.telemetry import Phase, SampleSource, SourceId, ThroughputSample
 from tests.web import seed
 from tests.web.browser import visit
 from tests.web.served import Served
@@ -75,7 +75,7 @@ def _marked(page: Page) -> bool:
 
 
 def _sample(at: datetime) -> ThroughputSample:
-    place = Place(
+    place = SampleSource(
         job=seed.TINY, source=SourceId("late"), replica=0, local_rank=0, rank=0, epoch=1,
         generation=0,
     )  # fmt: skip

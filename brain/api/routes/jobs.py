@@ -14,10 +14,10 @@ from brain.api import views
 from brain.api.acting import Act, Acting
 from brain.api.deps import (
     AboutJob,
-    Asking,
     Body,
     Context,
     Here,
+    JobRequest,
     PageSize,
     Who,
     answer,
@@ -356,7 +356,7 @@ def workers(about: AboutJob) -> Response:
     return about.read(lambda tx, job: Page(items=views.workers(tx, job, about.here.settings, now)))
 
 
-def _change(about: Asking, act: Act, change: Any) -> Response:
+def _change(about: JobRequest, act: Act, change: Any) -> Response:
     def changed(tx: Transaction) -> JobView:
         now = about.here.clock()
         job = about.job(tx, acting=True)

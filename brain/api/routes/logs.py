@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from brain import errors
-from brain.api.deps import AboutJob, Asking, OwnToken, TokenMonitor
+from brain.api.deps import AboutJob, JobRequest, OwnToken, TokenMonitor
 from brain.api.problems import problems
 from brain.api.routes.jobs import LOCAL
 from brain.types.job import Job
@@ -118,7 +118,7 @@ async def _relayed(
 
 
 async def _lines(
-    about: Asking, token: TokenMonitor, job: Job, reader: Reader, follow: bool
+    about: JobRequest, token: TokenMonitor, job: Job, reader: Reader, follow: bool
 ) -> AsyncIterator[bytes]:
     while not await token.ended():
         # Asked before reading, so that what was printed before the end is still sent.
@@ -133,13 +133,13 @@ async def _lines(
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-def _job(about: Asking) -> Job:
+def _job(about: JobRequest) -> Job:
     with about.here.stores.transaction(read_only=True) as tx:
         return about.job(tx)
 
 
 def _chosen(
-    about: Asking, job: Job, replica: int | None, rank: int | None, previous: bool
+    about: JobRequest, job: Job, replica: int | None, rank: int | None, previous: bool
 ) -> int | None:
     """The replica whose output is asked for; None: all of them.
 
@@ -177,7 +177,7 @@ def _of_rank(job: Job, worlds: Sequence[World], rank: int, previous: bool) -> in
     return found[0]
 
 
-def _expect_replica(about: Asking, job: Job, replica: int, known: list[int]) -> None:
+def _expect_replica(about: JobRequest, job: Job, replica: int, known: list[int]) -> None:
     if replica in known or (about.here.home / "replicas" / job.id / str(replica)).is_dir():
         return
     had = ", ".join(map(str, known)) if known else "none yet"

@@ -21,11 +21,11 @@ from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.recommendation import Recommendation
 from brain.types.record import Principal, Role
 from brain.views import (
-    Decision,
     JobEdit,
     ModelsView,
     ModelView,
     Page,
+    PlanDecision,
     PlanView,
     ResizeRequest,
     Scaling,
@@ -228,7 +228,7 @@ def _asker(who: Principal, named: str) -> str:
 def _decide(
     about: AboutJob, act: Act, generation: int, decide: Any, *, why: bool = False, **more: Any
 ) -> Response:
-    said = wire.convert(json_body(act.body), Decision)
+    said = wire.convert(json_body(act.body), PlanDecision)
     here = about.here
 
     def decided(tx: Transaction) -> PlanView:

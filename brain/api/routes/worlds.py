@@ -17,8 +17,8 @@ from brain.ports import Transaction
 from brain.types.job import Job
 from brain.types.record import AuditEntry, Role
 from brain.types.resources import PoolName
-from brain.types.world import ReplicaReport, WorldReport, WorldWish
-from brain.views import NewToken, PoolWishes
+from brain.types.world import DesiredWorld, ReplicaReport, WorldReport
+from brain.views import DesiredPool, NewToken
 
 router = APIRouter(prefix="/api/v1", tags=["worlds"])
 
@@ -33,14 +33,14 @@ Known = Annotated[str | None, Header(alias="If-None-Match")]
 
 @router.get(
     "/jobs/{job}/world",
-    response_model=WorldWish,
+    response_model=DesiredWorld,
     responses=problems(errors.UnknownJob) | {304: {"description": "unchanged"}},
 )
 async def world(about: AboutJob, token: OwnToken, wait: Wait = 0, known: Known = None) -> Response:
     """The wished world; 304 when it is still that of ``If-None-Match`` after ``wait`` seconds."""
     here = about.here
 
-    def read() -> WorldWish:
+    def read() -> DesiredWorld:
         token.check()
         with here.stores.transaction(read_only=True) as tx:
             return lifecycle.wish(tx, about.job(tx), here.settings)
@@ -87,7 +87,7 @@ def report_replicas(about: AboutJob, act: Act) -> Response:
 
 @router.get(
     "/pools/{pool}/wishes",
-    response_model=PoolWishes,
+    response_model=DesiredPool,
     responses=problems() | {304: {"description": "unchanged"}},
 )
 async def wishes(
@@ -95,7 +95,7 @@ async def wishes(
 ) -> Response:
     """What a scaler should make true; 304 when still that of ``If-None-Match`` after ``wait``."""
 
-    def read() -> PoolWishes:
+    def read() -> DesiredPool:
         token.check()
         with here.stores.transaction(read_only=True) as tx:
             return views.wishes(tx, pool, here.settings)

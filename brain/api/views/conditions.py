@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from brain import estimates, lifecycle
-from brain.api.views.seen import Seen
+from brain.api.views.measurements import RecentMeasurements
 from brain.pool.rounds.findings import CODE as UNDECIDED
 from brain.ports import Transaction
 from brain.settings import Settings
@@ -28,7 +28,7 @@ _AS_IT_SHOULD = {
 
 
 def conditions(
-    tx: Transaction, job: Job, seen: Seen, settings: Settings, now: datetime
+    tx: Transaction, job: Job, seen: RecentMeasurements, settings: Settings, now: datetime
 ) -> tuple[Condition, ...]:
     """Everything that holds of an unfinished job; of a finished one nothing does."""
     if job.finished:
@@ -117,7 +117,7 @@ def _memory_conditions(held: MemoryView) -> list[tuple[str, str]]:
 
 
 def _measured_conditions(
-    seen: Seen, world: World | None, settings: Settings, now: datetime
+    seen: RecentMeasurements, world: World | None, settings: Settings, now: datetime
 ) -> list[tuple[str, str]]:
     age = seen.age_seconds(now)
     if age is not None and age > settings.stale_seconds:

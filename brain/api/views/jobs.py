@@ -7,10 +7,10 @@ from typing import Any
 from brain import lifecycle, wire
 from brain.api import auth
 from brain.api.views.conditions import conditions, late, memory
-from brain.api.views.seen import WINDOW, Seen
+from brain.api.views.measurements import WINDOW, RecentMeasurements
 from brain.api.views.sparklines import Sparklines
-from brain.lifecycle.sight import WINDOWS_SECONDS
-from brain.lifecycle.wishes import BATCH
+from brain.lifecycle.desired import BATCH
+from brain.lifecycle.observed import WINDOWS_SECONDS
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.job import Job, JobDocument, JobId
@@ -18,7 +18,7 @@ from brain.types.plan import PlanVerdict, ScalePlan
 from brain.types.recommendation import Prediction
 from brain.types.resources import PoolName
 from brain.types.world import World
-from brain.views import JobDetail, JobView, JobWish, PoolWishes, WorkerView
+from brain.views import DesiredJob, DesiredPool, JobDetail, JobView, WorkerView
 
 #: Fields that are shown as they are stored.
 _COPIED = (
@@ -59,7 +59,8 @@ def jobs(
     if len(some) > 1:
         _read_ahead(tx, some, now)
     seen = [
-        Seen(tx, job, tx.worlds.latest(job.id), settings, job.finished_at or now) for job in some
+        RecentMeasurements(tx, job, tx.worlds.latest(job.id), settings, job.finished_at or now)
+        for job in some
     ]
     unsure = {job.id: now for job, it in zip(some, seen, strict=True) if it.unsure}
     if len(unsure) > 1:
@@ -85,7 +86,7 @@ def _read_ahead(tx: Transaction, some: Sequence[Job], now: datetime) -> None:
 def _job(
     tx: Transaction,
     job: Job,
-    seen: Seen,
+    seen: RecentMeasurements,
     steps: Mapping[tuple[JobId, int], int],
     sparkline: tuple[float | None, ...],
     settings: Settings,
@@ -142,7 +143,7 @@ def document(job: Job) -> Mapping[str, Any]:
     return plain | {"environment": dict.fromkeys(plain.get("environment", {}), "")}
 
 
-def wishes(tx: Transaction, pool: PoolName, settings: Settings) -> PoolWishes:
+def wishes(tx: Transaction, pool: PoolName, settings: Settings) -> DesiredPool:
     """Return the wishes of a pool: the worlds that a scaler should bring about.
 
     ``version`` changes whenever a job, its state or its wish does. However many jobs there are, the
@@ -153,7 +154,7 @@ def wishes(tx: Transaction, pool: PoolName, settings: Settings) -> PoolWishes:
     tx.plans.read_ahead(ids)
     tx.fits.read_ahead(ids, BATCH)
     jobs = tuple(
-        JobWish(
+        DesiredJob(
             job=job.id,
             name=job.document.name,
             project=job.document.project,
@@ -164,12 +165,12 @@ def wishes(tx: Transaction, pool: PoolName, settings: Settings) -> PoolWishes:
         for job in unfinished
     )
     marks = [(job.job, str(job.state), job.wish.version) for job in jobs]
-    return PoolWishes(pool=pool, version=auth.sha256(wire.encode(marks))[:16], jobs=jobs)
+    return DesiredPool(pool=pool, version=auth.sha256(wire.encode(marks))[:16], jobs=jobs)
 
 
 def workers(tx: Transaction, job: Job, settings: Settings, now: datetime) -> tuple[WorkerView, ...]:
     """Step time of each worker of the present world over the last minute, by rank."""
-    return Seen(tx, job, tx.worlds.latest(job.id), settings, now).workers()
+    return RecentMeasurements(tx, job, tx.worlds.latest(job.id), settings, now).workers()
 
 
 def _declared(document: JobDocument) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from brain.errors import Undetermined
-from brain.lifecycle.sight import Sight, look
+from brain.lifecycle.desired import asked_batch, wished_batch
+from brain.lifecycle.observed import ThroughputObserved, look
 from brain.lifecycle.surroundings import situate
-from brain.lifecycle.wishes import asked_batch, wished_batch
 from brain.models.calibration import calibration
 from brain.models.efficiency import NoiseScale, efficiency
 from brain.models.fitting import Point
@@ -81,7 +81,7 @@ def _with_model(
     )
 
 
-def _told(tx: Transaction, job: Job, sight: Sight) -> ToldBatch | None:
+def _told(tx: Transaction, job: Job, sight: ThroughputObserved) -> ToldBatch | None:
     """Return the batch that the script is asked to take, split over the workers that it has."""
     wish, chosen, world = wished_batch(tx, job), asked_batch(tx, job), sight.world
     if wish is None or job.finished:
@@ -99,7 +99,7 @@ def _told(tx: Transaction, job: Job, sight: Sight) -> ToldBatch | None:
     )
 
 
-def _noise(sight: Sight) -> Noise:
+def _noise(sight: ThroughputObserved) -> Noise:
     """Return the noise scale of a job's gradients, and the efficiency of its present batch."""
     found = sight.noise
     if isinstance(found, NoiseScale):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from brain.ports import Point, Stretch, Transaction
+from brain.ports import SeriesBucket, SeriesStretch, Transaction
 from brain.types.job import Job, JobId
 
 #: So many points over so long at most.
@@ -23,7 +23,7 @@ class Sparklines:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[JobId, tuple[Stretch, Sparkline]] = {}
+        self._kept: dict[JobId, tuple[SeriesStretch, Sparkline]] = {}
 
     def drawn(
         self, tx: Transaction, metrics: Iterable[tuple[Job, str]], now: datetime
@@ -40,7 +40,7 @@ class Sparklines:
         self._kept.update(drawn)
         return {job: (drawn.get(job) or self._kept[job])[1] for job in asked}
 
-    def _is_good(self, job: JobId, asked: Stretch) -> bool:
+    def _is_good(self, job: JobId, asked: SeriesStretch) -> bool:
         known, _ = self._kept.get(job, (None, None))
         if known is None or known.metric != asked.metric:
             return False
@@ -48,13 +48,13 @@ class Sparklines:
         return timedelta(0) <= age * _AGED * _POINTS <= known.until - known.since
 
 
-def _stretch(job: Job, metric: str, now: datetime) -> Stretch | None:
+def _stretch(job: Job, metric: str, now: datetime) -> SeriesStretch | None:
     until = job.finished_at or now
     since = max(job.created_at, until - _SPAN)
-    return Stretch(metric, since, until) if since < until else None
+    return SeriesStretch(metric, since, until) if since < until else None
 
 
-def _sparkline(stretch: Stretch, points: Iterable[Point]) -> Sparkline:
+def _sparkline(stretch: SeriesStretch, points: Iterable[SeriesBucket]) -> Sparkline:
     width = (stretch.until - stretch.since) / _POINTS
     means: list[float | None] = [None] * _POINTS
     for point in points:

@@ -9,7 +9,7 @@ answer     all of it put together
 """
 
 from brain.models.estimate.answer import estimate
-from brain.models.estimate.past import Past, Room, Script, WorldUse
-from brain.models.estimate.sizes import Market
+from brain.models.estimate.past import Past, PoolCapacity, Script, WorldUse
+from brain.models.estimate.sizes import PriceList
 
-__all__ = ["Market", "Past", "Room", "Script", "WorldUse", "estimate"]
+__all__ = ["Past", "PoolCapacity", "PriceList", "Script", "WorldUse", "estimate"]

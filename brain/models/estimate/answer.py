@@ -6,11 +6,11 @@ from brain.errors import BadInput, Undetermined
 from brain.models.estimate import pooled
 from brain.models.estimate.choice import choose
 from brain.models.estimate.needs import Needs
-from brain.models.estimate.past import Neighbour, Past, Room, nearest, script_of
-from brain.models.estimate.sizes import Asked, Market, sizes
+from brain.models.estimate.past import Neighbour, Past, PoolCapacity, nearest, script_of
+from brain.models.estimate.sizes import PriceList, SizeQuestion, sizes
 from brain.models.job import JobModel
 from brain.models.terms import SAME_BATCH, terms_of
-from brain.types.estimate import Estimate, Question, SimilarJob, SizeEstimate
+from brain.types.estimate import Estimate, EstimateQuestion, SimilarJob, SizeEstimate
 from brain.types.job import JobDocument
 from brain.typeset import count, number, percent
 
@@ -28,10 +28,10 @@ _PROBE = "`brain estimate --probe` runs it for two minutes"
 
 def estimate(
     document: JobDocument,
-    question: Question,
+    question: EstimateQuestion,
     pasts: Sequence[Past],
-    rooms: Sequence[Room],
-    market: Market,
+    rooms: Sequence[PoolCapacity],
+    market: PriceList,
     *,
     owner: str,
 ) -> Estimate:
@@ -56,7 +56,7 @@ def estimate(
     # Without anything alike the owner's other jobs are a better guess than none (section 3.5).
     used = alike or neighbours
     needs = Needs([one for one in used if not one.past.failed] or used)
-    asked = Asked(document=document, model=model, needs=needs, work=work, market=market)
+    asked = SizeQuestion(document=document, model=model, needs=needs, work=work, market=market)
     unit = model.unit if model is not None else "examples/s"
     rows, explanation = choose(sizes(asked, rooms), market, question, unit)
     return Estimate(
@@ -73,7 +73,7 @@ def estimate(
     )
 
 
-def check(question: Question) -> None:
+def check(question: EstimateQuestion) -> None:
     """Refuse a question that cannot be meant.
 
     Raises:
@@ -117,11 +117,11 @@ def _shown(one: Neighbour) -> SimilarJob:
 
 
 def _missing(
-    asked: Asked,
+    asked: SizeQuestion,
     unknown: Undetermined | None,
-    question: Question,
+    question: EstimateQuestion,
     rows: Sequence[SizeEstimate],
-    rooms: Sequence[Room],
+    rooms: Sequence[PoolCapacity],
 ) -> list[str]:
     """Return one sentence for each unknown, with the way to measure it."""
     found = []
@@ -156,7 +156,7 @@ def _missing(
     return found
 
 
-def _no_work(asked: Asked, question: Question) -> str:
+def _no_work(asked: SizeQuestion, question: EstimateQuestion) -> str:
     """Return why the estimate has no time to finish."""
     assert asked.model is not None, "without a model more is missing than the work"
     if asked.model.present.examples_per_step is None and question.examples is not None:
@@ -174,7 +174,7 @@ def _other_batch(model: JobModel, document: JobDocument) -> bool:
     return abs(declared - seen) > SAME_BATCH * seen
 
 
-def _untried(asked: Asked, rows: Sequence[SizeEstimate]) -> list[str]:
+def _untried(asked: SizeQuestion, rows: Sequence[SizeEstimate]) -> list[str]:
     """Kinds that were never measured: one sentence for each."""
     if asked.model is None:
         return []

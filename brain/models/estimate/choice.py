@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from brain.models.estimate.sizes import Market, described, deviation
-from brain.types.estimate import Question, SizeEstimate
+from brain.models.estimate.sizes import PriceList, described, deviation
+from brain.types.estimate import EstimateQuestion, SizeEstimate
 from brain.types.explanation import Alternative, Evidence, Explanation
 from brain.typeset import count, duration, number, quantity, ratio
 
@@ -16,7 +16,7 @@ _Z80 = 0.8416
 
 
 def choose(
-    rows: Sequence[SizeEstimate], market: Market, question: Question, unit: str
+    rows: Sequence[SizeEstimate], market: PriceList, question: EstimateQuestion, unit: str
 ) -> tuple[list[SizeEstimate], Explanation | None]:
     """Mark the size to begin with, say of each other why not, and explain.
 
@@ -42,7 +42,7 @@ def choose(
     return told, _explained(best, told, market, unit, priced)
 
 
-def _refusal(row: SizeEstimate, question: Question) -> str:
+def _refusal(row: SizeEstimate, question: EstimateQuestion) -> str:
     """Return why a row is out of the question; empty where it is not."""
     if not row.fits:
         return "it does not fit the pool, even when that is empty"
@@ -61,7 +61,7 @@ def _refusal(row: SizeEstimate, question: Question) -> str:
     return ""
 
 
-def _utility(row: SizeEstimate, market: Market, priced: bool) -> float:
+def _utility(row: SizeEstimate, market: PriceList, priced: bool) -> float:
     price = (market.price(row.accelerator) or 1.0) if priced else 1.0
     return math.log(_goodput(row)) - EXPONENT * math.log(max(row.accelerators, 1e-9) * price)
 
@@ -71,7 +71,7 @@ def _goodput(row: SizeEstimate) -> float:
     return row.throughput.examples_per_second * row.efficiency
 
 
-def _why_not(row: SizeEstimate, best: SizeEstimate, market: Market, priced: bool) -> str:
+def _why_not(row: SizeEstimate, best: SizeEstimate, market: PriceList, priced: bool) -> str:
     gain, needed = _gain(row, best), _needed(row, best, market, priced)
     if gain >= 1:
         return f"{ratio(gain)} of its throughput, {ratio(needed)} would pay for the accelerators"
@@ -82,14 +82,14 @@ def _gain(row: SizeEstimate, best: SizeEstimate) -> float:
     return _goodput(row) / _goodput(best)
 
 
-def _needed(row: SizeEstimate, best: SizeEstimate, market: Market, priced: bool) -> float:
+def _needed(row: SizeEstimate, best: SizeEstimate, market: PriceList, priced: bool) -> float:
     """Factor of throughput that would make a row as good as the best."""
     difference = _utility(best, market, priced) - _utility(row, market, priced)
     return _gain(row, best) * math.exp(difference)
 
 
 def _explained(
-    best: SizeEstimate, rows: Sequence[SizeEstimate], market: Market, unit: str, priced: bool
+    best: SizeEstimate, rows: Sequence[SizeEstimate], market: PriceList, unit: str, priced: bool
 ) -> Explanation:
     assert best.throughput is not None, "a row in question has a throughput"
     others = [row for row in rows if not row.chosen]
@@ -115,7 +115,7 @@ def _explained(
 
 
 def _reason(
-    best: SizeEstimate, others: Sequence[SizeEstimate], market: Market, unit: str, priced: bool
+    best: SizeEstimate, others: Sequence[SizeEstimate], market: PriceList, unit: str, priced: bool
 ) -> str:
     assert best.throughput is not None, "a row in question has a throughput"
     rate = quantity(best.throughput.examples_per_second, unit)
@@ -139,7 +139,7 @@ def _reason(
     return f"{rate} with {described(best)}, the only size that can be predicted"
 
 
-def _evidence(best: SizeEstimate, market: Market) -> list[Evidence]:
+def _evidence(best: SizeEstimate, market: PriceList) -> list[Evidence]:
     found = []
     if best.finish_seconds is not None:
         band = best.finish_seconds

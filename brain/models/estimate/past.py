@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from brain.models.fitting import Point
-from brain.models.resources.cpu import Usage
+from brain.models.resources.cpu import CpuUsage
 from brain.types.job import JobDocument, JobId
 
 #: Measurements of jobs more alike than this count (models.md section 3.5).
@@ -157,7 +157,7 @@ class WorldUse:
     nodes: int
     replicas: int
     #: mCPU of the busiest replica over time.
-    cpu: Usage = Usage()
+    cpu: CpuUsage = CpuUsage()
     #: Highest resident memory of a replica, and of each of its last hours.
     memory_bytes: float = 0.0
     hourly_bytes: tuple[float, ...] = ()
@@ -251,7 +251,7 @@ def nearest(subject: Script, pasts: Sequence[Past]) -> list[Neighbour]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class PoolCapacity:
     """A pool's room for the job on one kind of accelerator, in replicas of the job."""
 
     accelerator: str

@@ -9,8 +9,8 @@ from brain.errors import Undetermined
 from brain.models.estimate.past import Neighbour, Past
 from brain.models.fitting import Z90, Point
 from brain.models.job import JobModel, fit
-from brain.models.terms import Batching, Terms
-from brain.types.estimate import Band, Question, Work
+from brain.models.terms import Batching, SpeedTerms
+from brain.types.estimate import Band, EstimateQuestion, Work
 from brain.types.job import JobDocument
 from brain.typeset import count, number, ratio
 
@@ -21,7 +21,7 @@ _AGAIN, _APART = 0.08, 0.7
 _WORK = 0.5
 
 
-def pooled(alike: Sequence[Neighbour], terms: Terms) -> JobModel:
+def pooled(alike: Sequence[Neighbour], terms: SpeedTerms) -> JobModel:
     """One model out of the points of similar jobs; the less alike, the wider.
 
     Points keep their age within their job, not between jobs: a point of another job from a month
@@ -65,7 +65,7 @@ def _said_by(one: Neighbour, alike: Sequence[Neighbour]) -> Sequence[Point]:
     return [point for point in one.past.points if point.processes in seen]
 
 
-def _counted(point: Point, terms: Terms) -> Point | None:
+def _counted(point: Point, terms: SpeedTerms) -> Point | None:
     """The point in replicas of the new document; None where its processes are no whole ones."""
     replicas, rest = divmod(point.processes, terms.processes_per_replica)
     if rest or not replicas:
@@ -86,7 +86,7 @@ def examples_per_step(model: JobModel, replicas: int) -> float:
 
 def work(
     document: JobDocument,
-    question: Question,
+    question: EstimateQuestion,
     alike: Sequence[Neighbour],
     model: JobModel | None,
 ) -> Work | None:

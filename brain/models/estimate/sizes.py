@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from brain.errors import Undetermined
 from brain.models.estimate.needs import Needs
-from brain.models.estimate.past import Room
+from brain.models.estimate.past import PoolCapacity
 from brain.models.estimate.pooled import examples_per_step
 from brain.models.fitting import Z90
 from brain.models.job import JobModel
@@ -23,7 +23,7 @@ _WIDE = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Market:
+class PriceList:
     """Prices of accelerators per hour, by kind; ``*`` is any kind that is not named."""
 
     prices: Mapping[str, float]
@@ -35,17 +35,17 @@ class Market:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class SizeQuestion:
     """Everything that a row depends on."""
 
     document: JobDocument
     model: JobModel | None
     needs: Needs
     work: Work | None
-    market: Market
+    market: PriceList
 
 
-def sizes(asked: Asked, rooms: Sequence[Room]) -> list[SizeEstimate]:
+def sizes(asked: SizeQuestion, rooms: Sequence[PoolCapacity]) -> list[SizeEstimate]:
     """Rows of every kind that the job may use, kinds as given, sizes ascending."""
     return [
         _row(asked, room, replicas)
@@ -76,7 +76,7 @@ def accelerators(document: JobDocument) -> float:
     return float(each.gpus) or each.cpu_millis / 1000 or float(document.processes_per_replica)
 
 
-def _row(asked: Asked, room: Room, replicas: int) -> SizeEstimate:
+def _row(asked: SizeQuestion, room: PoolCapacity, replicas: int) -> SizeEstimate:
     nodes = -(-replicas // max(1, room.per_node))
     row = SizeEstimate(
         accelerator=room.accelerator,
@@ -97,7 +97,9 @@ def _row(asked: Asked, room: Room, replicas: int) -> SizeEstimate:
     return _timed(asked, row, rate, asked.model)
 
 
-def _timed(asked: Asked, row: SizeEstimate, rate: Prediction, model: JobModel) -> SizeEstimate:
+def _timed(
+    asked: SizeQuestion, row: SizeEstimate, rate: Prediction, model: JobModel
+) -> SizeEstimate:
     """The row with what follows from a throughput."""
     examples = examples_per_step(model, row.replicas)
     seconds = _finish(asked, rate, examples)
@@ -122,7 +124,7 @@ def _timed(asked: Asked, row: SizeEstimate, rate: Prediction, model: JobModel) -
     )
 
 
-def _finish(asked: Asked, rate: Prediction, examples: float) -> Band | None:
+def _finish(asked: SizeQuestion, rate: Prediction, examples: float) -> Band | None:
     """Seconds of training; log-normal work by a log-normal rate.
 
     Steps that were declared are made whatever the batch: where it grows with the world, so does

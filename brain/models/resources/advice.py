@@ -38,7 +38,7 @@ class Starved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signs:
+class RoleSigns:
     """Facts about a role beside its use."""
 
     #: Replicas, and whether they wait for each other.
@@ -52,7 +52,7 @@ class Signs:
     starved: Starved | None = None
 
 
-def advise(use: RoleUse, signs: Signs, *, now_seconds: float) -> ResourceAdvice | None:
+def advise(use: RoleUse, signs: RoleSigns, *, now_seconds: float) -> ResourceAdvice | None:
     """Return the advice for one role; None where nothing of it was measured."""
     processor, memory = _cpu(use, signs), _memory(use, signs, now_seconds)
     if processor is None and memory is None:
@@ -74,7 +74,7 @@ def advise(use: RoleUse, signs: Signs, *, now_seconds: float) -> ResourceAdvice 
     )
 
 
-def _cpu(use: RoleUse, signs: Signs) -> AmountAdvice | None:
+def _cpu(use: RoleUse, signs: RoleSigns) -> AmountAdvice | None:
     share = cpu.percentile(signs.replicas) if signs.coupled else cpu.ASYNCHRONOUS
     reserved = float(signs.reserved.cpu_millis)
     try:
@@ -105,7 +105,7 @@ def _cpu(use: RoleUse, signs: Signs) -> AmountAdvice | None:
     )
 
 
-def _memory(use: RoleUse, signs: Signs, now_seconds: float) -> AmountAdvice | None:
+def _memory(use: RoleUse, signs: RoleSigns, now_seconds: float) -> AmountAdvice | None:
     try:
         peak = use.memory.quantile(1.0) * MIB
     except Undetermined:
@@ -147,7 +147,7 @@ def _space(used: float, capacity: float) -> SpaceAdvice | None:
 
 
 def _amount(
-    usage: cpu.Usage,
+    usage: cpu.CpuUsage,
     unit: float,
     *,
     wanted: float,
@@ -189,7 +189,7 @@ def _worst(use: RoleUse, now_seconds: float) -> MemoryKill | None:
     return max(recent, key=lambda one: one.limit_bytes, default=None)
 
 
-def _first(processor: AmountAdvice | None, memory: AmountAdvice | None, signs: Signs) -> str:
+def _first(processor: AmountAdvice | None, memory: AmountAdvice | None, signs: RoleSigns) -> str:
     """Return the sentence that matters most."""
     if signs.starved is not None:
         return signs.starved.because

@@ -36,7 +36,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class CpuUsage:
     """Use of a resource over time in buckets of growing width; old samples weigh less.
 
     Processors are counted in mCPU, memory in MiB.
@@ -77,7 +77,7 @@ class Usage:
         Raises:
             Undetermined: nothing was measured.
 
-        >>> used = Usage().added([100.0] * 9 + [400.0], at_seconds=0)
+        >>> used = CpuUsage().added([100.0] * 9 + [400.0], at_seconds=0)
         >>> round(used.quantile(0.5)), round(used.quantile(0.95))
         (103, 404)
         """
@@ -88,7 +88,7 @@ class Usage:
         index = int(np.searchsorted(reached, share * reached[-1] * (1 - 1e-12)))
         return _FIRST * _GROWTH ** min(index, len(reached) - 1)
 
-    def merged(self, other: "Usage", *, most: float = math.inf) -> Self:
+    def merged(self, other: "CpuUsage", *, most: float = math.inf) -> Self:
         """Return the usage with that of another replica or run, which weighs ``most`` at most.
 
         Both are brought to the later of their instants first.
@@ -151,7 +151,7 @@ def percentile(replicas: int) -> float:
 
 
 def request(
-    usage: Usage, *, share: float, present: float | None = None, recent_peak: float | None = None
+    usage: CpuUsage, *, share: float, present: float | None = None, recent_peak: float | None = None
 ) -> float:
     """Return the mCPU that a replica should reserve.
 
@@ -168,7 +168,7 @@ def request(
     Raises:
         Undetermined: nothing was measured.
 
-    >>> used = Usage().added([1000.0] * 20, at_seconds=0)
+    >>> used = CpuUsage().added([1000.0] * 20, at_seconds=0)
     >>> round(request(used, share=0.98)), request(used, share=0.98, present=1100.0)
     (1174, 1100.0)
     """
@@ -180,10 +180,10 @@ def request(
     return wanted
 
 
-def censored(usage: Usage, *, limit_millis: float, throttled_share: float = 0.0) -> bool:
+def censored(usage: CpuUsage, *, limit_millis: float, throttled_share: float = 0.0) -> bool:
     """True if the limit holds use down, so that use says nothing of the need.
 
-    >>> full = Usage().added([980.0] * 20, at_seconds=0)
+    >>> full = CpuUsage().added([980.0] * 20, at_seconds=0)
     >>> censored(full, limit_millis=1000), censored(full, limit_millis=2000)
     (True, False)
     """

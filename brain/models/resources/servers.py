@@ -28,7 +28,7 @@ SLOW_SHARE, SLOW_WINDOWS = 0.5, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class ParameterServer:
     """One parameter server as it is."""
 
     cpus: float
@@ -42,12 +42,12 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ServedJob:
     """A job with parameter servers, observed at one configuration."""
 
     workers: int
     steps_per_second: float
-    servers: tuple[Server, ...]
+    servers: tuple[ParameterServer, ...]
 
     def __post_init__(self) -> None:
         """Refuse what nothing follows from.
@@ -81,7 +81,8 @@ class Served:
     def rate(self, workers: int, *, cpus: Sequence[float] | None = None) -> float:
         """Steps per second of so many workers, with other processors of the servers if given.
 
-        >>> job = Served(workers=2, steps_per_second=10, servers=(Server(cpus=4, used_cpus=1),))
+        >>> server = ParameterServer(cpus=4, used_cpus=1)
+        >>> job = ServedJob(workers=2, steps_per_second=10, servers=(server,))
         >>> round(job.rate(2), 1), round(job.rate(32), 1)
         (10.0, 40.0)
         """
@@ -99,10 +100,10 @@ class Served:
         return max(one.busy for one in self.servers) <= FULL
 
 
-def hot_server(servers: Sequence[Server]) -> int | None:
+def hot_server(servers: Sequence[ParameterServer]) -> int | None:
     """The server that holds the others up: full, and far above their median; None: none does.
 
-    >>> hot_server([Server(cpus=4, used_cpus=3.8), Server(cpus=4, used_cpus=1)])
+    >>> hot_server([ParameterServer(cpus=4, used_cpus=3.8), ParameterServer(cpus=4, used_cpus=1)])
     0
     """
     if not servers:
@@ -112,7 +113,7 @@ def hot_server(servers: Sequence[Server]) -> int | None:
     return at if servers[at].busy > FULL and servers[at].busy > HOT * usual else None
 
 
-def relieved(job: Served, steps_per_second: float) -> tuple[Server, ...]:
+def relieved(job: ServedJob, steps_per_second: float) -> tuple[ParameterServer, ...]:
     """The servers with as many processors as that rate needs, at an easy share; none shrinks."""
     return tuple(
         replace(one, cpus=max(one.cpus, demand * steps_per_second / EASY))
@@ -120,17 +121,18 @@ def relieved(job: Served, steps_per_second: float) -> tuple[Server, ...]:
     )
 
 
-def servers_needed(job: Served, steps_per_second: float, *, cpus: float) -> int:
+def servers_needed(job: ServedJob, steps_per_second: float, *, cpus: float) -> int:
     """Return the number of servers of ``cpus`` that the rate needs, with the load spread evenly.
 
-    >>> job = Served(workers=2, steps_per_second=10, servers=(Server(cpus=4, used_cpus=2),))
+    >>> server = ParameterServer(cpus=4, used_cpus=2)
+    >>> job = ServedJob(workers=2, steps_per_second=10, servers=(server,))
     >>> servers_needed(job, 40, cpus=4)
     3
     """
     return max(1, math.ceil(sum(job.demands) * steps_per_second / (EASY * cpus)))
 
 
-def workers_worth(job: Served, most: int) -> int:
+def workers_worth(job: ServedJob, most: int) -> int:
     """The most workers of whom the last still brings half of what the first brought."""
     if not job.grows():
         return min(job.workers, most)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Self
 
-from brain.models.resources.cpu import Usage
+from brain.models.resources.cpu import CpuUsage
 from brain.models.resources.host_memory import RAISES_A_DAY
 from brain.typeset import count, gibibytes
 
@@ -33,9 +33,9 @@ class RoleUse:
 
     role: str
     #: mCPU.
-    cpu: Usage = Usage()
+    cpu: CpuUsage = CpuUsage()
     #: MiB.
-    memory: Usage = Usage()
+    memory: CpuUsage = CpuUsage()
     #: Instants of the first and newest reading; None: only earlier runs were read.
     since_seconds: float | None = None
     until_seconds: float = 0.0

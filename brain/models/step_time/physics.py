@@ -44,7 +44,7 @@ _NONE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class LogTimes:
     """Logarithms of seconds, each with its derivative by the parameters."""
 
     step: Floats
@@ -162,7 +162,7 @@ def launch_seconds(accelerator: str) -> float:
     return CPU_LAUNCH_SECONDS if accelerator == "cpu" else LAUNCH_SECONDS
 
 
-def log_times(z: Floats, X: Floats, reference: float) -> Times:
+def log_times(z: Floats, X: Floats, reference: float) -> LogTimes:
     """Evaluate the formula of ``Physical`` and its derivatives at ``z``.
 
     >>> rows = np.array([[1.0, 1.0, 8.0, 1.0], [1.0, 1.0, 16.0, 1.0]])
@@ -188,7 +188,7 @@ def log_times(z: Floats, X: Floats, reference: float) -> Times:
         part = np.exp(others - total).reshape(count, 1)
         by_step = part * by_compute + (1 - part) * by_step
         step = total
-    return Times(step, by_step, compute, by_compute)
+    return LogTimes(step, by_step, compute, by_compute)
 
 
 def _norm(power: float, one: Floats, other: Floats) -> Floats:

@@ -11,7 +11,7 @@ from brain.models.step_time.physics import SIGMA, Physical, log_times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class StepTimeTrial:
     """A configuration that is worth a trial, and the worth of the trial."""
 
     configuration: Configuration
@@ -57,7 +57,7 @@ def free_trials(current: Configuration, largest_local: float) -> list[Configurat
 
 def next_trial(
     model: StepTime, question: Configuration, candidates: Sequence[Configuration]
-) -> Trial | None:
+) -> StepTimeTrial | None:
     """Return the candidate whose measurement would tell most about the step time of ``question``.
 
     By the physical member's posterior, linearised (MacKay, *Information-Based Objective Functions
@@ -77,7 +77,7 @@ def next_trial(
     before = spread[0, 0] + SIGMA**2
     left = before - spread[0, 1:] ** 2 / own
     chosen = int(np.argmin(left))
-    return Trial(
+    return StepTimeTrial(
         configuration=candidates[chosen],
         before=float(np.sqrt(before)),
         after=float(np.sqrt(left[chosen])),

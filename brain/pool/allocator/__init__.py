@@ -7,20 +7,20 @@ jobs; nothing here knows how they were fitted.
 """
 
 from brain.pool.allocator.solver import allocate
-from brain.pool.allocator.utility import PROPORTIONAL, Terms, Utility, Weights
+from brain.pool.allocator.utility import PROPORTIONAL, Utility, UtilityInputs, Weights
 from brain.pool.allocator.views import (
     ClusterView,
     Curve,
     Grant,
-    JobView,
+    JobPlacement,
     Move,
-    NodeView,
     Option,
-    Outcome,
-    Placement,
+    PoolJob,
+    PoolNode,
     Prices,
     Quota,
     Round,
+    RoundEffect,
 )
 
 __all__ = [
@@ -28,17 +28,17 @@ __all__ = [
     "ClusterView",
     "Curve",
     "Grant",
-    "JobView",
+    "JobPlacement",
     "Move",
-    "NodeView",
     "Option",
-    "Outcome",
-    "Placement",
+    "PoolJob",
+    "PoolNode",
     "Prices",
     "Quota",
     "Round",
-    "Terms",
+    "RoundEffect",
     "Utility",
+    "UtilityInputs",
     "Weights",
     "allocate",
 ]

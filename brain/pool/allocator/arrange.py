@@ -7,10 +7,10 @@ import numpy as np
 
 from brain.pool.allocator.columns import Ints
 from brain.pool.allocator.packing import Stock
-from brain.pool.allocator.placement import Floor, Need
-from brain.pool.allocator.prices import Market, Problem
+from brain.pool.allocator.placement import FreeAccelerators, Need
+from brain.pool.allocator.prices import DivisionProblem, PriceSystem
 from brain.pool.allocator.seating import Seating, rearrange
-from brain.pool.allocator.views import Floats, JobView, Placement
+from brain.pool.allocator.views import Floats, JobPlacement, PoolJob
 
 #: Configurations of one job that are tried after its first one found no room.
 _TRIES = 8
@@ -25,12 +25,12 @@ _CONTENT = 0.005
 
 
 def seat(
-    jobs: Sequence[JobView],
+    jobs: Sequence[PoolJob],
     types: Sequence[str],
-    problem: Problem,
-    market: Market,
+    problem: DivisionProblem,
+    market: PriceSystem,
     choice: Ints,
-    floor: Floor,
+    floor: FreeAccelerators,
     movable: float,
 ) -> Seating:
     """Bring ``choice`` to the nodes of ``floor``.
@@ -100,7 +100,7 @@ def _ranked(seating: Seating, job: int) -> list[int]:
     return [column for column in order if utility[column] > 0][:_TRIES]
 
 
-def _reduced(problem: Problem, market: Market, job: int) -> Floats:
+def _reduced(problem: DivisionProblem, market: PriceSystem, job: int) -> Floats:
     columns = problem.columns
     price = market.accelerators[columns.accelerator[job]] + market.tenants[problem.tenant[job]]
     left: Floats = columns.utility[job] - price * columns.size[job]
@@ -124,7 +124,7 @@ def _rather_stay(seating: Seating, job: int) -> None:
         seating.settle(job, before, placed, paid)
 
 
-def _is_free(seating: Seating, job: int, placement: Placement) -> bool:
+def _is_free(seating: Seating, job: int, placement: JobPlacement) -> bool:
     each = seating.jobs[job].gpus_per_replica
     free = seating.floor.free
     names = set(placement.nodes)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brain.pool.allocator.utility import Terms, Weights
-from brain.pool.allocator.views import DEVIATION, GOODPUT, NODES, REPLICAS, Floats, JobView
+from brain.pool.allocator.utility import UtilityInputs, Weights
+from brain.pool.allocator.views import DEVIATION, GOODPUT, NODES, REPLICAS, Floats, PoolJob
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -44,7 +44,7 @@ class Flat:
     column: Ints
 
 
-def flatten(jobs: Sequence[JobView], types: Sequence[str]) -> Flat:
+def flatten(jobs: Sequence[PoolJob], types: Sequence[str]) -> Flat:
     """Rows of all curves on ``types``."""
     number = {name: index for index, name in enumerate(types)}
     parts, lengths, owners, kinds = [np.empty((0, 4))], [0], [0], [0]
@@ -67,7 +67,7 @@ def flatten(jobs: Sequence[JobView], types: Sequence[str]) -> Flat:
 
 
 def tabulate(
-    jobs: Sequence[JobView],
+    jobs: Sequence[PoolJob],
     flat: Flat,
     weights: Weights,
     *,
@@ -90,7 +90,7 @@ def tabulate(
     replicas = padded(flat.rows[:, REPLICAS], 1)
     each = np.array([job.gpus_per_replica for job in jobs], dtype=np.float64)[:, None]
     speedup = padded(flat.rows[:, GOODPUT] / base_rate(flat, len(jobs))[flat.job], 1)
-    terms = Terms(
+    terms = UtilityInputs(
         speedup=speedup,
         deviation=padded(flat.rows[:, DEVIATION]),
         replicas=replicas,
@@ -125,7 +125,7 @@ def base_rate(flat: Flat, jobs: int) -> Floats:
     return base
 
 
-def _traits(jobs: Sequence[JobView], weights: Weights) -> Mapping[str, Floats]:
+def _traits(jobs: Sequence[PoolJob], weights: Weights) -> Mapping[str, Floats]:
     """Return the traits of each job that utilities depend on, shape (J, 1)."""
     rest = [np.nan if job.remaining_seconds is None else job.remaining_seconds for job in jobs]
     lists = {

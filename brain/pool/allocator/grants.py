@@ -13,12 +13,12 @@ from brain.pool.allocator.seating import Seating
 from brain.pool.allocator.views import (
     Floats,
     Grant,
-    JobView,
+    JobPlacement,
     Move,
-    NodeView,
     Option,
-    Outcome,
-    Placement,
+    PoolJob,
+    PoolNode,
+    RoundEffect,
 )
 
 _SLACK = 1e-9
@@ -45,7 +45,7 @@ def grants(seating: Seating, refused: Mapping[int, str]) -> dict[str, Grant]:
         placement = job.current if stays else seating.placed.get(index)
         made[job.key] = Grant(
             key=job.key,
-            outcome=Outcome.REFUSED if index in refused else outcome(job.current, placement),
+            outcome=RoundEffect.REFUSED if index in refused else outcome(job.current, placement),
             placement=placement,
             before=job.current,
             utility=seating.worth.get(index, 0.0),
@@ -56,17 +56,17 @@ def grants(seating: Seating, refused: Mapping[int, str]) -> dict[str, Grant]:
     return made
 
 
-def outcome(before: Placement | None, after: Placement | None) -> Outcome:
+def outcome(before: JobPlacement | None, after: JobPlacement | None) -> RoundEffect:
     """Return the outcome of a round for a job, from the job's placements before and after."""
     if after is None:
-        return Outcome.WAITS if before is None else Outcome.STOPS
+        return RoundEffect.WAITS if before is None else RoundEffect.STOPS
     if before is None:
-        return Outcome.STARTS
+        return RoundEffect.STARTS
     if before == after:
-        return Outcome.KEEPS
+        return RoundEffect.KEEPS
     if before.replicas != after.replicas:
-        return Outcome.GROWS if after.replicas > before.replicas else Outcome.SHRINKS
-    return Outcome.MOVES
+        return RoundEffect.GROWS if after.replicas > before.replicas else RoundEffect.SHRINKS
+    return RoundEffect.MOVES
 
 
 def runners_up(seating: Seating) -> tuple[Ints, Floats, Floats]:
@@ -137,7 +137,7 @@ def margins(seating: Seating, holders: Ints) -> Floats:
     return least
 
 
-def _because(seating: Seating, job: JobView, index: int, refused: Mapping[int, str]) -> str:
+def _because(seating: Seating, job: PoolJob, index: int, refused: Mapping[int, str]) -> str:
     if index in refused:
         return refused[index]
     if job.pinned:
@@ -146,7 +146,7 @@ def _because(seating: Seating, job: JobView, index: int, refused: Mapping[int, s
 
 
 def ordered(
-    jobs: Sequence[JobView], grants: Mapping[str, Grant], nodes: Iterable[NodeView]
+    jobs: Sequence[PoolJob], grants: Mapping[str, Grant], nodes: Iterable[PoolNode]
 ) -> tuple[Move, ...]:
     """The changes of a round, each after those whose accelerators it needs.
 
@@ -170,7 +170,7 @@ def ordered(
     return tuple(_in_turn(waits, grants))
 
 
-def _uses(placement: Placement | None, each: int) -> Counter[str]:
+def _uses(placement: JobPlacement | None, each: int) -> Counter[str]:
     """Accelerators by node."""
     found: Counter[str] = Counter()
     for name in placement.nodes if placement else ():

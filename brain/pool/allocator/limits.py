@@ -11,7 +11,7 @@ import numpy as np
 
 from brain.pool.allocator.columns import Ints
 from brain.pool.allocator.packing import PASSES, pack, settle, worth
-from brain.pool.allocator.prices import Market, Problem, taken
+from brain.pool.allocator.prices import DivisionProblem, PriceSystem, taken
 from brain.pool.allocator.views import Floats
 
 #: Cells of dynamic programming that are allowed for each job of the pool, some 10 µs; and how many
@@ -20,7 +20,7 @@ _CELLS, _CALL = 2_500, 1_000
 _SLACK = 1e-9
 
 
-def refine(problem: Problem, market: Market, choice: Ints) -> tuple[Ints, float]:
+def refine(problem: DivisionProblem, market: PriceSystem, choice: Ints) -> tuple[Ints, float]:
     """A division at least as good as ``choice``, and a bound at least as low as the market's."""
     wanted, bound = by_tenant(problem, market, choice)
     other = settle(problem, market, wanted)
@@ -28,7 +28,7 @@ def refine(problem: Problem, market: Market, choice: Ints) -> tuple[Ints, float]
     return exchange(problem, market, better), bound
 
 
-def by_tenant(problem: Problem, market: Market, choice: Ints) -> tuple[Ints, float]:
+def by_tenant(problem: DivisionProblem, market: PriceSystem, choice: Ints) -> tuple[Ints, float]:
     """Every limit filled as well as can be at the prices of types, and the bound that follows.
 
     Limits are kept, but types may be asked for more than there is. The best of a tenant uses no
@@ -60,7 +60,7 @@ def by_tenant(problem: Problem, market: Market, choice: Ints) -> tuple[Ints, flo
 
 
 def _fill(
-    problem: Problem, market: Market, job: Ints, column: Ints, room: int
+    problem: DivisionProblem, market: PriceSystem, job: Ints, column: Ints, room: int
 ) -> tuple[Ints, float]:
     """Return the best of some configurations of a tenant, and their gain at prices of types."""
     best, columns = np.full(len(problem.tenant), -1), problem.columns
@@ -73,7 +73,7 @@ def _fill(
     return best, float(gain[picked].sum())
 
 
-def _lack(problem: Problem, market: Market) -> Floats:
+def _lack(problem: DivisionProblem, market: PriceSystem) -> Floats:
     """Return by how much each configuration is worth less, at the prices, than the preferred one.
 
     Shape (J, C + 1); the last column, which is also -1, is for no configuration.
@@ -89,7 +89,7 @@ def _had(lack: Floats, choice: Ints) -> Floats:
     return found
 
 
-def exchange(problem: Problem, market: Market, choice: Ints) -> Ints:
+def exchange(problem: DivisionProblem, market: PriceSystem, choice: Ints) -> Ints:
     """Let pairs of jobs change configurations where they gain together and what they take of types
     and limits stays the same."""
     lack, choice = _lack(problem, market), choice.copy()
@@ -104,7 +104,9 @@ def exchange(problem: Problem, market: Market, choice: Ints) -> Ints:
     return choice
 
 
-def _pairs(problem: Problem, lack: Floats, choice: Ints) -> Iterable[tuple[int, int, int, int]]:
+def _pairs(
+    problem: DivisionProblem, lack: Floats, choice: Ints
+) -> Iterable[tuple[int, int, int, int]]:
     """Job and new column, twice: the second takes what the first has, and the other way round."""
     now = _had(lack, choice)
     # A pair gains no more than one of the two lacks now.
@@ -134,7 +136,7 @@ def _pairs(problem: Problem, lack: Floats, choice: Ints) -> Iterable[tuple[int, 
     return zip(*(part.tolist() for part in parts), strict=True)
 
 
-def _what(problem: Problem, job: Ints, column: Ints) -> tuple[Ints, Floats, Floats]:
+def _what(problem: DivisionProblem, job: Ints, column: Ints) -> tuple[Ints, Floats, Floats]:
     """Type and size as one number, 0 for nothing; size; utility."""
     columns, some = problem.columns, column >= 0
     size = np.where(some, columns.size[job, column], 0)

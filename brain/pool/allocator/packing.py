@@ -11,7 +11,7 @@ from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, milp
 from scipy.sparse import csr_array, vstack
 
 from brain.pool.allocator.columns import Ints
-from brain.pool.allocator.prices import Market, Problem, taken
+from brain.pool.allocator.prices import DivisionProblem, PriceSystem, taken
 from brain.pool.allocator.views import Floats
 
 #: Times that what is left over is offered around.
@@ -29,7 +29,7 @@ _CELLS_A_JOB, _CALL = 2_500, 1_000
 class Stock:
     """The accelerators that are left while jobs are being accepted."""
 
-    def __init__(self, problem: Problem, choice: Ints) -> None:
+    def __init__(self, problem: DivisionProblem, choice: Ints) -> None:
         self.problem = problem
         #: The column of each job; -1: none.
         self.choice = choice
@@ -63,7 +63,7 @@ class Stock:
             self.choice[job] = -1
 
 
-def settle(problem: Problem, market: Market, wanted: Ints | None = None) -> Ints:
+def settle(problem: DivisionProblem, market: PriceSystem, wanted: Ints | None = None) -> Ints:
     """A column for each job, or -1: those first to whom accelerators are worth most.
 
     They take what is ``wanted`` for them, else what they prefer at the prices, where it fits.
@@ -104,7 +104,7 @@ def upgrades(stock: Stock) -> tuple[Floats, Floats]:
     return np.where(fits, columns.utility - value, -np.inf), extra
 
 
-def _order(problem: Problem, market: Market, wanted: Ints) -> list[int]:
+def _order(problem: DivisionProblem, market: PriceSystem, wanted: Ints) -> list[int]:
     """Jobs that want something: those of tenants below their guarantee, then the most eager."""
     jobs = np.flatnonzero(wanted >= 0)
     size = problem.columns.size[jobs, wanted[jobs]]
@@ -125,7 +125,7 @@ def _order(problem: Problem, market: Market, wanted: Ints) -> list[int]:
     return first + rest
 
 
-def worth(problem: Problem, choice: Ints) -> float:
+def worth(problem: DivisionProblem, choice: Ints) -> float:
     """Utility of a division less what its guarantees lack."""
     jobs = np.flatnonzero(choice >= 0)
     _, tenants = taken(problem, choice)
@@ -133,7 +133,7 @@ def worth(problem: Problem, choice: Ints) -> float:
     return float(problem.columns.utility[jobs, choice[jobs]].sum() - problem.shortfall * lack)
 
 
-def exact(problem: Problem, market: Market, value: float) -> tuple[Ints, float] | None:
+def exact(problem: DivisionProblem, market: PriceSystem, value: float) -> tuple[Ints, float] | None:
     """The best division to within ``TOLERANCE``, and a bound on all; None if it is not found.
 
     ``value`` is that of a division in hand. No better one uses a configuration that at the prices
@@ -156,7 +156,7 @@ def exact(problem: Problem, market: Market, value: float) -> tuple[Ints, float] 
     return choice, max(value, -float(found.mip_dual_bound))
 
 
-def core(problem: Problem, market: Market, value: float) -> tuple[Ints, Ints]:
+def core(problem: DivisionProblem, market: PriceSystem, value: float) -> tuple[Ints, Ints]:
     """Configurations, as jobs and columns, that a division better than ``value`` may use."""
     columns = problem.columns
     left = columns.utility - market.price(problem) * columns.size
@@ -166,7 +166,7 @@ def core(problem: Problem, market: Market, value: float) -> tuple[Ints, Ints]:
     return job, column
 
 
-def _knapsack(problem: Problem, job: Ints, column: Ints, kinds: Ints) -> Ints:
+def _knapsack(problem: DivisionProblem, job: Ints, column: Ints, kinds: Ints) -> Ints:
     """The best division without quotas."""
     columns, room = problem.columns, problem.capacity[kinds].astype(np.int64)
     size = columns.size[job, column].astype(np.int64)
@@ -206,7 +206,7 @@ def pack(room: Ints, job: Ints, axis: Ints, size: Ints, gain: Floats) -> Ints:
     return np.array(found, dtype=np.int64)
 
 
-def solve(problem: Problem, job: Ints, column: Ints) -> OptimizeResult:
+def solve(problem: DivisionProblem, job: Ints, column: Ints) -> OptimizeResult:
     """Solve for a binary variable per configuration, and the lack of each guarantee."""
     columns, jobs = problem.columns, len(problem.tenant)
     quotas, types = len(problem.limit), len(problem.capacity)

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from brain.pool.allocator.views import NodeView, Placement
+from brain.pool.allocator.views import JobPlacement, PoolNode
 
 #: Names of nodes in the order they came; a set with an order.
 Names = dict[str, None]
@@ -26,13 +26,13 @@ class Need:
     spread: int = 0
 
 
-class Floor:
+class FreeAccelerators:
     """Free accelerators of every healthy node.
 
     All choices are deterministic: among equals the node of the first path and name.
     """
 
-    def __init__(self, nodes: Iterable[NodeView]) -> None:
+    def __init__(self, nodes: Iterable[PoolNode]) -> None:
         ordered = sorted(nodes, key=lambda node: (node.path, node.name))
         self.nodes = {node.name: node for node in ordered}
         #: Neighbours have neighbouring ranks.
@@ -47,45 +47,45 @@ class Floor:
             self.largest[node.accelerator] = max(self.largest[node.accelerator], node.capacity)
             self._put(node)
 
-    def occupy(self, placement: Placement, each: int, *, sign: int = 1) -> None:
+    def occupy(self, placement: JobPlacement, each: int, *, sign: int = 1) -> None:
         """Take a placement's accelerators on nodes that are known here; ``sign`` -1 frees them."""
         for name, replicas in Counter(placement.nodes).items():
             if name in self.nodes:
                 self._take(self.nodes[name], sign * replicas * each)
 
-    def release(self, placement: Placement, each: int) -> None:
+    def release(self, placement: JobPlacement, each: int) -> None:
         """Give back the accelerators that ``occupy`` or ``place`` took."""
         self.occupy(placement, each, sign=-1)
 
-    def place(self, need: Need, own: Sequence[str] = ()) -> Placement | None:
+    def place(self, need: Need, own: Sequence[str] = ()) -> JobPlacement | None:
         """Find and take nodes as ``need`` says, its own before others; None where it cannot be."""
         return self._seize(need, self._find(need, own))
 
-    def squeeze(self, need: Need) -> Placement | None:
+    def squeeze(self, need: Need) -> JobPlacement | None:
         """Find and take as many nodes as asked for, however unevenly; None where it cannot be."""
         return self._seize(need, self._level(need))
 
-    def scatter(self, need: Need, own: Sequence[str] = ()) -> Placement | None:
+    def scatter(self, need: Need, own: Sequence[str] = ()) -> JobPlacement | None:
         """Find and take nodes whatever the shape, as few as can be; None where it cannot be."""
         return self._seize(need, self._anywhere(need, own))
 
-    def _seize(self, need: Need, found: Shape | None) -> Placement | None:
+    def _seize(self, need: Need, found: Shape | None) -> JobPlacement | None:
         if found is None:
             return None
         found.sort(key=lambda part: self.rank[part[0]])
         for name, replicas in found:
             self._take(self.nodes[name], replicas * need.each)
         names = tuple(name for name, replicas in found for _ in range(replicas))
-        return Placement(need.accelerator, names)
+        return JobPlacement(need.accelerator, names)
 
-    def _take(self, node: NodeView, accelerators: int) -> None:
+    def _take(self, node: PoolNode, accelerators: int) -> None:
         self._shelves[node.accelerator][self.free[node.name]].pop(node.name)
         if self.free[node.name] == node.capacity:
             self._empty[node.accelerator][node.path].pop(node.name)
         self.free[node.name] -= accelerators
         self._put(node)
 
-    def _put(self, node: NodeView) -> None:
+    def _put(self, node: PoolNode) -> None:
         free = self.free[node.name]
         self._shelves[node.accelerator].setdefault(free, {})[node.name] = None
         if free == node.capacity:

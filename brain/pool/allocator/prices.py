@@ -35,7 +35,7 @@ _IDLE, _PROGRESS = 10, 1e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Problem:
+class DivisionProblem:
     """A division to be found: J jobs, T types, Q tenants with a quota."""
 
     columns: Columns
@@ -51,7 +51,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Market:
+class PriceSystem:
     """Prices and what follows from them."""
 
     #: Shape (T,).
@@ -70,13 +70,15 @@ class Market:
         """Shape (Q + 1,): on top of each accelerator's price; 0 for those without a quota."""
         return np.append(self.limits - self.guarantees, 0.0)
 
-    def price(self, problem: "Problem") -> Floats:
+    def price(self, problem: "DivisionProblem") -> Floats:
         """Cost of one accelerator in each configuration; shape (J, C)."""
         tenants: Floats = self.tenants[problem.tenant, None]
         return self.accelerators[problem.columns.accelerator] + tenants
 
 
-def offer(problem: Problem, accelerators: Floats, limits: Floats, guarantees: Floats) -> Market:
+def offer(
+    problem: DivisionProblem, accelerators: Floats, limits: Floats, guarantees: Floats
+) -> PriceSystem:
     """Return the market at given prices: each job's choice and surplus, and the bound."""
     columns = problem.columns
     tenants = np.append(limits - guarantees, 0.0)[problem.tenant, None]
@@ -86,7 +88,7 @@ def offer(problem: Problem, accelerators: Floats, limits: Floats, guarantees: Fl
     limited = np.isfinite(problem.limit)
     bound = surplus[surplus > 0].sum() + accelerators @ problem.capacity
     bound += limits[limited] @ problem.limit[limited] - guarantees @ problem.guaranteed
-    return Market(
+    return PriceSystem(
         accelerators=accelerators,
         limits=limits,
         guarantees=guarantees,
@@ -96,7 +98,7 @@ def offer(problem: Problem, accelerators: Floats, limits: Floats, guarantees: Fl
     )
 
 
-def clear(problem: Problem, start: Sequence[Floats] | None = None) -> Market:
+def clear(problem: DivisionProblem, start: Sequence[Floats] | None = None) -> PriceSystem:
     """Find prices of the lowest bound, from those of an earlier round where there is one.
 
     Where there is enough for everybody, all prices are 0.
@@ -132,7 +134,7 @@ def clear(problem: Problem, start: Sequence[Floats] | None = None) -> Market:
     return best
 
 
-def _usual(problem: Problem) -> Floats:
+def _usual(problem: DivisionProblem) -> Floats:
     """Prices to begin with; 0 for quotas that are none."""
     most = np.maximum(problem.columns.utility.max(axis=1), 0).sum()
     price = max(0.5 * float(most) / max(float(problem.capacity.sum()), 1.0), 1e-12)
@@ -140,7 +142,7 @@ def _usual(problem: Problem) -> Floats:
     return np.concatenate([np.full(len(problem.capacity), price), price * quotas])
 
 
-def _excess(problem: Problem, market: Market) -> Floats:
+def _excess(problem: DivisionProblem, market: PriceSystem) -> Floats:
     """Return how far each row is over (above 0) or under its allowance, as a share of that."""
     types, tenants = taken(problem, np.where(market.surplus >= 0, market.choice, -1))
     limited, owed = np.isfinite(problem.limit), problem.guaranteed > 0
@@ -155,7 +157,7 @@ def _excess(problem: Problem, market: Market) -> Floats:
     )
 
 
-def taken(problem: Problem, choice: NDArray[np.int64]) -> tuple[Floats, Floats]:
+def taken(problem: DivisionProblem, choice: NDArray[np.int64]) -> tuple[Floats, Floats]:
     """Accelerators of each type, and of each tenant with a quota; -1 chooses nothing."""
     jobs = np.flatnonzero(choice >= 0)
     columns, picked = problem.columns, choice[jobs]

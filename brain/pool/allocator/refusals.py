@@ -16,15 +16,15 @@ from brain.pool.allocator.views import (
     REPLICAS,
     ClusterView,
     Floats,
-    JobView,
-    NodeView,
+    PoolJob,
+    PoolNode,
     Quota,
 )
 
 _NUMBERS = ("attained_seconds", "waited_seconds", "age_seconds", "restart_seconds")
 
 
-def check(jobs: Sequence[JobView], cluster: ClusterView) -> None:
+def check(jobs: Sequence[PoolJob], cluster: ClusterView) -> None:
     """Refuse input that no round can divide.
 
     Raises:
@@ -63,7 +63,7 @@ def clean(flat: Flat) -> tuple[Flat, Flags]:
     return replace(flat, rows=np.where(good[:, None], rows, 1.0)), np.asarray(good, dtype=bool)
 
 
-def rooms(nodes: Sequence[NodeView], types: Sequence[str], sizes: Sequence[int]) -> Floats:
+def rooms(nodes: Sequence[PoolNode], types: Sequence[str], sizes: Sequence[int]) -> Floats:
     """Replicas of each size that each type's empty nodes hold, shape (types, sizes)."""
     room = np.zeros((len(types), len(sizes)))
     number = {name: index for index, name in enumerate(types)}
@@ -72,7 +72,7 @@ def rooms(nodes: Sequence[NodeView], types: Sequence[str], sizes: Sequence[int])
     return room
 
 
-def unusable(job: JobView) -> str | None:
+def unusable(job: PoolJob) -> str | None:
     """Return why no number of this job can be used; None where all can."""
     for name in _NUMBERS:
         value = getattr(job, name)
@@ -88,7 +88,7 @@ def unusable(job: JobView) -> str | None:
     return None
 
 
-def impossible(job: JobView, room: Mapping[str, int], quota: Quota | None) -> str:
+def impossible(job: PoolJob, room: Mapping[str, int], quota: Quota | None) -> str:
     """Return why not one sound configuration of ``job`` fits the empty cluster."""
     known = [name for name, curve in job.curves.items() if room.get(name) and len(curve.rows)]
     offered = sorted(name for name, accelerators in room.items() if accelerators)

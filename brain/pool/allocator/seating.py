@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from brain.pool.allocator.packing import Stock
-from brain.pool.allocator.placement import Floor, Need
-from brain.pool.allocator.prices import Market, Problem
-from brain.pool.allocator.views import JobView, Placement
+from brain.pool.allocator.placement import FreeAccelerators, Need
+from brain.pool.allocator.prices import DivisionProblem, PriceSystem
+from brain.pool.allocator.views import JobPlacement, PoolJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,13 @@ class Form:
 class Seating:
     """Nodes being given out. ``placed`` and ``stock.choice`` are the result."""
 
-    jobs: Sequence[JobView]
+    jobs: Sequence[PoolJob]
     types: Sequence[str]
-    problem: Problem
-    market: Market
+    problem: DivisionProblem
+    market: PriceSystem
     stock: Stock
-    floor: Floor
-    placed: dict[int, Placement] = field(default_factory=dict)
+    floor: FreeAccelerators
+    placed: dict[int, JobPlacement] = field(default_factory=dict)
     #: What each placement is worth.
     worth: dict[int, float] = field(default_factory=dict)
     #: Jobs that did not get the configuration that prices allowed, and why.
@@ -95,7 +95,7 @@ class Seating:
         """Accelerators that a job has been given."""
         return float(self.problem.columns.size[job, self.stock.choice[job]])
 
-    def settle(self, job: int, column: int, placement: Placement, worth: float) -> None:
+    def settle(self, job: int, column: int, placement: JobPlacement, worth: float) -> None:
         """Note nodes that were taken for a job."""
         self.placed[job], self.worth[job] = placement, worth
         self.stock.choice[job] = column
@@ -138,7 +138,7 @@ class Seating:
             self._note(job, near, found)
         return found is not None
 
-    def _note(self, job: int, form: Form, found: Placement) -> None:
+    def _note(self, job: int, form: Form, found: JobPlacement) -> None:
         """Note the placement that was found, which may be just the one that the job has."""
         at = self.jobs[job].current
         if at is not None and sorted(at.nodes) == sorted(found.nodes) and (now := self.now(job)):
@@ -181,7 +181,7 @@ class _Held:
     """The configuration and placement of a job before it was lifted."""
 
     column: int
-    placement: Placement | None
+    placement: JobPlacement | None
     worth: float
 
 

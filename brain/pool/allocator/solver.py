@@ -11,8 +11,8 @@ from brain.pool.allocator.columns import Columns, Flags, Flat, Ints, flatten, ta
 from brain.pool.allocator.grants import grants, ordered
 from brain.pool.allocator.limits import refine
 from brain.pool.allocator.packing import TOLERANCE, exact, settle, worth
-from brain.pool.allocator.placement import Floor
-from brain.pool.allocator.prices import Market, Problem, clear, taken
+from brain.pool.allocator.placement import FreeAccelerators
+from brain.pool.allocator.prices import DivisionProblem, PriceSystem, clear, taken
 from brain.pool.allocator.seating import Seating
 from brain.pool.allocator.utility import Weights
 from brain.pool.allocator.views import (
@@ -20,8 +20,8 @@ from brain.pool.allocator.views import (
     REPLICAS,
     ClusterView,
     Floats,
-    JobView,
-    NodeView,
+    PoolJob,
+    PoolNode,
     Prices,
     Round,
 )
@@ -34,9 +34,9 @@ Start = tuple[Floats, Floats, Floats]
 class Scene:
     """The input of a division: healthy nodes, types with accelerators, quotas, and the jobs."""
 
-    jobs: Sequence[JobView]
+    jobs: Sequence[PoolJob]
     cluster: ClusterView
-    nodes: Sequence[NodeView]
+    nodes: Sequence[PoolNode]
     #: Accelerators of all healthy nodes by type, names in order; never empty.
     capacity: Mapping[str, int]
 
@@ -47,7 +47,7 @@ class Scene:
 
 
 def allocate(
-    jobs: Sequence[JobView],
+    jobs: Sequence[PoolJob],
     cluster: ClusterView,
     *,
     prices: Prices | None = None,
@@ -73,13 +73,13 @@ def allocate(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Question:
+class SolverInput:
     """A division that is to be found."""
 
     scene: Scene
-    problem: Problem
+    problem: DivisionProblem
     #: Nodes less what stays as it is.
-    floor: Floor
+    floor: FreeAccelerators
     #: Jobs that cannot be judged, and why.
     refused: Mapping[int, str]
 
@@ -93,7 +93,7 @@ class Question:
         return accelerators, np.maximum(tenants, 0), np.maximum(-tenants, 0)
 
 
-def question(jobs: Sequence[JobView], cluster: ClusterView, weights: Weights) -> Question:
+def question(jobs: Sequence[PoolJob], cluster: ClusterView, weights: Weights) -> SolverInput:
     """Compute the worth of every configuration, and the nodes that are free for them.
 
     Raises:
@@ -104,7 +104,7 @@ def question(jobs: Sequence[JobView], cluster: ClusterView, weights: Weights) ->
     flat, sound = refusals.clean(flatten(jobs, scene.types))
     possible, refused = _possible(scene, flat, sound)
     fixed = [index for index, job in enumerate(jobs) if job.pinned or index in refused]
-    floor = Floor(scene.nodes)
+    floor = FreeAccelerators(scene.nodes)
     for index in fixed:
         if (stays := jobs[index].current) is not None:
             floor.occupy(stays, jobs[index].gpus_per_replica)
@@ -118,10 +118,10 @@ def question(jobs: Sequence[JobView], cluster: ClusterView, weights: Weights) ->
         share=sum(scene.capacity.values()) / max(len(jobs), 1),
     )
     problem = _problem(scene, columns, floor, fixed)
-    return Question(scene=scene, problem=problem, floor=floor, refused=refused)
+    return SolverInput(scene=scene, problem=problem, floor=floor, refused=refused)
 
 
-def _scene(jobs: Sequence[JobView], cluster: ClusterView) -> Scene:
+def _scene(jobs: Sequence[PoolJob], cluster: ClusterView) -> Scene:
     nodes = [node for node in cluster.nodes if node.healthy and node.capacity > 0]
     kinds = {node.accelerator for node in cluster.nodes} | {k for job in jobs for k in job.curves}
     capacity = dict.fromkeys(sorted(kinds or {""}), 0)
@@ -151,7 +151,7 @@ def _possible(scene: Scene, flat: Flat, sound: Flags) -> tuple[Flags, dict[int, 
     return fits, refused
 
 
-def _limit(cluster: ClusterView, job: JobView) -> float:
+def _limit(cluster: ClusterView, job: PoolJob) -> float:
     quota = cluster.quotas.get(job.tenant)
     return np.inf if quota is None or quota.limit is None else quota.limit
 
@@ -172,7 +172,9 @@ def _current(scene: Scene, flat: Flat) -> Flags:
     return np.asarray(same, dtype=bool)
 
 
-def _problem(scene: Scene, columns: Columns, floor: Floor, fixed: Sequence[int]) -> Problem:
+def _problem(
+    scene: Scene, columns: Columns, floor: FreeAccelerators, fixed: Sequence[int]
+) -> DivisionProblem:
     """Return the problem that is left after the jobs that stay as they are."""
     quotas = scene.cluster.quotas
     number = {tenant: index for index, tenant in enumerate(quotas)}
@@ -193,7 +195,7 @@ def _problem(scene: Scene, columns: Columns, floor: Floor, fixed: Sequence[int])
     wanted = np.where(np.isfinite(columns.utility[liked]), columns.size[liked], 0)
     useful = np.bincount(tenant, wanted, minlength=len(quotas) + 1)[:-1]
     most = columns.utility / columns.size
-    return Problem(
+    return DivisionProblem(
         columns=columns,
         capacity=np.array([free[name] for name in scene.types], dtype=np.float64),
         tenant=tenant,
@@ -203,7 +205,9 @@ def _problem(scene: Scene, columns: Columns, floor: Floor, fixed: Sequence[int])
     )
 
 
-def divide(problem: Problem, start: Start | None, weights: Weights) -> tuple[Market, Ints]:
+def divide(
+    problem: DivisionProblem, start: Start | None, weights: Weights
+) -> tuple[PriceSystem, Ints]:
     """The better division of two, with the better bound."""
     market = clear(problem, start)
     choice, bound = settle(problem, market), market.bound

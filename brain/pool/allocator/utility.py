@@ -1,9 +1,9 @@
 """The worth of a configuration to the pool: one small function, to be exchanged in benchmarks.
 
-A utility takes ``Terms`` (a row per job, a column per configuration) and the ``Weights``, and
-returns an array of the same shape. A configuration that is meant to be chosen at all has a utility
-of at least 0. A job without accelerators has utility 0, so a job gets a configuration if the
-configuration is worth its accelerators' price.
+A utility takes ``UtilityInputs`` (a row per job, a column per configuration) and the ``Weights``,
+and returns an array of the same shape. A configuration that is meant to be chosen at all has a
+utility of at least 0. A job without accelerators has utility 0, so a job gets a configuration if
+the configuration is worth its accelerators' price.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from brain.pool.allocator.views import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Terms:
+class UtilityInputs:
     """The inputs of a utility; J jobs with up to C configurations each."""
 
     #: Shape (J, C): goodput over that of the smallest configuration on the slowest type.
@@ -43,10 +43,10 @@ class Terms:
 
 
 #: Worth of every configuration, shape (J, C).
-Utility = Callable[["Terms", "Weights"], Floats]
+Utility = Callable[["UtilityInputs", "Weights"], Floats]
 
 
-def logarithmic(terms: Terms, weights: "Weights") -> Floats:
+def logarithmic(terms: UtilityInputs, weights: "Weights") -> Floats:
     """Proportional fairness: w (1 + ln s) keep              (models.md section 4.2)
 
         w = priority · (offset + attained)^-exponent · (1 + waited / 30 min, at most 4)
@@ -61,7 +61,7 @@ def logarithmic(terms: Terms, weights: "Weights") -> Floats:
     return terms.priority * weight * patience * gain * _keep(terms, ahead)
 
 
-def ranked(terms: Terms, weights: "Weights") -> Floats:
+def ranked(terms: UtilityInputs, weights: "Weights") -> Floats:
     """Goodput where most jobs wait for it: w (s / even)^power keep
 
         w = priority · (rank + newcomers)^crowding
@@ -112,12 +112,12 @@ def _expected_rank(left_seconds: Floats, looseness: float) -> Floats:
     return found
 
 
-def _speed(terms: Terms, weights: "Weights") -> Floats:
+def _speed(terms: UtilityInputs, weights: "Weights") -> Floats:
     found: Floats = terms.speedup * np.exp(-weights.caution * terms.deviation)
     return found
 
 
-def _keep(terms: Terms, ahead_seconds: Floats) -> Floats:
+def _keep(terms: UtilityInputs, ahead_seconds: Floats) -> Floats:
     """Share of the time ahead that a restart leaves for work."""
     moved = np.maximum(0.0, 1 - terms.restart_seconds / ahead_seconds)
     return np.where(terms.current, 1.0, moved)

@@ -1,7 +1,7 @@
 """Input and output of the policy for many jobs. Frozen values; no I/O, no clock.
 
 Accelerators are counted in whole numbers; a pool without any counts slots, or milli-CPUs. The unit
-does not matter as long as ``NodeView.capacity`` and ``JobView.gpus_per_replica`` count the same
+does not matter as long as ``PoolNode.capacity`` and ``PoolJob.gpus_per_replica`` count the same
 thing.
 """
 
@@ -48,7 +48,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class JobPlacement:
     """The present or future place of a job: a type of accelerator and the node of each replica."""
 
     accelerator: str
@@ -61,7 +61,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobView:
+class PoolJob:
     """One job at one moment, as far as sharing a cluster is concerned."""
 
     key: str
@@ -80,7 +80,7 @@ class JobView:
     #: Since it was submitted.
     age_seconds: float = 0.0
     #: Where it runs; None where it does not.
-    current: Placement | None = None
+    current: JobPlacement | None = None
     #: Work that a change of its world loses.
     restart_seconds: float = 60.0
     #: It must stay as it is, now: a plan is under way, a person holds it.
@@ -90,7 +90,7 @@ class JobView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeView:
+class PoolNode:
     """A machine."""
 
     name: str
@@ -116,7 +116,7 @@ class Quota:
 class ClusterView:
     """The nodes that the jobs share, and how tenants divide them."""
 
-    nodes: Sequence[NodeView]
+    nodes: Sequence[PoolNode]
     quotas: Mapping[str, Quota] = field(default_factory=dict)
 
 
@@ -130,7 +130,7 @@ class Prices:
     tenants: Mapping[str, float] = field(default_factory=dict)
 
 
-class Outcome(StrEnum):
+class RoundEffect(StrEnum):
     """The effect of a round on a job."""
 
     #: Runs as before.
@@ -149,10 +149,10 @@ class Outcome(StrEnum):
 
 
 _TOWARDS = {
-    Outcome.STARTS: "with ",
-    Outcome.GROWS: "to ",
-    Outcome.SHRINKS: "to ",
-    Outcome.MOVES: "with ",
+    RoundEffect.STARTS: "with ",
+    RoundEffect.GROWS: "to ",
+    RoundEffect.SHRINKS: "to ",
+    RoundEffect.MOVES: "with ",
 }
 
 
@@ -182,9 +182,9 @@ class Grant:
     """The share of one job in a round, and the reason for it."""
 
     key: str
-    outcome: Outcome
-    placement: Placement | None
-    before: Placement | None
+    outcome: RoundEffect
+    placement: JobPlacement | None
+    before: JobPlacement | None
     #: What the grant is worth; 0 for nothing.
     utility: float = 0.0
     #: The best of the rest at the prices of the round.
@@ -208,7 +208,7 @@ class Grant:
     @property
     def reason(self) -> str:
         """One sentence for people."""
-        if self.outcome is Outcome.REFUSED:
+        if self.outcome is RoundEffect.REFUSED:
             return self.because
         said = self.outcome.value
         if self.placement:
@@ -226,7 +226,7 @@ class Move:
     """One change of a world."""
 
     key: str
-    placement: Placement | None
+    placement: JobPlacement | None
     #: Jobs whose own move has to free accelerators first.
     after: tuple[str, ...] = ()
     #: It has to let go before it has anything to go to: others wait for it in a circle.

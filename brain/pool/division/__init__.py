@@ -9,13 +9,13 @@ Pure, and knows no stores: ``brain.pool.rounds`` reads them and keeps the plans.
 """
 
 from brain.pool.division.changes import Change, Division, divide
-from brain.pool.division.members import Member, member, shares, waiting
+from brain.pool.division.members import PoolMember, member, shares, waiting
 from brain.pool.division.words import advise, facts
 
 __all__ = [
     "Change",
     "Division",
-    "Member",
+    "PoolMember",
     "advise",
     "divide",
     "facts",

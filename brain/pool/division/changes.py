@@ -17,27 +17,27 @@ from brain.models.sizes import Size
 from brain.pool.allocator import (
     Curve,
     Grant,
-    JobView,
-    Outcome,
-    Placement,
+    JobPlacement,
+    PoolJob,
     Prices,
     Round,
-    Terms,
+    RoundEffect,
     Utility,
+    UtilityInputs,
     Weights,
     allocate,
 )
 from brain.pool.allocator.views import Floats
 from brain.pool.division.claims import Claims
 from brain.pool.division.market import (
-    Floor,
+    DivisibleNodes,
     Market,
     class_of,
     highest_waiting,
     markets,
     view,
 )
-from brain.pool.division.members import Member
+from brain.pool.division.members import PoolMember
 from brain.settings import Settings
 from brain.types.job import PolicyMode
 from brain.types.recommendation import Prediction
@@ -54,7 +54,7 @@ MOVED_SECONDS = 1800.0
 class Change:
     """The change of one job that a round asks for."""
 
-    member: Member
+    member: PoolMember
     grant: Grant
     #: Replicas on each node; none where it is stopped for another.
     nodes: tuple[tuple[NodeName, int], ...]
@@ -81,8 +81,8 @@ class Division:
 
 
 def divide(
-    members: Sequence[Member],
-    floor: Floor,
+    members: Sequence[PoolMember],
+    floor: DivisibleNodes,
     policy: PoolShares,
     *,
     prices: Prices | None,
@@ -145,10 +145,10 @@ def _round(market: Market, policy: PoolShares, prices: Prices | None, now: datet
 
 
 def _stops(made: Round) -> bool:
-    return any(grant.outcome is Outcome.STOPS for grant in made.grants.values())
+    return any(grant.outcome is RoundEffect.STOPS for grant in made.grants.values())
 
 
-def _least(member: Member) -> Member:
+def _least(member: PoolMember) -> PoolMember:
     """Reduce a waiting job to its smallest size: no job stops so that another begins larger."""
     if member.situation is not None:
         return member
@@ -159,7 +159,7 @@ def _least(member: Member) -> Member:
     return replace(member, curves=smallest)
 
 
-def stoppable(members: Sequence[Member], policy: PoolShares) -> frozenset[str]:
+def stoppable(members: Sequence[PoolMember], policy: PoolShares) -> frozenset[str]:
     """Return jobs of lower priority than one that waits to start, if their owners allow stops."""
     highest = highest_waiting(members, policy)
     if highest is None:
@@ -180,14 +180,14 @@ def _tenure(base: Utility, bonus: Floats) -> Utility:
     ``bonus`` is added for each running job.
     """
 
-    def worth(terms: Terms, weights: Weights) -> Floats:
+    def worth(terms: UtilityInputs, weights: Weights) -> Floats:
         found: Floats = base(terms, weights) + bonus * terms.runs
         return found
 
     return worth
 
 
-def _without_bonus(made: Round, views: Sequence[JobView], bonus: float) -> Round:
+def _without_bonus(made: Round, views: Sequence[PoolJob], bonus: float) -> Round:
     """Subtract ``bonus`` from the round's values for each job of ``views`` that keeps running."""
     running = {one.key for one in views if one.current is not None}
     kept = {key for key, grant in made.grants.items() if key in running and grant.placement}
@@ -225,26 +225,26 @@ class _Carried:
             claims.withdraw(key)
             self.put_off.setdefault(key, "nobody can take what it would free now")
 
-    def _sort(self, member: Member, grant: Grant) -> bool:
+    def _sort(self, member: PoolMember, grant: Grant) -> bool:
         """True if a grant takes resources; one that only gives waits until another needs them."""
         must = bool(member.flees or member.untenable)
-        gives = grant.outcome is Outcome.SHRINKS and not must
-        if gives or (grant.outcome is Outcome.STOPS and member.key in self._stoppable):
+        gives = grant.outcome is RoundEffect.SHRINKS and not must
+        if gives or (grant.outcome is RoundEffect.STOPS and member.key in self._stoppable):
             made = self._change(member, grant)
             self._given[member.key] = made
             self._claims.offer(member.key, self._freed(made))
             return False
-        takes = grant.outcome in (Outcome.STARTS, Outcome.GROWS, Outcome.MOVES)
-        return takes or (grant.outcome is Outcome.SHRINKS and must)
+        takes = grant.outcome in (RoundEffect.STARTS, RoundEffect.GROWS, RoundEffect.MOVES)
+        return takes or (grant.outcome is RoundEffect.SHRINKS and must)
 
-    def _rank(self, member: Member, grant: Grant) -> tuple[bool, bool, float, str]:
+    def _rank(self, member: PoolMember, grant: Grant) -> tuple[bool, bool, float, str]:
         """Sort key of a grant: starts first, plans that nobody applies last, then by worth."""
         more = grant.replicas - (grant.before.replicas if grant.before else 0)
         worth = grant.utility / max(1, more * self._market.each[member.key])
         shadow = member.situation is not None and member.situation.mode is PolicyMode.SHADOW
-        return shadow, grant.outcome is not Outcome.STARTS, -worth, member.key
+        return shadow, grant.outcome is not RoundEffect.STARTS, -worth, member.key
 
-    def _take(self, member: Member, grant: Grant) -> None:
+    def _take(self, member: PoolMember, grant: Grant) -> None:
         made = self._change(member, grant)
         self._try(made)
         taken = self.put_off.get(member.key) == _TAKEN
@@ -257,7 +257,7 @@ class _Carried:
         member, grant = made.member, made.grant
         gained = {n: more for n, more in self._difference(made).items() if more > 0}
         each = member.job.resources
-        moves = grant.outcome is Outcome.MOVES
+        moves = grant.outcome is RoundEffect.MOVES
         replicas = sum(gained.values()) if moves else self._claims.lacking(gained, each)
         size = replicas * self._market.each[member.key]
         why = self._refusal(made, size)
@@ -269,13 +269,13 @@ class _Carried:
         for key in providers:
             if key in self._given:
                 self.changes.append(self._given.pop(key))
-        if grant.outcome is Outcome.STARTS:
+        if grant.outcome is RoundEffect.STARTS:
             return
         self._left -= size
         self.changes.append(replace(made, after=providers))
         self._claims.offer(member.key, self._freed(made))
 
-    def _beside(self, member: Member, grant: Grant) -> Grant | None:
+    def _beside(self, member: PoolMember, grant: Grant) -> Grant | None:
         """The larger size of a grant where the job is and on what is idle, for want of the nodes
         that it was granted; None where that is too little."""
         before, placement = member.current, grant.placement
@@ -292,13 +292,13 @@ class _Carried:
             nodes += [name] * max(0, min(rooms.get(name, 0), grant.replicas - len(nodes)))
         if len(nodes) != grant.replicas:
             return None
-        return replace(grant, placement=Placement(before.accelerator, tuple(sorted(nodes))))
+        return replace(grant, placement=JobPlacement(before.accelerator, tuple(sorted(nodes))))
 
     def _refusal(self, made: Change, size: int) -> str | None:
-        if made.grant.outcome is Outcome.STARTS:
+        if made.grant.outcome is RoundEffect.STARTS:
             return None
         since = made.member.situation.since_move_seconds if made.member.situation else None
-        moves = made.grant.outcome is Outcome.MOVES
+        moves = made.grant.outcome is RoundEffect.MOVES
         if moves and since is not None and since < MOVED_SECONDS and _leaves(made):
             return (
                 f"it was moved {duration(since)} ago; {duration(MOVED_SECONDS)} lie between moves"
@@ -307,13 +307,13 @@ class _Carried:
         if gain is not None and gain < self._settings.minimum_gain:
             least = change(self._settings.minimum_gain)
             return f"{change(gain)} expected, a restart needs {least}"
-        acts = any(one.grant.outcome is not Outcome.SHRINKS for one in self.changes)
+        acts = any(one.grant.outcome is not RoundEffect.SHRINKS for one in self.changes)
         if acts and size > self._left:
             share = percent(self._settings.moved_share)
             return f"at most {share} of the pool change hands at once"
         return None
 
-    def _change(self, member: Member, grant: Grant) -> Change:
+    def _change(self, member: PoolMember, grant: Grant) -> Change:
         nodes = Counter(sorted(grant.placement.nodes) if grant.placement else ())
         return Change(
             member=member,
@@ -336,7 +336,7 @@ class _Carried:
         return {name: each.times(count) for name, count in fewer.items()}
 
 
-def granted(member: Member, grant: Grant) -> Size | None:
+def granted(member: PoolMember, grant: Grant) -> Size | None:
     """Return the size that a job was granted, as its model takes it; None where that is nothing."""
     if grant.placement is None:
         return None
@@ -346,7 +346,7 @@ def granted(member: Member, grant: Grant) -> Size | None:
     return Size(replicas=grant.replicas, nodes=nodes, accelerator=kind)
 
 
-def promised(member: Member, grant: Grant) -> Prediction | None:
+def promised(member: PoolMember, grant: Grant) -> Prediction | None:
     """Return the throughput that is expected of a job at the size that it was granted."""
     situation, size = member.situation, granted(member, grant)
     if situation is None or situation.model is None or size is None:

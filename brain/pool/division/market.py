@@ -11,8 +11,8 @@ from datetime import datetime
 from functools import reduce
 from math import gcd
 
-from brain.pool.allocator import ClusterView, JobView, NodeView, Quota
-from brain.pool.division.members import Member
+from brain.pool.allocator import ClusterView, PoolJob, PoolNode, Quota
+from brain.pool.division.members import PoolMember
 from brain.types.job import Job
 from brain.types.resources import Node, NodeName, Resources
 from brain.types.sharing import PRIORITIES, PoolShares
@@ -26,7 +26,7 @@ PATIENCE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Floor:
+class DivisibleNodes:
     """The nodes of a pool, and the resources of each that the members may divide."""
 
     nodes: Sequence[Node]
@@ -40,7 +40,7 @@ class Floor:
 class Market:
     """The accelerators or cores that one round divides among the jobs that compete for them."""
 
-    members: Sequence[Member]
+    members: Sequence[PoolMember]
     #: ``GPU`` or ``core``.
     unit: str
     #: Thousandths of a unit in a granule, the smallest amount that is counted.
@@ -69,7 +69,10 @@ def kind_of(node: Node, *, gpus: bool) -> str:
 
 
 def markets(
-    members: Iterable[Member], held: Iterable[Member], floor: Floor, policy: PoolShares
+    members: Iterable[PoolMember],
+    held: Iterable[PoolMember],
+    floor: DivisibleNodes,
+    policy: PoolShares,
 ) -> list[Market]:
     """Return the markets of a pool: accelerators for jobs that reserve them, cores for the rest."""
     found = list(members)
@@ -106,12 +109,14 @@ def class_of(job: Job, policy: PoolShares) -> int:
     return max(PRIORITIES[0], min(PRIORITIES[-1], found))
 
 
-def highest_waiting(members: Iterable[Member], policy: PoolShares) -> int | None:
+def highest_waiting(members: Iterable[PoolMember], policy: PoolShares) -> int | None:
     """Return the highest priority of the members that wait to start; None where none waits."""
     return max((class_of(m.job, policy) for m in members if m.situation is None), default=None)
 
 
-def giving_way(members: Sequence[Member], policy: PoolShares, now: datetime) -> list[Member]:
+def giving_way(
+    members: Sequence[PoolMember], policy: PoolShares, now: datetime
+) -> list[PoolMember]:
     """Return the members, with recently changed ones free to shrink for one that waits.
 
     A recent change holds a job for the job's own sake. That weighs less than the start of another
@@ -122,7 +127,7 @@ def giving_way(members: Sequence[Member], policy: PoolShares, now: datetime) -> 
     long = [one for one in waits if (now - one.job.created_at).total_seconds() >= PATIENCE_SECONDS]
     patient = highest_waiting(long, policy)
 
-    def yields(one: Member) -> bool:
+    def yields(one: PoolMember) -> bool:
         rank = class_of(one.job, policy)
         before = highest is not None and rank < highest
         return bool(one.yields) and (before or (patient is not None and rank <= patient))
@@ -133,11 +138,11 @@ def giving_way(members: Sequence[Member], policy: PoolShares, now: datetime) -> 
     ]
 
 
-def view(member: Member, each: int, policy: PoolShares, now: datetime) -> JobView:
+def view(member: PoolMember, each: int, policy: PoolShares, now: datetime) -> PoolJob:
     """A member as the allocator sees it."""
     document, situation = member.job.document, member.situation
     age = max(0.0, (now - member.job.created_at).total_seconds())
-    return JobView(
+    return PoolJob(
         key=member.key,
         curves=member.curves,
         tenant=document.project,
@@ -153,9 +158,9 @@ def view(member: Member, each: int, policy: PoolShares, now: datetime) -> JobVie
 
 
 def _market(
-    members: Sequence[Member],
-    held: Iterable[Member],
-    floor: Floor,
+    members: Sequence[PoolMember],
+    held: Iterable[PoolMember],
+    floor: DivisibleNodes,
     policy: PoolShares,
     *,
     unit: str,
@@ -165,7 +170,7 @@ def _market(
     bare = Market(members=members, unit=unit, grain_millis=grain_millis, cluster=nothing, each={})
     slow = {one.flees.node for one in members if one.flees}
     nodes = [
-        NodeView(
+        PoolNode(
             name=node.name,
             accelerator=kind_of(node, gpus=unit == "GPU"),
             capacity=max(0, bare.amount(floor.free.get(node.name, Resources()))),

@@ -14,7 +14,7 @@ from brain.optimizer import guards
 from brain.optimizer.guards import Hold
 from brain.optimizer.narrowing import BESIDE_OTHERS, fits_devices, narrowed
 from brain.optimizer.situation import Situation, SlowNode, Untenable, deviation
-from brain.pool.allocator import Curve, Placement
+from brain.pool.allocator import Curve, JobPlacement
 from brain.pool.division.shapes import ANYWHERE, Spread, shapes, spreads
 from brain.pool.division.trials import trial
 from brain.types.job import Job, OptimizeMode
@@ -33,7 +33,7 @@ _UNTENABLE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Member:
+class PoolMember:
     """One job, as a round may know it."""
 
     job: Job
@@ -42,7 +42,7 @@ class Member:
     #: Why it stays as it is; None where it may change.
     hold: Hold | None = None
     #: Where its replicas are, as observed; None where it has none.
-    current: Placement | None = None
+    current: JobPlacement | None = None
     #: Goodput by kind of accelerator; empty while it is held.
     curves: dict[str, Curve]
     #: The same of what it might have instead if others wait before it; empty where nothing.
@@ -90,7 +90,7 @@ def shares(job: Job) -> bool:
     return wants and (resources.gpus > 0 or resources.cpu_millis > 0)
 
 
-def beside_slow(members: Sequence[Member]) -> list[Member]:
+def beside_slow(members: Sequence[PoolMember]) -> list[PoolMember]:
     """Return the members, with a hold on each that shares a node which another member leaves."""
     slow = {one.flees.node for one in members if one.flees}
     return [
@@ -101,11 +101,11 @@ def beside_slow(members: Sequence[Member]) -> list[Member]:
     ]
 
 
-def _on(member: Member, nodes: Collection[NodeName]) -> list[str]:
+def _on(member: PoolMember, nodes: Collection[NodeName]) -> list[str]:
     return sorted({str(name) for name in nodes} & set(member.nodes))
 
 
-def _beside(member: Member, nodes: Collection[NodeName]) -> Hold:
+def _beside(member: PoolMember, nodes: Collection[NodeName]) -> Hold:
     return Hold(
         code="slow-node",
         reason=f"{_on(member, nodes)[0]} slows another job down, which is to leave it",
@@ -121,7 +121,7 @@ def waiting(
     *,
     model: JobModel | None = None,
     spread: Spread = ANYWHERE,
-) -> Member:
+) -> PoolMember:
     """A queued job: it starts at its first size as long as its scaling is unknown.
 
     Args:
@@ -139,20 +139,20 @@ def waiting(
         known = _foreseen(model, asked)
         if known:
             rates = [found.examples_per_second * model.worth(each) for each, found in known]
-            return Member(job=job, curves={model.present.accelerator: _drawn(known, rates)})
+            return PoolMember(job=job, curves={model.present.accelerator: _drawn(known, rates)})
     first = size or job.document.replicas.first
-    return Member(job=job, curves={kind: Curve.of(first, 1.0) for kind in allowed})
+    return PoolMember(job=job, curves={kind: Curve.of(first, 1.0) for kind in allowed})
 
 
 def member(
     situation: Situation,
     *,
-    current: Placement | None,
+    current: JobPlacement | None,
     kinds: Sequence[str],
     earlier: Sequence[Point] = (),
     hold: Hold | None = None,
     spread: Spread = ANYWHERE,
-) -> Member:
+) -> PoolMember:
     """A job that runs.
 
     Args:
@@ -170,7 +170,9 @@ def member(
     model = situation.model
     held = hold is not None and hold.code not in YIELDING
     if held or model is None or current is None:
-        return Member(job=situation.job, situation=situation, hold=hold, current=current, curves={})
+        return PoolMember(
+            job=situation.job, situation=situation, hold=hold, current=current, curves={}
+        )
     left = narrowed(situation, BESIDE_OTHERS)
     sizes = _sizes(left)
     kinds = kinds[:1] if left.untenable else kinds  # of others nobody knows what they keep
@@ -183,7 +185,7 @@ def member(
         yields = {} if own is None else {kinds[0]: own}
     base = min((float(curve.rows[0, 2]) for curve in curves.values()), default=1.0)
     speed = situation.rate * model.worth(situation.replicas) / base
-    return Member(
+    return PoolMember(
         job=situation.job,
         situation=left,
         hold=hold,
@@ -279,7 +281,7 @@ def _attained(situation: Situation, earlier: Sequence[Point], model: JobModel) -
     return work_done((*earlier, *present), first)
 
 
-def _elsewhere(situation: Situation, current: Placement | None) -> Hold:
+def _elsewhere(situation: Situation, current: JobPlacement | None) -> Hold:
     seen = 0 if current is None else current.replicas
     return Hold(
         code="not-settled",

@@ -16,7 +16,7 @@ from brain.typeset import percent, ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class SizeTrial:
     """A smaller size that is hoped to do more than the model expects."""
 
     #: Hoped throughput over the expected one; above 1.
@@ -25,7 +25,7 @@ class Trial:
     why: str
 
 
-def trial(situation: Situation, size: int) -> Trial | None:
+def trial(situation: Situation, size: int) -> SizeTrial | None:
     """Return a trial of a smaller size that was never measured; None where nothing speaks for it.
 
     Raises:
@@ -36,7 +36,7 @@ def trial(situation: Situation, size: int) -> Trial | None:
         return None
     found = [(rate / predicted.examples_per_second, why) for rate, why in _hopes(situation, size)]
     factor, why = max(found, default=(1.0, ""))
-    return Trial(factor=factor, why=why) if factor > 1 else None
+    return SizeTrial(factor=factor, why=why) if factor > 1 else None
 
 
 def _hopes(situation: Situation, size: int) -> list[tuple[float, str]]:

@@ -6,10 +6,10 @@ from datetime import datetime
 
 from brain.optimizer.explain import recommend
 from brain.optimizer.situation import Choice, Situation
-from brain.pool.allocator import Grant, Option, Outcome
+from brain.pool.allocator import Grant, Option, RoundEffect
 from brain.pool.division.changes import Change, Division, granted
 from brain.pool.division.market import Market
-from brain.pool.division.members import Member
+from brain.pool.division.members import PoolMember
 from brain.pool.division.trials import trial
 from brain.types.explanation import Evidence, Explanation
 from brain.types.recommendation import Recommendation
@@ -30,7 +30,7 @@ class _Decided:
         return self.choice
 
 
-def advise(member: Member, division: Division) -> Recommendation | None:
+def advise(member: PoolMember, division: Division) -> Recommendation | None:
     """The decision about one member; None where it waits to start."""
     situation = member.situation
     if situation is None:
@@ -57,7 +57,7 @@ def advise(member: Member, division: Division) -> Recommendation | None:
 
 def facts(
     pool: PoolName,
-    members: Sequence[Member],
+    members: Sequence[PoolMember],
     division: Division,
     *,
     advice: Mapping[str, Recommendation],
@@ -97,7 +97,7 @@ def facts(
     )
 
 
-def _held(member: Member, situation: Situation) -> Choice:
+def _held(member: PoolMember, situation: Situation) -> Choice:
     hold = member.hold
     if hold is None:
         return Choice(
@@ -121,7 +121,7 @@ def _changes(division: Division, made: Change, situation: Situation) -> Choice:
         starts = [
             division.names[key]
             for key, one in division.grants.items()
-            if one.outcome is Outcome.STARTS
+            if one.outcome is RoundEffect.STARTS
         ]
         reason = f"{', '.join(starts)} of higher priority starts on its {count(before, 'replica')}"
         return Choice(
@@ -136,7 +136,7 @@ def _changes(division: Division, made: Change, situation: Situation) -> Choice:
     if made.member.untenable:
         reason = made.member.untenable.by(size, rate)
         return Choice(replicas=grant.replicas, code="keeps-limits", reason=reason, next_step="")
-    if grant.outcome is Outcome.SHRINKS and made.member.flees is None:
+    if grant.outcome is RoundEffect.SHRINKS and made.member.flees is None:
         takers = [
             one.member.job.document.name
             for one in division.changes.values()
@@ -161,7 +161,7 @@ def _changes(division: Division, made: Change, situation: Situation) -> Choice:
         )
     factor = f", {ratio(share)} of now" if share is not None else ""
     price = _price(division, made.member, grant)
-    if grant.outcome is Outcome.MOVES:
+    if grant.outcome is RoundEffect.MOVES:
         to = ", ".join(name for name, _ in made.nodes)
         reason = f"{rate} expected with {size} on {to}{factor}; the price is {price}"
         return Choice(replicas=grant.replicas, code="moves", reason=reason, next_step="")
@@ -172,16 +172,16 @@ def _changes(division: Division, made: Change, situation: Situation) -> Choice:
     return Choice(replicas=grant.replicas, code="gets-more", reason=reason, next_step="")
 
 
-def _keeps(division: Division, member: Member, grant: Grant, situation: Situation) -> Choice:
+def _keeps(division: Division, member: PoolMember, grant: Grant, situation: Situation) -> Choice:
     now = f"{quantity(situation.rate, situation.unit)} with {count(situation.replicas, 'replica')}"
     code, why = "at-share", _second(division, member, grant, situation)
     put_off = division.put_off.get(member.key)
-    if grant.outcome is Outcome.REFUSED:
+    if grant.outcome is RoundEffect.REFUSED:
         code, why = "refused", grant.because
     elif member.untenable:
         why = f"{member.untenable.why}; {put_off or 'no size that keeps it has room'}"
         code = "put-off"
-    elif put_off and grant.outcome is not Outcome.SHRINKS:
+    elif put_off and grant.outcome is not RoundEffect.SHRINKS:
         code, why = "put-off", f"{count(grant.replicas, 'replica')} would be its share; {put_off}"
     others = tuple((size, "others make more of it") for size in situation.sizes)
     return Choice(
@@ -193,7 +193,7 @@ def _keeps(division: Division, member: Member, grant: Grant, situation: Situatio
     )
 
 
-def _second(division: Division, member: Member, grant: Grant, situation: Situation) -> str:
+def _second(division: Division, member: PoolMember, grant: Grant, situation: Situation) -> str:
     """Return a clause on the next best size of a job, and on the job that has it."""
     other = grant.next_best
     if other is None:
@@ -211,19 +211,19 @@ def _second(division: Division, member: Member, grant: Grant, situation: Situati
     return f"{does}, not worth the price of {_price(division, member, grant)}"
 
 
-def _price(division: Division, member: Member, grant: Grant) -> str:
+def _price(division: Division, member: PoolMember, grant: Grant) -> str:
     price = number(_asked(division, member, grant), digits=2)
     return f"{price} per {_market(division, member).unit}"
 
 
-def _asked(division: Division, member: Member, grant: Grant) -> float:
+def _asked(division: Division, member: PoolMember, grant: Grant) -> float:
     """Return the price of one accelerator of a job's kind; 0 where some are left."""
     kind = (grant.placement or grant.before or member.current).accelerator  # type: ignore[union-attr]
     return division.prices.accelerators.get(kind, 0.0) / _market(division, member).grain
 
 
 def _explained(
-    explanation: Explanation, division: Division, member: Member, made: Change | None
+    explanation: Explanation, division: Division, member: PoolMember, made: Change | None
 ) -> Explanation:
     """Add facts of the round to an explanation: the price, and the size that is left."""
     grant = division.grants.get(member.key)
@@ -235,7 +235,7 @@ def _explained(
     gaps = [one.gap for one in division.rounds]
     found.append(Evidence(label="a better division adds at most", value=_thousandths(max(gaps))))
     others = explanation.alternatives
-    if made is not None and made.grant.outcome is Outcome.SHRINKS:
+    if made is not None and made.grant.outcome is RoundEffect.SHRINKS:
         others = tuple(
             replace(one, why_not="others make more of it")
             if one.replicas > made.grant.replicas
@@ -250,7 +250,7 @@ def _thousandths(gap: float) -> str:
 
 
 def _share(
-    member: Member,
+    member: PoolMember,
     division: Division,
     advice: Recommendation | None,
     plans: Mapping[str, int],
@@ -259,10 +259,10 @@ def _share(
     made = division.changes.get(member.key)
     before = member.current.replicas if member.current else 0
     if member.situation is None:
-        outcome = grant.outcome if grant else Outcome.WAITS
+        outcome = grant.outcome if grant else RoundEffect.WAITS
         reason = grant.reason if grant else member.job.reason
     else:
-        outcome = grant.outcome if grant and made else Outcome.KEEPS
+        outcome = grant.outcome if grant and made else RoundEffect.KEEPS
         reason = advice.explanation.reason if advice else ""
     other = grant.next_best if grant else None
     at = grant.placement if grant and made else member.current
@@ -288,12 +288,12 @@ def _rival(other: Option) -> Rival:
     )
 
 
-def _where(member: Member) -> tuple[tuple[NodeName, int], ...]:
+def _where(member: PoolMember) -> tuple[tuple[NodeName, int], ...]:
     found: dict[NodeName, int] = {}
     for name in member.current.nodes if member.current else ():
         found[NodeName(name)] = found.get(NodeName(name), 0) + 1
     return tuple(sorted(found.items()))
 
 
-def _market(division: Division, member: Member) -> Market:
+def _market(division: Division, member: PoolMember) -> Market:
     return next(one for one in division.markets if member.key in one.each)

@@ -10,10 +10,10 @@ and keeps the plans of a round in one transaction. Spine: no I/O of its own, no 
 ``brain.cycle.turn`` is the only caller.
 """
 
+from brain.pool.rounds.cache import CachedLook, Memo
 from brain.pool.rounds.findings import undecided
-from brain.pool.rounds.limits import Limits
-from brain.pool.rounds.memo import Looked, Memo
+from brain.pool.rounds.limits import AcceleratorLimits
 from brain.pool.rounds.plans import joined, share
 from brain.pool.rounds.starts import Starts
 
-__all__ = ["Limits", "Looked", "Memo", "Starts", "joined", "share", "undecided"]
+__all__ = ["AcceleratorLimits", "CachedLook", "Memo", "Starts", "joined", "share", "undecided"]

@@ -2,14 +2,14 @@
 
 from collections import Counter
 
-from brain.pool.rounds.memo import Memo
+from brain.pool.rounds.cache import Memo
 from brain.ports import Transaction
 from brain.types.job import Job
 from brain.types.resources import Resources
 from brain.types.sharing import PoolShares
 
 
-class Limits:
+class AcceleratorLimits:
     """Counts accelerators, in a pool without any cores: those that are held and those taken."""
 
     def __init__(self, tx: Transaction, memo: Memo) -> None:

@@ -6,17 +6,17 @@ from datetime import datetime, timedelta
 
 from brain import lifecycle
 from brain.errors import Conflict
-from brain.lifecycle.sight import Sight
+from brain.lifecycle.observed import ThroughputObserved
 from brain.lifecycle.surroundings import situate
 from brain.models.estimate.past import WorldUse
 from brain.optimizer.guards import Hold
-from brain.pool.allocator import Placement, Prices
-from brain.pool.division import Division, Member, advise, divide, facts, member, shares, waiting
-from brain.pool.division.market import Floor, giving_way, kind_of, kinds_of
+from brain.pool.allocator import JobPlacement, Prices
+from brain.pool.division import Division, PoolMember, advise, divide, facts, member, shares, waiting
+from brain.pool.division.market import DivisibleNodes, giving_way, kind_of, kinds_of
 from brain.pool.division.members import beside_slow
 from brain.pool.division.shapes import Spread
+from brain.pool.rounds.cache import Memo
 from brain.pool.rounds.findings import undecided
-from brain.pool.rounds.memo import Memo
 from brain.pool.rounds.starts import known_before
 from brain.ports import Stores, Transaction
 from brain.settings import Settings
@@ -38,13 +38,13 @@ _STORED_AGAIN = 0.3
 def joined(
     tx: Transaction,
     job: Job,
-    sight: Sight,
+    sight: ThroughputObserved,
     memo: Memo,
     settings: Settings,
     now: datetime,
     *,
     uses: Sequence[WorldUse] = (),
-) -> Member:
+) -> PoolMember:
     """Return a running job as a member of its pool; ``uses``: its replicas' use of resources."""
     situation = situate(tx, job, sight, settings=settings, now=now, room=memo.room, uses=uses)
     current, hold = _placed(memo, job)
@@ -70,7 +70,7 @@ def _spread(memo: Memo, job: Job, kind: str | None) -> Spread:
     return Spread(sorted((found[name] for name in usable), reverse=True), widest)
 
 
-class Shared:
+class RoundResult:
     """The result of a round."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Shared:
 
 def share(
     stores: Stores, memo: Memo, settings: Settings, now: datetime, *, observe: bool = False
-) -> Shared:
+) -> RoundResult:
     """Decide about all members of a pool at once, where it is time to.
 
     ``observe`` stores what the round came to and proposes nothing.
@@ -97,12 +97,12 @@ def share(
         written = policy.policy if policy else PoolShares()
         members = beside_slow(giving_way(_members(tx, memo, settings), written, now))
     rests_on = _rests_on(members, memo, policy.version if policy else 0)
-    done = Shared()
+    done = RoundResult()
     if not members or not _time(memo, rests_on, settings, now):
         return done
     prices = _prices(last)
 
-    def divided(these: Sequence[Member]) -> Division:
+    def divided(these: Sequence[PoolMember]) -> Division:
         floor = _floor(these, memo)
         return divide(these, floor, written, prices=prices, settings=settings, now=now)
 
@@ -124,7 +124,7 @@ def share(
 
 
 def _blamed(
-    members: Sequence[Member], divided: Callable[[Sequence[Member]], Division]
+    members: Sequence[PoolMember], divided: Callable[[Sequence[PoolMember]], Division]
 ) -> dict[JobId, Exception]:
     """Return the members whose division fails even alone in a pool, each with the exception."""
     found: dict[JobId, Exception] = {}
@@ -139,10 +139,10 @@ def _blamed(
 def _set_aside(
     stores: Stores,
     memo: Memo,
-    members: Sequence[Member],
+    members: Sequence[PoolMember],
     bugs: Mapping[JobId, Exception],
     now: datetime,
-) -> list[Member]:
+) -> list[PoolMember]:
     """Return the members without bugs; set the others aside until they are looked at again."""
     for id, bug in bugs.items():
         undecided(stores, id, bug, now)
@@ -152,7 +152,7 @@ def _set_aside(
     return [one for one in members if one.job.id not in bugs]
 
 
-def _members(tx: Transaction, memo: Memo, settings: Settings) -> list[Member]:
+def _members(tx: Transaction, memo: Memo, settings: Settings) -> list[PoolMember]:
     """Return the running jobs that were looked at, and the waiting ones, in the order they came."""
     found = []
     queue = {job.id for job in memo.queued()}
@@ -167,7 +167,7 @@ def _members(tx: Transaction, memo: Memo, settings: Settings) -> list[Member]:
     return found
 
 
-def _queued(tx: Transaction, memo: Memo, job: Job, settings: Settings) -> Member:
+def _queued(tx: Transaction, memo: Memo, job: Job, settings: Settings) -> PoolMember:
     """Return a waiting job as a member; with a choice of sizes if runs of its script are known."""
     kinds = kinds_of(job, memo.nodes, None, migrate=True)
     model = known_before(tx, memo, job, settings)
@@ -177,7 +177,7 @@ def _queued(tx: Transaction, memo: Memo, job: Job, settings: Settings) -> Member
     return waiting(job, kinds, memo.size(job.id), model=model, spread=spread)
 
 
-def _placed(memo: Memo, job: Job) -> tuple[Placement | None, Hold | None]:
+def _placed(memo: Memo, job: Job) -> tuple[JobPlacement | None, Hold | None]:
     """Return the placement of a job's replicas, and the reason to leave the job there, if any."""
     held = memo.ledger.held(job.id)
     names = tuple(name for name in sorted(held) for _ in range(held[name]))
@@ -197,7 +197,7 @@ def _placed(memo: Memo, job: Job) -> tuple[Placement | None, Hold | None]:
             short="what it runs on is not what others could have",
             next_step="It is decided again when its nodes are alike and take replicas.",
         )
-    return Placement(min(kinds, default=""), tuple(str(name) for name in names)), hold
+    return JobPlacement(min(kinds, default=""), tuple(str(name) for name in names)), hold
 
 
 def _refused(tx: Transaction, job: Job, settings: Settings, now: datetime) -> Hold | None:
@@ -217,7 +217,7 @@ def _refused(tx: Transaction, job: Job, settings: Settings, now: datetime) -> Ho
     )
 
 
-def _floor(members: Iterable[Member], memo: Memo) -> Floor:
+def _floor(members: Iterable[PoolMember], memo: Memo) -> DivisibleNodes:
     """Return the resources to divide: free ones, and those of members that may change."""
     free = dict(memo.ledger.free)
     for one in members:
@@ -225,10 +225,10 @@ def _floor(members: Iterable[Member], memo: Memo) -> Floor:
             each = one.job.resources
             for name, replicas in memo.ledger.held(one.job.id).items():
                 free[name] = free.get(name, Resources()) + each.times(replicas)
-    return Floor(nodes=memo.nodes, free=free, idle=memo.ledger.free)
+    return DivisibleNodes(nodes=memo.nodes, free=free, idle=memo.ledger.free)
 
 
-def _rests_on(members: Sequence[Member], memo: Memo, policy: int) -> object:
+def _rests_on(members: Sequence[PoolMember], memo: Memo, policy: int) -> object:
     """Return the inputs of a round: a change of them makes a round worth while before its time.
 
     They are the members, the holds and placements of those, the policy and the nodes.
@@ -253,7 +253,7 @@ def _prices(last: PoolRound | None) -> Prices | None:
     return Prices(accelerators=last.prices, tenants=last.project_prices)
 
 
-def _begins(members: Sequence[Member], division: Division) -> dict[JobId, int]:
+def _begins(members: Sequence[PoolMember], division: Division) -> dict[JobId, int]:
     """With how many replicas each job begins that waits and was granted some."""
     found = {one.job.id: division.grants.get(one.key) for one in members if one.situation is None}
     return {id: grant.replicas for id, grant in found.items() if grant and grant.placement}
@@ -271,12 +271,12 @@ def _expect_unchanged(tx: Transaction, memo: Memo, division: Division) -> None:
 def _store(
     tx: Transaction,
     memo: Memo,
-    members: Sequence[Member],
+    members: Sequence[PoolMember],
     division: Division,
     last: PoolRound | None,
     settings: Settings,
     now: datetime,
-    done: Shared,
+    done: RoundResult,
     *,
     observe: bool,
 ) -> None:

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from brain.lifecycle import may_act
-from brain.lifecycle.sight import same_script
+from brain.lifecycle.observed import same_script
 from brain.models.forecast import foresee
 from brain.models.job import JobModel
 from brain.models.sizes import Size
 from brain.models.terms import terms_of
 from brain.pool.division import shares
 from brain.pool.division.market import PATIENCE_SECONDS, kinds_of
-from brain.pool.rounds.memo import Memo
+from brain.pool.rounds.cache import Memo
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.job import Job

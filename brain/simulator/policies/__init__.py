@@ -12,18 +12,18 @@ from collections.abc import Callable, Mapping
 from brain.simulator.policies.fifo import Fifo
 from brain.simulator.policies.optimus import Optimus
 from brain.simulator.policies.oracle import Oracle
-from brain.simulator.policies.rounds import Contender, Policy
+from brain.simulator.policies.rounds import Contender, RoundPolicy
 from brain.simulator.policies.tiresias import Tiresias
 
 #: By name on the command line.
-OTHERS: Mapping[str, Callable[[], Policy]] = {
+OTHERS: Mapping[str, Callable[[], RoundPolicy]] = {
     "tiresias": Tiresias,
     "optimus": Optimus,
     "fifo": Fifo,
 }
 #: Name of the one that knows everything.
 ORACLE = "oracle"
-POLICIES: Mapping[str, Callable[[], Policy]] = {**OTHERS, ORACLE: Oracle}
+POLICIES: Mapping[str, Callable[[], RoundPolicy]] = {**OTHERS, ORACLE: Oracle}
 
 __all__ = [
     "ORACLE",
@@ -33,6 +33,6 @@ __all__ = [
     "Fifo",
     "Optimus",
     "Oracle",
-    "Policy",
+    "RoundPolicy",
     "Tiresias",
 ]

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from brain.simulator.placing import Machine, Placement
-from brain.simulator.policies.rounds import Contender, Room
+from brain.simulator.placing import Placement, UsableNode
+from brain.simulator.policies.rounds import Contender, FreeCapacity
 
 
 class Fifo:
@@ -13,10 +13,10 @@ class Fifo:
     """
 
     def allot(
-        self, jobs: Sequence[Contender], machines: Sequence[Machine]
+        self, jobs: Sequence[Contender], machines: Sequence[UsableNode]
     ) -> Mapping[str, Placement]:
         """Return the placement of each job that shall run."""
-        room = Room(machines)
+        room = FreeCapacity(machines)
         chosen = {job.key: job.placement for job in jobs if room.keep(job.placement)}
         waiting = [job for job in jobs if job.key not in chosen]
         for job in sorted(waiting, key=lambda job: (-job.priority, job.arrived_seconds)):

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from brain.simulator.placing import Machine, Placement
-from brain.simulator.policies.rounds import Contender, Room
+from brain.simulator.placing import Placement, UsableNode
+from brain.simulator.policies.rounds import Contender, FreeCapacity
 
 
 class Optimus:
@@ -15,10 +15,10 @@ class Optimus:
     """
 
     def allot(
-        self, jobs: Sequence[Contender], machines: Sequence[Machine]
+        self, jobs: Sequence[Contender], machines: Sequence[UsableNode]
     ) -> Mapping[str, Placement]:
         """Return the placement of each job that shall run."""
-        room = Room(machines)
+        room = FreeCapacity(machines)
         kinds, sizes = _smallest(jobs, room)
         _grow({job.key: job for job in jobs}, kinds, sizes, room.count())
         kept = {
@@ -34,7 +34,9 @@ class Optimus:
         return kept
 
 
-def _smallest(jobs: Sequence[Contender], room: Room) -> tuple[dict[str, str], dict[str, int]]:
+def _smallest(
+    jobs: Sequence[Contender], room: FreeCapacity
+) -> tuple[dict[str, str], dict[str, int]]:
     """Return kind and first size of each job that gets any; a running job keeps its kind."""
     left, kinds, sizes = room.count(), dict[str, str](), dict[str, int]()
     first = next(iter(left))

@@ -7,9 +7,9 @@ by the present moment alone can be unlucky.
 
 from collections.abc import Mapping, Sequence
 
-from brain.pool.allocator import ClusterView, Curve, JobView, NodeView, Prices, allocate
-from brain.pool.allocator import Placement as Granted
-from brain.simulator.placing import Machine, Placement
+from brain.pool.allocator import ClusterView, Curve, PoolJob, PoolNode, Prices, allocate
+from brain.pool.allocator import JobPlacement as Granted
+from brain.simulator.placing import Placement, UsableNode
 from brain.simulator.policies.rounds import Contender
 
 #: Sizes of one job that are compared at most; beyond, every so many are left out.
@@ -23,11 +23,11 @@ class Oracle:
         self._prices: Prices | None = None
 
     def allot(
-        self, jobs: Sequence[Contender], machines: Sequence[Machine]
+        self, jobs: Sequence[Contender], machines: Sequence[UsableNode]
     ) -> Mapping[str, Placement]:
         """Return the placement of each job that shall run."""
         nodes = [
-            NodeView(name=str(each.index), accelerator=each.kind, capacity=each.capacity)
+            PoolNode(name=str(each.index), accelerator=each.kind, capacity=each.capacity)
             for each in machines
         ]
         kinds = {str(each.index): each.kind for each in machines}
@@ -41,7 +41,7 @@ class Oracle:
         }
 
 
-def _view(job: Contender, kinds: Mapping[str, str]) -> JobView:
+def _view(job: Contender, kinds: Mapping[str, str]) -> PoolJob:
     few = job.sizes[:: max(1, -(-len(job.sizes) // _SIZES))]
     sizes = sorted({*few, len(job.placement)} & {*job.sizes})
     left = {
@@ -49,7 +49,7 @@ def _view(job: Contender, kinds: Mapping[str, str]) -> JobView:
     }
     here = [str(node) for node in job.placement]
     current = Granted(kinds[here[0]], tuple(here)) if here and kinds.keys() >= {*here} else None
-    return JobView(
+    return PoolJob(
         key=job.key,
         curves={
             kind: Curve.of(sizes, [1 / max(each, 1e-9) for each in seconds])

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from brain.simulator.placing import Machine, Placement, of_kind, place
+from brain.simulator.placing import Placement, UsableNode, of_kind, place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,20 +27,20 @@ class Contender:
     seconds_left: Callable[[int, str], float]
 
 
-class Policy(Protocol):
+class RoundPolicy(Protocol):
     """Decides a whole round."""
 
     def allot(
-        self, jobs: Sequence[Contender], machines: Sequence[Machine]
+        self, jobs: Sequence[Contender], machines: Sequence[UsableNode]
     ) -> Mapping[str, Placement]:
         """Return the placement of each job that shall run; all others stop."""
         ...
 
 
-class Room:
+class FreeCapacity:
     """The free accelerators while a round is put together, by kind of node."""
 
-    def __init__(self, machines: Sequence[Machine]) -> None:
+    def __init__(self, machines: Sequence[UsableNode]) -> None:
         self._kind = {machine.index: machine.kind for machine in machines}
         free = {machine.index: machine.capacity for machine in machines}
         self._free = of_kind(machines, free)

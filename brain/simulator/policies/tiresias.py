@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from brain.simulator.placing import Machine, Placement
-from brain.simulator.policies.rounds import Contender, Room
+from brain.simulator.placing import Placement, UsableNode
+from brain.simulator.policies.rounds import Contender, FreeCapacity
 
 #: Accelerator-seconds after which a job falls into the second queue: 16 accelerator-hours.
 THRESHOLD = 16 * 3600.0
@@ -18,11 +18,11 @@ class Tiresias:
     """
 
     def allot(
-        self, jobs: Sequence[Contender], machines: Sequence[Machine]
+        self, jobs: Sequence[Contender], machines: Sequence[UsableNode]
     ) -> Mapping[str, Placement]:
         """Return the placement of each job that shall run."""
-        chosen = _admitted(jobs, Room(machines))
-        room = Room(machines)
+        chosen = _admitted(jobs, FreeCapacity(machines))
+        room = FreeCapacity(machines)
         placed = {job.key: job.placement for job in chosen if room.keep(job.placement)}
         for job in chosen:
             if job.key not in placed:
@@ -32,7 +32,7 @@ class Tiresias:
         return placed
 
 
-def _admitted(jobs: Sequence[Contender], room: Room) -> list[Contender]:
+def _admitted(jobs: Sequence[Contender], room: FreeCapacity) -> list[Contender]:
     """Return the jobs that would run if none did yet: stopping costs nothing in this rule."""
     order = sorted(
         jobs, key=lambda job: (-job.priority, job.attained >= THRESHOLD, job.arrived_seconds)

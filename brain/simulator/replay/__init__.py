@@ -8,16 +8,16 @@ Every decision is taken on the past as it really was. The consequences of a diff
 never measured, so differences hold until the next recorded change and are not added up beyond.
 """
 
-from brain.simulator.replay.decisions import Replayed, Support, Tally, Verdict, replay, tally
+from brain.simulator.replay.decisions import Replayed, ReplayVerdict, Support, Tally, replay, tally
 from brain.simulator.replay.record import Record, Recording, recorded
 
 __all__ = [
     "Record",
     "Recording",
+    "ReplayVerdict",
     "Replayed",
     "Support",
     "Tally",
-    "Verdict",
     "recorded",
     "replay",
     "tally",

@@ -14,9 +14,9 @@ from brain.models.job import JobModel, fit
 from brain.models.terms import terms_of
 from brain.ports import Stores, Transaction
 from brain.settings import Settings
-from brain.simulator.replay.past import Cut, Evidence, past
+from brain.simulator.replay.past import Cut, PastEvidence, past
 from brain.simulator.replay.peers import allotted
-from brain.simulator.replay.record import Decision, Record, Recording
+from brain.simulator.replay.record import Record, RecordedDecision, Recording
 from brain.types.job import JobId
 from brain.types.plan import PlanState
 from brain.types.recommendation import Prediction, Recommendation
@@ -28,7 +28,7 @@ _OF_TURNS = frozenset({"hold", "plan.Proposed", "plan.Verified", "plan.RolledBac
 Progress = Callable[[int, int], None]
 
 
-class Verdict(StrEnum):
+class ReplayVerdict(StrEnum):
     """The result of taking a decision again."""
 
     SAME = "same"
@@ -53,14 +53,14 @@ class Support:
 class Replayed:
     """A recorded decision beside the other one."""
 
-    decision: Decision
-    verdict: Verdict
+    decision: RecordedDecision
+    verdict: ReplayVerdict
     #: Size, code and reason of the other decision; None where there is none.
     replicas: int | None = None
     code: str = ""
     reason: str = ""
     #: What the running world was known by.
-    evidence: Evidence = Evidence.NOTHING
+    evidence: PastEvidence = PastEvidence.NOTHING
     #: Size that really stood afterwards, from when on and for how long.
     stood: int
     stood_from: datetime
@@ -116,7 +116,7 @@ class _Again:
         recording: Recording,
         tx: Transaction,
         record: Record,
-        decision: Decision,
+        decision: RecordedDecision,
         recorded_settings: Settings,
     ) -> None:
         self._recording, self._tx = recording, tx
@@ -151,10 +151,10 @@ class _Again:
             code = policy
         return self._compared(size, code, reason, evidence)
 
-    def _decided(self, settings: Settings, cut: Cut) -> tuple[Recommendation | None, Evidence]:
+    def _decided(self, settings: Settings, cut: Cut) -> tuple[Recommendation | None, PastEvidence]:
         job = self._record.job
         stores, evidence = past(self._recording, self._tx, job.pool, cut, settings)
-        known = evidence.get(job.id, Evidence.NOTHING)
+        known = evidence.get(job.id, PastEvidence.NOTHING)
         turn = cycle.turn(stores, job.pool, settings, cut.at).checked()
         return turn.decisions.get(job.id), known
 
@@ -164,13 +164,13 @@ class _Again:
             return 0, f"{policy} lets it wait"
         return size, f"{policy} gives it {count(size, 'replica')}"
 
-    def _compared(self, size: int, code: str, reason: str, evidence: Evidence) -> Replayed:
+    def _compared(self, size: int, code: str, reason: str, evidence: PastEvidence) -> Replayed:
         decision, stood = self._decision, self._stood()
         begins, seconds = self._while()
         same = size == decision.replicas
         made = Replayed(
             decision=decision,
-            verdict=Verdict.SAME if same else Verdict.DIFFERENT,
+            verdict=ReplayVerdict.SAME if same else ReplayVerdict.DIFFERENT,
             replicas=size,
             code=code,
             reason=reason,
@@ -230,11 +230,11 @@ class _Again:
         ends = record.until(begins, self._recording.now)
         return begins, max(0.0, (ends - begins).total_seconds())
 
-    def _untold(self, why: str, *, evidence: Evidence = Evidence.NOTHING) -> Replayed:
+    def _untold(self, why: str, *, evidence: PastEvidence = PastEvidence.NOTHING) -> Replayed:
         begins, seconds = self._while()
         return Replayed(
             decision=self._decision,
-            verdict=Verdict.UNTOLD,
+            verdict=ReplayVerdict.UNTOLD,
             evidence=evidence,
             stood=self._stood(),
             stood_from=begins,
@@ -243,7 +243,7 @@ class _Again:
         )
 
 
-def _cut(recording: Recording, record: Record, decision: Decision) -> Cut | None:
+def _cut(recording: Recording, record: Record, decision: RecordedDecision) -> Cut | None:
     """Just before the turn that took a decision: the turn is taken again from its beginning.
 
     All that one turn writes has one instant, whatever job it is about.
@@ -295,7 +295,9 @@ class Tally:
 def tally(replayed: Sequence[Replayed]) -> Tally:
     """Add up a replay; time that several decisions speak of counts for the first of them."""
     by_verdict = Counter(one.verdict for one in replayed)
-    known = [one for one in replayed if one.verdict is Verdict.DIFFERENT and one.gain is not None]
+    known = [
+        one for one in replayed if one.verdict is ReplayVerdict.DIFFERENT and one.gain is not None
+    ]
     seconds = hours = gains = 0.0
     covered: dict[JobId, datetime] = {}
     for one in sorted(known, key=lambda one: one.stood_from):
@@ -310,9 +312,9 @@ def tally(replayed: Sequence[Replayed]) -> Tally:
             hours += (one.replica_hours or 0.0) * share / one.stood_seconds
     return Tally(
         decisions=len(replayed),
-        same=by_verdict[Verdict.SAME],
-        different=by_verdict[Verdict.DIFFERENT],
-        untold=by_verdict[Verdict.UNTOLD],
+        same=by_verdict[ReplayVerdict.SAME],
+        different=by_verdict[ReplayVerdict.DIFFERENT],
+        untold=by_verdict[ReplayVerdict.UNTOLD],
         expected=len(known),
         replica_hours=hours,
         gain=gains / seconds if seconds > 0 else None,

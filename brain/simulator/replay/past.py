@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from brain import wire
+from brain.inmemory import MemoryStores
 from brain.lifecycle import work
-from brain.lifecycle.sight import KIND, WINDOWS_SECONDS
-from brain.memory import MemoryStores
+from brain.lifecycle.observed import KIND, WINDOWS_SECONDS
 from brain.models.fitting import MINIMUM_WINDOWS, Point
 from brain.ports import StoredFit, Transaction
 from brain.settings import Settings
@@ -21,7 +21,7 @@ from brain.types.job import Intent, Job, JobId, JobState
 from brain.types.plan import Outcome, PlanState, ScalePlan
 from brain.types.record import Event
 from brain.types.resources import PoolName
-from brain.types.telemetry import Phase, Place, Sample, SourceId, ThroughputSample
+from brain.types.telemetry import Phase, Sample, SampleSource, SourceId, ThroughputSample
 from brain.types.world import Replica, ReplicaState, World
 
 #: How far back a turn looks at saves and hosts.
@@ -32,7 +32,7 @@ _STATES = {f"job.{state}": state for state in JobState}
 _PLANS = {f"plan.{state}": state for state in PlanState}
 
 
-class Evidence(StrEnum):
+class PastEvidence(StrEnum):
     """The data by which a world of the past is known."""
 
     SAMPLES = "samples"
@@ -52,13 +52,13 @@ class Cut:
 
 def past(
     recording: Recording, tx: Transaction, pool: PoolName, cut: Cut, settings: Settings
-) -> tuple[MemoryStores, dict[JobId, Evidence]]:
+) -> tuple[MemoryStores, dict[JobId, PastEvidence]]:
     """The stores of a pool at a cut, and the evidence for each running job there.
 
     Args:
         tx: Of the stores that were recorded; samples are read through it.
     """
-    stores, evidence = MemoryStores(), dict[JobId, Evidence]()
+    stores, evidence = MemoryStores(), dict[JobId, PastEvidence]()
     with stores.transaction() as into:
         for node in recording.nodes:
             if node.pool == pool:
@@ -166,7 +166,7 @@ class _Had:
 
 def _fill(
     record: Record, tx: Transaction, into: Transaction, cut: Cut, settings: Settings
-) -> Evidence:
+) -> PastEvidence:
     """Put one job's past where it is read from."""
     job = record.job.id
     worlds = list(worlds_then(record, cut))
@@ -174,7 +174,7 @@ def _fill(
         into.worlds.put(world)
     into.worlds.put_replicas(job, replicas_then(record, cut))
     if not worlds:
-        return Evidence.NOTHING
+        return PastEvidence.NOTHING
     earlier = [point for point in record.points if point.epoch < worlds[-1].epoch]
     parameters = wire.encode(earlier).decode()
     into.fits.put(StoredFit(job=job, kind=KIND, parameters=parameters, fitted_at=cut.at))
@@ -203,20 +203,20 @@ def _samples(
     world: World,
     cut: Cut,
     settings: Settings,
-) -> Evidence:
+) -> PastEvidence:
     """The newest samples of the world at the cut; where they are gone, some like its point."""
     since = cut.at - timedelta(seconds=max(WINDOWS_SECONDS))
     kept = tx.telemetry.throughput(record.job.id, since=since, epoch=world.epoch)
     seen = [sample for sample in kept if sample.measured_at <= cut.at]
     if seen:
         into.telemetry.add(seen, received_at=cut.at)
-        return Evidence.SAMPLES
+        return PastEvidence.SAMPLES
     point = next((point for point in record.points if point.epoch == world.epoch), None)
     if point is None or world.stepping_at is None or world.stepping_at > cut.at:
-        return Evidence.NOTHING
+        return PastEvidence.NOTHING
     made = list(like(point, world, record.job.id, cut.at, settings))
     into.telemetry.add(made, received_at=cut.at)
-    return Evidence.POINTS
+    return PastEvidence.POINTS
 
 
 def like(
@@ -230,7 +230,7 @@ def like(
     for window in range(MINIMUM_WINDOWS):
         for rank in range(point.processes):
             yield ThroughputSample(
-                place=Place(
+                place=SampleSource(
                     job=job,
                     source=SourceId(f"{world.epoch}-{rank}"),
                     replica=rank,

@@ -7,7 +7,7 @@ from datetime import datetime
 from brain.errors import Undetermined
 from brain.models.job import JobModel, fit
 from brain.models.terms import terms_of
-from brain.simulator.placing import Machine, Placement
+from brain.simulator.placing import Placement, UsableNode
 from brain.simulator.policies import POLICIES, Contender
 from brain.simulator.replay.past import Cut, job_then, worlds_then
 from brain.simulator.replay.record import Record, Recording
@@ -30,7 +30,7 @@ def allotted(policy: str, recording: Recording, job: JobId, cut: Cut) -> int:
     pool = next(record.job.pool for record in recording.jobs if record.job.id == job)
     nodes = [node for node in recording.nodes if node.pool == pool and node.schedulable]
     machines = tuple(
-        Machine(index=index, kind=node.accelerator, capacity=_units(node))
+        UsableNode(index=index, kind=node.accelerator, capacity=_units(node))
         for index, node in enumerate(nodes)
     )
     index = {node.name: number for number, node in enumerate(nodes)}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from brain.errors import UnknownJob
-from brain.lifecycle.sight import points
+from brain.lifecycle.observed import points
 from brain.models.fitting import Point
 from brain.ports import Transaction
 from brain.types.job import Job, JobId
@@ -18,7 +18,7 @@ _PAGE, _EVENTS = 200, 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class RecordedDecision:
     """A decision of Brain about a job at an instant: a plan of Brain's own, or a hold."""
 
     at: datetime
@@ -56,10 +56,10 @@ class Record:
         later = [world.formed_at for world in self.worlds if world.formed_at > at]
         return min(later, default=self.job.finished_at or now)
 
-    def decisions(self, since: datetime) -> Iterator[Decision]:
+    def decisions(self, since: datetime) -> Iterator[RecordedDecision]:
         """Brain's own decisions, oldest first."""
         found = [
-            Decision(
+            RecordedDecision(
                 at=plan.created_at,
                 job=self.job,
                 before=plan.current.replicas,
@@ -76,7 +76,7 @@ class Record:
                 size = self.size(event.at)
                 code = (event.data or {}).get("code", "hold")
                 found.append(
-                    Decision(
+                    RecordedDecision(
                         at=event.at,
                         job=self.job,
                         before=size,

@@ -20,8 +20,8 @@ from brain.simulator.report.drawing import (
     text,
     time_axis,
 )
-from brain.simulator.run import Outcome
-from brain.simulator.world import Stay
+from brain.simulator.run import PolicyOutcome
+from brain.simulator.world import PlacementStay
 from brain.typeset import count, duration, percent
 
 #: Lines that keep apart; a seventh policy would be none that exists.
@@ -33,7 +33,7 @@ _APART = 14.0
 _TALL, _LOW = 14, 3
 
 
-def completion(outcomes: Sequence[Outcome]) -> str:
+def completion(outcomes: Sequence[PolicyOutcome]) -> str:
     """Share of jobs that had completed within a time, a line per policy."""
     frame = Frame(width=1120, height=260)
     times = [sorted(job.jct for job in outcome.jobs) for outcome in outcomes]
@@ -51,7 +51,7 @@ def completion(outcomes: Sequence[Outcome]) -> str:
     return svg(frame, [*grid, *parts, *labels], said)
 
 
-def use(outcome: Outcome, until: float) -> str:
+def use(outcome: PolicyOutcome, until: float) -> str:
     """Accelerators held and those that trained, over time."""
     frame = Frame(width=1120, height=130)
     capacity = outcome.spec.accelerators
@@ -77,7 +77,7 @@ def use(outcome: Outcome, until: float) -> str:
     return svg(frame, [*grid, *parts], said)
 
 
-def who(outcome: Outcome, until: float) -> str:
+def who(outcome: PolicyOutcome, until: float) -> str:
     """A row per job: waiting, restarting, and training, darker with more accelerators."""
     jobs = outcome.jobs
     pitch = _TALL if len(jobs) <= 40 else max(_LOW, 540 // len(jobs))
@@ -124,7 +124,7 @@ def _shade(accelerators: int) -> int:
     return min(5, accelerators.bit_length())
 
 
-def _stays(outcome: Outcome) -> list[Stay]:
+def _stays(outcome: PolicyOutcome) -> list[PlacementStay]:
     return [stay for job in outcome.jobs for stay in job.stays]
 
 

@@ -6,7 +6,7 @@ from html import escape
 from brain.simulator.measures import Summary
 from brain.simulator.policies import ORACLE
 from brain.simulator.report import figures
-from brain.simulator.run import Outcome
+from brain.simulator.run import PolicyOutcome
 from brain.simulator.spec import Spec
 from brain.typeset import change, count, duration, number, percent, ratio
 
@@ -25,7 +25,7 @@ MEASURES: tuple[tuple[str, Callable[[Summary], str]], ...] = (
 )
 
 
-def rows(outcomes: Sequence[Outcome]) -> list[tuple[str, list[str]]]:
+def rows(outcomes: Sequence[PolicyOutcome]) -> list[tuple[str, list[str]]]:
     """The figures, a label and a cell per policy; how far each is behind the oracle, where that
     one was asked, too."""
     found = [(label, [say(outcome.summary) for outcome in outcomes]) for label, say in MEASURES]
@@ -40,7 +40,7 @@ def rows(outcomes: Sequence[Outcome]) -> list[tuple[str, list[str]]]:
     return found
 
 
-def page(outcomes: Sequence[Outcome], *, title: str, styles: str) -> str:
+def page(outcomes: Sequence[PolicyOutcome], *, title: str, styles: str) -> str:
     """A page of simulations of one workload, complete in itself.
 
     Args:
@@ -65,7 +65,7 @@ def page(outcomes: Sequence[Outcome], *, title: str, styles: str) -> str:
     )
 
 
-def _head(outcome: Outcome, title: str) -> str:
+def _head(outcome: PolicyOutcome, title: str) -> str:
     jobs = count(len(outcome.jobs), "job")
     return (
         f"<header><p class='quiet'>Brain · simulation</p><h1>{escape(title)}</h1>"
@@ -84,7 +84,7 @@ def cluster(spec: Spec) -> str:
     return " + ".join(f"{kind.count} × {kind.gpus} {name}" for name, kind in spec.nodes.items())
 
 
-def _answer(outcomes: Sequence[Outcome]) -> str:
+def _answer(outcomes: Sequence[PolicyOutcome]) -> str:
     """The dominant finding in one sentence."""
     first, rest = outcomes[0], outcomes[1:]
     mean = duration(first.summary.jct_mean)
@@ -100,7 +100,7 @@ def _answer(outcomes: Sequence[Outcome]) -> str:
     )
 
 
-def _table(outcomes: Sequence[Outcome]) -> str:
+def _table(outcomes: Sequence[PolicyOutcome]) -> str:
     heads = "".join(f"<th class='num'>{escape(o.policy)}</th>" for o in outcomes)
     lines = []
     for label, said in rows(outcomes):
@@ -113,7 +113,7 @@ def _table(outcomes: Sequence[Outcome]) -> str:
     return f"<section>{_scrolled('Figures', table)}</section>"
 
 
-def _policy_time(outcome: Outcome) -> str:
+def _policy_time(outcome: PolicyOutcome) -> str:
     mean, longest = (1000 * value for value in (outcome.time.mean, outcome.time.longest))
     return f"{number(mean)} ms ({number(longest)} ms)"
 
@@ -131,7 +131,7 @@ def _figure(title: str, unit: str, drawings: Sequence[str]) -> str:
     )
 
 
-def _times(outcomes: Sequence[Outcome]) -> str:
+def _times(outcomes: Sequence[PolicyOutcome]) -> str:
     """Completion times of each job, as a table behind a click."""
     heads = "".join(f"<th class='num'>{escape(o.policy)}, s</th>" for o in outcomes)
     by_name = [{job.name: job for job in outcome.jobs} for outcome in outcomes]
@@ -151,7 +151,7 @@ def _times(outcomes: Sequence[Outcome]) -> str:
     )
 
 
-def _policy(outcome: Outcome, until: float) -> str:
+def _policy(outcome: PolicyOutcome, until: float) -> str:
     name = escape(outcome.policy)
     legend = "".join(
         f"<li><svg viewBox='0 0 14 8' aria-hidden='true'><rect class='{kind}' width='14' "
@@ -183,7 +183,7 @@ def _policy(outcome: Outcome, until: float) -> str:
     )
 
 
-def _foot(outcome: Outcome) -> str:
+def _foot(outcome: PolicyOutcome) -> str:
     spec = outcome.spec
     troubles = [
         (spec.failures.per_node_day, "failures"),

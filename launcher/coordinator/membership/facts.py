@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from brain.types.world import Cause, Member, WorldWish
+from brain.types.world import Cause, DesiredWorld, Member
 from launcher.coordinator.topology import choose, extent
 from launcher.values.observation import AgentObserved, JobObserved, WorldObserved
 
@@ -13,7 +13,7 @@ def available(observation: JobObserved) -> list[AgentObserved]:
 
 
 def chosen(
-    observation: JobObserved, desired: WorldWish, previous: Sequence[Member], goal: int
+    observation: JobObserved, desired: DesiredWorld, previous: Sequence[Member], goal: int
 ) -> tuple[Member, ...]:
     """Return the members that a world of ``goal`` would have now; none where it cannot be."""
     here = available(observation)
@@ -36,7 +36,7 @@ def warming_until(observation: JobObserved) -> float:
     return max(slow) + observation.rules.ready_seconds if slow else 0.0
 
 
-def goal_of(observation: JobObserved, desired: WorldWish) -> tuple[int, bool]:
+def goal_of(observation: JobObserved, desired: DesiredWorld) -> tuple[int, bool]:
     """Return the replicas to strive for now, and whether that is a change by plan."""
     world = observation.world
     if world is not None and world.ended_by is Cause.REVERT and world.change is not None:

@@ -3,7 +3,7 @@
 import math
 
 from brain.types.job import Intent
-from brain.types.world import Cause, ReplicaExit, WorldWish
+from brain.types.world import Cause, DesiredWorld, ReplicaExit
 from launcher.coordinator.membership.facts import (
     available,
     chosen,
@@ -62,7 +62,7 @@ def between(observation: JobObserved, now: float) -> Action:
     return form
 
 
-def _too_few(observation: JobObserved, desired: WorldWish, now: float) -> Action:
+def _too_few(observation: JobObserved, desired: DesiredWorld, now: float) -> Action:
     need = max(desired.minimum, desired.unit)
     here = extent(available(observation), observation.rules.shape)
     too_few = f"{here} of at least {need} {counted(observation)} are here"
@@ -157,7 +157,9 @@ def _cause(observation: JobObserved) -> Cause:
     return Cause.START if world is None or world.ended_by is None else world.ended_by
 
 
-def _answers(observation: JobObserved, desired: WorldWish, size: int, goal: int) -> tuple[int, int]:
+def _answers(
+    observation: JobObserved, desired: DesiredWorld, size: int, goal: int
+) -> tuple[int, int]:
     """Return the generation that a new world of ``size`` answers, and what that one desired."""
     world = observation.world
     if world is None or world.stopped:
@@ -170,7 +172,7 @@ def _answers(observation: JobObserved, desired: WorldWish, size: int, goal: int)
 
 
 def _patience(
-    observation: JobObserved, desired: WorldWish, now: float, goal: int, size: int
+    observation: JobObserved, desired: DesiredWorld, now: float, goal: int, size: int
 ) -> WaitFor | None:
     """A first world waits for all that were desired; healing takes what there is."""
     world = observation.world
@@ -185,7 +187,7 @@ def _patience(
     return WaitFor(here, until) if now < until else None
 
 
-def _end(desired: WorldWish) -> End:
+def _end(desired: DesiredWorld) -> End:
     if desired.intent is Intent.CANCEL:
         return End(ReplicaExit.CANCELLED, 0, "cancelled by its owner")
     return End(ReplicaExit.LEFT, 0, "suspended by its owner")

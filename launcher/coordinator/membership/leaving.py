@@ -1,6 +1,6 @@
 """Members that gave notice, and agents that are let go."""
 
-from brain.types.world import WorldWish
+from brain.types.world import DesiredWorld
 from launcher.coordinator.membership.facts import goal_of
 from launcher.values.observation import (
     AgentObserved,
@@ -31,7 +31,7 @@ def release(observation: JobObserved, *, leaving_only: bool) -> Release | None:
 
 
 def _surplus(
-    observation: JobObserved, desired: WorldWish, members: int, outside: list[AgentObserved]
+    observation: JobObserved, desired: DesiredWorld, members: int, outside: list[AgentObserved]
 ) -> list[int]:
     """Agents in excess of any size that may still be wanted."""
     if observation.rules.spares or observation.rules.shape is not None:

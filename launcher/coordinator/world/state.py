@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from brain.types.diagnosis import Diagnosis, FailureKind
 from brain.types.grace import GRACE_SECONDS
-from brain.types.world import Cause, Member, WorldEvent, WorldWish
+from brain.types.world import Cause, DesiredWorld, Member, WorldEvent
 from launcher.coordinator import pins
 from launcher.coordinator.topology import choose, layout
 from launcher.coordinator.witness_file import WitnessFile
@@ -91,7 +91,7 @@ class CoordinatorState:
         #: The agent's own; it outlives this time as coordinator.
         self.witness = witness or WitnessFile()
         self.say, self.clock = say, clock
-        self.desired: WorldWish | None = None
+        self.desired: DesiredWorld | None = None
         self.desired_since = clock()
         self.monitor: WorldMonitor | None = None
         self.preparation: Preparation | None = None
@@ -175,7 +175,7 @@ class CoordinatorState:
         best = told[0] if told[0].path == best.path and told[0].epoch == epoch else best
         return replace(best, holder=held, in_force=any(each.in_force for each in known))
 
-    def desire(self, desired: WorldWish) -> None:
+    def desire(self, desired: DesiredWorld) -> None:
         """Take a new desired world."""
         if self.desired is None or self.desired.generation != desired.generation:
             self.desired_since = self.clock()

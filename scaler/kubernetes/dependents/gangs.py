@@ -14,7 +14,7 @@ from brain.types.job import JobDocument
 from scaler.kubernetes.dependents.upkeep import Upkeep
 from scaler.kubernetes.kinds import ElasticJob
 from scaler.kubernetes.pods import gang, identity
-from scaler.kubernetes.pods.fitting import Room, counted
+from scaler.kubernetes.pods.fitting import NodeCapacity, counted
 from scaler.kubernetes.pods.orders import gang_size
 from scaler.kubernetes.pods.placement import may_come, placed
 from scaler.kubernetes.pods.sight import succeeded
@@ -42,7 +42,7 @@ class Gangs:
     """Opens gates, and has gangs that are not whole let go."""
 
     def __init__(self, upkeep: Upkeep, pods: Store, nodes: Store) -> None:
-        self._upkeep, self._nodes, self._room = upkeep, nodes, Room(nodes, pods)
+        self._upkeep, self._nodes, self._room = upkeep, nodes, NodeCapacity(nodes, pods)
         self._opening = threading.Lock()
         #: Jobs whose pods found no nodes although the gate said so, and until when it stays shut.
         self._shut: dict[str, datetime] = {}

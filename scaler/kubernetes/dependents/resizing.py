@@ -18,7 +18,7 @@ from scaler.kubernetes.kinds import ElasticJob, Reason
 from scaler.kubernetes.kinds.documents.templates import main_container, reserved
 from scaler.kubernetes.kinds.quantities import quantity
 from scaler.kubernetes.pods import amounts, bounds, identity
-from scaler.kubernetes.pods.amounts import Held, amounts_alone, changing, wished
+from scaler.kubernetes.pods.amounts import AmountsHeld, amounts_alone, changing, wished
 from scaler.kubernetes.pods.failures import over_quota
 from scaler.kubernetes.pods.fitting import infeasible, said_bytes
 from scaler.kubernetes.pods.orders import memory_after, past, specimen
@@ -83,13 +83,13 @@ def following(pod: Object, document: Resources, wanted: Resources, *, offered: b
         return Next(Way.RESIZE if offered else Way.RESTART, why)
     state, said = amounts.held(pod)
     match state:
-        case Held.HELD:
+        case AmountsHeld.HELD:
             return Next(Way.NOTHING)
-        case Held.COMING:
+        case AmountsHeld.COMING:
             return Next(Way.WAIT, said or "its kubelet is at it")
-        case Held.DEFERRED:
+        case AmountsHeld.DEFERRED:
             return Next(Way.RESTART, f"its node has no room for it now: {said}")
-        case Held.INFEASIBLE:
+        case AmountsHeld.INFEASIBLE:
             return Next(Way.RESTART, f"its node cannot: {said}")
 
 

@@ -16,7 +16,7 @@ from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.orders import Installation, elastic
 from scaler.kubernetes.runtime.cluster.kind import Object
-from scaler.ports import Phase, ReplicaSeen
+from scaler.ports import ReplicaPhase, ReplicaSeen
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,9 @@ _UNKNOWN = NodeName("")
 
 def running(seen: Sequence[ReplicaSeen]) -> tuple[int, ...]:
     """Replicas that run."""
-    return tuple(each.id for each in seen if each.phase is Phase.RUNNING and not each.leaving)
+    return tuple(
+        each.id for each in seen if each.phase is ReplicaPhase.RUNNING and not each.leaving
+    )
 
 
 def held(world: World | None, obj: Object | None, house: Installation) -> frozenset[int] | None:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from brain.errors import BrainError
 from brain.types.finding import Finding
 from scaler.kubernetes.doctor import installed, rights
-from scaler.kubernetes.doctor.rights import Asking
+from scaler.kubernetes.doctor.rights import RightsQuestion
 from scaler.kubernetes.runtime.cluster import Cluster, connect
 
 #: A person waits.
@@ -19,7 +19,7 @@ _SECONDS = 5.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print what is found."""
     given = _parser().parse_args(arguments)
-    asking = Asking(namespaces=tuple(given.namespace), own=given.own, user=given.user)
+    asking = RightsQuestion(namespaces=tuple(given.namespace), own=given.own, user=given.user)
     broken = False
     for finding in findings(given.kubeconfig, given.context, asking):
         sys.stdout.write(json.dumps(asdict(finding)) + "\n")
@@ -27,7 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(broken)
 
 
-def findings(kubeconfig: str | None, context: str | None, asking: Asking) -> Iterator[Finding]:
+def findings(
+    kubeconfig: str | None, context: str | None, asking: RightsQuestion
+) -> Iterator[Finding]:
     """Yield all findings; an API server that does not answer is a finding, too."""
     try:
         cluster = Cluster(connect(kubeconfig=kubeconfig, context=context)).hasty(_SECONDS)

@@ -23,7 +23,7 @@ _OPTIONAL = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class RightsQuestion:
     """The account and the namespaces whose rights are asked for."""
 
     #: Namespaces that are served; none: all.
@@ -34,7 +34,7 @@ class Asking:
     user: str | None = None
 
 
-def examine(cluster: Cluster, asking: Asking) -> Iterator[Finding]:
+def examine(cluster: Cluster, asking: RightsQuestion) -> Iterator[Finding]:
     """One finding per resource and place that lacks a verb; one in all where none does."""
     missing = 0
     for right in RIGHTS:
@@ -53,7 +53,7 @@ def examine(cluster: Cluster, asking: Asking) -> Iterator[Finding]:
         yield Finding("ok", f"{who} has every right of the operator")
 
 
-def places(right: Right, asking: Asking) -> Sequence[str]:
+def places(right: Right, asking: RightsQuestion) -> Sequence[str]:
     """Namespaces in which a right is needed; empty text: in all."""
     match right.scope:
         case Scope.OWN:
@@ -64,7 +64,7 @@ def places(right: Right, asking: Asking) -> Sequence[str]:
             return asking.namespaces or ("",)
 
 
-def remedy(scope: Scope, namespace: str, asking: Asking) -> str:
+def remedy(scope: Scope, namespace: str, asking: RightsQuestion) -> str:
     """The command that grants what a scope lacks."""
     if not asking.namespaces:
         return f"kubectl apply -n {asking.own} -f deploy/kustomize/cluster-wide/rbac.yaml"
@@ -74,7 +74,7 @@ def remedy(scope: Scope, namespace: str, asking: Asking) -> str:
 
 
 def _finding(
-    right: Right, resource: str, lacking: Sequence[str], namespace: str, asking: Asking
+    right: Right, resource: str, lacking: Sequence[str], namespace: str, asking: RightsQuestion
 ) -> Finding:
     full = f"{resource}.{right.group}" if right.group else resource
     where = f" in {namespace}" if namespace else ""
@@ -84,7 +84,7 @@ def _finding(
 
 
 def _may(
-    cluster: Cluster, asking: Asking, right: Right, resource: str, verb: str, namespace: str
+    cluster: Cluster, asking: RightsQuestion, right: Right, resource: str, verb: str, namespace: str
 ) -> bool:
     name, _, part = resource.partition("/")
     wanted = {"verb": verb, "group": right.group, "resource": name}

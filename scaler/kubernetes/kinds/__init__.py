@@ -5,13 +5,13 @@ that follows from them. Nothing here talks to a cluster but ``upgrade``.
 """
 
 from scaler.kubernetes.kinds.conditions import JobCondition, PlanCondition, Reason
-from scaler.kubernetes.kinds.declared import Parallelism
+from scaler.kubernetes.kinds.declared import ParallelismSpec
 from scaler.kubernetes.kinds.elasticjob import (
     DLROVER,
     OURS,
     BatchScheduler,
-    Condition,
     ElasticJob,
+    ElasticJobCondition,
     ElasticJobSpec,
     ElasticJobStatus,
     ReplicaSpec,
@@ -24,7 +24,7 @@ from scaler.kubernetes.kinds.elasticjob import (
 from scaler.kubernetes.kinds.fields import API_VERSION, GROUP, VERSION
 from scaler.kubernetes.kinds.scaleplan import (
     JOB_LABEL,
-    Approval,
+    ApprovalSpec,
     PodMeta,
     ReplicaResource,
     ScalePlan,
@@ -41,14 +41,14 @@ __all__ = [
     "JOB_LABEL",
     "OURS",
     "VERSION",
-    "Approval",
+    "ApprovalSpec",
     "BatchScheduler",
-    "Condition",
     "ElasticJob",
+    "ElasticJobCondition",
     "ElasticJobSpec",
     "ElasticJobStatus",
     "JobCondition",
-    "Parallelism",
+    "ParallelismSpec",
     "PlanCondition",
     "PodMeta",
     "Reason",

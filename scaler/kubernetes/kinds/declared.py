@@ -11,7 +11,7 @@ Amount = Annotated[float, Meta(gt=0)]
 Many = Annotated[int, Meta(ge=1, extra={"format": "int64"})]
 
 
-class Checkpoint(Fields, frozen=True, kw_only=True):
+class CheckpointSpec(Fields, frozen=True, kw_only=True):
     """What the owner says of the script's checkpoints; the probe finds most by itself."""
 
     #: File or directory.
@@ -28,7 +28,7 @@ class Checkpoint(Fields, frozen=True, kw_only=True):
     grace_seconds: Annotated[float, Meta(ge=0, le=MOST_SECONDS)] | None = None
 
 
-class Batch(Fields, frozen=True, kw_only=True):
+class BatchSpec(Fields, frozen=True, kw_only=True):
     """Bounds of the batch, in examples."""
 
     #: Examples of an optimizer step over all workers, where the script keeps it fixed.
@@ -43,7 +43,7 @@ class Batch(Fields, frozen=True, kw_only=True):
     tune: bool | None = None
 
 
-class Budget(Fields, frozen=True, kw_only=True):
+class BudgetSpec(Fields, frozen=True, kw_only=True):
     """The most that a run may use, its restarts included; needs `steps`."""
 
     #: Hours of accelerators; of cores where there are none.
@@ -52,7 +52,7 @@ class Budget(Fields, frozen=True, kw_only=True):
     cost: Amount | None = None
 
 
-class Restarts(Fields, frozen=True, kw_only=True):
+class RestartsSpec(Fields, frozen=True, kw_only=True):
     """How much failing a job may do."""
 
     #: Worlds lost to failures before the job is Failed. Without it `--max_restarts` of the
@@ -60,7 +60,7 @@ class Restarts(Fields, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
 
 
-class Parallelism(Fields, frozen=True, kw_only=True):
+class ParallelismSpec(Fields, frozen=True, kw_only=True):
     """Fixed dimensions of a 3D-parallel job."""
 
     #: Processes of a tensor-parallel group; they stay in one node.

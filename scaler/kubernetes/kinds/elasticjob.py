@@ -9,11 +9,17 @@ import msgspec
 from msgspec import Meta
 
 from brain.types.job import OptimizeMode, PolicyMode
-from scaler.kubernetes.kinds.declared import Batch, Budget, Checkpoint, Many, Parallelism, Restarts
+from scaler.kubernetes.kinds.declared import (
+    BatchSpec,
+    BudgetSpec,
+    CheckpointSpec,
+    Many,
+    ParallelismSpec,
+    RestartsSpec,
+)
 from scaler.kubernetes.kinds.fields import (
     GROUP,
     Amounts,
-    Column,
     Count,
     Fields,
     Int64,
@@ -22,6 +28,7 @@ from scaler.kubernetes.kinds.fields import (
     Opaque,
     PodTemplate,
     Positive,
+    PrinterColumn,
     Rule,
     Seconds,
     Text,
@@ -120,7 +127,7 @@ class ReplicaSpec(Fields, frozen=True, kw_only=True):
     batch_scheduler: BatchScheduler | None = msgspec.field(default=None, name="BatchScheduler")
 
 
-class Policy(Fields, frozen=True, kw_only=True):
+class PolicySpec(Fields, frozen=True, kw_only=True):
     """Who approves plans."""
 
     #: `off`, `shadow` (record and score, never act), `approve` (a person) or `auto`. Without it
@@ -177,23 +184,23 @@ class ElasticJobSpec(Fields, frozen=True, kw_only=True):
     #: False: only people change the size.
     enable_elastic_scheduling: bool | None = None
     #: Tensor and pipeline parallelism, from which the unit follows.
-    parallelism: Parallelism | None = None
+    parallelism: ParallelismSpec | None = None
     #: Who approves plans.
-    policy: Policy | None = None
+    policy: PolicySpec | None = None
     #: What the script's checkpoints are.
-    checkpoint: Checkpoint | None = None
+    checkpoint: CheckpointSpec | None = None
     #: Bounds of the batch.
-    batch: Batch | None = None
+    batch: BatchSpec | None = None
     #: Declared passes over the data.
     epochs: Many | None = None
     #: Declared optimizer steps.
     steps: Many | None = None
     #: The most that the run may use.
-    budget: Budget | None = None
+    budget: BudgetSpec | None = None
     #: No size is taken that would end later; needs `steps`.
     deadline: datetime | None = None
     #: How much failing the job may do.
-    restarts: Restarts | None = None
+    restarts: RestartsSpec | None = None
     #: Product name of the accelerator. Without it what the template selects its nodes by.
     accelerator: Text | None = None
     #: Class in the sharing of a pool, from -8 to 8; each step counts fourfold.
@@ -211,7 +218,7 @@ class ElasticJobSpec(Fields, frozen=True, kw_only=True):
     ttl_seconds_after_finished: Seconds | None = None
 
 
-class Condition(Fields, frozen=True, kw_only=True):
+class ElasticJobCondition(Fields, frozen=True, kw_only=True):
     """One thing that is true, false or unknown."""
 
     #: What it is about.
@@ -275,7 +282,7 @@ class ElasticJobStatus(Fields, frozen=True, kw_only=True):
     phase: str = ""
     #: Why, in one sentence.
     message: str = ""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[ElasticJobCondition, ...] = ()
     #: Worker pods that exist; of the scale subresource.
     replicas: int = 0
     #: Worker pods that are ready.
@@ -308,18 +315,20 @@ class ElasticJob(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             message="a job's name has at most 63 characters: it stands in labels of its pods",
         ),
     )
-    COLUMNS: ClassVar[tuple[Column, ...]] = (
-        Column(name="Phase", path=".status.phase"),
-        Column(name="Replicas", path=".status.replicas", type="integer"),
-        Column(name="Ready", path=".status.readyReplicas", type="integer"),
-        Column(name="Mode", path=".spec.optimizeMode"),
-        Column(name="Plan", path=".status.scalePlan"),
-        Column(name="Age", path=".metadata.creationTimestamp", type="date"),
-        Column(name="Strategy", path=".spec.distributionStrategy", wide=True),
-        Column(name="Generation", path=".status.generation", type="integer", wide=True),
-        Column(name="Restarts", path=".status.restarts", type="integer", wide=True),
-        Column(name="Feasible", path='.status.conditions[?(@.type=="Feasible")].status', wide=True),
-        Column(name="Message", path=".status.message", wide=True),
+    COLUMNS: ClassVar[tuple[PrinterColumn, ...]] = (
+        PrinterColumn(name="Phase", path=".status.phase"),
+        PrinterColumn(name="Replicas", path=".status.replicas", type="integer"),
+        PrinterColumn(name="Ready", path=".status.readyReplicas", type="integer"),
+        PrinterColumn(name="Mode", path=".spec.optimizeMode"),
+        PrinterColumn(name="Plan", path=".status.scalePlan"),
+        PrinterColumn(name="Age", path=".metadata.creationTimestamp", type="date"),
+        PrinterColumn(name="Strategy", path=".spec.distributionStrategy", wide=True),
+        PrinterColumn(name="Generation", path=".status.generation", type="integer", wide=True),
+        PrinterColumn(name="Restarts", path=".status.restarts", type="integer", wide=True),
+        PrinterColumn(
+            name="Feasible", path='.status.conditions[?(@.type=="Feasible")].status', wide=True
+        ),
+        PrinterColumn(name="Message", path=".status.message", wide=True),
     )
     PLURAL: ClassVar[str] = "elasticjobs"
     SHORT_NAMES: ClassVar[tuple[str, ...]] = ("ej",)

@@ -30,7 +30,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class PrinterColumn:
     """A column that ``kubectl get`` prints; ``wide`` ones only with ``-o wide``."""
 
     name: str

@@ -7,16 +7,16 @@ from typing import Annotated, ClassVar
 import msgspec
 from msgspec import Meta
 
-from scaler.kubernetes.kinds.elasticjob import Condition
+from scaler.kubernetes.kinds.elasticjob import ElasticJobCondition
 from scaler.kubernetes.kinds.fields import (
     Amounts,
-    Column,
     Count,
     Fields,
     Int64,
     Metadata,
     Name,
     Opaque,
+    PrinterColumn,
     Rule,
     Text,
 )
@@ -79,7 +79,7 @@ class ScalePlanSpec(Fields, frozen=True, kw_only=True):
     expires_at: datetime | None = None
 
 
-class Approval(Fields, frozen=True, kw_only=True):
+class ApprovalSpec(Fields, frozen=True, kw_only=True):
     """Who said yes."""
 
     #: A person's name, or `policy:auto`.
@@ -119,7 +119,7 @@ class ScalePlanStatus(Fields, frozen=True, kw_only=True):
     phase: str = ""
     #: Why, in one sentence.
     message: str = ""
-    approval: Approval | None = None
+    approval: ApprovalSpec | None = None
     target: Target | None = None
     #: Throughput promised at the target.
     predicted: Throughput | None = None
@@ -127,7 +127,7 @@ class ScalePlanStatus(Fields, frozen=True, kw_only=True):
     observed: Throughput | None = None
     #: Reason, evidence, alternatives and confidence, as Brain gave them.
     explanation: Opaque | None = None
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[ElasticJobCondition, ...] = ()
     create_time: datetime | None = None
     finish_time: datetime | None = None
 
@@ -135,16 +135,16 @@ class ScalePlanStatus(Fields, frozen=True, kw_only=True):
 class ScalePlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A change of a job's size."""
 
-    COLUMNS: ClassVar[tuple[Column, ...]] = (
-        Column(name="Job", path=".spec.ownerJob"),
-        Column(name="Generation", path=".status.generation", type="integer"),
-        Column(name="Workers", path=".status.target.roles.worker.replicas", type="integer"),
-        Column(name="Phase", path=".status.phase"),
-        Column(name="Approved", path=".status.approval.by"),
-        Column(name="Age", path=".metadata.creationTimestamp", type="date"),
-        Column(name="Predicted", path=".status.predicted.examplesPerSecond", wide=True),
-        Column(name="Observed", path=".status.observed.examplesPerSecond", wide=True),
-        Column(name="Message", path=".status.message", wide=True),
+    COLUMNS: ClassVar[tuple[PrinterColumn, ...]] = (
+        PrinterColumn(name="Job", path=".spec.ownerJob"),
+        PrinterColumn(name="Generation", path=".status.generation", type="integer"),
+        PrinterColumn(name="Workers", path=".status.target.roles.worker.replicas", type="integer"),
+        PrinterColumn(name="Phase", path=".status.phase"),
+        PrinterColumn(name="Approved", path=".status.approval.by"),
+        PrinterColumn(name="Age", path=".metadata.creationTimestamp", type="date"),
+        PrinterColumn(name="Predicted", path=".status.predicted.examplesPerSecond", wide=True),
+        PrinterColumn(name="Observed", path=".status.observed.examplesPerSecond", wide=True),
+        PrinterColumn(name="Message", path=".status.message", wide=True),
     )
     PLURAL: ClassVar[str] = "scaleplans"
     SHORT_NAMES: ClassVar[tuple[str, ...]] = ("spl",)

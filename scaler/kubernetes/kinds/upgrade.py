@@ -40,7 +40,7 @@ class Step(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
+class DroppedFields:
     """Fields of one stored object that a schema would drop."""
 
     #: ``namespace/name``.
@@ -56,7 +56,7 @@ def step(shipped: Object, stored: Object | None) -> Step:
     return Step.KEEP if same else Step.UPDATE
 
 
-def losses(schema: Mapping[str, Any], objects: Sequence[Object]) -> tuple[Loss, ...]:
+def losses(schema: Mapping[str, Any], objects: Sequence[Object]) -> tuple[DroppedFields, ...]:
     """Return those of ``objects`` that hold fields which ``schema`` would drop."""
     found = []
     for obj in objects:
@@ -66,7 +66,7 @@ def losses(schema: Mapping[str, Any], objects: Sequence[Object]) -> tuple[Loss, 
         if fields:
             metadata = obj["metadata"]
             name = f"{metadata.get('namespace', '')}/{metadata['name']}"
-            found.append(Loss(object=name, fields=fields))
+            found.append(DroppedFields(object=name, fields=fields))
     return tuple(found)
 
 

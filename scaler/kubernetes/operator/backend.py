@@ -16,7 +16,7 @@ from brain.errors import BadInput, NotFound, Overloaded, Unavailable
 from brain.types.job import JobId
 from brain.types.resources import Node, PoolName, Resources
 from brain.types.world import ReplicaEnd, ReplicaExit, unfit_nodes
-from brain.views import JobWish
+from brain.views import DesiredJob
 from scaler.kubernetes.kinds import DLROVER, ElasticJob
 from scaler.kubernetes.kinds.documents.templates import reserved
 from scaler.kubernetes.kinds.reading import read_elastic_job
@@ -27,12 +27,12 @@ from scaler.kubernetes.pods.orders import Installation, elastic, exhausted, orde
 from scaler.kubernetes.pods.sight import ended_as, look
 from scaler.kubernetes.replicas.actions import Acts
 from scaler.kubernetes.replicas.cache import Sent, on_the_way
-from scaler.kubernetes.replicas.losses import Losses
+from scaler.kubernetes.replicas.losses import NodeLosses
 from scaler.kubernetes.replicas.observed import Replicas
 from scaler.kubernetes.replicas.secrets import JobSecrets
 from scaler.kubernetes.runtime.cluster import POD, AlreadyExists, Cluster, Invalid, Object
 from scaler.kubernetes.runtime.store import Store
-from scaler.ports import NOTHING, Observed, Phase
+from scaler.ports import NOTHING, Observed, ReplicaPhase
 
 log = logging.getLogger(__name__)
 
@@ -54,12 +54,12 @@ class KubernetesBackend(Replicas):
         pool: str,
         creators: int = 8,
         host_ports: tuple[int, int] = (ports.FIRST, ports.LAST),
-        losses: Losses | None = None,
+        losses: NodeLosses | None = None,
     ) -> None:
         secrets = JobSecrets(cluster, find)
         super().__init__(
             pods,
-            losses or Losses(),
+            losses or NodeLosses(),
             first=secrets.used,
             advised=self._only_advised,
             drains=self._leaves_cordoned_nodes,
@@ -99,7 +99,7 @@ class KubernetesBackend(Replicas):
             )
 
     def start(
-        self, wish: JobWish, replica: int, environment: Mapping[str, str], now: datetime
+        self, wish: DesiredJob, replica: int, environment: Mapping[str, str], now: datetime
     ) -> None:
         """Have the pod created; its name is its identity, so it is never created twice."""
         if self._advised(wish.job):
@@ -143,13 +143,13 @@ class KubernetesBackend(Replicas):
             partial(self._refused, wish.job, replica, pod, now),
         )
 
-    def reserve(self, wish: JobWish, replica: int, now: datetime) -> None:
+    def reserve(self, wish: DesiredJob, replica: int, now: datetime) -> None:
         """Nothing: whoever keeps the job's object resizes its pods, and tells of it there."""
 
     def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
         """Delete the pod, with the grace that its template says, or with ``force`` none."""
         pod = self._pod(job, replica)
-        if pod is None or look(pod, replica).phase in (Phase.ENDED, Phase.GONE):
+        if pod is None or look(pod, replica).phase in (ReplicaPhase.ENDED, ReplicaPhase.GONE):
             return
         if self._advised(job):
             return
@@ -176,7 +176,7 @@ class KubernetesBackend(Replicas):
         """Write the end on the pod where there is one, so that the next operator finds it."""
         with self._lock:
             seen = self._seen(job, now).get(replica)
-            if seen is None or seen.phase not in (Phase.GONE, Phase.INTENDED):
+            if seen is None or seen.phase not in (ReplicaPhase.GONE, ReplicaPhase.INTENDED):
                 return
             ending = ReplicaEnd(exit=exit, exit_code=seen.exit_code, detail=detail, at=now)
             self._job(job).gone[replica] = ended_as(seen, ending)
@@ -220,7 +220,7 @@ class KubernetesBackend(Replicas):
     # -- how -------------------------------------------------------------------------------------
 
     def _create(
-        self, wish: JobWish, replica: int, pod: Object, environment: Mapping[str, str]
+        self, wish: DesiredJob, replica: int, pod: Object, environment: Mapping[str, str]
     ) -> None:
         self._secrets.set_aside(wish.job, replica, wish.wish.replicas, environment)
         try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from brain import wire
 from brain.errors import BadInput, BrainError, NotAllowed, NotFound
-from brain.types.job import FINISHED, JobDocument, JobId, Policy, PolicyMode
+from brain.types.job import FINISHED, ApprovalPolicy, JobDocument, JobId, PolicyMode
 from brain.types.world import ReplicaState
 from brain.views import JobDetail, JobView
 from scaler.kubernetes.brain import AWAY, REFUSED, OperatorsBrain
@@ -37,7 +37,7 @@ from scaler.kubernetes.plans.requests import JOB, Requests
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.amounts import amounts_alone, changing
 from scaler.kubernetes.pods.orders import Installation, by_volcano, elastic
-from scaler.kubernetes.runtime import Cluster, Condition, Key, Recorder, Result, write_status
+from scaler.kubernetes.runtime import Cluster, Key, Recorder, Result, StatusCondition, write_status
 from scaler.kubernetes.runtime.cluster import Object, key_of
 from scaler.kubernetes.runtime.store import Store
 from scaler.kubernetes.status.conditions import (
@@ -252,7 +252,7 @@ class ElasticJobs:
         view: JobView | None,
         rules: JobRules,
         now: datetime,
-    ) -> tuple[Condition, float | None]:
+    ) -> tuple[StatusCondition, float | None]:
         """Say whether nodes could hold a job, and have those asked for that may come."""
         try:
             found = self._new_nodes.tend(job, document.replicas.min, view, rules.house, now)
@@ -274,14 +274,14 @@ class ElasticJobs:
     def _document(self, job: ElasticJob) -> JobDocument:
         document = job_document(job)
         if Reason.AUTOSCALER in self.autoscalers.of(Key(document.project, document.name)):
-            return replace(document, policy=Policy(mode=PolicyMode.SHADOW))
+            return replace(document, policy=ApprovalPolicy(mode=PolicyMode.SHADOW))
         if document.policy.mode is None:
-            return replace(document, policy=Policy(mode=self._rules().mode))
+            return replace(document, policy=ApprovalPolicy(mode=self._rules().mode))
         return document
 
     def _mirror(
         self, obj: Object, job: ElasticJob, document: JobDocument, view: JobView | None
-    ) -> tuple[Condition, JobView | None]:
+    ) -> tuple[StatusCondition, JobView | None]:
         """Tell Brain of the job where that is news."""
         id = JobId(job.metadata.uid)
         if view is not None and self._told.get(id) == document:
@@ -355,7 +355,7 @@ class ElasticJobs:
         mine: Sequence[Object],
         others: Mapping[Reason, str],
         now: datetime,
-    ) -> Condition:
+    ) -> StatusCondition:
         """Have pods reserve what they should, unless an autoscaler says what that is."""
         if Reason.VERTICAL in others:
             message = others[Reason.VERTICAL] if changing(view) else ""
@@ -376,7 +376,7 @@ class ElasticJobs:
     def _advise(self, obj: Object, job: ElasticJob, document: JobDocument, now: datetime) -> Result:
         """DLRover's own master runs it: Brain learns of it, and what it plans is only shown."""
         id = JobId(job.metadata.uid)
-        shadow = replace(document, policy=Policy(mode=PolicyMode.SHADOW))
+        shadow = replace(document, policy=ApprovalPolicy(mode=PolicyMode.SHADOW))
         taken, view = self._mirror(obj, job, shadow, self._view(id, obj))
         if view is not None and view.state not in FINISHED:
             seen = self._backend.observe(id, now).replicas
@@ -436,7 +436,7 @@ class ElasticJobs:
     ) -> Result:
         """Report what is wrong with an object where people look, and leave running pods alone."""
         self._say(obj, "Warning", reason, message)
-        wrong = Condition(
+        wrong = StatusCondition(
             type=type, status=type is JobCondition.CONFLICT, reason=reason, message=message
         )
         self._write(obj, refused(obj, wrong, now))
@@ -463,7 +463,7 @@ class ElasticJobs:
         said = beside_state(wanted.get("conditions") or ())
         self._brain.object_says(JobId(obj["metadata"]["uid"]), said)
 
-    def _say_once(self, obj: Object, said: Condition) -> None:
+    def _say_once(self, obj: Object, said: StatusCondition) -> None:
         """An Event for a condition that was not there so before."""
         known = (obj.get("status") or {}).get("conditions") or ()
         if not any((c.get("type"), c.get("message")) == (said.type, said.message) for c in known):

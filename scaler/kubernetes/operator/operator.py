@@ -18,7 +18,8 @@ from pathlib import Path
 from brain.client import AsyncBrainClient, BrainClient
 from brain.errors import BadInput, NotAllowed, NotFound
 from brain.types.job import FINISHED, JobId, PolicyMode
-from brain.views import JobWish, LogsRequest
+from brain.views import DesiredJob, LogsRequest
+from scaler.desired import WishFile
 from scaler.kubernetes.brain import OperatorsBrain
 from scaler.kubernetes.dependents.autoscalers import concerned
 from scaler.kubernetes.dependents.own_pod import injected
@@ -36,7 +37,7 @@ from scaler.kubernetes.pods import gang, identity, ports
 from scaler.kubernetes.pods.manifest import AgentInjection
 from scaler.kubernetes.pods.orders import Installation, elastic, spares_of
 from scaler.kubernetes.pods.trimming import trimmed
-from scaler.kubernetes.replicas.losses import PATIENCE, Losses
+from scaler.kubernetes.replicas.losses import PATIENCE, NodeLosses
 from scaler.kubernetes.runtime import (
     Cluster,
     ElectionTerms,
@@ -51,7 +52,6 @@ from scaler.kubernetes.runtime.cluster.client import ClientLimits
 from scaler.kubernetes.runtime.store import Store
 from scaler.kubernetes.status.plan_status import PLAN
 from scaler.loop import Pace, Scaler
-from scaler.wishes import WishFile
 
 log = logging.getLogger(__name__)
 
@@ -195,7 +195,7 @@ class Operator:
     def _replicas(self, jobs: Store, pods: Store, nodes: Store) -> KubernetesBackend:
         """The backend, told of every change of pods and nodes."""
         options, manager = self._options, self.manager
-        losses = Losses(timedelta(seconds=options.lost_node_seconds))
+        losses = NodeLosses(timedelta(seconds=options.lost_node_seconds))
         backend = KubernetesBackend(
             manager.cluster,
             pods=pods,
@@ -262,7 +262,7 @@ class Operator:
                 self.manager.listen(kind, partial(self._rescaled, kind))
         self._injection = injected(options.injection, self._cluster, options.own_namespace)
 
-    def spares(self, wish: JobWish) -> int:
+    def spares(self, wish: DesiredJob) -> int:
         """Replicas that a job has beside those of its world, because they make no whole unit."""
         obj = self.jobs.find(wish.job)
         if obj is None:

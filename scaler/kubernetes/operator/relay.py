@@ -7,8 +7,8 @@ from collections.abc import Callable
 from brain import calls, errors
 from brain.errors import BrainError
 from brain.types.job import JobId
-from brain.views import LogsRequest, Refusal, ScalerAnswer, ScalerRequest, SubmitRequest
-from scaler.kubernetes.brain import Asked
+from brain.views import LogsRequest, RelayedError, ScalerAnswer, ScalerRequest, SubmitRequest
+from scaler.kubernetes.brain import BrainPort
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class RelayedRequests:
 
     def __init__(
         self,
-        client: Asked,
+        client: BrainPort,
         pool: str,
         *,
         submit: Callable[[SubmitRequest], JobId | None],
@@ -77,7 +77,7 @@ class RelayedRequests:
     ) -> None:
         field = why.field if isinstance(why, errors.BadInput) else None
         try:
-            send(ScalerAnswer(refusal=Refusal(kind=_kind(why), detail=str(why), field=field)))
+            send(ScalerAnswer(refusal=RelayedError(kind=_kind(why), detail=str(why), field=field)))
         except _Unread:
             log.info("request %s was refused unheard: %s", request.id, why)
 

@@ -30,10 +30,10 @@ from brain.types.job import (
 )
 from brain.types.plan import PlanVerdict
 from brain.types.resources import PoolName
-from brain.types.telemetry import Losses
-from brain.types.world import Replica, ReplicaExit, ReplicaReport, ReplicaState, WorldWish
+from brain.types.telemetry import TelemetryLosses
+from brain.types.world import DesiredWorld, Replica, ReplicaExit, ReplicaReport, ReplicaState
 from brain.typeset import count
-from brain.views import JobDetail, JobView, JobWish, NewToken, Page, PoolWishes
+from brain.views import DesiredJob, DesiredPool, JobDetail, JobView, NewToken, Page
 from scaler.kubernetes.kinds import ElasticJob
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.runtime.cluster import Object
@@ -200,13 +200,13 @@ class OwnRule:
     def close(self) -> None:
         """Nothing is open."""
 
-    def _wishes(self, call: Call[Any]) -> PoolWishes | None:
+    def _wishes(self, call: Call[Any]) -> DesiredPool | None:
         running = [job for job in self._jobs.values() if job.state not in FINISHED]
         version = ".".join(f"{job.id}:{job.version}" for job in running)
         if call.headers.get("If-None-Match") == version:
             return None
         jobs = tuple(map(_wish, running))
-        return PoolWishes(pool=self._pool, version=version, jobs=jobs)
+        return DesiredPool(pool=self._pool, version=version, jobs=jobs)
 
     def _list(self, call: Call[Any]) -> Page[JobView]:
         running = [job for job in self._jobs.values() if job.state not in FINISHED]
@@ -305,15 +305,15 @@ class AsyncOwnRule:
 _POLL_SECONDS = 0.5
 
 
-def _wish(job: OwnJob) -> JobWish:
+def _wish(job: OwnJob) -> DesiredJob:
     document = job.document
     runs = job.intent is Intent.RUN and job.state is not JobState.SUSPENDED
-    return JobWish(
+    return DesiredJob(
         job=job.id,
         name=document.name,
         project=document.project,
         state=job.state,
-        wish=WorldWish(
+        wish=DesiredWorld(
             job=job.id,
             generation=job.generation,
             version=job.version,
@@ -362,7 +362,7 @@ def _view(job: OwnJob, pool: PoolName) -> JobView:
         epoch=job.epoch,
         generation=job.generation,
         unit_of_throughput="steps/s",
-        losses=Losses(gaps=0, dropped=0),
+        losses=TelemetryLosses(gaps=0, dropped=0),
         sparkline=(),
         verdict=PlanVerdict.NOT_YET,
         **measured,

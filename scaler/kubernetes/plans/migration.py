@@ -15,7 +15,7 @@ from scaler.kubernetes.kinds import ElasticJob, ScalePlan
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.runtime.cluster import POD, Cluster, Object
 from scaler.kubernetes.runtime.store import Store
-from scaler.ports import Phase, ReplicaSeen
+from scaler.ports import ReplicaPhase, ReplicaSeen
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Migrations:
         ``at_once``: those that wait for no others, for two pods of one rank would disturb each
         other, or none came in time.
         """
-        ready = sum(one.alive and one.phase is Phase.RUNNING for one in seen)
+        ready = sum(one.alive and one.phase is ReplicaPhase.RUNNING for one in seen)
         due = [pod for pod in moving if ready >= wished or at_once(pod)]
         kept = [pod["metadata"]["name"] for pod in due if not self._evict(pod)]
         if kept:

@@ -28,7 +28,7 @@ from scaler.kubernetes.kinds.reading import read_elastic_job, read_scale_plan
 from scaler.kubernetes.plans.asking import author
 from scaler.kubernetes.plans.migration import Migrations
 from scaler.kubernetes.pods import identity
-from scaler.kubernetes.runtime import Cluster, Condition, Key, Recorder, Result
+from scaler.kubernetes.runtime import Cluster, Key, Recorder, Result, StatusCondition
 from scaler.kubernetes.runtime.cluster import AlreadyExists, Object
 from scaler.kubernetes.runtime.status import instant
 from scaler.kubernetes.runtime.store import Store
@@ -37,7 +37,7 @@ from scaler.kubernetes.status.progress import (
     AUTO,
     CLOSED,
     SCALE_TYPE,
-    Keeping,
+    PlanRetention,
     age_seconds,
     check_served,
     collected,
@@ -79,11 +79,11 @@ class Plans:
         brain: OperatorsBrain,
         events: Recorder,
         clock: Callable[[], datetime],
-        keeping: Keeping | None = None,
+        keeping: PlanRetention | None = None,
     ) -> None:
         self._cluster, self._plans, self._jobs = cluster, plans, jobs
         self._brain, self._events, self._clock = brain, events, clock
-        self._keeping = keeping or Keeping()
+        self._keeping = keeping or PlanRetention()
         self._shown = PlanStatus(cluster, plans, events, self._keeping)
         self._plans.index("job", job_key)
         self._moves = Migrations(cluster, pods)
@@ -232,11 +232,11 @@ class Plans:
             return self._shown.refuse(obj, Reason.EXPIRED, message, now, phase="Expired")
         return Result(requeue_after_seconds=SOON_SECONDS)
 
-    def _taken(self, asked: int, clamped: str, answer: PlanView) -> Condition:
+    def _taken(self, asked: int, clamped: str, answer: PlanView) -> StatusCondition:
         plan = answer.plan
         if plan.target.replicas == asked:
-            return Condition(type=PlanCondition.CLAMPED, status=False, reason=Reason.VALID)
-        return Condition(
+            return StatusCondition(type=PlanCondition.CLAMPED, status=False, reason=Reason.VALID)
+        return StatusCondition(
             type=PlanCondition.CLAMPED,
             status=True,
             reason=Reason.NO_QUOTA if clamped else Reason.OUT_OF_BOUNDS,
@@ -339,13 +339,13 @@ class Plans:
         return str(message or self._brain.trouble or "it is asked again")
 
 
-def _not_served(plan: ScalePlan, job: ElasticJob) -> list[Condition]:
+def _not_served(plan: ScalePlan, job: ElasticJob) -> list[StatusCondition]:
     """A condition where a plan asks for more than plans can change."""
     found = plan_unserved(plan, job.scaled)
     if not found:
         return []
     return [
-        Condition(
+        StatusCondition(
             type=PlanCondition.HONOURED,
             status=False,
             reason=Reason.IGNORED,

@@ -142,7 +142,9 @@ def reserved_by(pod: Object) -> Resources:
     Amounts that the cluster adds to a pod (a sidecar, say) are none of the replica's.
     """
     known = asked(pod)
-    return known if known is not None and held(pod)[0] is Held.HELD else reserved(_as_held(pod))
+    return (
+        known if known is not None and held(pod)[0] is AmountsHeld.HELD else reserved(_as_held(pod))
+    )
 
 
 def unserved(template: Object, before: Resources, wished: Resources) -> str:
@@ -172,7 +174,7 @@ def resized_pod(pod: Object, requests: Mapping[str, str]) -> list[dict[str, Any]
     ]
 
 
-class Held(StrEnum):
+class AmountsHeld(StrEnum):
     """How far a pod holds the amounts that its spec says."""
 
     #: It holds them, or will from its start.
@@ -185,19 +187,23 @@ class Held(StrEnum):
     INFEASIBLE = "infeasible"
 
 
-def held(pod: Object) -> tuple[Held, str]:
+def held(pod: Object) -> tuple[AmountsHeld, str]:
     """Return how far a pod holds the amounts that its spec says, and its kubelet's words."""
     for each in (pod.get("status") or {}).get("conditions") or ():
         if (each.get("type"), each.get("status")) == ("PodResizePending", "True"):
-            state = Held.INFEASIBLE if each.get("reason") == "Infeasible" else Held.DEFERRED
+            state = (
+                AmountsHeld.INFEASIBLE
+                if each.get("reason") == "Infeasible"
+                else AmountsHeld.DEFERRED
+            )
             return state, str(each.get("message") or each.get("reason") or "")
         if (each.get("type"), each.get("status")) == ("PodResizeInProgress", "True"):
-            return Held.COMING, str(each.get("message") or "")
+            return AmountsHeld.COMING, str(each.get("message") or "")
     main = main_container(pod)
     actual = _told(pod, str(main.get("name", "")))
     if actual is not None and not _same(actual, main.get("resources") or {}):
-        return Held.COMING, ""
-    return Held.HELD, ""
+        return AmountsHeld.COMING, ""
+    return AmountsHeld.HELD, ""
 
 
 def _as_held(pod: Object) -> Object:

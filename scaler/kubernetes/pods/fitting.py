@@ -47,7 +47,7 @@ class FittingTally(dict[str, Decimal]):
         )
 
 
-class Room:
+class NodeCapacity:
     """Free resources of each node, from sums that stores keep: no look goes through all pods.
 
     Only for pods that want others near them, or far from them, are those others gone through: once.

@@ -8,7 +8,7 @@ from typing import Any
 from brain import wire
 from brain.types.grace import GRACE_SECONDS
 from brain.types.job import Checkpoint, JobDocument
-from brain.views import JobWish
+from brain.views import DesiredJob
 from scaler.kubernetes.kinds import (
     BatchScheduler,
     ElasticJob,
@@ -91,7 +91,7 @@ def past(pods: Iterable[Object], going: Collection[int] = ()) -> EarlierReplicas
 
 def order(
     job: ElasticJob,
-    wish: JobWish,
+    wish: DesiredJob,
     replica: int,
     before: EarlierReplicas,
     house: Installation,

@@ -42,7 +42,7 @@ class Capacity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class PodPlacement:
     """Nodes of the first pods that find room together."""
 
     nodes: tuple[str, ...] = ()
@@ -60,19 +60,19 @@ def offers(amounts: Amounts, name: str) -> Decimal:
     return amounts.get(name, _ONE if name.startswith(_PORT) else _NONE)
 
 
-def placed(pods: Sequence[Object], capacity: Capacity) -> Placement:
+def placed(pods: Sequence[Object], capacity: Capacity) -> PodPlacement:
     """Place ``pods`` together, in this order, each on the fullest node that has room.
 
     Pods that want to be near each other begin in the domain that holds most of them.
     """
-    best: Placement | None = None
+    best: PodPlacement | None = None
     for near in _beginnings(pods, capacity):
         found = _settled(pods, capacity, near)
         if found.refusals is None:
             return found
         if best is None or len(found.nodes) > len(best.nodes):
             best = found
-    return best or Placement()
+    return best or PodPlacement()
 
 
 def after(pods: Sequence[Object], capacity: Capacity) -> Capacity:
@@ -132,14 +132,14 @@ def _beginnings(pods: Sequence[Object], capacity: Capacity) -> Iterator[Collecti
     yield from seen or ((),)
 
 
-def _settled(pods: Sequence[Object], capacity: Capacity, near: Collection[Domain]) -> Placement:
+def _settled(pods: Sequence[Object], capacity: Capacity, near: Collection[Domain]) -> PodPlacement:
     left, found = _Left(capacity), list[str]()
     for pod in pods:
         node = left.settle(pod, () if found else near)
         if node is None:
-            return Placement(nodes=tuple(found), refusals=left.refusals(pod))
+            return PodPlacement(nodes=tuple(found), refusals=left.refusals(pod))
         found.append(node)
-    return Placement(nodes=tuple(found))
+    return PodPlacement(nodes=tuple(found))
 
 
 class _Left:

@@ -14,7 +14,7 @@ from scaler.kubernetes.pods.amounts import reserved_by
 from scaler.kubernetes.pods.failures import Remedy, failure, terminated
 from scaler.kubernetes.runtime.cluster.kind import Object
 from scaler.kubernetes.runtime.status import read_instant
-from scaler.ports import Phase, ReplicaSeen
+from scaler.ports import ReplicaPhase, ReplicaSeen
 
 
 def look(pod: Object, replica: int) -> ReplicaSeen:
@@ -25,7 +25,7 @@ def look(pod: Object, replica: int) -> ReplicaSeen:
     )
     seen = ReplicaSeen(
         id=replica,
-        phase=Phase.STARTING,
+        phase=ReplicaPhase.STARTING,
         generation=_number(annotations.get(identity.GENERATION)),
         resources=reserved_by(pod),
         started_at=read_instant(annotations.get(identity.WRITTEN)) or created,
@@ -39,7 +39,7 @@ def look(pod: Object, replica: int) -> ReplicaSeen:
         return ended_as(seen, written)
     match (pod.get("status") or {}).get("phase"):
         case "Running":
-            return replace(seen, phase=Phase.RUNNING)
+            return replace(seen, phase=ReplicaPhase.RUNNING)
         case "Succeeded" | "Failed" as phase:
             return _over(pod, seen, phase)
         case _:
@@ -48,14 +48,14 @@ def look(pod: Object, replica: int) -> ReplicaSeen:
 
 def vanished(last: ReplicaSeen, asked_at: datetime | None, now: datetime) -> ReplicaSeen:
     """A replica whose pod is no more, by how it was seen last and whether we asked it to leave."""
-    if last.phase is Phase.ENDED:
+    if last.phase is ReplicaPhase.ENDED:
         return last
     if asked_at is not None:
         detail = "its pod was deleted as asked"
         ended = ReplicaEnd(exit=ReplicaExit.LEFT, detail=detail, at=now)
         return ended_as(replace(last, asked_at=asked_at), ended)
     said = last.detail or "its pod was deleted"
-    return replace(last, phase=Phase.GONE, detail=said, leaving=False)
+    return replace(last, phase=ReplicaPhase.GONE, detail=said, leaving=False)
 
 
 def succeeded(pod: Object) -> bool:
@@ -98,14 +98,14 @@ def _over(pod: Object, seen: ReplicaSeen, phase: str) -> ReplicaSeen:
             exit=ReplicaExit.FAILED, exit_code=why.exit_code, detail=why.detail, at=at
         )
         return ended_as(seen, ending)
-    return replace(seen, phase=Phase.GONE, detail=why.detail, exit_code=why.exit_code)
+    return replace(seen, phase=ReplicaPhase.GONE, detail=why.detail, exit_code=why.exit_code)
 
 
 def ended_as(seen: ReplicaSeen, ending: ReplicaEnd) -> ReplicaSeen:
     """Return the replica with its end."""
     return replace(
         seen,
-        phase=Phase.ENDED,
+        phase=ReplicaPhase.ENDED,
         ended_at=ending.at or seen.started_at,
         exit=ending.exit,
         exit_code=ending.exit_code,

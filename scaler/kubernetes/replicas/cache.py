@@ -14,7 +14,7 @@ from brain.types.world import ReplicaEnd, ReplicaExit
 from scaler.kubernetes.kinds.documents.templates import reserved
 from scaler.kubernetes.pods.sight import ended_as, look
 from scaler.kubernetes.runtime.cluster.kind import Key, Object, key_of
-from scaler.ports import Phase, ReplicaSeen
+from scaler.ports import ReplicaPhase, ReplicaSeen
 
 #: A pod that was created and is not reflected after so long is not there.
 _UNSEEN = timedelta(seconds=30)
@@ -73,7 +73,11 @@ class JobCache:
             found[id] = self._unseen(id, now)
         for id, pod in pods.items():
             one, closed = look(pod, id), self.gone.get(id)
-            if one.phase is Phase.GONE and closed is not None and closed.phase is Phase.ENDED:
+            if (
+                one.phase is ReplicaPhase.GONE
+                and closed is not None
+                and closed.phase is ReplicaPhase.ENDED
+            ):
                 one = closed
             found[id] = replace(one, asked_at=self.asked.get(id, one.asked_at))
         return found

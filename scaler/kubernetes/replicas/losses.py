@@ -34,7 +34,7 @@ _NOTICES = frozenset(
 )
 
 
-class Loss(StrEnum):
+class NodeLoss(StrEnum):
     """The loss of a node."""
 
     SILENT = "its node is silent"
@@ -43,7 +43,7 @@ class Loss(StrEnum):
     OUT = "its node is out of service"
 
 
-class Losses:
+class NodeLosses:
     """Told of every change of a node; asked about the node of a pod. By many threads."""
 
     def __init__(self, patience: timedelta = PATIENCE) -> None:
@@ -97,19 +97,19 @@ class Losses:
             # Names of clusters that make and delete nodes all day are never used again.
             del self._out[next(iter(self._out))]
 
-    def of(self, node: str | None, now: datetime) -> Loss | None:
+    def of(self, node: str | None, now: datetime) -> NodeLoss | None:
         """Return the loss of a node; None where it is not lost, or there is none."""
         if node is None:
             return None
         with self._lock:
             if node in self._out:
-                return Loss.OUT
+                return NodeLoss.OUT
             since = self._silent.get(node)
             if since is not None and now - since >= self._patience:
-                return Loss.SILENT
+                return NodeLoss.SILENT
             if node in self._draining:
-                return Loss.DRAINING
-            return Loss.CORDONED if node in self._cordoned else None
+                return NodeLoss.DRAINING
+            return NodeLoss.CORDONED if node in self._cordoned else None
 
 
 def ready(node: Object) -> bool:

@@ -10,10 +10,10 @@ from brain.types.world import ReplicaExit
 from scaler.kubernetes.pods import gang, identity
 from scaler.kubernetes.pods.sight import look, node_of, vanished
 from scaler.kubernetes.replicas.cache import JobCache
-from scaler.kubernetes.replicas.losses import Loss, Losses
+from scaler.kubernetes.replicas.losses import NodeLoss, NodeLosses
 from scaler.kubernetes.runtime.cluster import Object
 from scaler.kubernetes.runtime.store import Store, StoreChange
-from scaler.ports import Phase, ReplicaSeen
+from scaler.ports import ReplicaPhase, ReplicaSeen
 
 
 class Replicas:
@@ -26,7 +26,7 @@ class Replicas:
     def __init__(
         self,
         pods: Store,
-        losses: Losses,
+        losses: NodeLosses,
         *,
         first: Callable[[JobId], int],
         advised: Callable[[JobId], bool],
@@ -60,7 +60,7 @@ class Replicas:
                 assert change.old is not None, "what goes was there"
                 before = known.gone.get(id)
                 # What Brain believed in before its pod was listed is no knowledge of its end.
-                if before is None or before.phase is not Phase.ENDED:
+                if before is None or before.phase is not ReplicaPhase.ENDED:
                     known.gone[id] = vanished(look(change.old, id), known.asked.get(id), now)
 
     def told(
@@ -87,7 +87,7 @@ class Replicas:
                 if id not in here:
                     known.gone[id] = ReplicaSeen(
                         id=id,
-                        phase=Phase.GONE,
+                        phase=ReplicaPhase.GONE,
                         generation=0,
                         started_at=now,
                         detail="its pod is gone; no scaler was there to see it end",
@@ -117,7 +117,7 @@ class Replicas:
         """Replicas whose node is silent: no agent may be sent to them to meet the others."""
         with self._lock:
             seen = self._job(job).seen(dict(self._pods_by_id(job)), now)
-        lost = (id for id, one in seen.items() if self._losses.of(one.node, now) is Loss.SILENT)
+        lost = (id for id, one in seen.items() if self._losses.of(one.node, now) is NodeLoss.SILENT)
         return frozenset(lost)
 
     def leaving(
@@ -131,9 +131,9 @@ class Replicas:
         for id, pod in self._pods_by_id(job):
             node = node_of(pod) if gang.stays(pod) else None
             loss = self._losses.of(node, now)
-            if loss is Loss.DRAINING:
+            if loss is NodeLoss.DRAINING:
                 found[id] = None
-            elif loss is Loss.CORDONED and self._drains(job):
+            elif loss is NodeLoss.CORDONED and self._drains(job):
                 found[id] = self._losses.cordoned_since(node, now) + patience
         return found
 
@@ -175,15 +175,15 @@ class Replicas:
         return {id: self._where_lost(job, one, now) for id, one in seen.items()}
 
     def _where_lost(self, job: JobId, one: ReplicaSeen, now: datetime) -> ReplicaSeen:
-        over = one.phase in (Phase.GONE, Phase.ENDED)
+        over = one.phase in (ReplicaPhase.GONE, ReplicaPhase.ENDED)
         loss = None if over else self._losses.of(one.node, now)
         match loss:
-            case Loss.OUT:
+            case NodeLoss.OUT:
                 detail = f"{loss}: {one.node}"
-                return replace(one, phase=Phase.GONE, leaving=False, detail=detail)
-            case Loss.SILENT | Loss.DRAINING:
+                return replace(one, phase=ReplicaPhase.GONE, leaving=False, detail=detail)
+            case NodeLoss.SILENT | NodeLoss.DRAINING:
                 return replace(one, leaving=True)
-            case Loss.CORDONED:
+            case NodeLoss.CORDONED:
                 return replace(one, leaving=one.leaving or self._drains(job))
             case None:
                 return one

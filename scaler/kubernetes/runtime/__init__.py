@@ -24,7 +24,7 @@ from scaler.kubernetes.runtime.metrics import RuntimeMetrics
 from scaler.kubernetes.runtime.pace import Backoff, Clock, SystemClock
 from scaler.kubernetes.runtime.queue import WorkQueue
 from scaler.kubernetes.runtime.reflector import Reflector
-from scaler.kubernetes.runtime.status import Condition, conditions, write_status
+from scaler.kubernetes.runtime.status import StatusCondition, conditions, write_status
 from scaler.kubernetes.runtime.store import Store, StoreChange, meant
 
 __all__ = [
@@ -32,7 +32,6 @@ __all__ = [
     "Backoff",
     "Clock",
     "Cluster",
-    "Condition",
     "Controller",
     "Election",
     "ElectionTerms",
@@ -45,6 +44,7 @@ __all__ = [
     "Reflector",
     "Result",
     "RuntimeMetrics",
+    "StatusCondition",
     "Store",
     "StoreChange",
     "SystemClock",

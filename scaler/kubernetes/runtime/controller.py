@@ -30,7 +30,7 @@ class Result:
 Reconcile = Callable[[Key], Result]
 
 
-class Sight(Protocol):
+class ControllerObserver(Protocol):
     """An observer of a controller."""
 
     def reconciled(self, outcome: str, seconds: float) -> None:
@@ -43,7 +43,7 @@ class Sight(Protocol):
         """Note that ``difference`` more workers are at work."""
 
 
-class Unseen:
+class ControllerUnobserved:
     """Nobody watches."""
 
     def reconciled(self, outcome: str, seconds: float) -> None: ...
@@ -51,7 +51,7 @@ class Unseen:
     def active(self, difference: int) -> None: ...
 
 
-UNSEEN = Unseen()
+UNSEEN = ControllerUnobserved()
 
 
 class Controller:
@@ -65,7 +65,7 @@ class Controller:
         *,
         workers: int = 4,
         clock: Clock,
-        sight: Sight = UNSEEN,
+        sight: ControllerObserver = UNSEEN,
         may_act: Callable[[float], bool] = lambda wait_seconds: True,
     ) -> None:
         self.name, self.queue, self.workers = name, queue, workers

@@ -127,7 +127,7 @@ class Correlator:
         return True
 
 
-class Writes(Protocol):
+class EventWriter(Protocol):
     """The methods of a Cluster that a recorder needs."""
 
     def create(self, kind: Kind, obj: Object) -> dict[str, Any]: ...
@@ -138,7 +138,12 @@ class Recorder:
     """Writes events behind the back of who records them, in one thread."""
 
     def __init__(
-        self, cluster: Writes, *, clock: Clock, component: str = "brain-scaler", instance: str = ""
+        self,
+        cluster: EventWriter,
+        *,
+        clock: Clock,
+        component: str = "brain-scaler",
+        instance: str = "",
     ) -> None:
         self._cluster, self._clock = cluster, clock
         self._component, self._instance = component, instance

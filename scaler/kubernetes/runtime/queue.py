@@ -10,7 +10,7 @@ from scaler.kubernetes.runtime.cluster.kind import Key
 from scaler.kubernetes.runtime.pace import Backoff, Clock
 
 
-class Sight(Protocol):
+class QueueObserver(Protocol):
     """An observer of a queue."""
 
     def depth(self, keys: int) -> None:
@@ -29,7 +29,7 @@ class Sight(Protocol):
         """A key that failed comes again."""
 
 
-class Unseen:
+class QueueUnobserved:
     """Nobody watches."""
 
     def depth(self, keys: int) -> None: ...
@@ -39,7 +39,7 @@ class Unseen:
     def retried(self) -> None: ...
 
 
-UNSEEN = Unseen()
+UNSEEN = QueueUnobserved()
 #: A key that fails is looked at again after half a second, and after a minute at last.
 PAUSES = Backoff(first_seconds=0.5, longest_seconds=60.0)
 
@@ -57,7 +57,7 @@ class WorkQueue:
         random: Random,
         *,
         pauses: Backoff = PAUSES,
-        sight: Sight = UNSEEN,
+        sight: QueueObserver = UNSEEN,
     ) -> None:
         self._clock, self._random, self._pauses, self._sight = clock, random, pauses, sight
         self._ready: deque[Key] = deque()

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, Protocol
 
 from brain.errors import BrainError, Overloaded
-from scaler.kubernetes.runtime.cluster.answers import Page, WatchStream
+from scaler.kubernetes.runtime.cluster.answers import ListPage, WatchStream
 from scaler.kubernetes.runtime.cluster.errors import Gone, Unreachable
 from scaler.kubernetes.runtime.cluster.kind import Key, Kind, key_of, version_of
 from scaler.kubernetes.runtime.pace import Backoff, Clock, spread
@@ -33,7 +33,7 @@ class Listed(Protocol):
 
     def list(
         self, kind: Kind, namespace: str = "", *, limit: int, continue_: str, label_selector: str
-    ) -> Page:
+    ) -> ListPage:
         """See ``Cluster.list``."""
 
     def watch(

@@ -11,7 +11,7 @@ _TRUTH = {True: "True", False: "False", None: "Unknown"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class StatusCondition:
     """One thing that holds of an object, or does not, or cannot be known (None)."""
 
     type: str
@@ -22,7 +22,7 @@ class Condition:
     message: str = ""
 
 
-class Writes(Protocol):
+class StatusWriter(Protocol):
     """The methods of a Cluster that writing status needs."""
 
     def merge_status(
@@ -32,7 +32,7 @@ class Writes(Protocol):
 
 def conditions(
     known: Iterable[Mapping[str, Any]] | None,
-    wanted: Sequence[Condition],
+    wanted: Sequence[StatusCondition],
     *,
     generation: int,
     now: datetime,
@@ -42,7 +42,7 @@ def conditions(
     Those of other types stay. The time of transition moves only when a status does.
 
     >>> from datetime import UTC
-    >>> ready = Condition(type="Ready", status=True, reason="AllRunning")
+    >>> ready = StatusCondition(type="Ready", status=True, reason="AllRunning")
     >>> first = conditions(None, [ready], generation=1, now=datetime(2026, 1, 1, tzinfo=UTC))
     >>> again = conditions(first, [ready], generation=2, now=datetime(2026, 1, 2, tzinfo=UTC))
     >>> again[0]["lastTransitionTime"], again[0]["observedGeneration"]
@@ -100,7 +100,7 @@ def difference(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str,
 
 
 def write_status(
-    cluster: Writes, kind: Kind, obj: Object, status: Mapping[str, Any]
+    cluster: StatusWriter, kind: Kind, obj: Object, status: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """Make the status of ``obj`` so; None: it is so already and nothing was sent.
 

@@ -10,17 +10,17 @@ from scaler.kubernetes.pods.failures import over_quota
 from scaler.kubernetes.pods.orders import Installation, elastic, opaque
 from scaler.kubernetes.runtime.cluster.connection import unknown_pod_fields
 from scaler.kubernetes.runtime.cluster.errors import denial
-from scaler.kubernetes.runtime.status import Condition
+from scaler.kubernetes.runtime.status import StatusCondition
 
 
 def condition_of(
     type: JobCondition, status: bool | None, reason: Reason, message: str
-) -> Condition:
+) -> StatusCondition:
     """Return a condition whose status is True, False or, by None, unknown."""
-    return Condition(type=type, status=status, reason=reason, message=message)
+    return StatusCondition(type=type, status=status, reason=reason, message=message)
 
 
-def honoured(job: ElasticJob, house: Installation) -> list[Condition]:
+def honoured(job: ElasticJob, house: Installation) -> list[StatusCondition]:
     """Return the conditions about requests of the spec that are not met, and about measurement."""
     unknown = list(misspelt(job))
     missing = [*unknown, *unserved(job, house.brain_url or "")]
@@ -35,14 +35,14 @@ def honoured(job: ElasticJob, house: Installation) -> list[Condition]:
             "set; give the container a command"
         )
     type, text = JobCondition.HONOURED, "; ".join(missing)
-    honoured = Condition(type=type, status=True, reason=Reason.SERVED)
+    honoured = StatusCondition(type=type, status=True, reason=Reason.SERVED)
     if missing:
         reason = Reason.UNKNOWN_FIELDS if unknown else Reason.IGNORED
-        honoured = Condition(type=type, status=False, reason=reason, message=text)
+        honoured = StatusCondition(type=type, status=False, reason=reason, message=text)
     return [honoured, _telemetry(job, house)]
 
 
-def _telemetry(job: ElasticJob, house: Installation) -> Condition:
+def _telemetry(job: ElasticJob, house: Installation) -> StatusCondition:
     type = JobCondition.TELEMETRY
     if house.brain_url is None:
         return condition_of(type, False, Reason.UNMEASURED, "there is no Brain to measure for")
@@ -61,7 +61,7 @@ def misspelt(job: ElasticJob) -> Iterator[str]:
             yield f"{where} is no field of pods that is known here; {remedy}"
 
 
-def contested(others: Iterable[tuple[Reason, str]]) -> Condition:
+def contested(others: Iterable[tuple[Reason, str]]) -> StatusCondition:
     """Return the condition about other controllers of the same replicas: each with its sentence."""
     found = list(others)
     if not found:
@@ -70,7 +70,7 @@ def contested(others: Iterable[tuple[Reason, str]]) -> Condition:
     return condition_of(JobCondition.CONFLICT, True, found[0][0], message)
 
 
-def size_differs(job: ElasticJob, view: JobView, request: Mapping[str, Any]) -> Condition:
+def size_differs(job: ElasticJob, view: JobView, request: Mapping[str, Any]) -> StatusCondition:
     """Return the condition that compares the size with the one that the object asks for.
 
     ``request``: the answer to the object's last edit.
@@ -99,12 +99,14 @@ def size_differs(job: ElasticJob, view: JobView, request: Mapping[str, Any]) -> 
 
 def accepted(
     status: bool | None = True, reason: Reason = Reason.VALID, message: str = ""
-) -> Condition:
+) -> StatusCondition:
     """Return the condition about the object itself: usable, or not, and why."""
-    return Condition(type=JobCondition.ACCEPTED, status=status, reason=reason, message=message)
+    return StatusCondition(
+        type=JobCondition.ACCEPTED, status=status, reason=reason, message=message
+    )
 
 
-def feasible(never: str | None, *, yet: bool = False) -> Condition:
+def feasible(never: str | None, *, yet: bool = False) -> StatusCondition:
     """Return the condition about room; ``never`` says why no node has it, None: some may.
 
     ``yet``: nodes that have it may still come.
@@ -118,7 +120,7 @@ def feasible(never: str | None, *, yet: bool = False) -> Condition:
 
 def resize_waits(
     request: Mapping[str, Any] | None, listed: Iterable[Mapping[str, Any]]
-) -> list[Condition]:
+) -> list[StatusCondition]:
     """Return the condition about a size that nobody answers for, once there was such a request."""
     type = JobCondition.RESIZE_WAITING
     if request is not None and request["outcome"] == "waiting":
@@ -128,7 +130,7 @@ def resize_waits(
     return [condition_of(type, False, Reason.VALID, "")] if had else []
 
 
-def held_up(refusal: str) -> Condition:
+def held_up(refusal: str) -> StatusCondition:
     """Return the condition for a job that the API server refuses: by a quota, or otherwise.
 
     A quota may be too small ever to hold the job.
@@ -145,11 +147,11 @@ def held_up(refusal: str) -> Condition:
     return condition_of(type, False, Reason.NO_QUOTA, quota.message)
 
 
-def let_go(message: str) -> Condition:
+def let_go(message: str) -> StatusCondition:
     """A gang that was not whole holds nothing any more."""
     return condition_of(JobCondition.SCHEDULED, False, Reason.LET_GO, message)
 
 
-def reserved(reason: Reason, message: str) -> Condition:
+def reserved(reason: Reason, message: str) -> StatusCondition:
     """Return the condition about what replicas reserve; ``message``: why not what they should."""
     return condition_of(JobCondition.RESERVED, not message, reason, message)

@@ -15,7 +15,7 @@ from scaler.kubernetes.pods.command import ContainerEntry, read_command
 from scaler.kubernetes.pods.failures import stuck, unschedulable
 from scaler.kubernetes.pods.sight import succeeded
 from scaler.kubernetes.runtime.cluster.kind import Object
-from scaler.kubernetes.runtime.status import Condition, conditions, instant, read_instant
+from scaler.kubernetes.runtime.status import StatusCondition, conditions, instant, read_instant
 from scaler.kubernetes.status.conditions import accepted, condition_of
 
 #: Conditions that Brain's own state gives.
@@ -44,7 +44,7 @@ class Findings:
     """The results of one look at a job."""
 
     #: Why it cannot be used; the conditions that are known are then all that is said.
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[StatusCondition, ...] = ()
     request: Mapping[str, Any] | None = None
     #: Name of the active ScalePlan.
     plan: str = ""
@@ -106,7 +106,7 @@ def _lasting(status: Mapping[str, Any]) -> dict[str, str]:
     return {each["type"]: each["status"] for each in listed if each["type"] not in _ON_THE_WAY}
 
 
-def refused(obj: Object, condition: Condition, now: datetime) -> dict[str, Any]:
+def refused(obj: Object, condition: StatusCondition, now: datetime) -> dict[str, Any]:
     """The status of an object that cannot be used: what was known before, and why."""
     known: Mapping[str, Any] = obj.get("status") or {}
     generation = int(obj["metadata"].get("generation") or 1)
@@ -127,7 +127,9 @@ def refused(obj: Object, condition: Condition, now: datetime) -> dict[str, Any]:
     }
 
 
-def advised(obj: Object, taken: Condition, view: JobView | None, now: datetime) -> dict[str, Any]:
+def advised(
+    obj: Object, taken: StatusCondition, view: JobView | None, now: datetime
+) -> dict[str, Any]:
     """The status of a job that DLRover runs: ours are the conditions, all else is its own."""
     known: Mapping[str, Any] = obj.get("status") or {}
     generation = int(obj["metadata"].get("generation") or 1)
@@ -176,7 +178,7 @@ def _of_view(view: JobView, known: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _unheard(known: Mapping[str, Any]) -> list[Condition]:
+def _unheard(known: Mapping[str, Any]) -> list[StatusCondition]:
     """Of what is Brain's to say the last word stands, but nothing is given up any more."""
     for each in known.get("conditions") or ():
         if (each.get("type"), each.get("status")) == (JobCondition.STALLED, "False"):
@@ -186,7 +188,7 @@ def _unheard(known: Mapping[str, Any]) -> list[Condition]:
 
 def _from_brain(
     job: ElasticJob, view: JobView, ready: int, ends: bool, was_suspended: bool
-) -> list[Condition]:
+) -> list[StatusCondition]:
     """Return the conditions in Brain's state, as far as the pods that are ready bear them out.
 
     ``ends``: a pod is done, so none that is not ready is missed.
@@ -223,7 +225,7 @@ def _from_brain(
     return found
 
 
-def _suspended(view: JobView, was_suspended: bool) -> Condition:
+def _suspended(view: JobView, was_suspended: bool) -> StatusCondition:
     still = view.state is JobState.SUSPENDED
     if still or (view.intent is Intent.SUSPEND and view.state not in FINISHED):
         return condition_of(JobCondition.SUSPENDED, still, Reason.SUSPENDED, view.reason)
@@ -239,11 +241,11 @@ def _was_suspended(known: Mapping[str, Any]) -> bool:
     return False
 
 
-def _for_tools(moves: bool, stalled: bool, reason: str, message: str) -> list[Condition]:
+def _for_tools(moves: bool, stalled: bool, reason: str, message: str) -> list[StatusCondition]:
     """Return the conditions that kstatus looks for: whether to wait, or to give up."""
     found = (JobCondition.RECONCILING, moves and not stalled), (JobCondition.STALLED, stalled)
     return [
-        Condition(type=type, status=status, reason=reason, message=message if status else "")
+        StatusCondition(type=type, status=status, reason=reason, message=message if status else "")
         for type, status in found
     ]
 
@@ -260,7 +262,7 @@ def seconds_until(at: datetime | None, now: datetime) -> float | None:
     return left if left > 0 else None
 
 
-def _ended(job: ElasticJob, view: JobView) -> list[Condition]:
+def _ended(job: ElasticJob, view: JobView) -> list[StatusCondition]:
     """Both, so that whoever waits for one learns that it was the other."""
     done = view.state is JobState.SUCCEEDED
     why = Reason.CANCELLED if view.state is JobState.CANCELLED else Reason.EXIT_CODE
@@ -282,7 +284,7 @@ def _why_not(state: JobState) -> Reason:
 
 def _scheduled(
     job: ElasticJob, view: JobView | None, pods: Sequence[Object], found: Findings
-) -> Condition:
+) -> StatusCondition:
     """Return the condition that says whether the gang holds what it needs, or what prevents it."""
     type, alive = JobCondition.SCHEDULED, [pod for pod in pods if _stays(pod)]
     for pod in alive:

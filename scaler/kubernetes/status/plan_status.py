@@ -9,11 +9,11 @@ from brain.errors import NotFound
 from brain.types.plan import ScalePlan as Standing
 from scaler.kubernetes.kinds import API_VERSION, GROUP, PlanCondition, Reason
 from scaler.kubernetes.pods import identity
-from scaler.kubernetes.runtime import Cluster, Condition, Kind, Recorder, Result, write_status
+from scaler.kubernetes.runtime import Cluster, Kind, Recorder, Result, StatusCondition, write_status
 from scaler.kubernetes.runtime.cluster import Object
 from scaler.kubernetes.runtime.status import conditions, instant
 from scaler.kubernetes.runtime.store import Store
-from scaler.kubernetes.status.progress import CLOSED, Keeping, progress
+from scaler.kubernetes.status.progress import CLOSED, PlanRetention, progress
 
 log = logging.getLogger(__name__)
 
@@ -24,13 +24,17 @@ SOON_SECONDS = 5.0
 class PlanStatus:
     """Writes what is found; an Event tells of it once."""
 
-    def __init__(self, cluster: Cluster, plans: Store, events: Recorder, keeping: Keeping) -> None:
+    def __init__(
+        self, cluster: Cluster, plans: Store, events: Recorder, keeping: PlanRetention
+    ) -> None:
         self._cluster, self._plans, self._events = cluster, plans, events
         self._keeping = keeping
 
     def wait(self, obj: Object, reason: Reason, message: str, now: datetime) -> Result:
         """Say why a plan waits; it is looked at again soon."""
-        waits = Condition(type=PlanCondition.ACCEPTED, status=None, reason=reason, message=message)
+        waits = StatusCondition(
+            type=PlanCondition.ACCEPTED, status=None, reason=reason, message=message
+        )
         self._say(obj, "Normal", reason, message)
         self.state(obj, [waits], "Pending", now)
         return Result(requeue_after_seconds=SOON_SECONDS)
@@ -50,7 +54,9 @@ class PlanStatus:
 
         ``job``: the job that it asks something of, with which it goes.
         """
-        no = Condition(type=PlanCondition.ACCEPTED, status=False, reason=reason, message=message)
+        no = StatusCondition(
+            type=PlanCondition.ACCEPTED, status=False, reason=reason, message=message
+        )
         self._say(obj, "Warning", reason, message)
         self.state(obj, [no], phase if final else "Pending", now)
         if job is not None:
@@ -60,7 +66,7 @@ class PlanStatus:
     def state(
         self,
         obj: Object,
-        said: Sequence[Condition],
+        said: Sequence[StatusCondition],
         phase: str,
         now: datetime,
         extra: Mapping[str, Any] | None = None,
@@ -90,7 +96,7 @@ class PlanStatus:
         plan: Standing,
         now: datetime,
         *,
-        said: Sequence[Condition] = (),
+        said: Sequence[StatusCondition] = (),
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         """Write the result of one of Brain's plans."""

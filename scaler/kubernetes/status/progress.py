@@ -28,7 +28,7 @@ from scaler.kubernetes.pods.amounts import NAMES, shown
 from scaler.kubernetes.pods.fitting import allowed, excess
 from scaler.kubernetes.pods.placement import needs
 from scaler.kubernetes.runtime.cluster.kind import Key, Object
-from scaler.kubernetes.runtime.status import Condition, instant
+from scaler.kubernetes.runtime.status import StatusCondition, instant
 
 #: Label by which DLRover tells people's plans from its own.
 SCALE_TYPE, AUTO, MANUAL = "scale-type", "auto", "manual"
@@ -49,7 +49,7 @@ _ENDS = {
 }
 
 
-def progress(plan: Standing) -> tuple[list[Condition], dict[str, Any]]:
+def progress(plan: Standing) -> tuple[list[StatusCondition], dict[str, Any]]:
     """Conditions and fields of a plan as Brain has it."""
     said = [
         _said(PlanCondition.ACCEPTED, True, Reason.VALID, plan.explanation.reason),
@@ -82,7 +82,7 @@ def event_of(plan: Standing) -> tuple[Literal["Normal", "Warning"], str]:
     return "Warning" if bad else "Normal", str(plan.state)
 
 
-def _approved(plan: Standing) -> Condition:
+def _approved(plan: Standing) -> StatusCondition:
     if plan.approval is None:
         waits = "a person approves it in Brain: brain approve, or the inbox"
         return _said(PlanCondition.APPROVED, False, Reason.PROPOSED, waits)
@@ -91,20 +91,20 @@ def _approved(plan: Standing) -> Condition:
     return _said(PlanCondition.APPROVED, True, reason, f"approved by {plan.approval.by}")
 
 
-def _executing(plan: Standing) -> Condition:
+def _executing(plan: Standing) -> StatusCondition:
     moving = plan.state is PlanState.APPLYING
     begun = plan.state in _BEGUN
     reason = Reason.APPLYING if moving else Reason.APPLIED if begun else Reason.PROPOSED
     return _said(PlanCondition.EXECUTING, moving, reason, "")
 
 
-def _complete(plan: Standing) -> Condition:
+def _complete(plan: Standing) -> StatusCondition:
     met = plan.state in _MET
     message = f"world {plan.outcome.epoch} met the target" if plan.outcome.epoch else ""
     return _said(PlanCondition.COMPLETE, met, Reason.APPLIED if met else Reason.PROPOSED, message)
 
 
-def _verified(plan: Standing) -> Condition | None:
+def _verified(plan: Standing) -> StatusCondition | None:
     verdict, detail = plan.outcome.verdict, plan.outcome.detail
     match verdict:
         case None:
@@ -127,12 +127,14 @@ def _throughput(said: Prediction | None) -> dict[str, str] | None:
     }
 
 
-def _said(type: PlanCondition, status: bool | None, reason: Reason, message: str) -> Condition:
-    return Condition(type=type, status=status, reason=reason, message=message)
+def _said(
+    type: PlanCondition, status: bool | None, reason: Reason, message: str
+) -> StatusCondition:
+    return StatusCondition(type=type, status=status, reason=reason, message=message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keeping:
+class PlanRetention:
     """Limits for keeping finished plans."""
 
     count: int = 20
@@ -236,7 +238,7 @@ def only_moves(plan: ScalePlan, job: ElasticJob) -> bool:
     return bool(spec.migrate_pods) and not sized and job.scaled not in changed
 
 
-def moving(names: Sequence[str]) -> list[Condition]:
+def moving(names: Sequence[str]) -> list[StatusCondition]:
     """Conditions of a plan whose pods are on their way."""
     message = f"{', '.join(names)} are replaced on other nodes"
     asked = "who may create ScalePlans may have pods replaced; Brain decides about sizes"
@@ -247,7 +249,7 @@ def moving(names: Sequence[str]) -> list[Condition]:
     ]
 
 
-def moved() -> list[Condition]:
+def moved() -> list[StatusCondition]:
     """Conditions of a plan whose pods have gone."""
     return [
         _said(PlanCondition.EXECUTING, False, Reason.APPLIED, ""),
@@ -314,7 +316,7 @@ def published(job: Object, view: JobView) -> dict[str, Any]:
 
 
 def collected(
-    finished: Iterable[Object], stands: int, now: datetime, keeping: Keeping
+    finished: Iterable[Object], stands: int, now: datetime, keeping: PlanRetention
 ) -> frozenset[str]:
     """Names of the finished plans of a job that go: the oldest beyond a count, and what is old."""
     old = sorted(finished, key=lambda each: age_seconds(each, now))
@@ -330,7 +332,7 @@ def collected(
     )
 
 
-def unreadable(plan: Object, now: datetime, keeping: Keeping) -> bool:
+def unreadable(plan: Object, now: datetime, keeping: PlanRetention) -> bool:
     """True if a plan that cannot be read goes: refused long enough ago, and never a target."""
     status = plan.get("status") or {}
     refused = phase_of(plan) in CLOSED and status.get("generation") is None

@@ -7,7 +7,7 @@ from typing import Any
 
 from launcher import messages
 from launcher.data.ledger import ShardSpan, ShardTerms
-from launcher.data.relay import Relay
+from launcher.data.relay import ShardRelay
 from launcher.data.serving import Serving, ShardAnswer, ShardQuestion
 
 NAME = "train"
@@ -31,7 +31,7 @@ class Agent:
     """One replica."""
 
     replica: int
-    relay: Relay = field(default_factory=Relay)
+    relay: ShardRelay = field(default_factory=ShardRelay)
     workers: list[Worker] = field(default_factory=list)
 
 

@@ -14,7 +14,7 @@ from brain.errors import BadInput
 from launcher import elastic
 from launcher.data import Sampler
 from launcher.elastic.changing import Due, Plan
-from launcher.elastic.groups import Exchanges, Keeping, SessionGroup, build
+from launcher.elastic.groups import Exchanges, RetiredGroups, SessionGroup, build
 from launcher.elastic.session import Session
 from launcher.elastic.store import RendezvousStore
 
@@ -144,7 +144,7 @@ def meet(size: int) -> list[SessionGroup]:
     def meets(rank: int) -> SessionGroup:
         host = "127.0.0.1"
         group = build(boards[rank], rank, size, host=host, device=torch.device("cpu"))
-        Keeping.hold(group)
+        RetiredGroups.hold(group)
         return group
 
     return together([lambda rank=rank: meets(rank) for rank in range(size)])  # type: ignore[misc]

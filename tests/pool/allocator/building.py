@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from brain.pool.allocator import (
     ClusterView,
     Curve,
-    JobView,
-    NodeView,
-    Placement,
+    JobPlacement,
+    PoolJob,
+    PoolNode,
     Quota,
     Round,
     Weights,
@@ -20,10 +20,10 @@ from brain.pool.allocator import (
 TYPES = ("v100", "a100", "t4")
 
 
-def nodes(kind: str, how_many: int, capacity: int = 8, rack: int = 4) -> list[NodeView]:
+def nodes(kind: str, how_many: int, capacity: int = 8, rack: int = 4) -> list[PoolNode]:
     """Machines of one type in racks."""
     return [
-        NodeView(
+        PoolNode(
             name=f"{kind}-{index}",
             accelerator=kind,
             capacity=capacity,
@@ -33,7 +33,7 @@ def nodes(kind: str, how_many: int, capacity: int = 8, rack: int = 4) -> list[No
     ]
 
 
-def cluster(*parts: list[NodeView], **quotas: Quota) -> ClusterView:
+def cluster(*parts: list[PoolNode], **quotas: Quota) -> ClusterView:
     """The nodes of ``parts``."""
     return ClusterView(nodes=[node for part in parts for node in part], quotas=quotas)
 
@@ -43,14 +43,14 @@ def scaling(sizes: list[int], exponent: float = 0.8, rate: float = 100.0) -> Cur
     return Curve.of(sizes, [rate * size**exponent for size in sizes])
 
 
-def job(key: str, sizes: list[int] | None = None, kind: str = "v100", **fields: Any) -> JobView:
+def job(key: str, sizes: list[int] | None = None, kind: str = "v100", **fields: Any) -> PoolJob:
     """A job that may have ``sizes`` on one type."""
     exponent = fields.pop("exponent", 0.8)
     made = {"curves": {kind: scaling(sizes or [1, 2, 4, 8], exponent)}, "remaining_seconds": 7200.0}
-    return JobView(key=key, **(made | fields))
+    return PoolJob(key=key, **(made | fields))
 
 
-def used(round_: Round, jobs: list[JobView]) -> Counter[str]:
+def used(round_: Round, jobs: list[PoolJob]) -> Counter[str]:
     """Accelerators in use by node."""
     each = {one.key: one.gpus_per_replica for one in jobs}
     found: Counter[str] = Counter()
@@ -69,7 +69,7 @@ def clusters(draw: st.DrawFn) -> ClusterView:
         for index in range(draw(st.integers(1, 5))):
             odd = draw(st.booleans()) and draw(st.booleans())
             found.append(
-                NodeView(
+                PoolNode(
                     name=f"{kind}-{index}",
                     accelerator=kind,
                     capacity=draw(st.integers(0, 8)) if odd else capacity,
@@ -102,10 +102,10 @@ def curves(draw: st.DrawFn) -> Curve:
 
 
 @st.composite
-def views(draw: st.DrawFn, key: str) -> JobView:
+def views(draw: st.DrawFn, key: str) -> PoolJob:
     """One job that has nothing yet."""
     kinds = draw(st.sets(st.sampled_from(TYPES), min_size=1))
-    return JobView(
+    return PoolJob(
         key=key,
         curves={kind: draw(curves()) for kind in sorted(kinds)},
         tenant=draw(st.sampled_from(["", "red", "blue"])),
@@ -121,7 +121,7 @@ def views(draw: st.DrawFn, key: str) -> JobView:
 
 
 @st.composite
-def scenes(draw: st.DrawFn) -> tuple[list[JobView], ClusterView]:
+def scenes(draw: st.DrawFn) -> tuple[list[PoolJob], ClusterView]:
     """Jobs on a cluster, some of them running where an earlier round brought them."""
     found = draw(clusters())
     jobs = [draw(views(f"job-{index}")) for index in range(draw(st.integers(0, 9)))]
@@ -130,7 +130,7 @@ def scenes(draw: st.DrawFn) -> tuple[list[JobView], ClusterView]:
     return jobs, found
 
 
-def running(jobs: list[JobView], where: ClusterView, how_many: int) -> list[JobView]:
+def running(jobs: list[PoolJob], where: ClusterView, how_many: int) -> list[PoolJob]:
     """The jobs with the first ``how_many`` of them in the places that a round gives them."""
     from dataclasses import replace
 
@@ -143,6 +143,6 @@ def running(jobs: list[JobView], where: ClusterView, how_many: int) -> list[JobV
     ]
 
 
-def placement(kind: str, *names: str) -> Placement:
+def placement(kind: str, *names: str) -> JobPlacement:
     """Replicas on nodes of a type, by number."""
-    return Placement(kind, tuple(f"{kind}-{name}" for name in names))
+    return JobPlacement(kind, tuple(f"{kind}-{name}" for name in names))

@@ -8,12 +8,12 @@ import pytest
 from brain.pool.allocator import Quota, Weights
 from brain.pool.allocator.limits import by_tenant, exchange, refine
 from brain.pool.allocator.packing import pack, settle, worth
-from brain.pool.allocator.prices import Problem, clear, taken
+from brain.pool.allocator.prices import DivisionProblem, clear, taken
 from brain.pool.allocator.solver import question
 from tests.pool.allocator.building import cluster, job, nodes
 
 
-def rigid(*sizes: int, room: int) -> Problem:
+def rigid(*sizes: int, room: int) -> DivisionProblem:
     """Jobs of one tenant that take one size each, the later the shorter."""
     jobs = [
         job(f"job-{index}", [size], tenant="red", remaining_seconds=9000.0 - 1000 * index)
@@ -22,7 +22,7 @@ def rigid(*sizes: int, room: int) -> Problem:
     return question(jobs, cluster(nodes("v100", 4), red=Quota(limit=room)), Weights()).problem
 
 
-def best(problem: Problem) -> float:
+def best(problem: DivisionProblem) -> float:
     """The most that whole jobs of the one tenant are worth, by trying all."""
     utility, size = problem.columns.utility[:, 0], problem.columns.size[:, 0]
     choices = itertools.product([0, 1], repeat=len(utility))

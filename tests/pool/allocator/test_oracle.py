@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from brain.pool.allocator import ClusterView, JobView, Quota, Weights
+from brain.pool.allocator import ClusterView, PoolJob, Quota, Weights
 from brain.pool.allocator.packing import solve, worth
 from brain.pool.allocator.solver import divide, question
 from tests.pool.allocator.building import cluster, job, nodes, scaling, scenes
@@ -12,7 +12,7 @@ from tests.pool.allocator.building import cluster, job, nodes, scaling, scenes
 TOLERANCE = 2e-5
 
 
-def best(jobs: list[JobView], where: ClusterView, weights: Weights) -> tuple[float, float, float]:
+def best(jobs: list[PoolJob], where: ClusterView, weights: Weights) -> tuple[float, float, float]:
     """Value and bound of a division, and the value that HiGHS finds."""
     problem = question(jobs, where, weights).problem
     market, choice = divide(problem, None, weights)
@@ -23,7 +23,7 @@ def best(jobs: list[JobView], where: ClusterView, weights: Weights) -> tuple[flo
 
 @settings(max_examples=40, deadline=None)
 @given(scenes())
-def test_of_few_jobs_the_best_division_is_found(scene: tuple[list[JobView], ClusterView]):
+def test_of_few_jobs_the_best_division_is_found(scene: tuple[list[PoolJob], ClusterView]):
     jobs, where = scene
     value, bound, oracle = best(jobs, where, Weights())
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from brain.pool.allocator import Curve, Outcome, Weights, allocate
-from brain.pool.allocator.placement import Floor, Need
+from brain.pool.allocator import Curve, RoundEffect, Weights, allocate
+from brain.pool.allocator.placement import FreeAccelerators, Need
 from brain.pool.allocator.utility import ranked
 from tests.pool.allocator.building import cluster, job, nodes, placement, scaling
 
@@ -40,7 +40,7 @@ def test_a_large_job_stays_within_one_rack():
 
 
 def test_a_job_too_large_for_a_rack_takes_neighbouring_ones():
-    floor = Floor(
+    floor = FreeAccelerators(
         [
             replace(
                 node, path=("zone", "spine-a" if index < 4 else "spine-b", f"rack-{index // 2}")
@@ -124,7 +124,7 @@ def test_small_jobs_are_moved_for_a_large_one_where_that_pays():
     round_ = allocate([*small, large], cluster(nodes("v100", 2)), settings=Weights(movable=0.5))
 
     assert where(round_, "large") == [8]
-    assert [round_.grants[f"small-{i}"].outcome for i in range(2)].count(Outcome.MOVES) == 1
+    assert [round_.grants[f"small-{i}"].outcome for i in range(2)].count(RoundEffect.MOVES) == 1
 
 
 def test_a_bonus_for_who_runs_goes_with_it():
@@ -150,7 +150,7 @@ def test_nobody_is_moved_for_less_than_it_loses():
 
     round_ = allocate([*small, large], tight, settings=Weights(movable=0.5))
 
-    assert {round_.grants[f"small-{i}"].outcome for i in range(2)} == {Outcome.KEEPS}
+    assert {round_.grants[f"small-{i}"].outcome for i in range(2)} == {RoundEffect.KEEPS}
 
 
 def test_a_job_leaves_a_node_that_is_ill():
@@ -159,7 +159,7 @@ def test_a_job_leaves_a_node_that_is_ill():
 
     grant = allocate(jobs, cluster([replace(ill, healthy=False), *well])).grants["caught"]
 
-    assert (grant.outcome, grant.placement) == (Outcome.MOVES, placement("v100", *["1"] * 4))
+    assert (grant.outcome, grant.placement) == (RoundEffect.MOVES, placement("v100", *["1"] * 4))
 
 
 def test_a_move_waits_for_those_who_make_room():

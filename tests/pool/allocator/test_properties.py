@@ -7,24 +7,24 @@ from hypothesis import given, settings
 from brain.pool.allocator import (
     PROPORTIONAL,
     ClusterView,
-    JobView,
-    Outcome,
+    PoolJob,
     Round,
+    RoundEffect,
     Weights,
     allocate,
 )
 from brain.pool.allocator.views import NODES, REPLICAS
 from tests.pool.allocator.building import scenes, used
 
-Scene = tuple[list[JobView], ClusterView]
+Scene = tuple[list[PoolJob], ClusterView]
 some = settings(max_examples=40, deadline=None)
 
 
-def free_to_change(jobs: list[JobView], round_: Round) -> list[JobView]:
+def free_to_change(jobs: list[PoolJob], round_: Round) -> list[PoolJob]:
     return [
         one
         for one in jobs
-        if not one.pinned and round_.grants[one.key].outcome is not Outcome.REFUSED
+        if not one.pinned and round_.grants[one.key].outcome is not RoundEffect.REFUSED
     ]
 
 

@@ -4,14 +4,14 @@ import math
 
 import pytest
 
-from brain.pool.allocator import Curve, JobView, Outcome, Quota, Round, allocate
+from brain.pool.allocator import Curve, PoolJob, Quota, Round, RoundEffect, allocate
 from tests.pool.allocator.building import cluster, job, nodes, placement, scaling
 
 
-def refusal(view: JobView, **quotas: Quota) -> str:
+def refusal(view: PoolJob, **quotas: Quota) -> str:
     round_: Round = allocate([view, job("other")], cluster(nodes("v100", 2), **quotas))
     grant = round_.grants[view.key]
-    assert grant.outcome is Outcome.REFUSED
+    assert grant.outcome is RoundEffect.REFUSED
     assert round_.grants["other"].replicas == 8
     return grant.reason
 
@@ -79,7 +79,7 @@ def test_a_pinned_job_keeps_what_it_has_whatever_it_is_worth():
     )
 
     assert round_.grants["pinned"].placement == at
-    assert round_.grants["better"].outcome is Outcome.WAITS
+    assert round_.grants["better"].outcome is RoundEffect.WAITS
 
 
 def test_one_configuration_is_enough():

@@ -8,9 +8,9 @@ from brain.errors import BadInput
 from brain.pool.allocator import (
     PROPORTIONAL,
     Curve,
-    NodeView,
-    Outcome,
+    PoolNode,
     Quota,
+    RoundEffect,
     Weights,
     allocate,
 )
@@ -50,7 +50,10 @@ def test_a_class_of_priority_comes_first():
 
     grants = allocate(jobs, cluster(nodes("v100", 1))).grants
 
-    assert (grants["low"].outcome, grants["high"].outcome) == (Outcome.WAITS, Outcome.STARTS)
+    assert (grants["low"].outcome, grants["high"].outcome) == (
+        RoundEffect.WAITS,
+        RoundEffect.STARTS,
+    )
 
 
 def test_a_job_that_scales_badly_leaves_accelerators_to_one_that_scales_well():
@@ -85,7 +88,7 @@ def test_a_running_job_is_not_disturbed_for_a_little():
 
     grant = allocate([settled], cluster(nodes("v100", 1))).grants["settled"]
 
-    assert grant.outcome is Outcome.KEEPS
+    assert grant.outcome is RoundEffect.KEEPS
 
 
 def test_a_long_job_grows_into_idle_accelerators_however_long_its_restart_takes():
@@ -111,7 +114,7 @@ def test_a_restart_that_costs_nothing_is_made_for_a_little():
 
     grant = allocate([cheap], cluster(nodes("v100", 1))).grants["cheap"]
 
-    assert (grant.outcome, grant.replicas) == (Outcome.GROWS, 6)
+    assert (grant.outcome, grant.replicas) == (RoundEffect.GROWS, 6)
 
 
 def test_a_limit_is_never_passed_though_accelerators_idle():
@@ -234,7 +237,7 @@ def test_two_jobs_of_one_name_are_refused():
 
 def test_a_node_below_nothing_is_refused():
     with pytest.raises(BadInput, match="capacity -1"):
-        allocate([], cluster([NodeView(name="n", accelerator="v100", capacity=-1)]))
+        allocate([], cluster([PoolNode(name="n", accelerator="v100", capacity=-1)]))
 
 
 def test_a_guarantee_above_the_limit_is_refused():

@@ -6,14 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from brain.pool.allocator.utility import Terms, Weights, ranked
+from brain.pool.allocator.utility import UtilityInputs, Weights, ranked
 
 
-def terms(left: Sequence[float], attained: float | Sequence[float] = 0.0) -> Terms:
+def terms(left: Sequence[float], attained: float | Sequence[float] = 0.0) -> UtilityInputs:
     """Jobs that wait, with one configuration each; NaN is not known."""
     column = np.array(left)[:, None]
     ones = np.ones_like(column)
-    return Terms(
+    return UtilityInputs(
         speedup=ones,
         deviation=0 * ones,
         replicas=ones,

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from brain.pool.allocator import Placement
-from brain.pool.division import Division, Member, divide, member
-from brain.pool.division.market import Floor
+from brain.pool.allocator import JobPlacement
+from brain.pool.division import Division, PoolMember, divide, member
+from brain.pool.division.market import DivisibleNodes
 from brain.pool.division.shapes import Spread
 from brain.settings import Settings
 from brain.types.job import JobState, OptimizeMode
@@ -20,7 +20,7 @@ GPU = Resources(gpus=1)
 SCALES = {1: 100.0, 2: 195.0}
 
 
-def running(name: str, at: Sequence[str], rates: dict[int, float], **fields: Any) -> Member:
+def running(name: str, at: Sequence[str], rates: dict[int, float], **fields: Any) -> PoolMember:
     """A job that was measured at each of ``rates`` and has replicas on the nodes ``at``."""
     wants = document(name, resources=GPU, optimize_mode=OptimizeMode.CLUSTER)
     here = replace(job(name, state=JobState.RUNNING), document=wants)
@@ -33,17 +33,17 @@ def running(name: str, at: Sequence[str], rates: dict[int, float], **fields: Any
         present=point(size, rates[size], accelerator="t4", nodes=len(set(at))),
         **fields,
     )
-    current = Placement("t4", tuple(at))
+    current = JobPlacement("t4", tuple(at))
     return member(seen, current=current, kinds=["t4"], spread=Spread((4, 4), 4))
 
 
-def divided(members: Sequence[Member], **idle: int) -> Division:
+def divided(members: Sequence[PoolMember], **idle: int) -> Division:
     """Two nodes of four accelerators; the members may change, others hold what is not ``idle``."""
     free = {name: count for name, count in idle.items()}
     for one in members:
         for name in one.nodes:
             free[name] = free.get(name, 0) + 1
-    floor = Floor(
+    floor = DivisibleNodes(
         nodes=[node(name, capacity=GPU.times(4), accelerator="t4") for name in ("a", "b")],
         free={NodeName(name): GPU.times(count) for name, count in free.items()},
         idle={NodeName(name): GPU.times(count) for name, count in idle.items()},

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from brain.pool.allocator import Curve, Placement
-from brain.pool.division import Member, divide
-from brain.pool.division.market import Floor, markets
+from brain.pool.allocator import Curve, JobPlacement
+from brain.pool.division import PoolMember, divide
+from brain.pool.division.market import DivisibleNodes, markets
 from brain.settings import Settings
 from brain.types.allocation import Bounds
 from brain.types.job import OptimizeMode
@@ -15,21 +15,21 @@ from tests.builders import NOW, document, job, node
 GIB = 2**30
 
 
-def sharing(name: str, each: Resources, curve: Curve, *, on: int, kind: str = "t4") -> Member:
+def sharing(name: str, each: Resources, curve: Curve, *, on: int, kind: str = "t4") -> PoolMember:
     """A job of a pool with ``on`` replicas on the one node."""
     bounds, shared = Bounds(min=1, max=4), OptimizeMode.CLUSTER
     wants = document(name, resources=each, optimize_mode=shared, replicas=bounds)
     made = replace(job(name), document=wants)
-    current = Placement(kind, ("a",) * on) if on else None
-    return Member(job=made, curves={kind: curve}, current=current)
+    current = JobPlacement(kind, ("a",) * on) if on else None
+    return PoolMember(job=made, curves={kind: curve}, current=current)
 
 
 def machine(**capacity: int) -> Node:
     return node("a", capacity=Resources(**capacity), accelerator="t4")
 
 
-def floor_of(one: Node, idle: Resources, free: Resources) -> Floor:
-    return Floor(nodes=[one], free={NodeName("a"): free}, idle={NodeName("a"): idle})
+def floor_of(one: Node, idle: Resources, free: Resources) -> DivisibleNodes:
+    return DivisibleNodes(nodes=[one], free={NodeName("a"): free}, idle={NodeName("a"): idle})
 
 
 def test_cores_that_an_accelerator_job_might_free_are_not_given_where_it_gives_nothing():

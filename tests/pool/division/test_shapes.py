@@ -4,8 +4,8 @@ import pytest
 
 from brain.models.job import fit
 from brain.models.sizes import Size
-from brain.models.terms import Terms
-from brain.pool.allocator import Placement
+from brain.models.terms import SpeedTerms
+from brain.pool.allocator import JobPlacement
 from brain.pool.division.members import member
 from brain.pool.division.shapes import Spread, shapes
 from tests.models.test_job import point
@@ -19,9 +19,9 @@ def goodput_of_four(*rooms: int) -> float:
         point(3, 35.0, accelerator="T4", nodes=2, epoch=2),
         point(2, 50.0, accelerator="T4", epoch=3),
     )
-    model = fit(points[-1], points[:-1], terms=Terms(global_batch=64))
+    model = fit(points[-1], points[:-1], terms=SpeedTerms(global_batch=64))
     here = situation({2: 50.0}, sizes=(1, 2, 3, 4), at=2, present=points[-1], model=model)
-    made = member(here, current=Placement("T4", ("a", "a")), kinds=["T4"], spread=Spread(rooms))
+    made = member(here, current=JobPlacement("T4", ("a", "a")), kinds=["T4"], spread=Spread(rooms))
     found = {int(row[0]): float(row[2]) for row in made.curves["T4"].rows}
     return found[4]
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from brain.pool.division.trials import Trial, trial
+from brain.pool.division.trials import SizeTrial, trial
 from tests.optimizer.test_policies import situation
 
 
-def tried(rates: dict[int, float], size: int, *, at: int, **fields: Any) -> Trial | None:
+def tried(rates: dict[int, float], size: int, *, at: int, **fields: Any) -> SizeTrial | None:
     return trial(situation(rates, at=at, **fields), size)
 
 

@@ -8,12 +8,12 @@ from random import Random
 from typing import Any
 
 from brain import cycle, lifecycle
-from brain.memory import MemoryStores
+from brain.inmemory import MemoryStores
 from brain.pool.rounds import Memo
 from brain.ports import Stores
 from brain.settings import Settings
 from brain.types.allocation import Bounds
-from brain.types.job import Checkpoint, Job, JobId, OptimizeMode, Policy, PolicyMode
+from brain.types.job import ApprovalPolicy, Checkpoint, Job, JobId, OptimizeMode, PolicyMode
 from brain.types.plan import ScalePlan
 from brain.types.recommendation import Recommendation
 from brain.types.resources import Node, NodeName, PoolName, Resources
@@ -104,7 +104,7 @@ class Fleet:
             "replicas": Bounds(min=1, max=4),
             "checkpoint": Checkpoint(path="last.pt"),
             "optimize_mode": OptimizeMode.CLUSTER,
-            "policy": Policy(mode=PolicyMode(mode)),
+            "policy": ApprovalPolicy(mode=PolicyMode(mode)),
         }
         with self.stores.transaction() as tx:
             lifecycle.submit(

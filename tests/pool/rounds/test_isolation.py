@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from brain.errors import BadInput
-from brain.lifecycle.sight import KIND
+from brain.lifecycle.observed import KIND
 from brain.pool.rounds import Memo, share
 from brain.ports import StoredFit
 from brain.types.allocation import Bounds

@@ -1,6 +1,6 @@
 """Limits of projects hold where jobs begin, too: a round alone would come too late."""
 
-from brain.memory import MemoryStores
+from brain.inmemory import MemoryStores
 from brain.types.allocation import Bounds
 from brain.types.job import JobState
 from brain.types.resources import Resources

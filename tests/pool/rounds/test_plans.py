@@ -12,7 +12,7 @@ from brain.errors import Conflict
 from brain.lifecycle.capacity import has_left
 from brain.pool.rounds import Memo
 from brain.types.allocation import Bounds
-from brain.types.job import JobState, Policy
+from brain.types.job import ApprovalPolicy, JobState
 from brain.types.plan import PlanState
 from brain.types.resources import NodeName, Resources
 from brain.types.sharing import PoolShares, ProjectShare, StoredPolicy
@@ -23,7 +23,9 @@ def two(*, mode: str = "auto", **changed: Any) -> Fleet:
     """A job that scales and one that hardly does, on four cores; both have tried one and two."""
     fleet = Fleet({"a": 4}, settings=replace(QUICK, **changed))
     for name, exponent in (("good", 0.95), ("bad", 0.2)):
-        fleet.submit(name, scaling_by(exponent), policy=Policy(), replicas=Bounds(min=1, max=4))
+        fleet.submit(
+            name, scaling_by(exponent), policy=ApprovalPolicy(), replicas=Bounds(min=1, max=4)
+        )
     fleet.live(24)
     assert (fleet.size("good"), fleet.size("bad")) == (2, 2)
     fleet.settings = replace(fleet.settings, policy_mode=mode)

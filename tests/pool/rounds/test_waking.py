@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from brain.api.events import Bell
-from brain.api.metrics import Condition, Metrics
+from brain.api.metrics import Metrics, ServiceCondition
 from brain.service.tick import Ticker
 from brain.settings import Settings
 from tests.virtual import Laptop, scaling_by
@@ -24,7 +24,7 @@ def ticking(laptop: Laptop, home: Path, metrics: Metrics) -> Ticker:
         home=home,
         bell=Bell(),
         metrics=metrics,
-        condition=Condition(metrics),
+        condition=ServiceCondition(metrics),
     )
 
 

@@ -1260,20 +1260,87 @@ export interface components {
             reason: string;
         };
         /**
-         * Decision
-         * @description Body of ``:approve :reject :rollback``; ``version`` is that of the plan that was seen.
+         * DesiredJob
+         * @description What a scaler needs to know of one job.
          */
-        Decision: {
+        DesiredJob: {
+            /** Document */
+            document: {
+                [key: string]: unknown;
+            };
+            /** Job */
+            job: string;
+            /** Name */
+            name: string;
+            /** Project */
+            project: string;
+            state: components["schemas"]["JobState"];
+            wish: components["schemas"]["DesiredWorld"];
+        };
+        /**
+         * DesiredPool
+         * @description All unfinished jobs of a pool; the ETag is ``version``.
+         */
+        DesiredPool: {
+            /** Jobs */
+            jobs: components["schemas"]["DesiredJob"][];
+            /** Pool */
+            pool: string;
             /**
-             * Version
-             * @default null
+             * V
+             * @default 1
              */
-            version: number | null;
+            v: number;
+            /** Version */
+            version: string;
+        };
+        /**
+         * DesiredWorld
+         * @description The world that the standing target and an applying plan ask for.
+         *
+         *     The coordinator long-polls it (ETag = generation and version) and keeps the last answer
+         *     on disk. Nobody pushes it.
+         */
+        DesiredWorld: {
+            batch: components["schemas"]["BatchWish"] | null;
             /**
-             * Why
-             * @default
+             * Frozen
+             * @default false
              */
-            why: string;
+            frozen: boolean;
+            /** Generation */
+            generation: number;
+            intent: components["schemas"]["Intent"];
+            /** Job */
+            job: string;
+            /** Minimum */
+            minimum: number;
+            /**
+             * Nodes
+             * @default []
+             */
+            nodes: [
+                string,
+                number
+            ][];
+            /** Patience Seconds */
+            patience_seconds: number;
+            /** Processes Per Replica */
+            processes_per_replica: number;
+            /** Replicas */
+            replicas: number;
+            resources: components["schemas"]["Resources"] | null;
+            /** Restart Limit */
+            restart_limit: number;
+            /** Unit */
+            unit: number;
+            /**
+             * V
+             * @default 1
+             */
+            v: number;
+            /** Version */
+            version: number;
         };
         /**
          * Diagnosis
@@ -1315,10 +1382,18 @@ export interface components {
             traceback: string;
         };
         /**
-         * Batch
+         * ApprovalPolicy
+         * @description Who approves the plans of a job.
+         */
+        DocumentApprovalPolicy: {
+            /** @default null */
+            mode: components["schemas"]["PolicyMode"] | null;
+        };
+        /**
+         * BatchBounds
          * @description Bounds of the batch, in examples.
          */
-        DocumentBatch: {
+        DocumentBatchBounds: {
             /**
              * Global Max
              * @default null
@@ -1437,14 +1512,6 @@ export interface components {
             tensor: number;
         };
         /**
-         * Policy
-         * @description Who approves the plans of a job.
-         */
-        DocumentPolicy: {
-            /** @default null */
-            mode: components["schemas"]["PolicyMode"] | null;
-        };
-        /**
          * Resources
          * @description An amount of CPU, memory and accelerators.
          */
@@ -1517,6 +1584,46 @@ export interface components {
             work: components["schemas"]["Work"] | null;
         };
         /**
+         * EstimateQuestion
+         * @description What is asked beside the job document.
+         */
+        EstimateQuestion: {
+            /**
+             * Accelerator Hours
+             * @default null
+             */
+            accelerator_hours: number | null;
+            /**
+             * Budget
+             * @default null
+             */
+            budget: number | null;
+            /**
+             * Deadline Seconds
+             * @default null
+             */
+            deadline_seconds: number | null;
+            /**
+             * Examples
+             * @default null
+             */
+            examples: number | null;
+            /**
+             * Examples Per Epoch
+             * @default null
+             */
+            examples_per_epoch: number | null;
+            /** Prices */
+            prices?: {
+                [key: string]: number;
+            };
+            /**
+             * Steps
+             * @default null
+             */
+            steps: number | null;
+        };
+        /**
          * EstimateRequest
          * @description What a job is that does not run yet, and what is asked: ``POST jobs:estimate``.
          */
@@ -1536,7 +1643,7 @@ export interface components {
              *       "steps": null
              *     }
              */
-            question: components["schemas"]["Question"];
+            question: components["schemas"]["EstimateQuestion"];
         };
         /**
          * Event
@@ -1886,7 +1993,7 @@ export interface components {
              *       "tune": false
              *     }
              */
-            batch: components["schemas"]["DocumentBatch"];
+            batch: components["schemas"]["DocumentBatchBounds"];
             /**
              * @default {
              *       "acceleratorHours": null,
@@ -1954,7 +2061,7 @@ export interface components {
              *       "mode": null
              *     }
              */
-            policy: components["schemas"]["DocumentPolicy"];
+            policy: components["schemas"]["DocumentApprovalPolicy"];
             /**
              * Preemptible
              * @default false
@@ -2184,7 +2291,7 @@ export interface components {
             /** Id */
             id: string;
             intent: components["schemas"]["Intent"];
-            losses: components["schemas"]["Losses"];
+            losses: components["schemas"]["TelemetryLosses"];
             memory: components["schemas"]["MemoryView"] | null;
             /** Memory Share */
             memory_share: number | null;
@@ -2235,24 +2342,6 @@ export interface components {
             verdict: components["schemas"]["PlanVerdict"];
             /** Version */
             version: number;
-        };
-        /**
-         * JobWish
-         * @description What a scaler needs to know of one job.
-         */
-        JobWish: {
-            /** Document */
-            document: {
-                [key: string]: unknown;
-            };
-            /** Job */
-            job: string;
-            /** Name */
-            name: string;
-            /** Project */
-            project: string;
-            state: components["schemas"]["JobState"];
-            wish: components["schemas"]["WorldWish"];
         };
         /**
          * Kept
@@ -2316,16 +2405,6 @@ export interface components {
             source: string;
             /** Where */
             where: string;
-        };
-        /**
-         * Losses
-         * @description What is known to be missing of a job's telemetry.
-         */
-        Losses: {
-            /** Dropped */
-            dropped: number;
-            /** Gaps */
-            gaps: number;
         };
         /**
          * Member
@@ -2742,24 +2821,20 @@ export interface components {
          */
         Phase: "warmup" | "training" | "evaluation" | "checkpoint";
         /**
-         * Place
-         * @description Where a worker's sample comes from.
+         * PlanDecision
+         * @description Body of ``:approve :reject :rollback``; ``version`` is that of the plan that was seen.
          */
-        Place: {
-            /** Epoch */
-            epoch: number;
-            /** Generation */
-            generation: number;
-            /** Job */
-            job: string;
-            /** Local Rank */
-            local_rank: number;
-            /** Rank */
-            rank: number;
-            /** Replica */
-            replica: number;
-            /** Source */
-            source: string;
+        PlanDecision: {
+            /**
+             * Version
+             * @default null
+             */
+            version: number | null;
+            /**
+             * Why
+             * @default
+             */
+            why: string;
         };
         /**
          * PlanKind
@@ -2909,23 +2984,6 @@ export interface components {
             sharing: number;
         };
         /**
-         * PoolWishes
-         * @description All unfinished jobs of a pool; the ETag is ``version``.
-         */
-        PoolWishes: {
-            /** Jobs */
-            jobs: components["schemas"]["JobWish"][];
-            /** Pool */
-            pool: string;
-            /**
-             * V
-             * @default 1
-             */
-            v: number;
-            /** Version */
-            version: string;
-        };
-        /**
          * Prediction
          * @description A throughput with its 90 % interval, in examples per second.
          */
@@ -2982,46 +3040,6 @@ export interface components {
             priority: number;
         };
         /**
-         * Question
-         * @description What is asked beside the job document.
-         */
-        Question: {
-            /**
-             * Accelerator Hours
-             * @default null
-             */
-            accelerator_hours: number | null;
-            /**
-             * Budget
-             * @default null
-             */
-            budget: number | null;
-            /**
-             * Deadline Seconds
-             * @default null
-             */
-            deadline_seconds: number | null;
-            /**
-             * Examples
-             * @default null
-             */
-            examples: number | null;
-            /**
-             * Examples Per Epoch
-             * @default null
-             */
-            examples_per_epoch: number | null;
-            /** Prices */
-            prices?: {
-                [key: string]: number;
-            };
-            /**
-             * Steps
-             * @default null
-             */
-            steps: number | null;
-        };
-        /**
          * Receipt
          * @description The answer to a batch: everything not listed as rejected is committed.
          */
@@ -3057,10 +3075,20 @@ export interface components {
             target: components["schemas"]["Allocation"];
         };
         /**
-         * Refusal
+         * RejectedSample
+         * @description A sample of a batch that was not stored, and why.
+         */
+        RejectedSample: {
+            /** Index */
+            index: number;
+            /** Reason */
+            reason: string;
+        };
+        /**
+         * RelayedError
          * @description An error of ``brain.errors``, by its class.
          */
-        Refusal: {
+        RelayedError: {
             /** Detail */
             detail: string;
             /**
@@ -3070,16 +3098,6 @@ export interface components {
             field: string | null;
             /** Kind */
             kind: string;
-        };
-        /**
-         * RejectedSample
-         * @description A sample of a batch that was not stored, and why.
-         */
-        RejectedSample: {
-            /** Index */
-            index: number;
-            /** Reason */
-            reason: string;
         };
         /**
          * Replica
@@ -3251,6 +3269,26 @@ export interface components {
             replicas: number;
         };
         /**
+         * SampleSource
+         * @description Where a worker's sample comes from.
+         */
+        SampleSource: {
+            /** Epoch */
+            epoch: number;
+            /** Generation */
+            generation: number;
+            /** Job */
+            job: string;
+            /** Local Rank */
+            local_rank: number;
+            /** Rank */
+            rank: number;
+            /** Replica */
+            replica: number;
+            /** Source */
+            source: string;
+        };
+        /**
          * SaveSample
          * @description A completed checkpoint, reported once the file has its final name.
          */
@@ -3264,7 +3302,7 @@ export interface components {
             measured_at: string;
             /** Path */
             path: string;
-            place: components["schemas"]["Place"];
+            place: components["schemas"]["SampleSource"];
             /** Save Seconds */
             save_seconds: number;
             /** Sequence */
@@ -3402,7 +3440,7 @@ export interface components {
              */
             more: boolean;
             /** @default null */
-            refusal: components["schemas"]["Refusal"] | null;
+            refusal: components["schemas"]["RelayedError"] | null;
             /**
              * Text
              * @default
@@ -3633,6 +3671,16 @@ export interface components {
             owner: string;
         };
         /**
+         * TelemetryLosses
+         * @description What is known to be missing of a job's telemetry.
+         */
+        TelemetryLosses: {
+            /** Dropped */
+            dropped: number;
+            /** Gaps */
+            gaps: number;
+        };
+        /**
          * ThroughputSample
          * @description A window of consecutive optimizer steps of one worker.
          */
@@ -3697,7 +3745,7 @@ export interface components {
             /** Nodes */
             nodes: number;
             phase: components["schemas"]["Phase"];
-            place: components["schemas"]["Place"];
+            place: components["schemas"]["SampleSource"];
             /** Processes */
             processes: number;
             /** Replicas */
@@ -3932,54 +3980,6 @@ export interface components {
              * @default 1
              */
             v: number;
-        };
-        /**
-         * WorldWish
-         * @description The world that the standing target and an applying plan ask for.
-         *
-         *     The coordinator long-polls it (ETag = generation and version) and keeps the last answer
-         *     on disk. Nobody pushes it.
-         */
-        WorldWish: {
-            batch: components["schemas"]["BatchWish"] | null;
-            /**
-             * Frozen
-             * @default false
-             */
-            frozen: boolean;
-            /** Generation */
-            generation: number;
-            intent: components["schemas"]["Intent"];
-            /** Job */
-            job: string;
-            /** Minimum */
-            minimum: number;
-            /**
-             * Nodes
-             * @default []
-             */
-            nodes: [
-                string,
-                number
-            ][];
-            /** Patience Seconds */
-            patience_seconds: number;
-            /** Processes Per Replica */
-            processes_per_replica: number;
-            /** Replicas */
-            replicas: number;
-            resources: components["schemas"]["Resources"] | null;
-            /** Restart Limit */
-            restart_limit: number;
-            /** Unit */
-            unit: number;
-            /**
-             * V
-             * @default 1
-             */
-            v: number;
-            /** Version */
-            version: number;
         };
     };
     responses: never;
@@ -6283,7 +6283,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["WorldWish"];
+                    "application/json": components["schemas"]["DesiredWorld"];
                 };
             };
             /** @description unchanged */
@@ -7351,7 +7351,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Decision"];
+                "application/json": components["schemas"]["PlanDecision"];
             };
         };
         responses: {
@@ -7476,7 +7476,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Decision"];
+                "application/json": components["schemas"]["PlanDecision"];
             };
         };
         responses: {
@@ -7601,7 +7601,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Decision"];
+                "application/json": components["schemas"]["PlanDecision"];
             };
         };
         responses: {
@@ -8385,7 +8385,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PoolWishes"];
+                    "application/json": components["schemas"]["DesiredPool"];
                 };
             };
             /** @description unchanged */

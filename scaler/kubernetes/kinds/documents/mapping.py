@@ -29,13 +29,13 @@ import msgspec
 from brain.errors import BadInput, ImpossibleBounds
 from brain.types.allocation import Bounds
 from brain.types.job import (
-    Batch,
+    ApprovalPolicy,
+    BatchBounds,
     Budget,
     Checkpoint,
     JobDocument,
     OptimizeMode,
     Parallelism,
-    Policy,
     Restarts,
     Secret,
 )
@@ -75,7 +75,7 @@ def job_document(job: ElasticJob) -> JobDocument:
         resources=reserved(role.template),
         accelerator=spec.accelerator or accelerator(role.template),
         parallelism=_same(spec.parallelism, Parallelism),
-        batch=_same(spec.batch, Batch),
+        batch=_same(spec.batch, BatchBounds),
         checkpoint=_checkpoint(spec.checkpoint, role),
         epochs=spec.epochs,
         steps=spec.steps,
@@ -85,7 +85,7 @@ def job_document(job: ElasticJob) -> JobDocument:
         priority=spec.priority or 0,
         independent=spec.independent,
         optimize_mode=_optimize_mode(job, role),
-        policy=_same(spec.policy, Policy),
+        policy=_same(spec.policy, ApprovalPolicy),
     )
     try:
         document.check()

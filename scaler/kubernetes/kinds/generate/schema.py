@@ -8,13 +8,13 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from scaler.kubernetes.kinds.elasticjob import Condition, ElasticJob, RoleStatus
-from scaler.kubernetes.kinds.fields import GROUP, VERSION, Column, Rule
+from scaler.kubernetes.kinds.elasticjob import ElasticJob, ElasticJobCondition, RoleStatus
+from scaler.kubernetes.kinds.fields import GROUP, VERSION, PrinterColumn, Rule
 from scaler.kubernetes.kinds.generate.sources import field_texts, summary
 from scaler.kubernetes.kinds.scaleplan import ScalePlan
 
 #: Of a list of these, one per key.
-_KEYS: Mapping[type, str] = {Condition: "type", RoleStatus: "name"}
+_KEYS: Mapping[type, str] = {ElasticJobCondition: "type", RoleStatus: "name"}
 _PLAIN: Mapping[Any, Mapping[str, Any]] = {
     str: {"type": "string"},
     bool: {"type": "boolean"},
@@ -160,7 +160,7 @@ def _rules(rules: tuple[Rule, ...]) -> dict[str, Any]:
     return {"x-kubernetes-validations": told} if told else {}
 
 
-def _column(column: Column) -> dict[str, Any]:
+def _column(column: PrinterColumn) -> dict[str, Any]:
     found = {"name": column.name, "type": column.type, "jsonPath": column.path}
     return found | ({"priority": 1} if column.wide else {})
 

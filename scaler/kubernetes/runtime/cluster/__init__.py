@@ -1,7 +1,7 @@
 """The door to a Kubernetes API server: kinds, requests, and errors of our domain."""
 
 from brain.errors import Conflict, NotFound
-from scaler.kubernetes.runtime.cluster.answers import Page, WatchEvent, WatchStream
+from scaler.kubernetes.runtime.cluster.answers import ListPage, WatchEvent, WatchStream
 from scaler.kubernetes.runtime.cluster.client import ClientLimits, Cluster
 from scaler.kubernetes.runtime.cluster.connection import connect
 from scaler.kubernetes.runtime.cluster.errors import (
@@ -61,10 +61,10 @@ __all__ = [
     "Invalid",
     "Key",
     "Kind",
+    "ListPage",
     "NotFound",
     "NotLeading",
     "Object",
-    "Page",
     "StatusCause",
     "TooMany",
     "Transport",

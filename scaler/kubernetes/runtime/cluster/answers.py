@@ -25,7 +25,7 @@ class _List(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class ListPage:
     """Part of a list."""
 
     items: list[dict[str, Any]]
@@ -48,7 +48,7 @@ _OBJECT = msgspec.json.Decoder(dict[str, Any])
 _ANYTHING = msgspec.json.Decoder(Any)
 
 
-def page(body: bytes, kind: Kind, asked: TransportRequest) -> Page:
+def page(body: bytes, kind: Kind, asked: TransportRequest) -> ListPage:
     """A page of a list of ``kind``."""
     found = _decoded(_LIST, body, asked)
     items = found.items or []
@@ -57,7 +57,9 @@ def page(body: bytes, kind: Kind, asked: TransportRequest) -> Page:
         item.setdefault("apiVersion", kind.api_version)
         item.setdefault("kind", kind.kind)
     meta = found.metadata
-    return Page(items=items, resource_version=meta.resource_version, continue_=meta.continue_ or "")
+    return ListPage(
+        items=items, resource_version=meta.resource_version, continue_=meta.continue_ or ""
+    )
 
 
 def whole(body: bytes, asked: TransportRequest) -> dict[str, Any]:

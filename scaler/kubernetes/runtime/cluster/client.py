@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Literal
 
-from scaler.kubernetes.runtime.cluster.answers import Page, WatchStream, anything, page, whole
+from scaler.kubernetes.runtime.cluster.answers import ListPage, WatchStream, anything, page, whole
 from scaler.kubernetes.runtime.cluster.errors import TooMany, Unreachable, failure
 from scaler.kubernetes.runtime.cluster.kind import LEASE, POD, Kind, Object
 from scaler.kubernetes.runtime.cluster.transport import (
@@ -115,7 +115,7 @@ class Cluster:
         label_selector: str = "",
         field_selector: str = "",
         resource_version: str = "",
-    ) -> Page:
+    ) -> ListPage:
         """One page of at most ``limit`` objects, of all namespaces if none is named.
 
         Raises:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from brain.errors import Conflict, NameTaken, StalePlan, UnknownJob, UnknownPlan, VersionMismatch
-from brain.memory.rows import Rows
+from brain.inmemory.rows import Rows
 from brain.types.job import Job, JobId
 from brain.types.plan import ScalePlan
 from brain.types.recommendation import Recommendation

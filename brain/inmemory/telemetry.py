@@ -7,18 +7,18 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from brain.clocks import SourceClock, corrected
-from brain.memory.rows import Rows
-from brain.ports import Point, SampleBatch, Stretch
-from brain.series import METRICS, NEAR, Reading, buckets, ended_epochs
+from brain.inmemory.rows import Rows
+from brain.ports import SampleBatch, SeriesBucket, SeriesStretch
+from brain.series import METRICS, NEAR, MetricReading, buckets, ended_epochs
 from brain.types.job import JobId
 from brain.types.telemetry import (
     HostSample,
-    Losses,
     LossSample,
     Receipt,
     Sample,
     SaveSample,
     SourceId,
+    TelemetryLosses,
     ThroughputSample,
 )
 from brain.types.world import World
@@ -53,7 +53,7 @@ class MemoryTelemetry:
         self,
         samples: Rows[JobId, Mapping[Identity, Sample]],
         sources: Rows[tuple[JobId, SourceId], Counted],
-        means: Rows[Minute, Reading],
+        means: Rows[Minute, MetricReading],
         worlds: Rows[JobId, Mapping[int, World]],
     ) -> None:
         self._samples = samples
@@ -123,16 +123,16 @@ class MemoryTelemetry:
     def hosts(self, job: JobId, *, since: datetime) -> Sequence[HostSample]:
         return self._since(HostSample, job, since)
 
-    def losses(self, job: JobId) -> Losses:
+    def losses(self, job: JobId) -> TelemetryLosses:
         mine = [counted for (owner, _), counted in self._sources.items() if owner == job]
-        return Losses(
+        return TelemetryLosses(
             gaps=sum(max(0, each.highest + 1 - each.stored) for each in mine),
             dropped=sum(each.dropped for each in mine),
         )
 
     def lines(
-        self, asked: Mapping[JobId, Stretch], *, points: int
-    ) -> Mapping[JobId, Sequence[Point]]:
+        self, asked: Mapping[JobId, SeriesStretch], *, points: int
+    ) -> Mapping[JobId, Sequence[SeriesBucket]]:
         drawn = {
             job: self.series(job, it.metric, since=it.since, until=it.until, points=points)
             for job, it in asked.items()
@@ -141,7 +141,7 @@ class MemoryTelemetry:
 
     def series(
         self, job: JobId, metric: str, *, since: datetime, until: datetime, points: int
-    ) -> Sequence[Point]:
+    ) -> Sequence[SeriesBucket]:
         drawn = buckets(metric, since=since, until=until, points=points)
         seen = [*self._raw(job, metric), *self._folded(job, metric)]
         return drawn.drawn((drawn.index(at), it) for at, it in seen if since <= at < until)
@@ -175,13 +175,13 @@ class MemoryTelemetry:
         ]
         return sorted(found, key=lambda sample: (sample.measured_at, origin(sample)[1]))
 
-    def _raw(self, job: JobId, metric: str) -> Iterator[tuple[datetime, Reading]]:
+    def _raw(self, job: JobId, metric: str) -> Iterator[tuple[datetime, MetricReading]]:
         for sample in self._samples.get(job, {}).values():
             reading = METRICS[metric](sample)
             if reading is not None:
                 yield sample.measured_at, reading
 
-    def _folded(self, job: JobId, metric: str) -> Iterator[tuple[datetime, Reading]]:
+    def _folded(self, job: JobId, metric: str) -> Iterator[tuple[datetime, MetricReading]]:
         for (owner, name, at), reading in self._means.items():
             if (owner, name) == (job, metric):
                 yield at, reading
@@ -201,7 +201,7 @@ class MemoryTelemetry:
             self._samples[job] = kept
         return gone
 
-    def _mean(self, job: JobId, metric: str, at: datetime, reading: Reading | None) -> None:
+    def _mean(self, job: JobId, metric: str, at: datetime, reading: MetricReading | None) -> None:
         if reading is None:
             return
         minute = (job, metric, at.replace(second=0, microsecond=0))

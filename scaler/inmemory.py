@@ -7,8 +7,8 @@ from datetime import datetime
 from brain.types.job import JobId
 from brain.types.resources import Node, NodeName, PoolName, Resources
 from brain.types.world import ReplicaExit
-from brain.views import JobWish
-from scaler.ports import NOTHING, Observed, Phase, ReplicaSeen, reserved
+from brain.views import DesiredJob
+from scaler.ports import NOTHING, Observed, ReplicaPhase, ReplicaSeen, reserved
 
 
 class MemoryBackend:
@@ -44,23 +44,23 @@ class MemoryBackend:
         )
 
     def start(
-        self, wish: JobWish, replica: int, environment: Mapping[str, str], now: datetime
+        self, wish: DesiredJob, replica: int, environment: Mapping[str, str], now: datetime
     ) -> None:
         """The agent is STARTING until ``run`` says more."""
         mine = self._jobs.setdefault(wish.job, {})
-        if replica in mine and mine[replica].phase is not Phase.INTENDED:
+        if replica in mine and mine[replica].phase is not ReplicaPhase.INTENDED:
             return
         self._environments[wish.job, replica] = dict(environment)
         mine[replica] = ReplicaSeen(
             id=replica,
-            phase=Phase.STARTING,
+            phase=ReplicaPhase.STARTING,
             generation=wish.wish.generation,
             resources=reserved(wish),
             started_at=now,
             adjustable=True,
         )
 
-    def reserve(self, wish: JobWish, replica: int, now: datetime) -> None:
+    def reserve(self, wish: DesiredJob, replica: int, now: datetime) -> None:
         """Take other amounts at once."""
         seen = self._jobs.get(wish.job, {}).get(replica)
         if seen is not None and seen.alive:
@@ -70,7 +70,7 @@ class MemoryBackend:
     def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
         """An agent leaves at once when asked; with ``force`` it is gone."""
         seen = self._jobs.get(job, {}).get(replica)
-        if seen is None or seen.phase not in (Phase.STARTING, Phase.RUNNING):
+        if seen is None or seen.phase not in (ReplicaPhase.STARTING, ReplicaPhase.RUNNING):
             return
         self._put(job, replace(seen, asked_at=seen.asked_at or now))
         if force:
@@ -83,7 +83,7 @@ class MemoryBackend:
     ) -> None:
         """Record a replica's end, unless the replica lives."""
         seen = self._jobs.get(job, {}).get(replica)
-        if seen is not None and seen.phase in (Phase.GONE, Phase.INTENDED):
+        if seen is not None and seen.phase in (ReplicaPhase.GONE, ReplicaPhase.INTENDED):
             self.end(job, replica, exit, now, detail)
 
     def has_token(self, job: JobId) -> bool:
@@ -98,7 +98,7 @@ class MemoryBackend:
         """Return the environment of a living replica."""
         for replica in self._jobs.get(job, {}).values():
             given = self._environments.get((job, replica.id), {})
-            if replica.phase is Phase.RUNNING and names <= given.keys():
+            if replica.phase is ReplicaPhase.RUNNING and names <= given.keys():
                 return {name: given[name] for name in names}
         return None
 
@@ -110,18 +110,20 @@ class MemoryBackend:
 
     def run(self, job: JobId, replica: int) -> None:
         """The agent reports in."""
-        self._put(job, replace(self._jobs[job][replica], phase=Phase.RUNNING))
+        self._put(job, replace(self._jobs[job][replica], phase=ReplicaPhase.RUNNING))
 
     def lose(self, job: JobId, replica: int) -> None:
         """The agent dies without a word."""
-        self._put(job, replace(self._jobs[job][replica], phase=Phase.GONE))
+        self._put(job, replace(self._jobs[job][replica], phase=ReplicaPhase.GONE))
 
     def end(
         self, job: JobId, replica: int, exit: ReplicaExit, now: datetime, detail: str = ""
     ) -> None:
         """The agent ends and says how."""
         seen = self._jobs[job][replica]
-        self._put(job, replace(seen, phase=Phase.ENDED, exit=exit, ended_at=now, detail=detail))
+        self._put(
+            job, replace(seen, phase=ReplicaPhase.ENDED, exit=exit, ended_at=now, detail=detail)
+        )
 
     def name(self, job: JobId, *replicas: int) -> None:
         """The coordinator writes a world document."""

@@ -14,7 +14,7 @@ from brain.types.batch import BatchWish
 from brain.types.job import Intent, Job, JobState, PolicyMode
 from brain.types.plan import PlanState, ScalePlan
 from brain.types.pool import Freeze, FreezeScope
-from brain.types.world import World, WorldWish
+from brain.types.world import DesiredWorld, World
 
 #: Kind of the stored batch that was chosen.
 BATCH = "batch/1"
@@ -116,7 +116,7 @@ def wished(plans: Sequence[ScalePlan], job: Job) -> tuple[int, Allocation]:
     return applying.generation, replace(applying.target, resources=changed)
 
 
-def wish(tx: Transaction, job: Job, settings: Settings) -> WorldWish:
+def wish(tx: Transaction, job: Job, settings: Settings) -> DesiredWorld:
     """Return the world that a job should have now.
 
     The upper bits of ``version`` count the stored changes of the job and its plans, so they
@@ -130,7 +130,7 @@ def wish(tx: Transaction, job: Job, settings: Settings) -> WorldWish:
     is_frozen = frozen(tx, job) is not None
     elsewhere = f"{is_frozen} {settings.patience_seconds}".encode()
     changes = job.version + sum(plan.version for plan in plans)
-    return WorldWish(
+    return DesiredWorld(
         job=job.id,
         generation=generation,
         version=changes << 16 | crc32(elsewhere) & 0xFFFF,

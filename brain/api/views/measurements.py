@@ -9,9 +9,9 @@ from math import sqrt
 from statistics import fmean, median, stdev
 
 from brain.errors import Undetermined
-from brain.lifecycle.sight import achieved, of_world
+from brain.lifecycle.observed import achieved, of_world
 from brain.models.fitting import Point as Measured
-from brain.ports import Point, Transaction
+from brain.ports import SeriesBucket, Transaction
 from brain.series import METRICS, buckets
 from brain.settings import Settings
 from brain.types.job import Job, JobId, JobState
@@ -34,7 +34,7 @@ _WORLDS_SUMMED = 20
 STEPPING = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED})
 
 
-class Seen:
+class RecentMeasurements:
     """The measurements of a job's present world in the minute before ``now``."""
 
     def __init__(
@@ -183,7 +183,9 @@ class Seen:
     def _last(self) -> ThroughputSample | None:
         return next((s for s in reversed(self._samples) if s.place.rank == 0), None)
 
-    def _points(self, metric: str, samples: Sequence[Sample], points: int) -> Sequence[Point]:
+    def _points(
+        self, metric: str, samples: Sequence[Sample], points: int
+    ) -> Sequence[SeriesBucket]:
         """The series of ``metric`` over the last minute, by the rules of every store."""
         drawn = buckets(metric, since=self._now - WINDOW, until=self._now, points=points)
         read = METRICS[metric]

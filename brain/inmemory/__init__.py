@@ -6,18 +6,18 @@ from threading import Lock
 from typing import Any
 
 from brain.errors import Unavailable
-from brain.memory.jobs import MemoryJobs, MemoryPlans
-from brain.memory.pools import MemoryPools
-from brain.memory.records import (
+from brain.inmemory.jobs import MemoryJobs, MemoryPlans
+from brain.inmemory.pools import MemoryPools
+from brain.inmemory.records import (
     MemoryAccess,
     MemoryAudit,
     MemoryEvents,
     MemoryFreezes,
     MemoryTokenUses,
 )
-from brain.memory.rows import Rows
-from brain.memory.telemetry import MemoryTelemetry
-from brain.memory.worlds import MemoryFits, MemoryLeases, MemoryNodes, MemoryWorlds
+from brain.inmemory.rows import Rows
+from brain.inmemory.telemetry import MemoryTelemetry
+from brain.inmemory.worlds import MemoryFits, MemoryLeases, MemoryNodes, MemoryWorlds
 
 _TABLES = (
     "jobs",

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from brain.lifecycle.capacity import Holding, Ledger, holding
 from brain.models.job import JobModel
-from brain.pool.division import Member
+from brain.pool.division import PoolMember
 from brain.ports import Mark, Transaction
 from brain.types.job import Job, JobId, JobState
 from brain.types.recommendation import Recommendation
@@ -17,14 +17,14 @@ _MANY = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
+class CachedLook:
     """The result of the last look at a job."""
 
     mark: Mark
     #: It is looked at again then, whether anything happened to it or not.
     again_at: datetime
     #: As one that shares the pool; None where it is decided about alone.
-    member: Member | None = None
+    member: PoolMember | None = None
     #: What its telemetry is waited for: it cannot be decided about, or not be judged, without.
     awaited: bool = False
 
@@ -40,7 +40,7 @@ class Memo:
         self.pool = pool
         #: Of all unfinished jobs, oldest first.
         self.marks: Mapping[JobId, Mark] = {}
-        self.looked: dict[JobId, Looked] = {}
+        self.looked: dict[JobId, CachedLook] = {}
         #: Decisions of rounds as they were last stored.
         self.decided: dict[JobId, Recommendation] = {}
         #: When the last round was, and what it rested on.

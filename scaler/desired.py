@@ -6,16 +6,16 @@ from datetime import datetime
 from pathlib import Path
 
 from brain.types.job import JobId
-from brain.views import JobWish, PoolWishes
+from brain.views import DesiredJob, DesiredPool
 from scaler.files import read_json, write_json
 from scaler.reconcile import Order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class DesiredJobs:
     """The wishes that Brain last sent, and the time it last confirmed them."""
 
-    pool: PoolWishes
+    pool: DesiredPool
     confirmed_at: datetime
     #: When each job's wish was first seen as it is.
     since: Mapping[JobId, datetime] = field(default_factory=dict)
@@ -26,7 +26,7 @@ class Wishes:
         return self.pool.version
 
     @property
-    def jobs(self) -> Mapping[JobId, JobWish]:
+    def jobs(self) -> Mapping[JobId, DesiredJob]:
         """The wish of each unfinished job."""
         return {wish.job: wish for wish in self.pool.jobs}
 
@@ -36,7 +36,9 @@ class Wishes:
         return Order(wish=self.jobs[job], since=since, confirmed_at=self.confirmed_at)
 
 
-def answered(known: Wishes | None, answer: PoolWishes | None, now: datetime) -> Wishes | None:
+def answered(
+    known: DesiredJobs | None, answer: DesiredPool | None, now: datetime
+) -> DesiredJobs | None:
     """Return the wishes after an answer of Brain; None as an answer repeats what is known."""
     if answer is None:
         return known and replace(known, confirmed_at=now)
@@ -45,7 +47,7 @@ def answered(known: Wishes | None, answer: PoolWishes | None, now: datetime) -> 
         wish.job: known.since.get(wish.job, now) if known and before.get(wish.job) == wish else now
         for wish in answer.jobs
     }
-    return Wishes(pool=answer, confirmed_at=now, since=since)
+    return DesiredJobs(pool=answer, confirmed_at=now, since=since)
 
 
 class WishFile:
@@ -54,10 +56,10 @@ class WishFile:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def load(self) -> Wishes | None:
+    def load(self) -> DesiredJobs | None:
         """Read the wishes that were last kept; None where nothing readable was."""
-        return read_json(self._path, Wishes)
+        return read_json(self._path, DesiredJobs)
 
-    def keep(self, wishes: Wishes) -> None:
+    def keep(self, wishes: DesiredJobs) -> None:
         """Write it; whole or not at all."""
         write_json(self._path, wishes)

@@ -11,13 +11,13 @@ from functools import lru_cache
 
 from brain import wire
 from brain.errors import Undetermined
-from brain.lifecycle.wishes import asked_batch, may_act, wished_batch
+from brain.lifecycle.desired import asked_batch, may_act, wished_batch
 from brain.models.earlier import EarlierRun, noise_at, outdated, tells_noise, work_done
 from brain.models.efficiency import GradientSums, NoiseScale, norms_of
 from brain.models.fitting import Point, measure
 from brain.models.forecast import foretell
 from brain.models.job import JobModel, fit
-from brain.models.terms import Terms, terms_of, unit_of
+from brain.models.terms import SpeedTerms, terms_of, unit_of
 from brain.optimizer.batches import taken
 from brain.ports import StoredFit, Transaction
 from brain.settings import Settings
@@ -42,7 +42,7 @@ _REMEMBERED = 2500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class ThroughputObserved:
     """A job's throughput as seen at one moment."""
 
     world: World | None
@@ -107,11 +107,11 @@ class Sight:
         return seen[-1] if seen else None
 
 
-def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> Sight:
+def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> ThroughputObserved:
     """Read what is known of a job's throughput. Nothing is stored; ``remember`` does that."""
     world = tx.worlds.latest(job.id)
     if world is None:
-        return Sight(world=None, present=Undetermined("no world has formed yet"))
+        return ThroughputObserved(world=None, present=Undetermined("no world has formed yet"))
     stored, terms = points(tx, job), terms_of(job.document)
     asked = asked_batch(tx, job)
     # Another batch in the same world is another configuration, hence another point.
@@ -119,7 +119,9 @@ def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> Sig
     earlier = tuple(p for p in stored if p.epoch != world.epoch or p.until <= since)
     samples, present = of_world(tx, job, world, settings=settings, now=now)
     sums = gradients(tx, job).with_samples(samples)
-    sight = Sight(world=world, samples=samples, earlier=earlier, present=present, gradients=sums)
+    sight = ThroughputObserved(
+        world=world, samples=samples, earlier=earlier, present=present, gradients=sums
+    )
     if not isinstance(present, Point):
         return sight
     runs, wish = same_script(tx, job), wished_batch(tx, job)
@@ -159,7 +161,7 @@ def of_world(
 
 
 def _noise(
-    sight: Sight,
+    sight: ThroughputObserved,
     present: Point,
     stored: Sequence[Point],
     runs: Sequence[EarlierRun],
@@ -183,7 +185,7 @@ def _noise(
 
 
 def _foretold(
-    present: Point, stored: Sequence[Point], terms: Terms, runs: Sequence[EarlierRun]
+    present: Point, stored: Sequence[Point], terms: SpeedTerms, runs: Sequence[EarlierRun]
 ) -> Prediction | None:
     """Return the first forecast of the present world, made before the world was measured."""
     kept = [point.foretold for point in stored if point.epoch == present.epoch]
@@ -205,7 +207,7 @@ def achieved(
         return unknown
 
 
-def remember(tx: Transaction, job: Job, sight: Sight, now: datetime) -> None:
+def remember(tx: Transaction, job: Job, sight: ThroughputObserved, now: datetime) -> None:
     """Keep the present world's point for the time when it is an earlier one, and gradients."""
     if sight.gradients.first[0] > 0 and _newer(gradients(tx, job).until, sight.gradients.until):
         kept = wire.encode(sight.gradients).decode()
@@ -215,7 +217,7 @@ def remember(tx: Transaction, job: Job, sight: Sight, now: datetime) -> None:
         tx.fits.put(StoredFit(job=job.id, kind=KIND, parameters=parameters, fitted_at=now))
 
 
-def _worth_storing(stored: list[Point], sight: Sight) -> bool:
+def _worth_storing(stored: list[Point], sight: ThroughputObserved) -> bool:
     """True if the stored point of this world and batch is missing, half a minute old, or of before
     its noise was known: a trial ends as soon as that is."""
     last, present = stored[-1] if stored else None, sight.present

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from brain.errors import VersionMismatch
-from brain.memory.rows import Rows
+from brain.inmemory.rows import Rows
 from brain.ports import Mark
 from brain.types.job import Job, JobId
 from brain.types.resources import PoolName

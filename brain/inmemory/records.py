@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from brain.errors import Conflict, NotFound
-from brain.memory.rows import Rows
+from brain.inmemory.rows import Rows
 from brain.types.job import Job, JobId
 from brain.types.pool import Freeze
 from brain.types.record import AuditEntry, Event, Token
@@ -48,7 +48,7 @@ class MemoryAudit:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StoredAnswer:
     """An answer that is given again when its key comes again."""
 
     body_sha256: str
@@ -84,7 +84,7 @@ class MemoryAccess:
         self,
         tokens: Rows[str, Token],
         codes: Rows[str, datetime],
-        answers: Rows[tuple[str, str, str], Answer],
+        answers: Rows[tuple[str, str, str], StoredAnswer],
         sealed: Rows[JobId, bytes],
     ) -> None:
         self._tokens = tokens
@@ -144,7 +144,7 @@ class MemoryAccess:
     ) -> None:
         if (key, principal, route) in self._answers:
             raise Conflict(f"idempotency key {key} was answered meanwhile; send it again")
-        self._answers[key, principal, route] = Answer(body_sha256, status, body, at)
+        self._answers[key, principal, route] = StoredAnswer(body_sha256, status, body, at)
 
     def forget_answers(self, *, before: datetime) -> int:
         answers = [key for key, answer in self._answers.items() if answer.at < before]

@@ -5,10 +5,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from brain.errors import UnknownNode
-from brain.memory.rows import Rows
+from brain.inmemory.rows import Rows
 from brain.ports import StoredFit
 from brain.types.job import JobId
-from brain.types.pool import Lease
+from brain.types.pool import PoolLease
 from brain.types.resources import Node, NodeName, PoolName
 from brain.types.world import Replica, World
 
@@ -90,18 +90,18 @@ class MemoryFits:
 class MemoryLeases:
     """``LeaseStore`` on a dictionary by pool."""
 
-    def __init__(self, rows: Rows[PoolName, Lease]) -> None:
+    def __init__(self, rows: Rows[PoolName, PoolLease]) -> None:
         self._rows = rows
 
     def acquire(
         self, pool: PoolName, holder: str, *, until: datetime, now: datetime
-    ) -> Lease | None:
+    ) -> PoolLease | None:
         held = self._rows.get(pool)
         if held and held.holder != holder and now < held.expires_at <= until + (until - now):
             return None
         term = held.term if held else 0
         changes = held is None or held.holder != holder
-        lease = Lease(pool=pool, holder=holder, term=term + changes, expires_at=until)
+        lease = PoolLease(pool=pool, holder=holder, term=term + changes, expires_at=until)
         self._rows[pool] = lease
         return lease
 
