@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from brain import estimates, wire
+from brain.estimates.usage import Used, folded
 from brain.ports import StoredFit, Stores
 from brain.types.job import JobId, JobState
 from brain.types.plan import PlanState
@@ -53,13 +55,15 @@ def fill(stores: Stores, count: int, *, already: int = 0) -> None:
             tx.plans.add(plan(1, job=id, state=PlanState.VERIFIED))
             tx.plans.add(plan(2, job=id, after=((job_id(0), 1),)))
             tx.plans.decide(id, recommendation(1))
+            source = SourceId(f"host-{number}")
+            hosts = [replace(host(n, job=id), source=source) for n in (-400, 5, 30)]
+            used = wire.encode(folded(Used(), hosts, tx.worlds.latest(id))).decode()
+            tx.fits.put(StoredFit(job=id, kind=estimates.USAGE, parameters=used, fitted_at=at(0)))
             tx.fits.put(StoredFit(job=id, kind="other", parameters="{}", fitted_at=at(0)))
             heard = range(-500, -400) if number % 4 == 2 else range(60)
             samples = [throughput(n, job=id, epoch=2, source=f"now-{number}") for n in heard]
             past = [throughput(n, job=id, source=f"past-{number}") for n in range(-120, -99)]
             lost = replace(loss(3, sequence=9, source=f"now-{number}"), job=id, measured_at=at(61))
-            source = SourceId(f"host-{number}")
-            hosts = [replace(host(n, job=id), source=source) for n in (-400, 5, 30)]
             tx.telemetry.add([*samples, *past, lost, *hosts], received_at=LOOKED_AT)
 
 

@@ -56,7 +56,7 @@ def _placed(table: sa.Table, **paths: str) -> _Kind:
     return _Kind(table, names, attrgetter(*(({**placed, **paths}).get(n, n) for n in names)))
 
 
-_JSON = ("gpus", "unavailable")
+_JSON = ("storage", "gpus", "unavailable")
 _HOST = tuple(
     name for name in _names(host_samples) if name not in (*_JSON, "gpu_share", "gpu_memory_share")
 )
@@ -64,9 +64,10 @@ _host = attrgetter(*_HOST)
 
 
 def _host_row(sample: HostSample) -> _Row:
-    gpus, unavailable = wire.encode(sample.gpus), wire.encode(sample.unavailable)
     shares = gpu_share(sample), gpu_memory_share(sample)
-    return (*_host(sample), *shares, gpus.decode(), unavailable.decode())
+    storage = None if sample.storage is None else wire.encode(sample.storage).decode()
+    gpus, unavailable = wire.encode(sample.gpus), wire.encode(sample.unavailable)
+    return (*_host(sample), *shares, storage, gpus.decode(), unavailable.decode())
 
 
 _KINDS: Mapping[type[Sample], _Kind] = {
@@ -261,7 +262,7 @@ def _copy(connection: sa.Connection, shape: _Kind, rows: Sequence[_Row]) -> None
             for stamp, instant, *others in rows:
                 row = [stamp - _POSTGRESQL_EPOCH, instant - _POSTGRESQL_EPOCH, *others]
                 for i in encoded:
-                    row[i] = _JSONB + row[i].encode()
+                    row[i] = row[i] and _JSONB + row[i].encode()
                 copy.write_row(row)
 
 

@@ -14,10 +14,12 @@ from brain.estimates.advice import advised, notices
 from brain.estimates.asking import ask, market_of
 from brain.estimates.proposal import AMENABLE, propose
 from brain.estimates.report import report
+from brain.estimates.usage import KIND as USAGE
 from brain.estimates.usage import remember, uses_of
 
 __all__ = [
     "AMENABLE",
+    "USAGE",
     "advised",
     "ask",
     "market_of",

@@ -34,6 +34,18 @@ def advised(
     tx: Transaction, job: Job, settings: Settings, now: datetime, *, role: str = WORKER
 ) -> ResourceAdvice | None:
     """Return what each replica of a role should reserve; None where none of it was measured."""
+    return _advised(tx, job, settings, now, role, largest=_largest(tx, job))
+
+
+def _advised(
+    tx: Transaction,
+    job: Job,
+    settings: Settings,
+    now: datetime,
+    role: str,
+    *,
+    largest: Resources | None,
+) -> ResourceAdvice | None:
     used = used_of(tx, job)
     use = used.role(role)
     if use is None:
@@ -45,7 +57,7 @@ def advised(
         replicas=_replicas(tx, job, world, role),
         coupled=role == WORKER and not job.document.independent,
         reserved=job.resources if role == WORKER else Resources(),
-        largest=_largest(tx, job),
+        largest=largest,
         lasts_seconds=used.memory_lasts if current and age <= settings.stale_seconds else None,
         starved=_starved(use, current),
     )
@@ -77,8 +89,11 @@ def _kept(amount: AmountAdvice | None) -> AmountAdvice | None:
 
 
 def notices(tx: Transaction, job: Job, settings: Settings, now: datetime) -> list[Notice]:
-    """Return what a person should know of the resources of a job that runs, most urgent first."""
-    found = advised(tx, job, settings, now)
+    """Return what a person should know of the resources of a job that runs, most urgent first.
+
+    It asks no more than ``read_ahead`` has read: lists tell it of every job.
+    """
+    found = _advised(tx, job, settings, now, WORKER, largest=None)
     if found is None:
         return []
     lasts = found.memory_lasts_seconds

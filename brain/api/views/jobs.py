@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from brain import lifecycle, wire
+from brain import estimates, lifecycle, wire
 from brain.api import auth
 from brain.api.views.conditions import conditions, late, memory
 from brain.api.views.measurements import WINDOW, RecentMeasurements
@@ -80,6 +80,7 @@ def _read_ahead(tx: Transaction, some: Sequence[Job], now: datetime) -> None:
     tx.plans.read_ahead(ids)
     tx.worlds.read_ahead(ids)
     tx.fits.read_ahead(ids, BATCH)
+    tx.fits.read_ahead(ids, estimates.USAGE)
     tx.telemetry.read_ahead({job.id: job.finished_at or now for job in some}, window=WINDOW)
 
 
