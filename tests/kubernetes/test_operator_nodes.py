@@ -83,7 +83,8 @@ def test_a_node_whose_lease_is_not_renewed_is_left(stage: Stage, place: Place):
         place.told("Healed", "2 replicas are ready again")
     finally:
         stage.kubelet.find_node(lost)
-    assert taints(place, lost) == []
+    # On a busy machine its next renewal may be late, and it is tainted once more until then.
+    until("it is well again", lambda: taints(place, lost) == [])
 
 
 def test_nodes_that_are_well_renew_their_leases(place: Place):
