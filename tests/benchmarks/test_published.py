@@ -11,7 +11,7 @@ from benchmarks.jct.sia import rows as sia
 from benchmarks.models.data import tasks
 from benchmarks.published import NO_SIA, SHIPPED, sia_tables, skipped
 from benchmarks.report import markdown
-from benchmarks.resources import series
+from benchmarks.resources.requests import series
 from benchmarks.simulate import TUNING, Lists
 
 

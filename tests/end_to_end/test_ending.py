@@ -79,6 +79,7 @@ def test_a_replica_that_is_asked_to_leave_has_its_scripts_grace(brain: Brain):
     )
     again = brain.until("another replica", 60, job, lambda d: d.world and d.world.epoch > 1 and d)
     assert again.job.state in ("Running", "Changing", "Degraded")
+    brain.saved(job)  # else its script may have no handler yet
     brain.send(calls.cancel(job))
     brain.finished(job)
     all_ended(brain, 2)

@@ -215,7 +215,7 @@ def test_what_the_api_server_takes_for_no_quantity_is_none_here(text: object) ->
 AT_ONCE = """
 import sys, threading
 from brain import wire
-from brain.views import JobWish
+from brain.views import DesiredJob
 from scaler.kubernetes.kinds import ElasticJob
 from tests.kubernetes.jobs import seed
 sys.setswitchinterval(1e-6)
@@ -224,7 +224,7 @@ def read():
     together.wait()
     for _ in range(5):
         read_elastic_job(obj)
-        try: wire.convert({}, JobWish)
+        try: wire.convert({}, DesiredJob)
         except wire.BadInput: pass
 threads = [threading.Thread(target=read) for _ in range(8)]
 for each in threads: each.start()
