@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from brain import calls, lifecycle
+from brain.api.views import sparklines
 from brain.lifecycle.observed import look
 from brain.types.diagnosis import Diagnosis, FailureKind
 from brain.types.job import Job, JobId, JobState
@@ -23,8 +24,12 @@ PROMISE = Prediction(examples_per_second=600, low=500, high=700)
 @pytest.fixture
 def running(api: Api) -> JobId:
     """A job that has been running for a minute, two workers in step."""
+    return _run(api, "digits")
+
+
+def _run(api: Api, name: str) -> JobId:
     with api.client() as admin:
-        id = admin.send(calls.submit(digits(steps=10_000))).id
+        id = admin.send(calls.submit(digits(name=name, steps=10_000))).id
     with api.stores.transaction() as tx:
         job = tx.jobs.get(id).moved(JobState.STARTING, "fits", at(0))
         tx.jobs.put(job.moved(JobState.RUNNING, "steps", at(0)))
@@ -247,6 +252,24 @@ def test_the_sparkline_has_gaps_where_nothing_was_measured(api: Api, running: Jo
     line = view(api, running).sparkline
     assert line[0] == pytest.approx(640, rel=0.05)
     assert line[-1] is None
+
+
+def _lines(api: Api) -> list[tuple[float | None, ...]]:
+    """The sparklines of the list of jobs."""
+    with api.client() as client:
+        return [row.sparkline for row in client.send(calls.jobs()).items]
+
+
+def test_a_list_of_more_jobs_than_sparklines_are_kept_has_them_all(
+    api: Api, running: JobId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.now = at(0)
+    _run(api, "another")
+    monkeypatch.setattr(sparklines, "_KEPT", 1)
+    first = _lines(api)
+    assert len(first) == 2
+    assert all(any(line) for line in first)
+    assert _lines(api) == first
 
 
 def test_warm_up_counts_for_nothing(api: Api, running: JobId) -> None:

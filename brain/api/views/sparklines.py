@@ -10,7 +10,7 @@ from brain.types.job import Job, JobId
 _POINTS, _SPAN = 48, timedelta(hours=3)
 #: A sparkline is drawn again once it is this part of a point older.
 _AGED = 4
-#: Sparklines that are kept.
+#: Sparklines that are kept; the first ones go first.
 _KEPT = 4096
 
 Sparkline = tuple[float | None, ...]
@@ -32,20 +32,26 @@ class Sparklines:
         asked = {
             job.id: stretch for job, metric in metrics if (stretch := _stretch(job, metric, now))
         }
-        aged = {job: it for job, it in asked.items() if not self._is_good(job, it)}
+        # Looked up once: another thread may put sparklines out meanwhile.
+        known = {job: self._kept.get(job) for job in asked}
+        good = {job: it[1] for job, it in known.items() if it and _is_good(it[0], asked[job])}
+        aged = {job: it for job, it in asked.items() if job not in good}
         points = tx.telemetry.lines(aged, points=_POINTS)
         drawn = {job: (it, _sparkline(it, points.get(job, ()))) for job, it in aged.items()}
-        if len(self._kept) > _KEPT:
-            self._kept.clear()
-        self._kept.update(drawn)
-        return {job: (drawn.get(job) or self._kept[job])[1] for job in asked}
+        self._keep(drawn)
+        return good | {job: line for job, (_, line) in drawn.items()}
 
-    def _is_good(self, job: JobId, asked: SeriesStretch) -> bool:
-        known, _ = self._kept.get(job, (None, None))
-        if known is None or known.metric != asked.metric:
-            return False
-        age = asked.until - known.until
-        return timedelta(0) <= age * _AGED * _POINTS <= known.until - known.since
+    def _keep(self, drawn: Mapping[JobId, tuple[SeriesStretch, Sparkline]]) -> None:
+        self._kept.update(drawn)
+        for job in list(self._kept)[: max(0, len(self._kept) - _KEPT)]:
+            self._kept.pop(job, None)
+
+
+def _is_good(known: SeriesStretch, asked: SeriesStretch) -> bool:
+    age = asked.until - known.until
+    return known.metric == asked.metric and (
+        timedelta(0) <= age * _AGED * _POINTS <= known.until - known.since
+    )
 
 
 def _stretch(job: Job, metric: str, now: datetime) -> SeriesStretch | None:
