@@ -3,7 +3,7 @@ import { computed, signal } from "@preact/signals";
 import * as calls from "../api/calls.ts";
 import type { JobView, PlanView } from "../api/types.ts";
 import { address } from "../words/attention.ts";
-import { type Change, merged } from "../words/rows.ts";
+import { type Change, merged, ToldMeanwhile } from "../words/rows.ts";
 import { onRows } from "./link.ts";
 import { Resource } from "./resource.ts";
 import { link } from "./route.ts";
@@ -15,10 +15,9 @@ export const MOST = 2000;
 /** When the newest known sample was measured, milliseconds; 0 before any. */
 export const sampledAt = signal(0);
 
-/** What was told while the list was on its way. */
-let told: Change[] = [];
+const told = new ToldMeanwhile();
 
-export const jobs = new Resource(allJobs, { concerns: () => false });
+export const jobs = new Resource(() => told.into(allJobs), { concerns: () => false });
 export const plans = new Resource(async () => (await calls.plans()).items, {
   concerns: ({ kind }) => /^(plan\.|job\.|row\.plan$)/.test(kind),
 });
@@ -40,7 +39,7 @@ const doctor = new Resource(refreshHealth, { every: 30, concerns: () => false })
 export function startFleet(): () => void {
   const stops = [jobs, plans, nodes, freezes, doctor].map((resource) => resource.start());
   stops.push(onRows((changes) => {
-    told.push(...changes);
+    told.add(changes);
     sample(changes);
     jobs.change((rows) => merged(rows, changes));
   }));
@@ -70,14 +69,13 @@ export const nameOf = (address: string): string => (jobs.value ?? []).find((job)
 async function allJobs(): Promise<JobView[]> {
   const found: JobView[] = [];
   let token = "";
-  told = [];
   do {
     const page = await calls.jobs(token);
     found.push(...page.items);
     token = page.next_page_token ?? "";
   } while (token && found.length < MOST);
   sample(found);
-  return merged(found, told);
+  return found;
 }
 
 function sample(rows: readonly Change[]): void {

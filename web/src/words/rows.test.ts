@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobView } from "../api/types.ts";
-import { inSight, merged } from "./rows.ts";
+import { type Change, inSight, merged, ToldMeanwhile } from "./rows.ts";
 
 const row = (id: string, more: Partial<JobView> = {}): JobView => ({ id, name: id, state: "Running", replicas: 1, ...more }) as JobView;
 
@@ -14,6 +14,24 @@ test("changes of rows are merged, and rows without news stay the same", () => {
 
 test("a job that comes whole is a row of its own, and first; a part of an unknown one is none", () => {
   assert.deepEqual(merged([row("a")], [row("c"), { id: "d", replicas: 3 }]).map(({ id }) => id), ["c", "a"]);
+});
+
+test("what is told while a list loads is in that list, and nothing is kept for longer", async () => {
+  const told = new ToldMeanwhile();
+  let read = 0;
+  const change = function* (): Iterable<Change> {
+    read += 1;
+    yield { id: "a", replicas: read };
+  };
+  told.add(change());
+  const list = async (): Promise<JobView[]> => {
+    told.add(change());
+    return [row("a", { replicas: 9 })];
+  };
+  assert.equal((await told.into(list))[0]?.replicas, 1);
+  await assert.rejects(told.into(() => Promise.reject(new Error("away"))));
+  told.add(change());
+  assert.equal(read, 1);
 });
 
 test("only rows in sight and some around them are there", () => {

@@ -17,6 +17,25 @@ export function merged(rows: readonly JobView[], changes: Iterable<Change>): Job
   return [...whole, ...kept];
 }
 
+/** Puts what is told while a list is on its way into that list; holds nothing otherwise. */
+export class ToldMeanwhile {
+  private readonly loading = new Set<Change[]>();
+
+  add(changes: Iterable<Change>): void {
+    for (const told of this.loading) told.push(...changes);
+  }
+
+  async into(load: () => Promise<JobView[]>): Promise<JobView[]> {
+    const told: Change[] = [];
+    this.loading.add(told);
+    try {
+      return merged(await load(), told);
+    } finally {
+      this.loading.delete(told);
+    }
+  }
+}
+
 /** Which rows of equal height are to be there: those in sight and some around them. */
 export function inSight(count: number, height: number, top: number, bottom: number): { first: number; last: number } {
   const block = (at: number): number => Math.floor(at / BLOCK) * BLOCK;
