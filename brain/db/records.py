@@ -68,7 +68,8 @@ class SqlTokenUses:
         self._connection.execute(_NOTE_USE, {"ids": list(ids), "at": at})
 
     def doubtful(self, ids: Collection[str]) -> frozenset[str]:
-        return frozenset(self._connection.execute(_DOUBTFUL, {"ids": list(ids)}).scalars())
+        good = self._connection.execute(_GOOD, {"ids": list(ids)}).scalars()
+        return frozenset(ids) - frozenset(good)
 
 
 #: Where the row is locked, its token is being changed by somebody who holds the writers' turn.
@@ -85,11 +86,11 @@ _NOTE_USE = (
 )
 
 
-_DOUBTFUL = (
+_GOOD = (
     sa.select(tokens.c.id)
     .outerjoin(jobs, jobs.c.id == tokens.c.job)
     .where(tokens.c.id.in_(sa.bindparam("ids", expanding=True)))
-    .where(tokens.c.revoked_at.is_not(None) | jobs.c.finished_at.is_not(None))
+    .where(tokens.c.revoked_at.is_(None) & jobs.c.finished_at.is_(None))
 )
 
 

@@ -69,7 +69,7 @@ class MemoryTokenUses:
                 self._tokens[id] = replace(self._tokens[id], last_used_at=at)
 
     def doubtful(self, ids: Collection[str]) -> frozenset[str]:
-        return frozenset(id for id in ids if id in self._tokens and self._is_doubtful(id))
+        return frozenset(id for id in ids if id not in self._tokens or self._is_doubtful(id))
 
     def _is_doubtful(self, id: str) -> bool:
         token = self._tokens[id]

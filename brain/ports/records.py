@@ -44,7 +44,7 @@ class TokenUses(Protocol):
         ...
 
     def doubtful(self, ids: Collection[str]) -> frozenset[str]:
-        """Those of the tokens that were revoked, or whose job has finished."""
+        """Those of the tokens that were revoked or forgotten, or whose job has finished."""
         ...
 
 

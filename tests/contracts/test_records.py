@@ -7,7 +7,7 @@ from brain.ports import Stores
 from brain.types.job import JobId
 from brain.types.pool import Freeze, FreezeScope
 from brain.types.record import AuditEntry, Role
-from tests.builders import JOB, NOW, at, event, token
+from tests.builders import JOB, NOW, at, event, job, token
 
 
 class TestEventStore:
@@ -102,6 +102,20 @@ class TestTokenUses:
         with stores.transaction() as t:
             t.uses.note([token().id], at(2))
             assert t.access.tokens() == [token(revoked_at=at(1), last_used_at=at(2))]
+
+    def test_are_doubtful_of_a_token_that_ended_or_whose_row_is_gone(self, stores: Stores) -> None:
+        with stores.transaction() as t:
+            t.jobs.add(job("running"))
+            t.jobs.add(job("over", name="over", finished_at=at(3)))
+            t.access.add_token(token("good"))
+            t.access.add_token(token("revoked", revoked_at=at(1)))
+            t.access.add_token(token("of a running job", job=JobId("running")))
+            t.access.add_token(token("of a job that is over", job=JobId("over")))
+            t.access.add_token(token("forgotten", expires_at=at(9), revoked_at=at(1)))
+            ids = {each.id for each in t.access.tokens()}
+            assert t.access.forget_tokens(before=at(2)) == 1
+        with stores.transaction() as t:
+            assert t.uses.doubtful(ids) == ids - {"good", "of a running job"}
 
     def test_of_a_token_that_is_gone_change_nothing(self, stores: Stores) -> None:
         with stores.transaction() as t:
