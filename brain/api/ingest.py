@@ -287,11 +287,30 @@ def _as_is(body: bytes, limit: int) -> bytes:
 def _gunzip(body: bytes, limit: int) -> bytes:
     unzip = zlib.decompressobj(wbits=31)
     data = unzip.decompress(body, limit + 1)
-    if not unzip.eof and len(data) <= limit:
-        raise EOFError("it ends early")
+    if len(data) <= limit:
+        _check_whole(unzip)
     return data
 
 
 def _unzstd(body: bytes, limit: int) -> bytes:
     with zstandard.ZstdDecompressor().stream_reader(body) as reader:
-        return reader.read(limit + 1)
+        data = reader.read(limit + 1)
+    if len(data) <= limit:
+        # The reader bounds what it unpacks and does not say whether that was all; this one does.
+        unzip = zstandard.ZstdDecompressor().decompressobj()
+        unzip.decompress(body)
+        _check_whole(unzip)
+    return data
+
+
+def _check_whole(unzip: "zlib._Decompress | zstandard.ZstdDecompressionObj") -> None:
+    """Refuse a body that lost its end, and one of several members or frames, of which one is read.
+
+    Raises:
+        EOFError: saying which.
+    """
+    if not unzip.eof:
+        raise EOFError("it ends early; send it whole")
+    if unzip.unused_data:
+        more = len(unzip.unused_data)
+        raise EOFError(f"{more} bytes follow its end; send one gzip member or one zstd frame")

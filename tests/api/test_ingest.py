@@ -274,6 +274,23 @@ def test_packed_bodies_are_read(api: Api, encoding: str, pack: object) -> None:
     assert answer.json()["stored"] == 1
 
 
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_a_packed_body_is_whole_and_one(api: Api, encoding: str) -> None:
+    job = _job(api)
+    pack = gzip.compress if encoding == "gzip" else zstandard.ZstdCompressor().compress
+    packed = pack(wire.encode_batch([throughput(job=job)], sent_at=NOW))
+    for body, says in [
+        (b"", "ends early"),
+        (packed[: len(packed) // 2], "ends early"),
+        (packed[:-1], "ends early"),
+        (packed * 2, f"{len(packed)} bytes follow its end; send one"),
+        (packed + b"\0", "1 bytes follow its end"),
+    ]:
+        answer = _post(api, job, body, content_encoding=encoding)
+        assert (answer.status_code, answer.json()["field"]) == (422, "body")
+        assert says in answer.json()["detail"]
+
+
 def test_ndjson_is_read_line_by_line(api: Api) -> None:
     job = _job(api)
     lines = [
