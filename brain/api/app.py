@@ -51,6 +51,8 @@ from brain.types.telemetry import Receipt
 #: Threads of telemetry, which sign tokens in and read large batches, of sign-ins by a code, and
 #: of everything else; ``brain.db.engine`` has a connection for each of them, and some to spare.
 _INGESTING, _SIGNING_IN, _THREADS = 16, 2, 24
+#: Seconds that the last commit of telemetry may take once the service has stopped.
+_LAST_COMMIT_SECONDS = 1.0
 
 
 def create_app(
@@ -181,7 +183,7 @@ async def _watching(app: FastAPI) -> AsyncIterator[None]:
     task = asyncio.create_task(events.watch(context.bell, context.stores))
     yield
     context.bell.close()
-    await run_in_threadpool(context.writer.drain)
+    await run_in_threadpool(context.writer.close, _LAST_COMMIT_SECONDS)
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task

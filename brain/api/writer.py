@@ -10,9 +10,9 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from threading import Lock
+from queue import SimpleQueue
+from threading import Event, Lock, Thread
 
 from brain.api import auth
 from brain.api.auth import SignIns
@@ -53,8 +53,11 @@ class TelemetryWriter:
         """``stored`` is told what every commit brought, before those who wait are."""
         self._stores, self._clock, self._stored = stores, clock, stored
         self._sign_ins = sign_ins
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="telemetry")
+        # A daemon: a database that does not answer holds up no end of the process.
+        self._thread = Thread(target=self._work, name="telemetry", daemon=True)
+        self._tasks: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._lock = Lock()
+        self._closed = False
         self._waiting: list[_Waiting] = []
         self._samples = 0
         self._writes = False
@@ -81,21 +84,37 @@ class TelemetryWriter:
 
         Raises:
             NotSignedIn: ``token`` is good no more.
-            Unavailable: the database cannot be written; nothing of the batch was stored.
+            Unavailable: the database cannot be written, or the service stops; nothing of the batch
+                was stored.
         """
         loop = asyncio.get_running_loop()
         waiting = _Waiting(batch, token, loop, loop.create_future())
         with self._lock:
+            if self._closed:
+                raise _stopping()
             self._waiting.append(waiting)
             self._samples += len(batch.samples)
             begin, self._writes = not self._writes, True
         if begin:
-            self._thread.submit(self._write_all)
+            self._tasks.put(self._write_all)
+            if self._thread.ident is None:
+                self._thread.start()
         return await waiting.answer
 
-    def drain(self) -> None:
-        """Return once everything that waits is stored."""
-        self._thread.submit(lambda: None).result()
+    def close(self, seconds: float) -> None:
+        """Refuse what waits, and wait ``seconds`` at most for the transaction that is open."""
+        with self._lock:
+            self._closed = True
+            left, self._waiting, self._samples = self._waiting, [], 0
+        _tell(left, [_stopping() for _ in left])
+        if self._thread.is_alive():
+            idle = Event()
+            self._tasks.put(idle.set)
+            idle.wait(seconds)
+
+    def _work(self) -> None:
+        while True:
+            self._tasks.get()()
 
     def _write_all(self) -> None:
         linger = 0.0
@@ -188,6 +207,10 @@ class TelemetryWriter:
         except Unavailable as lost:
             return lost
         return self._outcomes([waiting], confirmed=True)[0]
+
+
+def _stopping() -> Unavailable:
+    return Unavailable("the service stops; send this batch again")
 
 
 def _tell(waiting: Sequence[_Waiting], outcomes: Sequence[Outcome]) -> None:

@@ -22,7 +22,7 @@ from brain.service.connections import ACCEPTS, Connections, most_connections
 from brain.service.tick import Ticker
 from brain.settings import Settings, networks_of
 
-#: Of ``shutdown_seconds``, what is kept for the tick and for closing the stores.
+#: Of ``shutdown_seconds``, what is kept for the last telemetry, the tick and the stores.
 _RESERVED_SECONDS = 2.0
 #: Longer than agents are silent, so that they keep their connections.
 _KEEP_ALIVE_SECONDS = 75

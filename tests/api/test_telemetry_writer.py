@@ -1,24 +1,28 @@
 """Batches that wait together are committed together, and none harms another."""
 
+import asyncio
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import AsyncExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import sqlalchemy as sa
 
 from brain import calls, wire
 from brain.api import auth
 from brain.api.routes import telemetry
+from brain.client import AsyncBrainClient
 from brain.db import SqlStores, prepare
-from brain.errors import Overloaded
+from brain.errors import Overloaded, Unavailable
 from brain.ports import Transaction
 from brain.types.record import Role
-from tests.api.app import Api, digits
+from brain.types.telemetry import Receipt
+from tests.api.app import URL, Api, digits
 from tests.builders import NOW, at, throughput
 from tests.postgresql import Server
 from tests.serving import eventually
@@ -161,6 +165,35 @@ def test_a_flood_is_told_to_come_back(api: Api, stores: GatedStores) -> None:
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
     assert refused.json()["type"].endswith(Overloaded.__name__)
     assert _post(api, token, job, 1).status_code == 200
+
+
+def test_the_service_stops_although_a_commit_hangs(api: Api, stores: GatedStores) -> None:
+    agents = _agents(api, 3)
+
+    async def stopped() -> list[Receipt | BaseException]:
+        async with api.app.router.lifespan_context(api.app), AsyncExitStack() as clients:
+            stores.gate.clear()
+            sent = []
+            for job, token in agents:
+                client = AsyncBrainClient(URL, token, transport=httpx2.ASGITransport(api.app))
+                await clients.enter_async_context(client)
+                batch = calls.telemetry([throughput(1, job=job, source=f"of-{job}")], sent_at=at(1))
+                sent.append(asyncio.create_task(client.send(batch)))
+                while not stores.begun or api.context.writer.waiting < len(sent) - 1:
+                    await asyncio.sleep(0.01)
+            leaving = clients.pop_all()
+        assert not stores.gate.is_set(), "it stopped meanwhile"
+        refused = await asyncio.gather(*sent[1:], return_exceptions=True)
+        assert not sent[0].done(), "what may yet be committed is not refused"
+        stores.gate.set()
+        async with leaving:
+            return [*refused, await sent[0]]
+
+    stores.begun = 0
+    *refused, stored = asyncio.run(stopped())
+    assert all(isinstance(each, Unavailable) for each in refused)
+    assert "the service stops; send this batch again" in str(refused[0])
+    assert stored == Receipt(stored=1, duplicates=0)
 
 
 def test_a_token_that_another_process_revokes_is_refused_at_once(
