@@ -272,6 +272,31 @@ def test_a_list_of_more_jobs_than_sparklines_are_kept_has_them_all(
     assert _lines(api) == first
 
 
+def test_the_sparkline_of_a_job_that_ended_has_its_last_samples(api: Api, running: JobId) -> None:
+    def measure(second: int) -> None:
+        with api.stores.transaction() as tx:
+            tx.telemetry.add([throughput(second, job=running)], received_at=api.now)
+
+    def of_last_points() -> list[bool]:
+        return [point is not None for point in _lines(api)[0][-3:]]
+
+    hour = 3600
+    measure(hour - 250)
+    api.now = at(hour)
+    assert of_last_points() == [False, False, False]
+    with api.stores.transaction() as tx:
+        job = tx.jobs.get(running)
+        lifecycle.end(tx, job, JobState.SUCCEEDED, "all done", at(hour + 10), exit_code=0)
+    api.now = at(hour + 10)
+    measure(hour + 5)
+    assert of_last_points() == [False, False, True]
+    api.now = at(hour + 400)
+    measure(hour - 80)
+    assert of_last_points() == [False, True, True]
+    api.now = at(3 * hour)
+    assert of_last_points() == [False, True, True]
+
+
 def test_warm_up_counts_for_nothing(api: Api, running: JobId) -> None:
     with api.stores.transaction() as tx:
         warm = [

@@ -1,8 +1,9 @@
 """Sparklines of jobs: the throughput of the last hours in a few points."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from brain.api.auth import AFTER_JOB
 from brain.ports import SeriesBucket, SeriesStretch, Transaction
 from brain.types.job import Job, JobId
 
@@ -26,19 +27,26 @@ class Sparklines:
         self._kept: dict[JobId, tuple[SeriesStretch, Sparkline]] = {}
 
     def drawn(
-        self, tx: Transaction, metrics: Iterable[tuple[Job, str]], now: datetime
+        self, tx: Transaction, metrics: Sequence[tuple[Job, str]], now: datetime
     ) -> Mapping[JobId, Sparkline]:
         """The sparklines of jobs, each of the metric beside it; none where a job is too young."""
         asked = {
             job.id: stretch for job, metric in metrics if (stretch := _stretch(job, metric, now))
         }
+        ends = {job.id: job.finished_at for job, _ in metrics if job.finished_at}
         # Looked up once: another thread may put sparklines out meanwhile.
         known = {job: self._kept.get(job) for job in asked}
-        good = {job: it[1] for job, it in known.items() if it and _is_good(it[0], asked[job])}
+        good = {
+            job: it[1]
+            for job, it in known.items()
+            if it and _is_good(it[0], asked[job], is_over=job in ends)
+        }
         aged = {job: it for job, it in asked.items() if job not in good}
         points = tx.telemetry.lines(aged, points=_POINTS)
         drawn = {job: (it, _sparkline(it, points.get(job, ()))) for job, it in aged.items()}
-        self._keep(drawn)
+        # Samples of a job that just ended may be on their way.
+        coming = {job for job, end in ends.items() if now - end <= AFTER_JOB}
+        self._keep({job: it for job, it in drawn.items() if job not in coming})
         return good | {job: line for job, (_, line) in drawn.items()}
 
     def _keep(self, drawn: Mapping[JobId, tuple[SeriesStretch, Sparkline]]) -> None:
@@ -47,11 +55,10 @@ class Sparklines:
             self._kept.pop(job, None)
 
 
-def _is_good(known: SeriesStretch, asked: SeriesStretch) -> bool:
+def _is_good(known: SeriesStretch, asked: SeriesStretch, *, is_over: bool) -> bool:
     age = asked.until - known.until
-    return known.metric == asked.metric and (
-        timedelta(0) <= age * _AGED * _POINTS <= known.until - known.since
-    )
+    most = timedelta(0) if is_over else (known.until - known.since) / (_AGED * _POINTS)
+    return known.metric == asked.metric and timedelta(0) <= age <= most
 
 
 def _stretch(job: Job, metric: str, now: datetime) -> SeriesStretch | None:
