@@ -14,6 +14,15 @@ _FIELDS = tuple(field.name for field in fields(JobView))
 #: A row has these in any case, and is told for none of them alone: the first two name it, the
 #: others move as time passes, and those who keep a row can count on by themselves.
 _ALWAYS = frozenset({"id", "version", "telemetry_age_seconds", "ends_at"})
+#: Fields of the job as it is stored. What changed and changed back between two frames is no news
+#: here, and is to a reader whose list was read in between; the job's version tells of both.
+_STORED = frozenset(
+    {
+        *("state", "reason", "intent", "mode", "optimize_mode", "advise_only"),
+        *("failures", "exit_code", "updated_at", "finished_at"),
+        *("replicas_min", "replicas_max", "resources"),
+    }
+)
 
 
 class JobRows:
@@ -52,12 +61,16 @@ class JobRows:
 
 
 def change(known: JobView | None, row: JobView) -> dict[str, object] | None:
-    """Return the fields of a row that differ from what is known; None if nothing was news."""
+    """Return the fields of a row that differ from what is known, or did meanwhile.
+
+    None if nothing was news.
+    """
+    told = _ALWAYS if known is None or known.version == row.version else _ALWAYS | _STORED
     differ = {
         name: value
         for name in _FIELDS
         for value in (getattr(row, name),)
-        if known is None or name in _ALWAYS or getattr(known, name) != value
+        if known is None or name in told or getattr(known, name) != value
     }
     return differ if differ.keys() - _ALWAYS else None
 

@@ -120,7 +120,26 @@ def test_a_row_is_told_whole_at_first_and_then_by_its_changes(api: Api) -> None:
     assert first.keys() == row.keys()
     assert json.loads(json.dumps({**first, **second})) == json.loads(wire.encode(row))
     assert {"state", "intent"} <= second.keys()
-    assert not {"name", "owner", "resources", "sparkline", "losses"} & second.keys()
+    assert not {"name", "owner", "sparkline", "losses"} & second.keys()
+
+
+def test_a_field_that_changed_and_changed_back_is_told(api: Api) -> None:
+    rows = JobRows(api.settings, lambda: api.now, Sparklines())
+
+    def told() -> dict[str, Any]:
+        with api.stores.transaction(read_only=True) as tx:
+            (row,) = _rows(rows.changes(tx, (), unfinished=True))
+        return row
+
+    with api.client() as admin:
+        admin.send(calls.submit(digits()))
+        told()
+        admin.send(calls.suspend("digits"))
+        (read_meanwhile,) = admin.send(calls.jobs()).items
+        admin.send(calls.resume("digits"))
+        kept = {**json.loads(wire.encode(read_meanwhile)), **told()}
+        (now,) = admin.send(calls.jobs()).items
+    assert kept == json.loads(wire.encode(now))
 
 
 def test_a_row_whose_samples_stop_is_told_by_time_alone(api: Api) -> None:
