@@ -10,7 +10,7 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from math import inf
 from operator import itemgetter
@@ -55,8 +55,8 @@ class Bell:
         self.closed = False
         #: Grows whenever a token was revoked.
         self.revocations = 0
-        #: Jobs of which samples were stored, by the monotonic second.
-        self._measured: dict[str, float] = {}
+        #: Jobs of which samples were stored since these were taken.
+        self._measured: set[str] = set()
 
     def ring(self, *, measured: frozenset[str] = frozenset()) -> None:
         """Wake all who listen, or those who listen to samples, for jobs that were ``measured``."""
@@ -65,9 +65,8 @@ class Bell:
                 self.rings += 1
             self.wake()
             return
-        now = time.monotonic()
-        for job in measured:
-            self._measured[job] = now
+        with self._counting:
+            self._measured |= measured
         for wake in list(self._measuring.values()):
             wake()
 
@@ -93,9 +92,11 @@ class Bell:
         self.ring()
         self.publish()
 
-    def measured_since(self, instant: float) -> list[str]:
-        """Jobs of which samples were stored at or after a monotonic instant."""
-        return sorted(job for job, at in list(self._measured.items()) if at >= instant)
+    def take_measured(self) -> frozenset[str]:
+        """Jobs of which samples were stored since this was asked last; for one who asks."""
+        with self._counting:
+            taken, self._measured = self._measured, set()
+        return frozenset(taken)
 
     @contextmanager
     def listening(self, *, samples: bool = False) -> Iterator[asyncio.Event]:
@@ -162,7 +163,9 @@ class Feed:
         self._passing: deque[tuple[int, bytes]] = deque(maxlen=_HELD_PASSING)
         #: Jobs of events that were read, whose rows are looked at next.
         self._touched: set[str] = set()
-        self._measured_at = self._swept_at = time.monotonic()
+        #: Jobs that were measured and not told of yet.
+        self._measured: frozenset[str] = frozenset()
+        self._swept_at = time.monotonic()
         self._publisher: asyncio.Task[None] | None = None
         self._followers = 0
 
@@ -170,6 +173,8 @@ class Feed:
     async def followed(self) -> AsyncIterator[asyncio.Task[None]]:
         """Within the block there is the task that reads for all streams."""
         if self._publisher is None or self._publisher.done():
+            # What was measured before, nobody heard who listens now.
+            self._bell.take_measured()
             self._publisher = asyncio.create_task(self._publish(time.monotonic()))
             # Streams end with it and begin anew; what stopped it is logged.
             self._publisher.add_done_callback(lambda _: self._bell.publish())
@@ -200,12 +205,9 @@ class Feed:
         Stores that cannot be read have no news; a request that writes is told so.
         """
         before, told = self._held, self.told
-        try:
-            with self._reading:
-                self._caught_up()
-                self._tell_rows()
-        except Unavailable:
-            return
+        with suppress(Unavailable), self._reading:
+            self._caught_up()
+            self._tell_rows()
         if self._held is not before or self.told != told:
             self._bell.publish()
 
@@ -252,7 +254,7 @@ class Feed:
         with self._reading:
             self._rows.forget()
             self._touched.clear()
-            self._measured_at = self._swept_at = at
+            self._measured, self._swept_at = frozenset(), at
 
     def _caught_up(self) -> _Held:
         rung, held = self._bell.rings, self._held
@@ -278,16 +280,16 @@ class Feed:
     def _tell_rows(self) -> None:
         """Hold frames that tell of jobs that were measured, and of rows that differ."""
         now = time.monotonic()
-        measured = self._bell.measured_since(self._measured_at)
+        self._measured |= self._bell.take_measured()
         is_sweep = now - self._swept_at >= self._sweep_seconds
-        touched = self._touched | set(measured)
+        touched = self._touched | self._measured
         if touched or is_sweep:
             with self._stores.transaction(read_only=True) as tx:
                 rows = self._rows.changes(tx, touched, unfinished=is_sweep)
-            for frame in (_measured(measured), rows):
+            for frame in (_measured(sorted(self._measured)), rows):
                 if frame:
                     self._passing.append((self.told + 1, frame))
-        self._touched, self._measured_at = set(), now
+        self._touched, self._measured = set(), frozenset()
         if is_sweep:
             self._swept_at = now
 

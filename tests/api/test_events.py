@@ -2,8 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, closing
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ from brain.api import events
 from brain.api.rows import JobRows
 from brain.api.views import Sparklines
 from brain.db import SqlStores
-from brain.errors import BadInput
+from brain.errors import BadInput, Unavailable
+from brain.ports import Stores, Transaction
 from brain.types.job import JobState
 from brain.types.record import Role
 from tests.api.app import Api, digits
@@ -223,6 +226,69 @@ def test_a_stream_ends_when_the_service_stops(api: Api) -> None:
         return chunks
 
     assert len(asyncio.run(asyncio.wait_for(ended(), 60))) == 1
+
+
+@dataclass
+class _AwayFor:
+    """Stores of which some transactions, counted from now on, find no database."""
+
+    inner: Stores
+    away: frozenset[int] = frozenset()
+    begun: int = 0
+
+    @contextmanager
+    def transaction(self, *, read_only: bool = False) -> Iterator[Transaction]:
+        self.begun += 1
+        if self.begun in self.away:
+            raise Unavailable("it is away")
+        with self.inner.transaction(read_only=read_only) as tx:
+            yield tx
+
+
+def test_events_are_told_and_samples_kept_though_rows_cannot_be_read(api: Api) -> None:
+    stores = _AwayFor(api.stores)
+    rows = JobRows(api.settings, lambda: api.now, Sparklines())
+    bell = api.context.bell
+    feed = events.Feed(bell, stores, rows)  # type: ignore[arg-type]
+
+    async def heard() -> bool:
+        feed.start()
+        (id,) = _add(api, "job.Running")
+        bell.ring()
+        bell.ring(measured=frozenset({"j1"}))
+        stores.away, stores.begun = frozenset({2}), 0
+        with bell.following() as following:
+            feed.catch_up()
+            await asyncio.sleep(0)
+            assert [each for each, _ in feed.after(0) or ()] == [id]
+            return following.is_set()
+
+    assert asyncio.run(heard())
+    assert feed.passing(0) == []
+    feed.catch_up()
+    assert b'event: measured\ndata: {"jobs":["j1"]}' in b"".join(
+        frame for _, frame in feed.passing(0) or ()
+    )
+
+
+def test_samples_that_come_while_others_are_told_are_told_next(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bell, feed, monotonic = api.context.bell, api.context.feed, time.monotonic
+    feed.start()
+
+    def interrupted() -> float:
+        monkeypatch.setattr(time, "monotonic", monotonic)
+        instant = monotonic()
+        feed.catch_up()
+        return instant
+
+    monkeypatch.setattr(time, "monotonic", interrupted)
+    bell.ring(measured=frozenset({"j1"}))
+    monkeypatch.setattr(time, "monotonic", monotonic)
+    feed.catch_up()
+    feed.catch_up()
+    assert [frame.count(b"j1") for _, frame in feed.passing(0) or ()] == [1]
 
 
 def test_what_another_process_commits_rings_here(api: Api) -> None:
