@@ -49,11 +49,14 @@ class Acting:
         """Do ``act`` and answer with what it returns.
 
         The answer of a dry run is that of the real one, and nothing is kept. A ``secret`` answer
-        is sealed where it is remembered.
+        is sealed where it is remembered, and no cache keeps it.
         """
         for last in (False,) * (_TRIES - 1) + (True,):
             try:
-                return self._once(act, status, etag, secret)
+                response = self._once(act, status, etag, secret)
+                if secret:
+                    response.headers["Cache-Control"] = "no-store"
+                return response
             except (VersionMismatch, StalePlan):
                 # Another writer was faster. What the caller insisted on is checked again.
                 if last:

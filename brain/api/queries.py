@@ -1,6 +1,6 @@
 """Query parameters: those of a route, and lists cut to what is asked for."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import fields
 from typing import Annotated, Any
 
@@ -28,7 +28,11 @@ def check(request: Request) -> None:
     """
     if not request.query_params:
         return
-    known = _parameters(request.method, request.scope["route"])
+    check_names(request, _parameters(request.method, request.scope["route"]))
+
+
+def check_names(request: Request, known: Collection[str]) -> None:
+    """Refuse parameters that are not ``known``; errors as of ``check``."""
     for name in request.query_params:
         if name not in known:
             raise BadInput(

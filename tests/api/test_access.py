@@ -62,6 +62,22 @@ def test_an_agent_sees_its_own_job_only(api: Api) -> None:
         assert agent.get(f"/api/v1/jobs/{other.id}/world").status_code == 403
 
 
+def test_no_cache_keeps_an_answer_with_a_secret(api: Api) -> None:
+    with api.client() as admin:
+        admin.send(calls.submit(digits()))
+    asked = [
+        (Role.ADMIN, "/tokens", {"name": "ci", "role": "viewer"}),
+        (Role.ADMIN, "/sign-in-codes", {}),
+        (Role.SCALER, "/jobs/digits/token", {}),
+    ]
+    for role, path, body in asked:
+        with api.http(api.token(role)) as http:
+            for _ in ("first", "replayed"):
+                headers = {"Idempotency-Key": path}
+                answer = http.post(f"/api/v1{path}", json=body, headers=headers)
+                assert (answer.status_code, answer.headers["cache-control"]) == (201, "no-store")
+
+
 @pytest.mark.parametrize("secret", ["", "brn_wrong", "no such thing"])
 def test_a_wrong_token_is_refused(api: Api, secret: str) -> None:
     with api.http(secret) as http:

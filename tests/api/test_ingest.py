@@ -340,6 +340,16 @@ def test_what_is_no_batch_is_refused_with_the_reason(
     assert says in answer.json()["detail"]
 
 
+def test_a_query_parameter_is_refused_as_everywhere(api: Api) -> None:
+    job = _job(api)
+    body = wire.encode_batch([throughput(job=job)], sent_at=NOW)
+    with api.http(api.token(Role.AGENT, job=job)) as http:
+        answer = http.post("/api/v1/telemetry?dryRun=true", content=body)
+    assert (answer.status_code, answer.json()["field"]) == (422, "dryRun")
+    assert "has no query parameter 'dryRun'; it takes none" in answer.json()["detail"]
+    assert _post(api, job, body).json()["stored"] == 1, "nothing was stored before"
+
+
 def test_an_unknown_version_is_told_as_such(api: Api) -> None:
     body = b'{"v": 9, "sent_at": "2026-01-01T12:00:00Z", "samples": []}'
     assert _post(api, _job(api), body).json()["type"].endswith(UnknownVersion.__name__)

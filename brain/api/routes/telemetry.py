@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from brain import errors, wire
-from brain.api import auth, ingest, problems
+from brain.api import auth, ingest, problems, queries
 from brain.api.deps import Context, note_lost, read_body
 from brain.api.names import check_names
 from brain.api.routes.ui import HEADERS
@@ -94,6 +94,8 @@ async def _taken(here: Context, scope: Scope, receive: Receive) -> Receipt:
     }
     check_names(here.hosts, headers, "POST")
     sender = await _signed_in(here, scope, headers)
+    if scope.get("query_string"):
+        queries.check_names(Request(scope), ())
     here.writer.expect()
     with here.bodies.body(sender.hashed, telemetry=True) as add:
         declared = headers.get("content-length", "")
