@@ -9,11 +9,14 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from functools import lru_cache
 
 import zstandard
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 #: Answers below this many bytes go out as they are: the head is as long.
 _LEAST_BYTES = 1024
+#: An answer above this many bytes is compressed in a thread: it would hold up everybody else.
+_LARGE_BYTES = 64 * 1024
 _TEXT = ("text/", "application/json", "application/problem+json", "image/svg+xml")
 _TEXT_FILES = (".html", ".js", ".css", ".svg", ".json", ".txt", ".map")
 #: Chunks of streams whose compressed form is kept: all streams send the same ones.
@@ -105,20 +108,21 @@ class Compressing:
                 return
             if start is not None:
                 started, start = start, None
-                message = _compressed(started, message, encoding)
+                message = await _compressed(started, message, encoding)
                 await send(started)
             await send(message)
 
         await self._app(scope, receive, sending)
 
 
-def _compressed(start: Message, body: Message, encoding: str | None) -> Message:
+async def _compressed(start: Message, body: Message, encoding: str | None) -> Message:
     """Return the body as it is sent, and change the headers of ``start`` accordingly."""
     headers, data = MutableHeaders(scope=start), body.get("body", b"")
     headers.setdefault("Vary", "Accept-Encoding")
     if encoding is None or body.get("more_body") or len(data) < _LEAST_BYTES:
         return body
-    packed = _QUICKLY[encoding](data)
+    pack = _QUICKLY[encoding]
+    packed = pack(data) if len(data) <= _LARGE_BYTES else await run_in_threadpool(pack, data)
     headers["Content-Encoding"] = encoding
     headers["Content-Length"] = str(len(packed))
     if (etag := headers.get("etag", "")).startswith('"'):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -69,6 +70,26 @@ def test_a_list_is_packed_as_the_client_takes_it(api: Api, accepted: str, used: 
     assert {answer.headers["vary"] for answer in (plain, packed)} == {"Accept-Encoding"}
     if used is not None:
         assert packed.extensions["length"] * 4 < plain.extensions["length"]
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_a_large_answer_is_packed_beside_the_event_loop(
+    api: Api, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    pack, in_loop = compression._QUICKLY[encoding], []
+
+    def noting(data: bytes) -> bytes:
+        in_loop.append(threading.current_thread() is threading.main_thread())
+        return pack(data)
+
+    monkeypatch.setitem(compression._QUICKLY, encoding, noting)  # type: ignore[arg-type]
+    with api.client() as admin:
+        for number in range(5):
+            admin.send(calls.submit(digits(name=f"digits-{number}")))
+    assert raw(api, "/api/v1/jobs", encoding).json()["items"]
+    large = raw(api, "/api/v1/openapi.json", encoding)
+    assert (len(large.content) > 64 * 1024, large.extensions["encoding"]) == (True, encoding)
+    assert in_loop == [True, False]
 
 
 def test_another_encoding_has_another_validator_that_acting_takes(api: Api) -> None:
