@@ -6,6 +6,7 @@ resize, and no control group changes.
 
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,14 @@ from typing import Any
 import pytest
 import yaml
 
-from brain import calls
-from brain.types.plan import PlanState
+from brain import calls, lifecycle
+from brain.types.explanation import Explanation
+from brain.types.job import ApprovalPolicy, JobId, PolicyMode
+from brain.types.plan import PlanState, ScalePlan
 from brain.types.record import Role
 from brain.types.resources import Resources
 from brain.views import JobEdit, PlanDecision
+from scaler.kubernetes.pods.identity import UNENFORCED
 from scaler.kubernetes.runtime.cluster import POD, VPA
 from tests.kubernetes import jobs
 from tests.kubernetes.apiserver.core.kinds import Json
@@ -235,6 +239,84 @@ def test_a_node_without_room_now_is_told_and_the_others_are_resized(stage: Stage
     stage.kubelet.remove_node("tight")
 
 
+def advised(place: Place, made: Json, each: Resources) -> int:
+    """Have Brain give its own advice on amounts, where it acts; its generation."""
+    now, uid = place.api.now, JobId(made["metadata"]["uid"])
+    why = Explanation(code="resources", reason="it uses less", next_step="")
+    given = {"settings": place.api.settings, "now": now}
+    with place.api.stores.transaction() as tx:
+        job = tx.jobs.get(uid)
+        _, stands = lifecycle.standing(tx.plans.of(uid), job)
+        auto = ApprovalPolicy(mode=PolicyMode.AUTO)
+        acts = replace(job, document=replace(job.document, policy=auto))
+        aim = replace(stands, resources=each)
+        return lifecycle.propose_amounts(tx, acts, aim, why, None, **given).generation
+
+
+def failed(place: Place, made: Json, generation: int, part: str) -> None:
+    """Wait until a plan has failed with a reason, and the job goes on."""
+
+    def plans() -> dict[int, ScalePlan]:
+        with place.api.stores.transaction() as tx:
+            return {one.generation: one for one in tx.plans.of(JobId(made["metadata"]["uid"]))}
+
+    def over() -> bool:
+        plan = plans()[generation]
+        return plan.state is PlanState.FAILED and part in plan.outcome.detail
+
+    until("the plan failed", over, plans)
+    until("the job goes on", lambda: place.job(made).job.state == "Running", plans)
+
+
+LESS, MORE = (Resources(cpu_millis=1000, memory_bytes=GIB * each) for each in (1, 3))
+
+
+def test_advice_that_only_a_restart_could_carry_out_fails_and_restarts_nothing(
+    stage: Stage, place: Place
+):
+    place.operator.jobs.resizing.offered = False
+    place.operator.jobs.resizing.patience = timedelta()
+    with living(place):
+        made = running(place, a_job())
+        before = seen(stage, place)
+        failed(place, made, advised(place, made, MORE), "the server resizes no pods in place")
+        assert seen(stage, place) == before
+        place.says(made, "Reserved", "True", "AsPlanned")
+
+        def unnoted() -> bool:
+            found = place.pods().values()
+            return not any(UNENFORCED in pod["metadata"]["annotations"] for pod in found)
+
+        until("nothing is said any more", unnoted)
+
+
+def test_advice_that_an_older_server_refuses_fails_and_restarts_nothing(stage: Stage, place: Place):
+    if not isinstance(stage.ground, Server):
+        pytest.skip("a cluster that is not ours lowers memory as its version does")
+    place.operator.jobs.resizing.patience = timedelta()
+    stage.ground.api.lowers_memory = False
+    try:
+        with living(place):
+            made = running(place, a_job({"memory": "2Gi"}))
+            before = seen(stage, place)
+            failed(place, made, advised(place, made, LESS), "memory limits cannot be decreased")
+            assert seen(stage, place) == before
+    finally:
+        stage.ground.api.lowers_memory = True
+
+
+def test_advice_does_not_restart_a_container_by_its_resize_policy(stage: Stage, place: Place):
+    place.operator.jobs.resizing.patience = timedelta()
+    with living(place):
+        made = a_job()
+        policy = {"resourceName": "memory", "restartPolicy": "RestartContainer"}
+        jobs.main_of(made)["resizePolicy"] = [policy]
+        made = running(place, made)
+        before = seen(stage, place)
+        failed(place, made, advised(place, made, MORE), "its resizePolicy restarts its container")
+        assert seen(stage, place) == before
+
+
 TARGET = {"apiVersion": "elastic.iml.github.io/v1alpha1", "kind": "ElasticJob", "name": "digits"}
 
 
@@ -249,6 +331,7 @@ def test_amounts_that_a_vertical_autoscaler_owns_are_left_to_it(stage: Stage, tm
         place.cluster.create(VPA, {"metadata": where, "spec": spec})
         place.says(made, "Conflict", "True", "VerticalPodAutoscaler", "up sets what replicas")
         before = seen(stage, place)
+        failed(place, made, advised(place, made, LESS), "Brain changes no amounts")
         asked = place.apply(plan({"memory": "3Gi"}))
         place.says(made, "Reserved", "False", "VerticalPodAutoscaler", "Brain changes no amounts")
         assert seen(stage, place) == before

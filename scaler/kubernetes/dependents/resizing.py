@@ -2,11 +2,13 @@
 
 In place, where the server offers that. A pod that cannot be changed so (the server is too old, or
 refuses; its node has no room) has the new amounts after its next restart, whatever that is for;
-and after a while the pods of the plan are restarted, each at its safe point.
+and after a while the pods of the plan are restarted, each at its safe point. Advice of Brain's own
+restarts nothing: a plan that cannot be carried out in place is told as such, and fails.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -18,7 +20,13 @@ from scaler.kubernetes.kinds import ElasticJob, Reason
 from scaler.kubernetes.kinds.documents.templates import main_container, reserved
 from scaler.kubernetes.kinds.quantities import quantity
 from scaler.kubernetes.pods import amounts, bounds, identity
-from scaler.kubernetes.pods.amounts import AmountsHeld, amounts_alone, changing, wished
+from scaler.kubernetes.pods.amounts import (
+    AmountsHeld,
+    amounts_alone,
+    changing,
+    wished,
+    without_restart,
+)
 from scaler.kubernetes.pods.failures import over_quota
 from scaler.kubernetes.pods.fitting import infeasible, said_bytes
 from scaler.kubernetes.pods.orders import memory_after, past, specimen
@@ -93,6 +101,18 @@ def following(pod: Object, document: Resources, wanted: Resources, *, offered: b
             return Next(Way.RESTART, f"its node cannot: {said}")
 
 
+def unenforced(view: JobView, found: Resized) -> str:
+    """Why the plan that is applied is given up; empty: it goes on.
+
+    Time brings no other template. A person's plan waits for all else, Brain's own for nothing: its
+    advice is made anew.
+    """
+    plan, going = changing(view), found.reason in (Reason.AS_PLANNED, Reason.RESIZING)
+    if plan is None or going or not (found.reason is Reason.IGNORED or without_restart(plan)):
+        return ""
+    return found.message
+
+
 class Resizing:
     """Changes the amounts of running pods; calling it again does no harm."""
 
@@ -125,6 +145,31 @@ class Resizing:
         Raises:
             BrainError: the API server is away.
         """
+        found = self._tend(job, view, mine, end, now)
+        self.tell(mine, unenforced(view, found))
+        return found
+
+    def tell(self, mine: Sequence[Object], why: str) -> None:
+        """Write on pods why they do not get what their plan says; empty: nothing is in the way."""
+        for pod in mine:
+            metadata = pod["metadata"]
+            if (
+                _stays(pod)
+                and (metadata.get("annotations") or {}).get(identity.UNENFORCED, "") != why
+            ):
+                note = {"metadata": {"annotations": {identity.UNENFORCED: why or None}}}
+                with suppress(Conflict, NotFound):
+                    noted = self._cluster.merge(POD, metadata["namespace"], metadata["name"], note)
+                    self._pods.learn(noted)
+
+    def _tend(
+        self,
+        job: ElasticJob,
+        view: JobView,
+        mine: Sequence[Object],
+        end: Callable[[Object], None],
+        now: datetime,
+    ) -> Resized:
         plan = changing(view)
         if plan is None:
             return Resized()
@@ -143,8 +188,8 @@ class Resizing:
             if found[_uid(pod)].way is Way.RESIZE:
                 found[_uid(pod)] = self._resize(pod, requests, view)
         left = [pod for pod in todo if found[_uid(pod)].way is Way.RESTART]
-        due = plan.updated_at + self.patience
-        if left and now >= due:
+        due = None if without_restart(plan) else plan.updated_at + self.patience
+        if left and due and now >= due:
             for pod in left:
                 end(pod)
             return Resized(Reason.RESTARTS, f"{_named(left)} restart, for other amounts")
@@ -185,7 +230,9 @@ class Resizing:
 
     def _resize(self, pod: Object, requests: Mapping[str, str], view: JobView) -> Next:
         """Have the server change a pod, and write down to what, and for which plan."""
-        metadata, wanted = pod["metadata"], wished(view)
+        metadata, wanted, plan = pod["metadata"], wished(view), changing(view)
+        if plan and without_restart(plan) and amounts.restarted_by(pod, requests):
+            return Next(Way.RESTART, "its resizePolicy restarts its container")
         where = metadata["namespace"], metadata["name"]
         version = {"resourceVersion": metadata.get("resourceVersion")}
         patch = {"metadata": version, "spec": {"containers": amounts.resized_pod(pod, requests)}}
@@ -227,12 +274,14 @@ def _change(pod: Object, requests: Mapping[str, str]) -> tuple[amounts.Amounts, 
 
 
 def _told(
-    todo: Sequence[Object], found: Mapping[str, Next], due: datetime, restarts: bool
+    todo: Sequence[Object], found: Mapping[str, Next], due: datetime | None, restarts: bool
 ) -> Resized:
     why = Counter(found[_uid(pod)].why for pod in todo)
     said = "; ".join(f"{count} of {len(todo)} pods: {each}" for each, count in why.most_common(3))
     if not restarts:
         return Resized(max((found[_uid(pod)].reason for pod in todo), key=_gravity), said)
+    if due is None:
+        return Resized(Reason.WAITS_FOR_RESTART, f"{said}. Advice of Brain's own restarts no pod")
     return Resized(
         Reason.WAITS_FOR_RESTART,
         f"{said}. Such pods have their amounts after their next restart, which comes at "

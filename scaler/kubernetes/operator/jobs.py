@@ -16,7 +16,7 @@ from scaler.kubernetes.dependents import rigid
 from scaler.kubernetes.dependents.autoscalers import Autoscalers
 from scaler.kubernetes.dependents.gangs import Gangs, GangState
 from scaler.kubernetes.dependents.new_nodes import NewNodes
-from scaler.kubernetes.dependents.resizing import Resizing
+from scaler.kubernetes.dependents.resizing import Resized, Resizing, unenforced
 from scaler.kubernetes.dependents.roles import Roles
 from scaler.kubernetes.dependents.upkeep import Upkeep
 from scaler.kubernetes.dependents.worlds import Worlds
@@ -359,6 +359,8 @@ class ElasticJobs:
         """Have pods reserve what they should, unless an autoscaler says what that is."""
         if Reason.VERTICAL in others:
             message = others[Reason.VERTICAL] if changing(view) else ""
+            owned = Resized(Reason.VERTICAL, message)
+            self.resizing.tell(mine, unenforced(view, owned))
             return reserved(Reason.VERTICAL, message)
         found = self.resizing.tend(job, view, mine, self._ender(JobId(view.id), now), now)
         return reserved(found.reason, found.message)

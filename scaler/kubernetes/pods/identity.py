@@ -42,6 +42,9 @@ MOVES = f"{DOMAIN}/moved-by"
 #: What its replica was made to reserve, or was resized to: JSON.
 RESERVES = f"{DOMAIN}/reserves"
 
+#: Why it does not come to reserve what its plan says.
+UNENFORCED = f"{DOMAIN}/unenforced"
+
 #: Annotation of jobs: ``off`` leaves containers as they are.
 INJECT = f"{DOMAIN}/inject"
 #: Annotation of jobs: ``brain`` has ``torchrun`` be ours, too.

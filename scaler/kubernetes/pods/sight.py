@@ -28,6 +28,7 @@ def look(pod: Object, replica: int) -> ReplicaSeen:
         phase=ReplicaPhase.STARTING,
         generation=_number(annotations.get(identity.GENERATION)),
         resources=reserved_by(pod),
+        unenforced=annotations.get(identity.UNENFORCED, ""),
         started_at=read_instant(annotations.get(identity.WRITTEN)) or created,
         asked_at=_asked(pod),
         leave_seconds=_leave_seconds(pod),

@@ -16,6 +16,7 @@ from tests.kubernetes.apiserver.core import (
     policies,
     quota,
     removal,
+    resizing,
 )
 from tests.kubernetes.apiserver.core.builtins import CORE, GROUPED, NAMESPACES, REVIEWS
 from tests.kubernetes.apiserver.core.kinds import Json, Kind, Kinds, from_definition
@@ -64,6 +65,8 @@ class Api:
     ) -> None:
         """``bare``: no controllers run beside it."""
         self.bare = bare
+        #: False: as 1.33 resizes pods.
+        self.lowers_memory = True
         #: Webhooks that are asked about every write, by name.
         self.webhooks: dict[str, policies.Webhook] = {}
         self.kinds = Kinds()
@@ -269,7 +272,10 @@ class Api:
                 obj[field_name] = old[field_name]
         if kind.counts_generation and _spec_changed(kind, old, obj):
             obj["metadata"] = {**obj["metadata"], "generation": old["metadata"]["generation"] + 1}
-        if found := admission.causes(kind, old, obj, door):
+        found = admission.causes(kind, old, obj, door)
+        if door == "resize" and not self.lowers_memory:
+            found += resizing.lowered(old, obj)
+        if found:
             raise invalid(kind.kind, kind.group, name, found)
         self._admit(kind, old, obj, ask, door)
         obj["metadata"] = {**obj["metadata"], "managedFields": ownership.written(entries)}

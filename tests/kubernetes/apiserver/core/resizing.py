@@ -10,6 +10,7 @@ from typing import Any
 from tests.kubernetes.apiserver.core import pods
 from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.apiserver.objects.errors import Cause
+from tests.kubernetes.apiserver.objects.quantities import parsed
 
 _GROUPS = ("containers", "initContainers")
 _MUTABLE = ("cpu", "memory")
@@ -57,6 +58,29 @@ def causes(old: Json, new: Json) -> Iterator[Cause]:
             "result of resizing"
         )
         yield Cause("FieldValueInvalid", message, "spec")
+
+
+def lowered(old: Json, new: Json) -> Iterator[Cause]:
+    """Yield what 1.33 refuses beside that: less of a memory limit, unless a restart is allowed."""
+    for i, pair in enumerate(_pairs(old, new, "containers")):
+        before, after = (((one.get("resources") or {}).get("limits") or {}) for one in pair)
+        policies = [
+            each for each in pair[1].get("resizePolicy") or () if _restarts_for_memory(each)
+        ]
+        less = parsed(after.get("memory", "0")) < parsed(before.get("memory", "0"))
+        if less and not policies:
+            message = (
+                "Forbidden: memory limits cannot be decreased unless resizePolicy is "
+                "RestartContainer"
+            )
+            yield Cause("FieldValueForbidden", message, f"spec.containers[{i}].resources.limits")
+
+
+def _restarts_for_memory(policy: Mapping[str, str]) -> bool:
+    return (policy.get("resourceName"), policy.get("restartPolicy")) == (
+        "memory",
+        "RestartContainer",
+    )
 
 
 def _pairs(old: Json, new: Json, group: str) -> Iterator[tuple[Json, Json]]:
