@@ -27,7 +27,7 @@ from brain.lifecycle.observed import ThroughputObserved, look, remember
 from brain.lifecycle.scores import score
 from brain.lifecycle.surroundings import situate
 from brain.models.fitting import Point
-from brain.optimizer import recommend
+from brain.optimizer import guards, recommend
 from brain.pool import rounds
 from brain.pool.division import shares
 from brain.pool.rounds import CachedLook, Memo
@@ -380,7 +380,7 @@ def decide(
         return decision
     if lifecycle.tune(tx, job, situation, now):
         memo.wrote(tx, [job.id])
-    elif code in estimates.AMENABLE:
+    elif code in estimates.AMENABLE and not any(guard(situation) for guard in guards.UNSOUND):
         estimates.propose(tx, job, sight, settings=settings, now=now, room=memo.room)
     if last is None or last.explanation.code != code:
         tx.events.add(Event(at=now, kind="hold", job=job.id, message=reason, data={"code": code}))

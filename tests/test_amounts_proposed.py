@@ -9,7 +9,7 @@ from brain import lifecycle
 from brain.estimates.proposal import wanted
 from brain.types.advice import AmountAdvice, ResourceAdvice
 from brain.types.allocation import Bounds
-from brain.types.job import ApprovalPolicy, PolicyMode
+from brain.types.job import ApprovalPolicy, JobId, PolicyMode
 from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.resources import Resources
 from tests import builders
@@ -96,6 +96,48 @@ def test_nothing_is_proposed_where_the_scaler_does_not_say_what_replicas_have():
             tx.telemetry.add([reading], received_at=here.now)
         here.turn()
     assert of_amounts(here) == []
+
+
+def test_memory_that_leaks_is_not_raised_because_that_only_puts_its_end_off():
+    here = training(PolicyMode.AUTO, replace(RESERVED, memory_bytes=int(1.5 * GIB)))
+    for minute in range(40):
+        read(here, 60, job_cpu_millis=300, job_memory_bytes=int((1 + minute / 100) * GIB))
+    assert of_amounts(here) == []
+
+
+def test_a_raise_of_memory_does_not_wait_for_processors_that_others_have():
+    here = training(PolicyMode.AUTO, replace(RESERVED, cpu_millis=1500))
+    other = builders.document(
+        name="other",
+        replicas=Bounds(min=1, max=1),
+        resources=Resources(cpu_millis=400, memory_bytes=GIB),
+    )
+    where = {"job_id": JobId("0197f000-0000-7000-8000-000000000002"), "owner": "ada", "pool": here.job.pool}
+    with here.transaction() as (tx, _):
+        lifecycle.submit(tx, other, settings=here.settings, now=here.now, **where)
+    read(here, 900, job_cpu_millis=1490, job_memory_bytes=GIB)
+    plan = of_amounts(here)[-1]
+    assert plan.target.resources.cpu_millis == 1500
+    assert plan.target.resources.memory_bytes > RESERVED.memory_bytes
+
+
+def test_nothing_is_proposed_while_too_little_of_the_job_is_measured():
+    here = training(PolicyMode.AUTO)
+    read(here, 60, job_cpu_millis=300, job_memory_bytes=GIB)
+    before = of_amounts(here)
+    for _ in range(180):
+        here.wait(5)
+        reading = builders.host(
+            int(here.now.timestamp()),
+            job=here.id,
+            measured_at=here.now,
+            job_cpu_millis=300,
+            job_memory_bytes=GIB,
+        )
+        with here.stores.transaction() as tx:
+            tx.telemetry.add([reading], received_at=here.now)
+        here.turn()
+    assert of_amounts(here) == before == []
 
 
 def advice(cpu: float, memory: tuple[float, float]) -> ResourceAdvice:

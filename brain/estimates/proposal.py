@@ -45,11 +45,18 @@ def propose(
     found = advised(tx, job, settings, now)
     if found is None or found.exploring or found.memory_unresolved or not _settled(tx, job):
         return None
-    target = wanted(job.resources, found)
-    if target == job.resources or _too_soon(tx, job, settings, now):
+    if found.memory_lasts_seconds is not None:  # more memory only puts a leak's end off
+        return None
+    if _too_soon(tx, job, settings, now):
         return None
     _, current = lifecycle.standing(tx.plans.of(job.id), job)
-    if room(tx, replace(job, amounts=target)) < current.replicas:
+    whole = wanted(job.resources, found)
+    # Memory that runs out costs work, so it does not wait for processors that nobody has left.
+    for target in (whole, replace(whole, cpu_millis=job.resources.cpu_millis)):
+        fits = room(tx, replace(job, amounts=target)) >= current.replicas
+        if target != job.resources and fits:
+            break
+    else:
         return None
     aim = replace(current, resources=target)
     why = explanation(found)

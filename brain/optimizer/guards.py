@@ -258,6 +258,8 @@ def rigid(situation: Situation) -> Hold | None:
     )
 
 
+#: Nothing of a job is changed for these, not even what needs no restart.
+UNSOUND = (stale, degraded, unmeasured, straggling)
 #: In the order of what a person would want to know first.
 ALL = (
     left_to_people,
@@ -265,10 +267,7 @@ ALL = (
     under_way,
     undistributed,
     rigid,
-    stale,
-    degraded,
-    unmeasured,
-    straggling,
+    *UNSOUND,
     unsaved,
     returned,
     flapping,
