@@ -297,10 +297,22 @@ def follow(
             lapse(tx, plan, memo, now)
         case PlanState.APPLYING if plan:
             plan = lifecycle.settle(tx, plan, settings=settings, now=now)
-            if plan.state is PlanState.APPLYING and (why := lifecycle.refused(tx, plan)):
+            why = lifecycle.refused(tx, plan) or overdue(plan, settings, now)
+            if plan.state is PlanState.APPLYING and why:
                 lifecycle.fail(tx, plan, why, settings=settings, now=now)
         case PlanState.APPLIED if plan:
             verify(tx, job, plan, sight, memo, settings, now)
+
+
+def overdue(plan: ScalePlan, settings: Settings, now: datetime) -> str:
+    """Why advice on amounts that no scaler carries out is given up; empty: it is not, or not yet.
+
+    Nothing restarts for it, so there is nothing to wait for; meanwhile Brain decides nothing else.
+    """
+    waited = (now - plan.updated_at).total_seconds()
+    if plan.kind is not PlanKind.RESIZE or not plan.in_place or waited < settings.verify_seconds:
+        return ""
+    return f"not every replica was said to reserve it within {duration(waited)}"
 
 
 def lapse(tx: Transaction, plan: ScalePlan, memo: Memo, now: datetime) -> None:

@@ -9,7 +9,7 @@ from brain import lifecycle
 from brain.estimates.proposal import wanted
 from brain.types.advice import AmountAdvice, ResourceAdvice
 from brain.types.allocation import Bounds
-from brain.types.job import ApprovalPolicy, JobId, PolicyMode
+from brain.types.job import ApprovalPolicy, JobId, JobState, PolicyMode
 from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.resources import Resources
 from tests import builders
@@ -98,6 +98,23 @@ def test_nothing_is_proposed_where_the_scaler_does_not_say_what_replicas_have():
     assert of_amounts(here) == []
 
 
+def test_advice_that_no_scaler_carries_out_is_given_up_and_the_job_goes_on():
+    here = training(PolicyMode.AUTO)
+    reading = {"job": here.id, "job_cpu_millis": 300, "job_memory_bytes": GIB}
+    for _ in range(300):
+        here.train(5)
+        here.observe(builders.replica(resources=RESERVED))
+        second = int(here.now.timestamp())
+        with here.stores.transaction() as tx:
+            sample = builders.host(second, measured_at=here.now, **reading)
+            tx.telemetry.add([sample], received_at=here.now)
+        here.turn()
+    (advice,) = [plan for plan in of_amounts(here) if plan.kind is PlanKind.RESIZE]
+    assert advice.state is PlanState.FAILED
+    assert "not every replica" in advice.outcome.detail
+    assert here.job.state is JobState.RUNNING
+
+
 def test_memory_that_leaks_is_not_raised_because_that_only_puts_its_end_off():
     here = training(PolicyMode.AUTO, replace(RESERVED, memory_bytes=int(1.5 * GIB)))
     for minute in range(40):
@@ -112,7 +129,11 @@ def test_a_raise_of_memory_does_not_wait_for_processors_that_others_have():
         replicas=Bounds(min=1, max=1),
         resources=Resources(cpu_millis=400, memory_bytes=GIB),
     )
-    where = {"job_id": JobId("0197f000-0000-7000-8000-000000000002"), "owner": "ada", "pool": here.job.pool}
+    where = {
+        "job_id": JobId("0197f000-0000-7000-8000-000000000002"),
+        "owner": "ada",
+        "pool": here.job.pool,
+    }
     with here.transaction() as (tx, _):
         lifecycle.submit(tx, other, settings=here.settings, now=here.now, **where)
     read(here, 900, job_cpu_millis=1490, job_memory_bytes=GIB)

@@ -84,6 +84,7 @@ class Mirror:
         if detail is None or wish is None or detail.job.state is JobState.QUEUED:
             # Kubeflow may run what Brain has no room for; it is told once Brain has let it begin.
             return
+        self._backend.amounts[job] = wish.resources
         seen = self._backend.observe(job, now)
         processes = made.processes_per_replica
         for report in reports(training, seen, detail.world, wish, processes=processes, now=now):

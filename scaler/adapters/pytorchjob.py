@@ -47,6 +47,8 @@ class PyTorchJobBackend:
         self._pool = PoolName(pool)
         #: What the Secret beside each job has, as it was read once and is written here alone.
         self._secrets: dict[JobId, dict[str, str]] = {}
+        #: What plans want each replica to reserve, where that is not what its template says.
+        self.amounts: dict[JobId, Resources | None] = {}
         #: The loop and whoever tells of worlds look at the same jobs.
         self._lock = threading.RLock()
 
@@ -87,7 +89,7 @@ class PyTorchJobBackend:
                 self._keep(read, seen)
             return Observed(
                 job=job,
-                replicas=records.sights(seen, read, pods),
+                replicas=records.sights(seen, read, pods, self.amounts.get(job)),
                 next_id=seen.next_id,
                 free=free,
                 lacking=read.refusal,

@@ -99,15 +99,30 @@ def matched(record: JobRecord, pods: Sequence[Object], now: datetime) -> JobReco
 
 
 def sights(
-    record: JobRecord, training: Training, pods: Sequence[Object]
+    record: JobRecord,
+    training: Training,
+    pods: Sequence[Object],
+    amounts: Resources | None = None,
 ) -> tuple[ReplicaSeen, ...]:
-    """Every replica as it stands, lowest id first."""
+    """Every replica as it stands, lowest id first; ``amounts``: what a plan wants them to reserve.
+
+    None: those of the template, as they have.
+    """
     by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
     wanted = {training.pod_name(position) for position in range(training.replicas)}
     return tuple(
-        _sight(entry, by_uid.get(entry.uid or ""), entry.pod in wanted, training.resources)
+        _told(
+            _sight(entry, by_uid.get(entry.uid or ""), entry.pod in wanted, training.resources),
+            amounts,
+        )
         for entry in record.entries
     )
+
+
+def _told(seen: ReplicaSeen, amounts: Resources | None) -> ReplicaSeen:
+    kept = amounts is not None and amounts != seen.resources
+    why = "pods of a PyTorchJob keep the amounts of its template; edit that"
+    return replace(seen, unenforced=why if kept else "")
 
 
 def asked(record: JobRecord, training: Training) -> int:

@@ -13,7 +13,7 @@ from brain.types.plan import PlanState
 from brain.types.record import Role
 from brain.types.resources import PoolName
 from brain.types.world import Cause, World, WorldEvent
-from brain.views import JobDetail, ResizeRequest
+from brain.views import JobDetail, JobEdit, ResizeRequest
 from scaler.adapters.kubeflow import training
 from scaler.adapters.mirror import Mirror
 from scaler.adapters.worlds import reports
@@ -144,6 +144,24 @@ def test_from_pods_to_brain_and_back_through_a_plan(api: Api):
     assert (after.world.epoch, after.world.replicas, after.world.generation) == (2, 2, 1)
     plans = client.send(calls.plans_of(JOB)).items
     assert plans[0].plan.state in (PlanState.APPLIED, PlanState.VERIFIED)
+
+
+def test_amounts_that_a_template_says_are_no_plans_to_change(api: Api):
+    kubeflow = Kubeflow(elastic(workers=1, cpu="500m"))
+    backend = kubeflow.backend()
+    _, client = mirrored(api, kubeflow)
+    mirror = Mirror(backend, OperatorsBrain(client, "local"), client, clock=lambda: api.now)
+    mirror.look()
+    think(api)
+    kubeflow.phase("digits-worker-0", "Running")
+    mirror.look()
+    (before,) = backend.observe(JOB, api.now).replicas
+    with api.client(Role.ADMIN) as admin:
+        admin.send(calls.edit(JOB, JobEdit(cpu_millis=700)))
+    mirror.look()
+    (after,) = backend.observe(JOB, api.now).replicas
+    assert (before.unenforced, after.resources.cpu_millis) == ("", 500)
+    assert "keep the amounts of its template" in after.unenforced
 
 
 def test_a_job_whose_object_is_gone_is_ended(api: Api):
