@@ -5,6 +5,7 @@ container may use only a tenth of them. The control group has the container's ow
 """
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,8 +14,8 @@ from pathlib import Path
 ROOT = Path("/sys/fs/cgroup")
 #: Version 1 says "no limit" by a number near 2^63.
 _UNLIMITED_BYTES = 1 << 60
-#: The local scaler names the groups of replicas so.
-_REPLICAS = "brain-"
+#: The local scaler names the groups of replicas so: by its home's checksum, job and replica.
+_REPLICA = re.compile(r"brain-[0-9a-f]{8}-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,7 @@ def leave_replica(own: str | None = None, root: Path = ROOT) -> None:
     own = _text(Path("/proc/self/cgroup")) or "" if own is None else own
     for group in _replica_groups(own, root):
         with suppress(OSError):  # it may be gone, or not ours: then we stay
-            beside = group.parent / f"{_REPLICAS}collector"
+            beside = group.parent / "brain-collector"
             beside.mkdir(exist_ok=True)
             (beside / "cgroup.procs").write_text(str(os.getpid()))
 
@@ -71,7 +72,7 @@ def leave_replica(own: str | None = None, root: Path = ROOT) -> None:
 def _replica_groups(own: str, root: Path) -> Iterator[Path]:
     for _, controllers, path in _split(own):
         group = root / controllers / path.strip("/")
-        if group.name.startswith(_REPLICAS):
+        if _REPLICA.match(group.name):
             yield group
 
 

@@ -93,21 +93,23 @@ def test_limits_stand_for_the_machine() -> None:
 
 
 def test_a_replica_is_read_by_the_groups_that_the_scaler_made_for_it(tmp_path: Path) -> None:
-    group(tmp_path, "cpu/box/brain-1-job-0", cpu_stat="nr_periods 100\nnr_throttled 25\n")
-    group(tmp_path, "memory/brain-1-job-0", memory_stat="total_inactive_file 100")
-    (tmp_path / "memory/brain-1-job-0/memory.usage_in_bytes").write_text("1100")
-    own = "4:cpu:/box/brain-1-job-0\n3:memory:/brain-1-job-0\n2:pids:/\n"
+    group(tmp_path, "cpu/box/brain-0a1b2c3d-job-0", cpu_stat="nr_periods 100\nnr_throttled 25\n")
+    group(tmp_path, "memory/brain-0a1b2c3d-job-0", memory_stat="total_inactive_file 100")
+    (tmp_path / "memory/brain-0a1b2c3d-job-0/memory.usage_in_bytes").write_text("1100")
+    own = "4:cpu:/box/brain-0a1b2c3d-job-0\n3:memory:/brain-0a1b2c3d-job-0\n2:pids:/\n"
     now = read_replica(own, tmp_path)
     assert now == GroupUse(memory_bytes=1000, periods=100, throttled=25)
     assert held_between({1: GroupUse(periods=60, throttled=15)}, {1: now}) == (1000, 0.25)
     assert held_between({}, {1: now}) == (1000, None)
     assert read_replica("4:cpu:/box\n", tmp_path) == GroupUse()
+    group(tmp_path, "cpu/brain-scale.service", cpu_stat="nr_periods 100\nnr_throttled 25\n")
+    assert read_replica("4:cpu:/brain-scale.service\n", tmp_path) == GroupUse()
 
 
 def test_a_collector_leaves_the_groups_of_the_replica_that_started_it(tmp_path: Path) -> None:
     group(tmp_path, ".", cgroup_controllers="cpu memory")
-    group(tmp_path, "brain-1-job-0")
-    leave_replica("0::/brain-1-job-0\n", tmp_path)
+    group(tmp_path, "brain-0a1b2c3d-job-0")
+    leave_replica("0::/brain-0a1b2c3d-job-0\n", tmp_path)
     entered = (tmp_path / "brain-collector/cgroup.procs").read_text()
     assert entered == str(os.getpid())
 
