@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from brain import calls, estimates, lifecycle
-from brain.estimates.usage import KIND, Used, used_by
+from brain.estimates.usage import KIND, Used, used_by, with_kills
 from brain.types.advice import ResourceAdvice, Starvation
 from brain.types.diagnosis import Diagnosis, FailureKind
 from brain.types.job import JobState
@@ -269,6 +269,14 @@ def test_memory_that_ran_out_a_fourth_time_is_left_to_a_person(tmp_path: Path):
     lose(laptop)
     assert "ran out 4 times within 24 h" in conditions(laptop, tmp_path)["MemoryUnresolved"]
     assert len(laptop.events("job.memory-unresolved")) == 1
+
+
+def test_an_end_for_want_of_memory_is_taken_once_however_many_there_were():
+    why = Diagnosis(kind=FailureKind.MEMORY, sentence="rank 0 failed", replica=0)
+    lost = {"diagnosis": why, "ended_at": builders.NOW}
+    worlds = [builders.world(epoch, **lost) for epoch in range(1, 11)]
+    once = with_kills(Used(), builders.job(), worlds)
+    assert with_kills(once, builders.job(), worlds) == once
 
 
 def test_readings_of_a_clock_that_is_far_ahead_are_left_out():

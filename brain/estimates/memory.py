@@ -13,7 +13,7 @@ from brain.typeset import duration
 
 def kills(worlds: Sequence[World], known: RoleUse, reserved_bytes: float) -> list[MemoryKill]:
     """Return the ends for want of memory that are not known yet, oldest first."""
-    kept = {kill.epoch for kill in known.kills}
+    newest = max((kill.epoch for kill in known.kills), default=0)
     return [
         MemoryKill(
             epoch=world.epoch,
@@ -22,7 +22,7 @@ def kills(worlds: Sequence[World], known: RoleUse, reserved_bytes: float) -> lis
         )
         for world in sorted(worlds, key=lambda world: world.epoch)
         if world.ended_at is not None
-        and world.epoch not in kept
+        and world.epoch > newest
         and world.diagnosis is not None
         and world.diagnosis.kind is FailureKind.MEMORY
     ]
