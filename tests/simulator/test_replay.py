@@ -1,13 +1,14 @@
 """Recorded decisions are taken again on the past as it was, and what cannot be told is said."""
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from brain import errors
+from brain import errors, lifecycle
 from brain.cli import cli
 from brain.cli.replay import span
 from brain.db import SqlStores, prepare
@@ -15,9 +16,11 @@ from brain.pool.rounds import Memo
 from brain.settings import settings_from
 from brain.simulator import replay as again
 from brain.simulator.replay import Recording, Replayed, ReplayVerdict
-from brain.simulator.replay.past import PastEvidence
+from brain.simulator.replay.past import Cut, PastEvidence, job_then, replicas_then
 from brain.types.allocation import Bounds
-from brain.types.job import Checkpoint
+from brain.types.explanation import Explanation
+from brain.types.job import ApprovalPolicy, Checkpoint, PolicyMode
+from brain.types.resources import Resources
 from tests import builders
 from tests.pool.rounds.fleet import POOL, Fleet
 from tests.pool.rounds.fleet import QUICK as SHARED
@@ -91,6 +94,27 @@ def test_where_samples_are_gone_the_points_of_worlds_stand_for_them(laptop: Lapt
     found = replayed(lived, minimum_gain=2.0)
     assert {one.evidence for one in found} <= {PastEvidence.POINTS, PastEvidence.NOTHING}
     assert any(one.verdict is ReplayVerdict.DIFFERENT for one in found)
+
+
+def test_a_job_reserves_in_the_past_what_it_did_then():
+    before = Resources(cpu_millis=1000, memory_bytes=2**30)
+    more, why = replace(before, memory_bytes=2**31), Explanation(code="", reason="", next_step="")
+    auto = {"replicas": Bounds(min=1, max=1), "policy": ApprovalPolicy(mode=PolicyMode.AUTO)}
+    lived = Laptop(scaling_by(0.9), resources=before, **auto).start()
+    lived.observe(builders.replica(resources=before))
+    lived.live(60)
+    with lived.transaction() as (tx, job):
+        aim, given = lifecycle.standing([], job)[1], {"settings": QUICK, "now": lived.now}
+        lifecycle.propose_amounts(tx, job, replace(aim, resources=more), why, None, **given)
+        cut = Cut(before=tx.events.last_id() + 1, at=lived.now)
+    lived.observe(builders.replica(resources=more))
+    lived.live(10)
+    record = recording(lived).jobs[0]
+    assert (job_then(record, cut).resources, record.job.resources) == (before, more)
+    assert [one.resources for one in replicas_then(record, cut)] == [before]
+    now = replace(cut, before=cut.before + 10_000, at=lived.now)
+    assert job_then(record, now).resources == more
+    assert [one.resources for one in replicas_then(record, now)] == [more]
 
 
 def test_checkpoints_that_were_seen_are_seen_again():

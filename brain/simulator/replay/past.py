@@ -12,6 +12,7 @@ from enum import StrEnum
 from brain import wire
 from brain.inmemory import MemoryStores
 from brain.lifecycle import work
+from brain.lifecycle.desired import reached
 from brain.lifecycle.observed import KIND, WINDOWS_SECONDS
 from brain.models.fitting import MINIMUM_WINDOWS, Point
 from brain.ports import StoredFit, Transaction
@@ -20,7 +21,7 @@ from brain.simulator.replay.record import Record, Recording
 from brain.types.job import Intent, Job, JobId, JobState
 from brain.types.plan import Outcome, PlanState, ScalePlan
 from brain.types.record import Event
-from brain.types.resources import PoolName
+from brain.types.resources import PoolName, Resources
 from brain.types.telemetry import Phase, Sample, SampleSource, SourceId, ThroughputSample
 from brain.types.world import Replica, ReplicaState, World
 
@@ -86,6 +87,7 @@ def job_then(record: Record, cut: Cut) -> Job:
         record.job,
         state=state,
         reason=moves[-1][0].message if moves else "submitted",
+        amounts=_amounts(record, cut),
         intent=Intent.SUSPEND if state is JobState.SUSPENDED else Intent.RUN,
         advise_only=told[-1].message if told and told[-1].kind == "job.advise-only" else None,
         exit_code=None,
@@ -98,6 +100,15 @@ def job_then(record: Record, cut: Cut) -> Job:
 #: Events that say whether Brain may act on a job.
 _ADVISING = frozenset({"job.advise-only", "job.advise-only-lifted"})
 _ENDS = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
+
+
+def _amounts(record: Record, cut: Cut) -> Resources | None:
+    """What each replica was to reserve at a cut; None: what the document says."""
+    met = (plan for plan in plans_then(record, cut) if plan.changes_resources and reached(plan))
+    newest = max(met, key=lambda plan: plan.generation, default=None)
+    if newest is None or newest.target.resources == record.job.document.resources:
+        return None
+    return newest.target.resources
 
 
 def plans_then(record: Record, cut: Cut) -> Iterator[ScalePlan]:
@@ -132,16 +143,17 @@ def worlds_then(record: Record, cut: Cut) -> Iterator[World]:
 
 
 def replicas_then(record: Record, cut: Cut) -> Iterator[Replica]:
-    """Replicas that had started at a cut."""
-    had = _Had(record, cut)
+    """Replicas that had started at a cut, with what they were to reserve then."""
+    had, amounts = _Had(record, cut), _amounts(record, cut) or record.job.document.resources
     for replica in record.replicas:
         if not had(replica.started_at, replica.id, "replica.starting", "replica.running"):
             continue
         if replica.ended_at is None or had(replica.ended_at, replica.id, "replica.exited"):
-            yield replica
+            yield replace(replica, resources=replica.resources and amounts)
         else:
             yield replace(
                 replica,
+                resources=replica.resources and amounts,
                 state=ReplicaState.RUNNING,
                 ended_at=None,
                 exit=None,
