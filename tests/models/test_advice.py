@@ -26,7 +26,7 @@ def seen(millis: float = 900.0, memory: float = 2.0 * GIB, *, hours: int = 48) -
     use = RoleUse(role="worker", cpu_limit_millis=8000, memory_limit_bytes=16 * GIB)
     for hour in range(hours + 1):
         use = use.with_reading(at_seconds=hour * HOUR, cpu_millis=(millis,), memory_bytes=(memory,))
-    return use
+    return replace(use, read_seconds=hours * HOUR)
 
 
 def asked(use: RoleUse, *, now_seconds: float = 48 * HOUR, **fields: Any) -> ResourceAdvice:
@@ -127,6 +127,13 @@ def test_an_earlier_run_that_ran_out_counts_for_the_level_and_not_for_the_day():
     assert found.memory_unresolved == ""
     assert found.memory is not None
     assert found.memory.target == pytest.approx(4.8 * GIB)
+
+
+def test_a_pause_is_no_time_that_a_run_was_read_for():
+    use = RoleUse(role="worker")
+    for second in (0, 5, 10, 3 * DAY, 3 * DAY + 5):
+        use = use.with_reading(at_seconds=second, cpu_millis=(500.0,), memory_bytes=(GIB,))
+    assert use.days * DAY == 10 + 120 + 5
 
 
 def test_ten_minutes_of_a_run_outweigh_days_of_an_earlier_one():

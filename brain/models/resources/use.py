@@ -9,6 +9,8 @@ from brain.typeset import count, gibibytes
 
 MIB = 2**20
 _DAY_SECONDS = 24 * 3600.0
+#: Of a longer time between two readings only so much was seen.
+_PAUSE_SECONDS = 120.0
 #: Readings of earlier runs weigh as much as so many of this one: ten minutes of them correct it.
 _INHERITED = 120.0
 
@@ -39,6 +41,8 @@ class RoleUse:
     #: Instants of the first and newest reading; None: only earlier runs were read.
     since_seconds: float | None = None
     until_seconds: float = 0.0
+    #: Time between readings, without pauses.
+    read_seconds: float = 0.0
     #: A replica's share of what its machine or control group allowed when it was last read.
     cpu_limit_millis: float = 0.0
     memory_limit_bytes: float = 0.0
@@ -54,9 +58,8 @@ class RoleUse:
 
     @property
     def days(self) -> float:
-        """Days over which this run was read."""
-        begun = self.until_seconds if self.since_seconds is None else self.since_seconds
-        return max(0.0, self.until_seconds - begun) / _DAY_SECONDS
+        """Days for which this run was read; pauses between readings say nothing of its use."""
+        return self.read_seconds / _DAY_SECONDS
 
     def memory_limit(self, reserved_bytes: float) -> float:
         """Bytes at which a replica ends: what it reserves, unless it was seen to use more."""
@@ -84,12 +87,14 @@ class RoleUse:
     ) -> Self:
         """Return the use with what replicas used at an instant."""
         begun = at_seconds if self.since_seconds is None else self.since_seconds
+        apart = 0.0 if self.since_seconds is None else max(0.0, at_seconds - self.until_seconds)
         return replace(
             self,
             cpu=self.cpu.added(cpu_millis, at_seconds),
             memory=self.memory.added([each / MIB for each in memory_bytes], at_seconds),
             since_seconds=begun,
             until_seconds=max(self.until_seconds, at_seconds),
+            read_seconds=self.read_seconds + min(apart, _PAUSE_SECONDS),
         )
 
     def inheriting(self, other: "RoleUse", name: str) -> Self:
