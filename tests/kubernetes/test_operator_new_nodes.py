@@ -156,6 +156,15 @@ def test_what_came_in_part_is_let_go_after_the_jobs_patience(stage: Stage, place
         end(place)
 
 
+def test_a_job_that_asks_for_nodes_keeps_no_other_from_the_present_ones(place: Place):
+    place.apply(gang(2, nodeSelector=POOL))
+    until("two ask", lambda: len(asking(place)) == 2)
+    other = gang(1)
+    other["metadata"]["name"] = "other"
+    place.apply(other)
+    until("the other runs", lambda: len(place.run()) == 1, lambda: place.status(other))
+
+
 def test_a_suspended_job_asks_for_nothing(place: Place):
     made = gang(2, nodeSelector=POOL)
     made["spec"]["suspend"] = True

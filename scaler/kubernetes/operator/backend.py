@@ -22,6 +22,7 @@ from scaler.kubernetes.kinds.documents.templates import reserved
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.plans.migration import left_by
 from scaler.kubernetes.pods import identity, places, ports
+from scaler.kubernetes.pods.asking import asking_index
 from scaler.kubernetes.pods.manifest import manifest
 from scaler.kubernetes.pods.orders import Installation, elastic, exhausted, order, past
 from scaler.kubernetes.pods.sight import ended_as, look
@@ -325,7 +326,10 @@ class KubernetesBackend(Replicas):
 
 
 def reserves(pod: Object) -> Resources:
-    """Return the resources that a pod keeps from others: nothing once it is over."""
-    if (pod.get("status") or {}).get("phase") in _OVER:
-        return NOTHING
-    return reserved(pod)
+    """Return the resources that a pod keeps from others: nothing once it is over.
+
+    Nor while it asks for a node that does not exist yet.
+    """
+    over = (pod.get("status") or {}).get("phase") in _OVER
+    asks = asking_index(pod) and not (pod.get("spec") or {}).get("nodeName")
+    return NOTHING if over or asks else reserved(pod)
