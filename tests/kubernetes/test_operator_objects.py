@@ -12,7 +12,7 @@ from brain.types.world import ReplicaExit
 from scaler.kubernetes.operator.jobs import JOB
 from scaler.kubernetes.plans.plans import PLAN
 from scaler.kubernetes.replicas.cache import JobCache, Sent
-from scaler.kubernetes.runtime.cluster import POD, NotFound
+from scaler.kubernetes.runtime.cluster import POD, Key, NotFound
 from scaler.ports import ReplicaPhase
 from tests.kubernetes import jobs
 from tests.kubernetes.apiserver.core.kinds import Json
@@ -22,7 +22,9 @@ from tests.kubernetes.operating import (
     accepted,
     living,
     operating,
+    placed,
     plan,
+    retire,
     staged,
     until,
 )
@@ -126,6 +128,21 @@ def test_pods_that_are_left_as_orphans_go_on_until_they_end(stage: Stage, place:
 
         until("Brain is told that it is over", cancelled)
         assert not place.run()
+
+
+def test_a_job_that_ended_is_begun_by_no_operator_that_comes_later(stage: Stage, place: Place):
+    place.operator.manager.stop()
+    made = place.apply(jobs.job("torchrun", "t.py", resources={"cpu": "100"}, replicas=1))
+    ended = {"phase": "Succeeded", "completionTime": "2026-01-02T03:04:05Z", "generation": 0}
+    place.cluster.merge_status(JOB, place.namespace, "digits", {"status": ended})
+    later = placed(stage.ground, place.api, place.namespace)
+    until("it has seen all there is", lambda: later.operator.ready)
+
+    later.operator.jobs.reconcile(Key(place.namespace, "digits"))
+    retire(later)
+
+    assert place.status(made) == ended
+    assert later.operator.brain.view(made["metadata"]["uid"]) is None
 
 
 def test_a_pod_that_never_was_is_not_lost():

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from brain import calls
+from brain.client import Call
 from brain.errors import Unavailable, UnknownJob
 from brain.types.document import JobDocument
 from brain.types.job import Intent, JobCopy, JobId, JobState
-from brain.types.resources import NodeName, PoolName
+from brain.types.resources import NodeName, PoolName, Resources
 from brain.types.world import Replica, ReplicaExit, ReplicaReport, ReplicaState
+from brain.views import JobEdit, ResizeRequest
 from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.operator.without_brain import OwnJob, OwnRule, begun, reported
@@ -40,10 +42,26 @@ def after(job: OwnJob, *replicas: Replica, waiting: str | None = None) -> OwnJob
     return reported(job, report, NOW)
 
 
-def of_status(**status: Any) -> OwnJob:
+def job_object() -> dict[str, Any]:
     obj = jobs.job("brain-run", "t.py", replicas=2)
     obj["metadata"]["uid"] = ID
-    read = read_elastic_job(obj | {"status": status})
+    return obj
+
+
+def ruled(obj: dict[str, Any] | None) -> OwnRule:
+    return OwnRule("kubernetes", lambda job: obj, lambda: NOW)
+
+
+def admitted(obj: dict[str, Any]) -> OwnRule:
+    """The rule that has heard of a job from its operator."""
+    rule, document = ruled(obj), {"name": "digits", "image": "i", "optimizeMode": "manual"}
+    document |= {"replicas": {"min": 2, "max": 4}}
+    rule.send(calls.mirror(ID, JobCopy(document=document, pool=PoolName("kubernetes"), owner="t")))
+    return rule
+
+
+def of_status(**status: Any) -> OwnJob:
+    read = read_elastic_job(job_object() | {"status": status})
     return begun(read, job_document(read), "team", NOW)
 
 
@@ -58,8 +76,36 @@ def test_a_job_keeps_the_size_and_the_generation_that_a_brain_gave_it() -> None:
     assert (job.state, job.size, job.generation, job.epoch) == (JobState.RUNNING, 3, 4, 7)
 
 
+def test_a_job_keeps_the_amounts_that_a_brain_gave_it() -> None:
+    given = {"cpu": "1500m", "memory": "3Gi"}
+    status = {"roles": [{"name": "worker", "desired": 2, "resources": given}]}
+    (wish,) = admitted(job_object() | {"status": status}).send(calls.wishes("kubernetes")).jobs
+    assert wish.wish.resources == Resources(cpu_millis=1500, memory_bytes=3 * 2**30)
+    assert of_status(roles=[{"name": "worker", "desired": 2}]).resources is None
+
+
 def test_a_job_that_ended_is_not_begun_again() -> None:
-    assert of_status(phase="Failed", message="exit code 1").state is JobState.FAILED
+    ended = {"phase": "Failed", "message": "exit code 1", "completionTime": NOW.isoformat()}
+    assert of_status(**ended).state is JobState.FAILED
+    found = ruled(job_object() | {"status": ended}).send(calls.job(ID)).job
+    assert (found.state, found.reason, found.finished_at) == (JobState.FAILED, "exit code 1", NOW)
+
+
+def test_a_job_that_was_refused_is_begun_once_it_can_be_used() -> None:
+    assert of_status(phase="Failed", message="spec.deadline needs steps").state is JobState.STARTING
+
+
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [
+        (calls.resize(ID, ResizeRequest(replicas=3, why="more")), "the size stays"),
+        (calls.edit(ID, JobEdit(cpu_millis=2000, why="more")), "what each replica reserves stays"),
+    ],
+)
+def test_a_change_waits_for_a_brain(call: Call[Any], what: str) -> None:
+    rule = admitted(job_object())
+    with pytest.raises(Unavailable, match=what):
+        rule.send(call)
 
 
 def test_a_suspended_job_stays_suspended() -> None:
@@ -89,6 +135,31 @@ def test_a_replica_that_succeeded_ended_the_job_whatever_became_of_the_others() 
     assert after(running, done, replica(1, ReplicaExit.LOST)).state is JobState.SUCCEEDED
 
 
+@pytest.mark.parametrize(
+    ("exit", "state"),
+    [
+        (ReplicaExit.SUCCEEDED, JobState.SUCCEEDED),
+        (ReplicaExit.FAILED, JobState.FAILED),
+        (ReplicaExit.LOST, JobState.SUCCEEDED),
+    ],
+)
+def test_plain_pods_end_one_by_one_and_the_job_with_the_last(
+    exit: ReplicaExit, state: JobState
+) -> None:
+    obj = job_object()
+    jobs.main_of(obj)["command"] = ["torchrun", "t.py"]
+    rule = admitted(obj)
+
+    def told(*replicas: Replica) -> JobState:
+        rule.send(calls.report_replicas(ReplicaReport(job=ID, replicas=replicas, at=NOW)))
+        found: JobState = rule.send(calls.job(ID)).job.state
+        return found
+
+    assert told(replica(0), replica(1)) is JobState.RUNNING
+    assert told(replica(0, ReplicaExit.SUCCEEDED), replica(1)) is JobState.RUNNING
+    assert told(replica(1, exit)) is state
+
+
 def test_fewer_than_are_due_are_told_as_degraded() -> None:
     job = after(after(own(), replica(0), replica(1)), replica(1, ReplicaExit.LOST))
     assert (job.state, job.reason) == (JobState.DEGRADED, "1 of 2 replicas run")
@@ -110,7 +181,7 @@ def test_replicas_that_left_for_a_suspension_are_no_loss_after_it() -> None:
 
 
 def test_jobs_that_are_not_known_are_left_alone() -> None:
-    rule = OwnRule("kubernetes", lambda job: None, lambda: NOW)
+    rule = ruled(None)
     with pytest.raises(UnknownJob):
         rule.send(calls.job("other"))
     assert rule.send(calls.jobs()).items == ()
@@ -119,6 +190,6 @@ def test_jobs_that_are_not_known_are_left_alone() -> None:
 def test_a_job_of_another_mode_is_not_admitted() -> None:
     document = {"name": "digits", "image": "i", "optimizeMode": "cluster"}
     copy = JobCopy(document=document, pool=PoolName("kubernetes"), owner="team")
-    rule = OwnRule("kubernetes", lambda job: None, lambda: NOW)
+    rule = ruled(None)
     with pytest.raises(Unavailable, match="set optimizeMode: manual"):
         rule.send(calls.mirror(ID, copy))

@@ -36,7 +36,7 @@ from scaler.kubernetes.plans.migration import Migrations
 from scaler.kubernetes.plans.requests import JOB, Requests
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.amounts import amounts_alone, changing
-from scaler.kubernetes.pods.orders import Installation, by_volcano, elastic
+from scaler.kubernetes.pods.orders import Installation, by_volcano, elastic, owner_of
 from scaler.kubernetes.runtime import Cluster, Key, Recorder, Result, StatusCondition, write_status
 from scaler.kubernetes.runtime.cluster import Object, key_of
 from scaler.kubernetes.runtime.store import Store
@@ -58,6 +58,7 @@ from scaler.kubernetes.status.job_status import (
     advised,
     beside_state,
     deadline_of,
+    over,
     passing,
     refused,
     seconds_until,
@@ -158,7 +159,7 @@ class ElasticJobs:
         """
         job = read_elastic_job(obj)
         document = wire.document_plain(self._document(job))
-        self._brain.mirror(JobId(job.metadata.uid), document, _owner(job))
+        self._brain.mirror(JobId(job.metadata.uid), document, owner_of(job))
 
     def ask_again(self) -> None:
         """Ask about the jobs of which Brain could not be asked."""
@@ -178,6 +179,9 @@ class ElasticJobs:
         view = self._view(id, obj)
         if view is not None and view.state in FINISHED:
             return self._finish(obj, job, view, pods, now)
+        if view is None and over(job):
+            # Brain is away, or has forgotten it: what ended is not begun again.
+            return Result(requeue_after_seconds=6 * _SOON_SECONDS)
         room, look_seconds = self._nodes_for(job, document, view, rules, now)
         if room.status is not True and view is None:
             self._say(obj, "Warning", room.reason, room.message)
@@ -287,7 +291,7 @@ class ElasticJobs:
         if view is not None and self._told.get(id) == document:
             return accepted(), view
         try:
-            view = self._brain.mirror(id, wire.document_plain(document), _owner(job))
+            view = self._brain.mirror(id, wire.document_plain(document), owner_of(job))
         except AWAY as why:
             message = f"Brain is away, the job goes on as it is: {why}"
             return accepted(None, Reason.NO_BRAIN, message), view
@@ -476,7 +480,3 @@ class ElasticJobs:
         known = (obj.get("status") or {}).get("message")
         if known != message:
             self._events.record(obj, type, str(reason), message)
-
-
-def _owner(job: ElasticJob) -> str:
-    return job.metadata.annotations.get(identity.OWNER, job.metadata.namespace)

@@ -134,7 +134,7 @@ class Operator:
         options = self._options
         if options.url is not None:
             return BrainClient(options.url, options.token)
-        return OwnRule(options.pool, lambda job: self.jobs.find(job), _now)
+        return OwnRule(options.pool, lambda job: self.jobs.find(job), _now, lambda: self._house)
 
     def _asking_at_once(self) -> AsyncBrainClient | AsyncOwnRule:
         if isinstance(self._client, OwnRule):

@@ -29,14 +29,18 @@ from brain.types.job import (
     PolicyMode,
 )
 from brain.types.plan import PlanVerdict
-from brain.types.resources import PoolName
+from brain.types.resources import PoolName, Resources
 from brain.types.telemetry import TelemetryLosses
 from brain.types.world import DesiredWorld, Replica, ReplicaExit, ReplicaReport, ReplicaState
 from brain.typeset import count
 from brain.views import DesiredJob, DesiredPool, JobDetail, JobView, NewToken, Page
-from scaler.kubernetes.kinds import ElasticJob
+from scaler.kubernetes.kinds import ElasticJob, RoleStatus
+from scaler.kubernetes.kinds.documents import job_document
+from scaler.kubernetes.kinds.quantities import resources
 from scaler.kubernetes.kinds.reading import read_elastic_job
+from scaler.kubernetes.pods.orders import Installation, elastic, owner_of
 from scaler.kubernetes.runtime.cluster import Object
+from scaler.kubernetes.status.job_status import over
 
 _REMEDY = "start the operator with --brain URL"
 _BEGUN = (JobState.RUNNING, JobState.DEGRADED)
@@ -57,6 +61,8 @@ class OwnJob:
     owner: str
     #: Replicas that it is to have.
     size: int
+    #: That each is to reserve, by a plan that a Brain gave it; None: as its document says.
+    resources: Resources | None = None
     #: Of the last plan that a Brain gave it; its pods bear it.
     generation: int = 0
     epoch: int | None = None
@@ -83,13 +89,14 @@ class OwnJob:
 def begun(job: ElasticJob, document: JobDocument, owner: str, now: datetime) -> OwnJob:
     """The job as its object's status shows it, which Brain or an operator before wrote."""
     status = job.status
-    known = next((role.desired for role in status.roles if role.name == job.scaled), 0)
+    role = next((role for role in status.roles if role.name == job.scaled), RoleStatus(name=""))
     phase = _TRAINED.get(status.phase, JobState.STARTING)
     made = OwnJob(
         id=JobId(job.metadata.uid),
         document=document,
         owner=owner,
-        size=known or document.replicas.first,
+        size=role.desired or document.replicas.first,
+        resources=_planned(role, document.resources),
         generation=status.generation,
         epoch=status.world_epoch,
         failures=status.restarts,
@@ -97,31 +104,40 @@ def begun(job: ElasticJob, document: JobDocument, owner: str, now: datetime) -> 
         created_at=now,
         updated_at=now,
     )
-    if status.phase in FINISHED:
-        ended = status.completion_time or now
-        return made.moved(JobState(status.phase), status.message, ended)
+    if over(job):
+        return made.moved(JobState(status.phase), status.message, status.completion_time or now)
     if status.phase == JobState.SUSPENDED:
         return made.moved(JobState.SUSPENDED, status.message, now, intent=Intent.SUSPEND)
     return made
 
 
-def reported(job: OwnJob, report: ReplicaReport, now: datetime) -> OwnJob:
-    """The job after its scaler's report: what runs, and how the last replica ended."""
+def _planned(role: RoleStatus, document: Resources) -> Resources | None:
+    """What a plan made each replica reserve; None: as ``document`` says."""
+    held = replace(resources(role.resources, "status.roles.resources"), gpus=document.gpus)
+    return held if role.resources and held != document else None
+
+
+def reported(job: OwnJob, report: ReplicaReport, now: datetime, *, together: bool = True) -> OwnJob:
+    """The job after its scaler's report: what runs, and how the last replica ended.
+
+    ``together``: its replicas are one world, which ends as a whole.
+    """
     known = {**job.replicas, **{one.id: one for one in report.replicas}}
     job = replace(job, replicas=known)
     if job.state in FINISHED:
         return job
-    if any(one.exit is ReplicaExit.SUCCEEDED for one in known.values()):
+    alive = [one for one in known.values() if one.state is not ReplicaState.EXITED]
+    last = max(known.values(), key=_ended, default=None)
+    goes_on = alive or (last is not None and last.exit is ReplicaExit.FAILED)
+    if _succeeded(known.values()) and (together or not goes_on):
         # It ended with its world: what still runs, or was killed since, has nothing to do.
         return job.moved(JobState.SUCCEEDED, "all workers ended with 0", now, exit_code=0)
-    alive = [one for one in known.values() if one.state is not ReplicaState.EXITED]
     if alive:
         return _alive(job, alive, report.waiting, now)
     if job.intent is Intent.CANCEL:
         return job.moved(JobState.CANCELLED, "cancelled; all its replicas have stopped", now)
     if job.intent is Intent.SUSPEND:
         return job.moved(JobState.SUSPENDED, "suspended; all its replicas have stopped", now)
-    last = max(known.values(), key=_ended, default=None)
     if last is None or not (last.exit is ReplicaExit.FAILED or job.state in _BEGUN):
         return job.moved(job.state, report.waiting or job.reason, now)
     return _all_gone(job, last, now)
@@ -131,7 +147,7 @@ def _alive(job: OwnJob, alive: list[Replica], waiting: str | None, now: datetime
     if job.intent is not Intent.RUN:
         return job
     running = sum(one.state is ReplicaState.RUNNING for one in alive)
-    if running >= job.size:
+    if running + _succeeded(job.replicas.values()) >= job.size:
         return job.moved(JobState.RUNNING, f"{count(running, 'replica')} run; no Brain", now)
     state = JobState.DEGRADED if job.state in _BEGUN else job.state
     why = waiting or f"{running} of {count(job.size, 'replica')} run"
@@ -151,6 +167,10 @@ def _all_gone(job: OwnJob, last: Replica, now: datetime) -> OwnJob:
     return job.moved(JobState.STARTING, why, now, failures=failures)
 
 
+def _succeeded(replicas: Iterable[Replica]) -> int:
+    return sum(one.exit is ReplicaExit.SUCCEEDED for one in replicas)
+
+
 def _ended(replica: Replica) -> tuple[datetime, int]:
     return replica.ended_at or replica.started_at, replica.id
 
@@ -163,9 +183,10 @@ class OwnRule:
         pool: str,
         find: Callable[[JobId], Object | None],
         clock: Callable[[], datetime],
+        house: Callable[[], Installation] = Installation,
     ) -> None:
         """``find`` gives the object of a job."""
-        self._pool, self._find, self._clock = PoolName(pool), find, clock
+        self._pool, self._find, self._clock, self._house = PoolName(pool), find, clock, house
         self._jobs: dict[JobId, OwnJob] = {}
         self._lock = threading.RLock()
         self._routes: Mapping[str, Callable[..., Any]] = {
@@ -173,11 +194,12 @@ class OwnRule:
             r"GET /jobs": self._list,
             r"GET /jobs/([^/:]+)": self._detail,
             r"PUT /jobs/([^/:]+)": self._mirror,
+            r"PATCH /jobs/([^/:]+)": partial(self._change, "what each replica reserves"),
             r"POST /jobs/([^/]+)/replicas": self._report,
             r"POST /jobs/([^/]+)/token": self._token,
             r"GET /jobs/([^/]+)/environment": lambda job, call: {},
             r"GET /jobs/([^/]+)/plans": lambda job, call: Page(items=()),
-            r"POST /jobs/([^/]+)/plans": self._resize,
+            r"POST /jobs/([^/]+)/plans": partial(self._change, "the size"),
             r"POST /jobs/([^/:]+):suspend": partial(self._intend, Intent.SUSPEND),
             r"POST /jobs/([^/:]+):resume": partial(self._intend, Intent.RUN),
             r"POST /jobs/([^/:]+):cancel": partial(self._intend, Intent.CANCEL),
@@ -213,7 +235,7 @@ class OwnRule:
         return Page(items=tuple(_view(job, self._pool) for job in running))
 
     def _detail(self, id: str, call: Call[Any]) -> JobDetail:
-        job = self._job(id)
+        job = self._jobs.get(JobId(id)) or self._ended(JobId(id))
         return JobDetail(
             job=_view(job, self._pool),
             document=wire.document_plain(job.document),
@@ -221,6 +243,14 @@ class OwnRule:
             worlds=(),
             replicas=tuple(job.replicas.values()),
         )
+
+    def _ended(self, id: JobId) -> OwnJob:
+        """A job that ended before this process began."""
+        obj = self._find(id)
+        job = read_elastic_job(obj) if obj is not None else None
+        if job is None or not over(job):
+            raise UnknownJob(f"job {id} is not served without a Brain")
+        return begun(job, job_document(job), owner_of(job), self._clock())
 
     def _mirror(self, id: str, call: Call[Any]) -> JobView:
         assert call.body is not None
@@ -244,17 +274,19 @@ class OwnRule:
     def _report(self, id: str, call: Call[Any]) -> None:
         assert call.body is not None
         report = wire.decode(call.body, ReplicaReport)
-        self._put(reported(self._job(id), report, self._clock()))
+        job, obj = self._job(id), self._find(JobId(id))
+        together = obj is None or elastic(read_elastic_job(obj), self._house())
+        self._put(reported(job, report, self._clock(), together=together))
 
     def _token(self, id: str, call: Call[Any]) -> NewToken:
         # Agents know each other by it, Brain or none.
         return NewToken(id=id, name=f"agents of {id}", secret=f"brn_{secrets.token_urlsafe(32)}")
 
-    def _resize(self, id: str, call: Call[Any]) -> Any:
-        job = self._job(id)
+    def _change(self, what: str, id: str, call: Call[Any]) -> Any:
+        self._job(id)
         raise Unavailable(
-            f"this operator has none, and without one the size stays {job.size}; {_REMEDY}, and "
-            "the request is made to it"
+            f"this operator has none, and without one {what} stays as it is; {_REMEDY}, and the "
+            "request is made to it"
         )
 
     def _intend(self, intent: Intent, id: str, call: Call[Any]) -> JobView:
@@ -319,6 +351,7 @@ def _wish(job: OwnJob) -> DesiredJob:
             version=job.version,
             intent=job.intent,
             replicas=job.size if runs else 0,
+            resources=job.resources,
             processes_per_replica=document.processes_per_replica,
             unit=document.replicas.unit,
             # Whoever coordinates has no Brain to ask for another size.
@@ -358,7 +391,7 @@ def _view(job: OwnJob, pool: PoolName) -> JobView:
         replicas=0 if job.state in FINISHED else running,
         replicas_wished=_wish(job).wish.replicas,
         processes_per_replica=document.processes_per_replica,
-        resources=document.resources,
+        resources=job.resources or document.resources,
         epoch=job.epoch,
         generation=job.generation,
         unit_of_throughput="steps/s",

@@ -223,6 +223,11 @@ def master_name(job: ElasticJob) -> str:
     return f"{identity.service_name(job.metadata.name, job.scaled)}-0.{job.metadata.namespace}"
 
 
+def owner_of(job: ElasticJob) -> str:
+    """Whose job it is: the person that its annotation names, else its namespace."""
+    return job.metadata.annotations.get(identity.OWNER, job.metadata.namespace)
+
+
 def annotations_of(job: ElasticJob) -> Mapping[str, str]:
     """Annotations of the job that go to its pods."""
     return {

@@ -250,6 +250,11 @@ def _for_tools(moves: bool, stalled: bool, reason: str, message: str) -> list[St
     ]
 
 
+def over(job: ElasticJob) -> bool:
+    """True if its status says when it ended; a phase alone may be that of a refusal."""
+    return job.status.phase in FINISHED and job.status.completion_time is not None
+
+
 def deadline_of(job: ElasticJob) -> datetime | None:
     """Time until which a job may be active; None: it may for ever, or is not active yet."""
     seconds, began = job.spec.active_deadline_seconds, job.status.start_time
