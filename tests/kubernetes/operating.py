@@ -22,7 +22,7 @@ from scaler.kubernetes.plans.plans import PLAN
 from scaler.kubernetes.pods.identity import INDEX, replica_of
 from scaler.kubernetes.pods.manifest import AgentInjection
 from scaler.kubernetes.runtime import Cluster, ElectionTerms, connect
-from scaler.kubernetes.runtime.cluster import EVENT, POD, Unreachable
+from scaler.kubernetes.runtime.cluster import EVENT, POD, Key, Unreachable
 from scaler.kubernetes.runtime.cluster.transport import Stream, TransportAnswer, TransportRequest
 from scaler.loop import Pace, Scaler
 from tests.api.app import Api
@@ -143,6 +143,11 @@ class Place:
     def look(self) -> None:
         """Let the operator ask Brain."""
         self.operator.brain.look()
+
+    def looks_again_soon(self) -> bool:
+        """Whether the operator looks at the job ``digits`` again after seconds, by itself."""
+        found = self.operator.jobs.reconcile(Key(self.namespace, "digits"))
+        return found.requeue_after_seconds == 5
 
     def job(self, made: Json) -> Any:
         """What Brain has of it."""

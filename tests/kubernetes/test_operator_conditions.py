@@ -6,14 +6,20 @@ from typing import Any
 
 import pytest
 
+from brain.errors import Unavailable
 from brain.types.job import JobState
+from scaler.kubernetes.kinds import Reason
 from scaler.kubernetes.operator.jobs import JOB
 from scaler.kubernetes.runtime.cluster import EVENT, POD
+from scaler.kubernetes.runtime.status import StatusCondition
+from scaler.kubernetes.status.conditions import accepted, feasible, held_up
 from scaler.kubernetes.status.happenings import happenings
+from scaler.kubernetes.status.job_status import refused
 from tests.kubernetes import jobs
 from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.clusters import here
 from tests.kubernetes.operating import Place, Stage, living, operating, plan, staged, until
+from tests.scaler.wished import NOW
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +185,27 @@ def test_a_master_of_another_is_a_conflict_as_long_as_it_lives(place: Place):
     place.says(made, "Conflict", "False", "NoOtherController")
 
 
+@pytest.mark.parametrize(
+    ("wrong", "phase", "stalled"),
+    [
+        (held_up('pods "p" is forbidden: exceeded quota: few, requested: pods=1'), "Queued", False),
+        (held_up("somebody says no"), "Queued", False),
+        (feasible("no node has it"), "Queued", True),
+        (accepted(False, Reason.INVALID, "deadline needs steps"), "Failed", True),
+    ],
+)
+@pytest.mark.parametrize("before", ["", "Failed"])
+def test_only_an_object_that_is_wrong_has_failed(
+    wrong: StatusCondition, phase: str, stalled: bool, before: str
+):
+    obj = {"metadata": {"generation": 1}, "status": {"phase": before}}
+    told = refused(obj, wrong, NOW)
+    said = {each["type"]: each["status"] for each in told["conditions"]}
+
+    assert (told["phase"], said["Stalled"]) == (phase, str(stalled))
+    assert said["Reconciling"] == str(not stalled)
+
+
 def test_restarts_are_counted_in_events():
     before = {"restarts": 1, "message": "fine"}
     after = {"restarts": 2, "message": "replica 1 was lost"}
@@ -203,3 +230,18 @@ def test_a_job_that_was_active_for_as_long_as_it_may_be_has_failed(place: Place)
 
     place.says(made, "Failed", "True", "DeadlineExceeded")
     place.told("DeadlineExceeded", "activeDeadlineSeconds 2")
+
+
+def test_an_end_that_is_due_while_brain_is_away_is_asked_for_again_soon(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    def away(job: str) -> None:
+        raise Unavailable("no answer")
+
+    monkeypatch.setattr(place.operator.brain, "cancel", away)
+    made = plain()
+    made["spec"]["activeDeadlineSeconds"] = 1
+    made = place.apply(made)
+    with living(place):
+        place.told("DeadlineExceeded", "activeDeadlineSeconds 1")
+        until("it is asked again soon", place.looks_again_soon)

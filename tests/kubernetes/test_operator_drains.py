@@ -11,7 +11,9 @@ import pytest
 
 from brain.errors import Overloaded
 from scaler.kubernetes.dependents.upkeep import BUDGET
+from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.operator.jobs import JOB
+from scaler.kubernetes.plans.departures import kept as kept_by_budget
 from scaler.kubernetes.pods.identity import RELAUNCHES
 from scaler.kubernetes.runtime.cluster import NODE
 from tests.kubernetes import jobs
@@ -121,6 +123,23 @@ def test_a_drain_waits_for_the_replacement_and_ends(stage: Stage, place: Place):
         assert code() == 0
         assert place.run() == {"1"}
         assert node_of(place, "1") != home
+
+
+@pytest.mark.parametrize(
+    ("free", "ready", "said"),
+    [
+        (set(), set(range(4)), 8),
+        ({0}, set(range(8)), 7),
+        ({0}, set(range(4)), 3),
+        # One that is not ready is nobody's loss.
+        ({0}, {1, 2, 3}, 3),
+        ({0, 1}, {0}, 0),
+    ],
+)
+def test_who_may_go_goes_although_others_are_missing(free: set[int], ready: set[int], said: int):
+    made = read_elastic_job(jobs.job("brain-run", "t.py", replicas=8))
+
+    assert kept_by_budget(made, 8, free, ready) == said
 
 
 def test_a_cordon_that_is_taken_back_moves_nothing_more(stage: Stage, place: Place):

@@ -9,6 +9,7 @@ import pytest
 
 from brain.types.job import Intent, JobState
 from brain.types.world import ReplicaExit
+from scaler.kubernetes.dependents.upkeep import BUDGET
 from scaler.kubernetes.operator.jobs import JOB
 from scaler.kubernetes.plans.plans import PLAN
 from scaler.kubernetes.replicas.cache import JobCache, Sent
@@ -143,6 +144,23 @@ def test_a_job_that_ended_is_begun_by_no_operator_that_comes_later(stage: Stage,
 
     assert place.status(made) == ended
     assert later.operator.brain.view(made["metadata"]["uid"]) is None
+
+
+def test_pods_that_are_left_as_orphans_are_kept_from_no_drain(stage: Stage, place: Place):
+    if not stage.ground.collects:
+        pytest.skip("nobody frees orphans here")
+
+    def kept() -> list[int]:
+        found = place.cluster.list(BUDGET, place.namespace).items
+        return [each["spec"]["minAvailable"] for each in found]
+
+    accepted(place, replicas=1)
+    with living(place):
+        until("it runs", lambda: place.run() == {"0"}, place.pods)
+        until("a budget keeps it", lambda: kept() == [1])
+        place.cluster.delete(JOB, place.namespace, "digits", propagation="Orphan")
+        until("no budget keeps it", lambda: kept() in ([0], []))
+    assert len(place.pods()) == 1
 
 
 def test_a_pod_that_never_was_is_not_lost():

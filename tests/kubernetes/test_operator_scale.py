@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from brain import calls
+from brain.errors import Unavailable
 from brain.types.record import Role
 from brain.views import ResizeRequest
 from scaler.kubernetes.operator.jobs import JOB
@@ -50,6 +51,22 @@ def answered(place: Place, made: Json, outcome: str) -> Json:
         lambda: place.status(made),
     )
     return request_of(place, made)
+
+
+def test_a_request_that_brain_did_not_hear_is_made_again_soon(
+    server: Ground, place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    def away(*_: object, **__: object) -> None:
+        raise Unavailable("no answer")
+
+    made = accepted(place, replicas=1, minReplicas=1, maxReplicas=4)
+    answered(place, made, "accepted")
+    with monkeypatch.context() as patch:
+        patch.setattr(place.operator.brain, "resize", away)
+        kubectl(server, "scale", "-n", place.namespace, "elasticjob/digits", "--replicas=2")
+        answered(place, made, "waiting")
+        until("it is asked again soon", place.looks_again_soon)
+    answered(place, made, "accepted")
 
 
 def test_the_answer_to_a_request_says_what_was_granted_and_who_asked(server: Ground, place: Place):

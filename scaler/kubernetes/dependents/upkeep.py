@@ -65,6 +65,16 @@ class Upkeep:
             self._cluster.apply(BUDGET, budget(job, count))
             self._kept[id] = count
 
+    def release(self, obj: Object) -> None:
+        """Have the pods be evicted that an object leaves behind: nobody moves them any more."""
+        metadata, zero = obj["metadata"], {"spec": {"minAvailable": 0}}
+        name = identity.budget_name(metadata["name"])
+        try:
+            self._cluster.merge(BUDGET, metadata["namespace"], name, zero)
+        except NotFound:
+            log.debug("%s has no budget", metadata["name"])
+        self.forget(metadata["uid"])
+
     def forget(self, job: str) -> None:
         """Forget a job that is over."""
         self._kept.pop(job, None)

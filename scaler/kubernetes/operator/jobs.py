@@ -33,7 +33,7 @@ from scaler.kubernetes.operator.backend import KubernetesBackend
 from scaler.kubernetes.operator.withdrawals import Withdrawals
 from scaler.kubernetes.plans.departures import Departures
 from scaler.kubernetes.plans.migration import Migrations
-from scaler.kubernetes.plans.requests import JOB, Requests
+from scaler.kubernetes.plans.requests import JOB, Requests, unanswered
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.amounts import amounts_alone, changing
 from scaler.kubernetes.pods.orders import Installation, by_volcano, elastic, owner_of
@@ -121,7 +121,12 @@ class ElasticJobs:
         #: What Brain was last told of each job, so that it is told of news alone.
         self._told: dict[JobId, JobDocument] = {}
         self.withdrawals = Withdrawals(
-            brain, jobs, pods, namespaces, forget=lambda job: self._told.pop(job, None)
+            brain,
+            jobs,
+            pods,
+            namespaces,
+            forget=lambda job: self._told.pop(job, None),
+            release=self._upkeep.release,
         )
         #: When the status of each job was last written here.
         self._written: dict[JobId, datetime] = {}
@@ -191,7 +196,7 @@ class ElasticJobs:
         others = self.autoscalers.of(key_of(obj))
         said = [taken, *honoured(job, rules.house), room, contested(others.items())]
         short = view is not None and wants_more(view, mine)
-        whole, moving, request = GangState(), "", None
+        whole, moving, request, asks = GangState(), "", None, False
         trouble = self._backend.refusal(id) if short else None
         if view is not None:
             request = self._requests.size(obj, job, view)
@@ -200,6 +205,8 @@ class ElasticJobs:
             said += resize_waits(request, (obj.get("status") or {}).get("conditions") or ())
             view = self._requests.intent(obj, job, view)
             view = self._requests.deadline(obj, job, view, now)
+            # Without a Brain nobody would answer.
+            asks = rules.house.brain_url is not None and unanswered(job, view, request, now)
             try:
                 leaving = self._departures.leaving(job, mine, now)
                 whole = self._gangs.tend(job, document, mine, self._ender(id, now), now, leaving)
@@ -237,7 +244,7 @@ class ElasticJobs:
             look_seconds,
             seconds_until(deadline_of(job), now),
             whole.look_seconds,
-            _SOON_SECONDS if waiting or view is None else None,
+            _SOON_SECONDS if waiting or view is None or asks else None,
         ]
         soon = min((each for each in looks if each is not None), default=None)
         return Result(requeue_after_seconds=soon)

@@ -24,20 +24,32 @@ class Withdrawals:
         namespaces: Sequence[str],
         *,
         forget: Callable[[JobId], object],
+        release: Callable[[Object], None],
     ) -> None:
-        """``namespaces``: those whose objects are seen; none named: all of them."""
-        self._brain, self._jobs, self._pods, self._forget = brain, jobs, pods, forget
+        """``namespaces``: those whose objects are seen; none named: all of them.
+
+        ``release`` is given objects whose pods go on without them.
+        """
+        self._brain, self._jobs, self._pods = brain, jobs, pods
+        self._forget, self._release = forget, release
         self._namespaces = frozenset(namespaces)
         #: Jobs whose objects were deleted so that their pods go on.
         self._orphaned: set[JobId] = set()
+        #: Those of them whose pods were not released yet.
+        self._held: dict[Key, Object] = {}
 
     def changed(self, change: StoreChange) -> None:
         """An object came, changed or went, by the watching thread."""
-        if change.new is None and _orphans(change.latest):
-            self._orphaned.add(JobId(str(change.latest["metadata"].get("uid"))))
+        if _orphans(change.latest):
+            self._held[change.key] = change.latest
+            if change.new is None:
+                self._orphaned.add(JobId(str(change.latest["metadata"].get("uid"))))
 
     def withdraw(self, key: Key) -> None:
         """End the job of an object that is deleted. Its pods go with it, by their owner."""
+        if (left := self._held.get(key)) is not None:
+            self._release(left)
+            self._held.pop(key, None)
         for id, view in self._brain.views().items():
             here = (view.project, view.name) == (key.namespace, key.name)
             going = view.state not in FINISHED and view.intent is not Intent.CANCEL

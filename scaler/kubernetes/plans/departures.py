@@ -5,7 +5,7 @@ keeps whoever drains a node waiting until then. Pods of a node whose end is anno
 budget: to hand over is better than to be killed with the node.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from datetime import datetime
 
 from brain.types.job import JobId, JobState
@@ -17,6 +17,7 @@ from scaler.kubernetes.plans.migration import Migrations, marked
 from scaler.kubernetes.pods import gang, identity
 from scaler.kubernetes.replicas.observed import Replicas
 from scaler.kubernetes.runtime.cluster import Object
+from scaler.kubernetes.status.job_status import is_ready
 
 _TRAINS = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED})
 
@@ -38,8 +39,8 @@ class Departures:
         until = self._replicas.leaving(id, patience_of(job), now)
         free = {replica for replica, at in until.items() if at is None or at <= now}
         if not fixed and view.state in _TRAINS:
-            kept = max(0, wished - len(free)) if job.spec.drain_on_cordon else 0
-            self._upkeep.keep_budget(job, kept)
+            ready = {_id(pod) for pod in mine if is_ready(pod)}
+            self._upkeep.keep_budget(job, kept(job, wished, free, ready))
         going = () if fixed else until
         moving = [pod for pod in mine if gang.stays(pod) and (marked(pod) or _id(pod) in going)]
         if not moving:
@@ -62,6 +63,16 @@ class Departures:
         until = self._replicas.leaving(JobId(job.metadata.uid), patience_of(job), now).values()
         left = ((at - now).total_seconds() for at in until if at is not None)
         return min((each for each in left if each > 0), default=None)
+
+
+def kept(job: ElasticJob, wished: int, free: Set[int], ready: Set[int]) -> int:
+    """Number of replicas that the job's budget keeps; ``free`` may go.
+
+    Where some may go, others that are missing are no reason to keep them.
+    """
+    if not job.spec.drain_on_cordon:
+        return 0
+    return max(0, min(wished - len(free), len(ready - free))) if free else wished
 
 
 def _id(pod: Object) -> int:

@@ -1,6 +1,7 @@
 """Requests that an edit of an ElasticJob makes to Brain: another size, to be stopped, to go on."""
 
 import logging
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -15,6 +16,15 @@ from scaler.kubernetes.status.job_status import deadline_of, request_key, suspen
 log = logging.getLogger(__name__)
 
 JOB = Kind(GROUP, API_VERSION.partition("/")[2], "elasticjobs", "ElasticJob")
+
+
+def unanswered(
+    job: ElasticJob, view: JobView, request: Mapping[str, Any] | None, now: datetime
+) -> bool:
+    """True if Brain has still to be asked for what an edit wants, or for an end that is due."""
+    until = deadline_of(job)
+    late = until is not None and until <= now and view.intent is not Intent.CANCEL
+    return late or (request is not None and request["outcome"] == "waiting")
 
 
 class Say(Protocol):

@@ -36,6 +36,8 @@ _IDLE = frozenset({Reason.PODS_MISSING, Reason.STARTING, Reason.SUSPENDED, Reaso
 #: Conditions that tell how far a job has come.
 _ON_THE_WAY = (JobCondition.SCHEDULED, JobCondition.RECONCILING)
 _STATUS = {"True": True, "False": False}
+#: Phases that the refusal of an object does not give.
+_BEGUN = frozenset(JobState) - {JobState.QUEUED, JobState.FAILED}
 _TRAINS = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED})
 
 
@@ -68,7 +70,7 @@ def status(
     known: Mapping[str, Any] = obj.get("status") or {}
     generation = int(obj["metadata"].get("generation") or 1)
     mine = [pod for pod in pods if _type(pod) == job.scaled]
-    ready = sum(map(_ready, mine))
+    ready = sum(map(is_ready, mine))
     ends = any(map(succeeded, mine))
     state = _from_brain(job, view, ready, ends, _was_suspended(known)) if view else _unheard(known)
     said = (*state, _scheduled(job, view, pods, found), *found.conditions)
@@ -110,14 +112,14 @@ def refused(obj: Object, condition: StatusCondition, now: datetime) -> dict[str,
     """The status of an object that cannot be used: what was known before, and why."""
     known: Mapping[str, Any] = obj.get("status") or {}
     generation = int(obj["metadata"].get("generation") or 1)
-    waits_for_nodes = condition.reason == Reason.NOT_YET
-    stuck_at = not waits_for_nodes and condition.reason != Reason.NOT_OURS
-    for_tools = _for_tools(waits_for_nodes, stuck_at, condition.reason, condition.message)
+    wrong = condition.type == JobCondition.ACCEPTED and condition.reason != Reason.NOT_OURS
+    stalled = wrong or condition.reason == Reason.NEVER_FITS
+    waits = condition.type in (JobCondition.FEASIBLE, JobCondition.SCHEDULED)
+    for_tools = _for_tools(waits, stalled, condition.reason, condition.message)
     listed = [condition, *for_tools]
     said = conditions(known.get("conditions"), listed, generation=generation, now=now)
-    running = known.get("generation") is not None or known.get("phase") in tuple(JobState)
-    waits = condition.type == JobCondition.FEASIBLE
-    phase = {} if running else {"phase": "Queued" if waits else "Failed"}
+    begun = known.get("generation") is not None or known.get("phase") in _BEGUN
+    phase = {} if begun else {"phase": "Queued" if waits else "Failed"}
     return {
         **known,
         **phase,
@@ -324,7 +326,7 @@ def _stays(pod: Object) -> bool:
     return _alive(pod) and "deletionTimestamp" not in pod["metadata"]
 
 
-def _ready(pod: Object) -> bool:
+def is_ready(pod: Object) -> bool:
     """True if a pod runs as far as its kubelet, or who misses that, says."""
     if not _stays(pod) or _phase(pod) != "Running":
         return False
@@ -354,7 +356,7 @@ def _role(
     counts = {
         "desired": desired,
         "observed": len(alive),
-        "ready": sum(map(_ready, pods)),
+        "ready": sum(map(is_ready, pods)),
         "pending": sum(not (pod.get("spec") or {}).get("nodeName") for pod in alive),
         "failed": sum(_phase(pod) == "Failed" for pod in pods),
         "spare": max(0, running - view.replicas) if view and scaled and view.replicas else 0,
