@@ -102,16 +102,16 @@ class ScalerRelay:
         """Pass on an answer, once its reader has taken those before.
 
         Raises:
-            NotFound: nobody waits for it any more.
+            NotFound: nobody waits for it any more, or takes the parts that there are.
         """
 
         async def room() -> bool:
             ticket = self._tickets.get(id)
             return ticket is None or len(ticket.parts) < _MOST_PARTS
 
-        await self._until(room, self._answered_seconds)
+        taken = await self._until(room, self._answered_seconds)
         ticket = self._tickets.get(id)
-        if ticket is None or ticket.pool != pool:
+        if not taken or ticket is None or ticket.pool != pool:
             raise NotFound(f"request {id}: nobody waits for its answer any more; drop it")
         ticket.parts.append(answer)
         self._bell.wake()

@@ -208,3 +208,22 @@ def test_an_answer_waits_for_its_reader_and_is_refused_once_that_left() -> None:
             await waiting
 
     asyncio.run(run())
+
+
+def test_an_answer_whose_reader_takes_no_more_is_refused() -> None:
+    relay = ScalerRelay(Bell(), answered_seconds=0.05)
+
+    async def run() -> None:
+        parts = relay.ask(POOL, ScalerRequest(id=""))
+        first = asyncio.ensure_future(anext(parts))
+        (request,) = await relay.take(POOL, 5, _there)
+        more = ScalerAnswer(text="x", more=True)
+        await relay.answer(POOL, request.id, more)
+        await first
+        for _ in range(4):
+            await relay.answer(POOL, request.id, more)
+        with pytest.raises(errors.NotFound, match="drop it"):
+            await relay.answer(POOL, request.id, more)
+        await parts.aclose()
+
+    asyncio.run(run())

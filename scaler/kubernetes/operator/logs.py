@@ -21,6 +21,12 @@ _HEARTBEAT_SECONDS = 5.0
 _PAUSE_SECONDS = 0.2
 #: Bytes that are sent at once, and pieces that wait to be sent.
 _MOST_BYTES, _MOST_PIECES = 1 << 18, 16
+#: Pods that are read at once for one request; others follow as these end.
+_MOST_READERS = 64
+_MORE = (
+    f"brain: {_MOST_READERS} replicas are read at a time, others as these end; name one with "
+    "--replica\n"
+)
 _STARTED = ("Running", "Succeeded", "Failed")
 
 
@@ -42,16 +48,28 @@ def send_logs(
     """
     pieces: Queue[bytes] = Queue(_MOST_PIECES)
     readers: dict[str, _Reader] = {}
-    told = float("-inf")
+    told, crowded = float("-inf"), False
     try:
         while True:
             ended = not request.follow or over()
-            for pod in _asked_for(pods(), request):
-                # Names are never used again; a pod that is on its way has no uid yet.
-                name = pod["metadata"]["name"]
-                if name not in readers and (pod.get("status") or {}).get("phase") in _STARTED:
-                    readers[name] = _Reader(cluster, pod, request, pieces)
-            last = ended and not any(reader.is_alive() for reader in readers.values())
+            asked = _asked_for(pods(), request)
+            if request.replica is not None and not asked:
+                if not readers:
+                    raise UnknownReplica(
+                        f"replica {request.replica}: its pod is gone from the cluster, and its "
+                        "output with it"
+                    )
+                # What it printed last is still on its way.
+                ended = True
+            # Names are never used again; a pod that is on its way has no uid yet.
+            new = [pod for pod in asked if _started(pod) and pod["metadata"]["name"] not in readers]
+            alive = sum(reader.is_alive() for reader in readers.values())
+            for pod in new[: _MOST_READERS - alive]:
+                readers[pod["metadata"]["name"]] = _Reader(cluster, pod, request, pieces)
+            if request.follow and len(new) > _MOST_READERS - alive and not crowded:
+                crowded = True
+                send(_MORE, True)
+            last = ended and not new and not alive
             text, now = _drained(pieces), time.monotonic()
             if text or now - told >= _HEARTBEAT_SECONDS:
                 send(text.decode(errors="replace"), True)
@@ -59,7 +77,7 @@ def send_logs(
             if last and pieces.empty():
                 send("", False)
                 return
-            if not text:
+            if len(text) < _MOST_BYTES:
                 time.sleep(_PAUSE_SECONDS)
     finally:
         for reader in readers.values():
@@ -69,13 +87,11 @@ def send_logs(
 def _asked_for(pods: Iterable[Object], request: LogsRequest) -> list[Object]:
     """Pods whose output is asked for, in the order of their ids."""
     by_id = {found[1]: pod for pod in pods if (found := identity.scaled_of(pod)) is not None}
-    if request.replica is None:
-        return [by_id[id] for id in sorted(by_id)]
-    if request.replica not in by_id:
-        raise UnknownReplica(
-            f"replica {request.replica}: its pod is gone from the cluster, and its output with it"
-        )
-    return [by_id[request.replica]]
+    return [by_id[id] for id in sorted(by_id) if request.replica in (None, id)]
+
+
+def _started(pod: Object) -> bool:
+    return (pod.get("status") or {}).get("phase") in _STARTED
 
 
 def _drained(pieces: "Queue[bytes]") -> bytes:
@@ -131,6 +147,10 @@ class _Reader(threading.Thread):
             for chunk in stream.chunks():
                 lines, end, rest = (rest + chunk).rpartition(b"\n")
                 self._put(lines + end)
+                if len(rest) >= _MOST_BYTES:
+                    # A printer of no line ends, as a bar of progress is.
+                    self._put(rest + b"\n")
+                    rest = b""
                 if self._stopped.is_set():
                     return
         finally:

@@ -45,6 +45,11 @@ class RelayedRequests:
                 log.info("requests to pool %s: %s", self._pool, why)
                 stop.wait(_RETRY_SECONDS)
                 continue
+            except Exception:
+                # Without this thread no request would ever be answered again.
+                log.exception("requests to pool %s", self._pool)
+                stop.wait(_RETRY_SECONDS)
+                continue
             for each in page.items:
                 threading.Thread(target=self._answer, args=(each,), daemon=True).start()
 
