@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from brain import lifecycle
-from brain.estimates.proposal import wanted
+from brain.errors import Conflict
+from brain.estimates.proposal import explanation, wanted
 from brain.types.advice import AmountAdvice, ResourceAdvice
 from brain.types.allocation import Bounds
 from brain.types.job import ApprovalPolicy, JobId, JobState, PolicyMode
@@ -18,6 +19,8 @@ from tests.virtual import Laptop, scaling_by
 GIB = 2**30
 #: Of which a replica uses all but a little.
 RESERVED = Resources(cpu_millis=1000, memory_bytes=int(1.05 * GIB))
+#: Of which it needs a part.
+AMPLE = Resources(cpu_millis=1000, memory_bytes=4 * GIB)
 
 
 def training(mode: PolicyMode, reserved: Resources = RESERVED) -> Laptop:
@@ -71,7 +74,22 @@ def test_where_a_person_approves_it_waits_and_nothing_changes():
     assert len(of_amounts(here)) == 1, "nobody is asked again and again"
 
 
-def test_amounts_that_fell_short_are_rolled_back_and_not_proposed_again_that_day():
+def lowered(mode: PolicyMode) -> tuple[Laptop, ScalePlan]:
+    """Brain advises 2 of 4 GiB: the advice itself would take hours of measurements."""
+    here = training(mode, AMPLE)
+    read(here, 60, job_cpu_millis=300, job_memory_bytes=GIB)
+    rate = here.sight.now
+    with here.transaction() as (tx, job):
+        _, current = lifecycle.standing(tx.plans.of(job.id), job)
+        less = replace(current, resources=replace(AMPLE, memory_bytes=2 * GIB))
+        why = explanation(advice(1000, (2 * GIB, 2 * GIB)))
+        plan = lifecycle.propose_amounts(
+            tx, job, less, why, rate, settings=here.settings, now=here.now
+        )
+    return here, plan
+
+
+def test_memory_that_was_raised_too_little_is_not_lowered_again():
     here = training(PolicyMode.AUTO)
     for _ in range(240):
         read(here, 5, job_cpu_millis=300, job_memory_bytes=GIB)
@@ -80,10 +98,43 @@ def test_amounts_that_fell_short_are_rolled_back_and_not_proposed_again_that_day
     raised = of_amounts(here)[0].target.resources.memory_bytes
     read(here, 900, job_cpu_millis=300, job_memory_bytes=raised)
 
+    (missed,) = of_amounts(here)
+    assert (missed.state, missed.outcome.verdict) == (PlanState.VERIFIED, Verdict.FELL_SHORT)
+    assert here.job.resources.memory_bytes == raised
+
+
+def test_amounts_that_fell_short_are_rolled_back_and_not_proposed_again_that_day():
+    here, plan = lowered(PolicyMode.AUTO)
+    read(here, 900, job_cpu_millis=300, job_memory_bytes=plan.target.resources.memory_bytes)
+
     back, missed = of_amounts(here)
     assert (missed.state, missed.outcome.verdict) == (PlanState.ROLLED_BACK, Verdict.FELL_SHORT)
     assert back.kind is PlanKind.ROLLBACK
-    assert here.job.resources == RESERVED
+    assert here.job.resources == AMPLE
+
+
+def test_amounts_that_a_person_approved_stay_with_the_verdict_beside_them():
+    here, plan = lowered(PolicyMode.APPROVE)
+    given = {"by": "ada", "version": None, "settings": here.settings, "now": here.now}
+    with here.transaction() as (tx, _):
+        lifecycle.approve(tx, plan, **given)
+    read(here, 900, job_cpu_millis=300, job_memory_bytes=plan.target.resources.memory_bytes)
+
+    (missed,) = of_amounts(here)
+    assert (missed.state, missed.outcome.verdict) == (PlanState.VERIFIED, Verdict.FELL_SHORT)
+    assert here.job.resources == plan.target.resources
+
+
+def test_a_proposal_below_what_is_used_by_now_is_not_approved():
+    here, plan = lowered(PolicyMode.APPROVE)
+    used = 0.97 * plan.target.resources.memory_bytes
+    read(here, 60, job_cpu_millis=300, job_memory_bytes=int(used))
+    given = {"by": "ada", "version": None, "settings": here.settings, "now": here.now}
+    with (
+        here.transaction() as (tx, _),
+        pytest.raises(Conflict, match="a replica uses by now; reject it"),
+    ):
+        lifecycle.approve(tx, plan, **given)
 
 
 def test_nothing_is_proposed_where_the_scaler_does_not_say_what_replicas_have():

@@ -27,7 +27,7 @@ _RECENT = timedelta(seconds=60)
 #: Readings of each machine that a verdict needs.
 _READINGS = 3
 #: A replica that uses more of its memory is short of it.
-_FULL = 0.95
+FULL = 0.95
 #: The scheduler's share of stops may grow by so much: quotas stop bursts that nobody waits for.
 _STOPS = 0.05
 
@@ -81,7 +81,7 @@ def shortage(reserved: Resources, before: ReplicaUse, after: ReplicaUse) -> str:
     """Say what of ``reserved`` is too little, by the use before and after; empty: nothing is."""
     said = []
     used, most = after.memory_bytes, reserved.memory_bytes
-    if used is not None and most and used > _FULL * most:
+    if used is not None and most and used > FULL * most:
         said.append(f"a replica uses {number(used / _GIB)} of {number(most / _GIB)} GiB")
     stopped, usual = after.throttled or 0.0, before.throttled or 0.0
     if stopped > usual + _STOPS:
@@ -97,6 +97,18 @@ def refused(tx: Transaction, plan: ScalePlan) -> str:
     live = [r for r in tx.worlds.replicas(plan.job) if r.state is not ReplicaState.EXITED]
     kept = [one for one in live if one.resources != plan.target.resources and one.unenforced]
     return f"replica {kept[0].id} did not take it: {kept[0].unenforced}" if kept else ""
+
+
+def overused(tx: Transaction, plan: ScalePlan, now: datetime) -> str | None:
+    """Why a plan may not lower memory any more; None where it may, or lowers none."""
+    asked = plan.target.resources.memory_bytes
+    used = recent_use(tx, tx.jobs.get(plan.job), now).memory_bytes or 0.0
+    if not 0 < asked < plan.current.resources.memory_bytes or used <= FULL * asked:
+        return None
+    return (
+        f"plan {plan.generation} leaves {number(asked / _GIB)} GiB, too little for the "
+        f"{number(used / _GIB)} GiB that a replica uses by now; reject it"
+    )
 
 
 def _use(samples: Sequence[HostSample], world: World | None) -> ReplicaUse:

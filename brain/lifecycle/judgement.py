@@ -29,14 +29,18 @@ def judge(
     """Compare an applied plan's promise with the measurement, and roll it back if it fell short.
 
     Only Brain's own advice is rolled back. A size that a person asked for stays, and so does a
-    rollback, with the verdict beside it; amounts do where Brain may not act on the job. ``worths``:
-    of examples, where batches differ. ``short`` says what its amounts are too small for.
+    rollback, with the verdict beside it; amounts do where Brain may not act on the job, and those
+    that the plan raised. ``worths``: of examples, where batches differ. ``short`` says what its
+    amounts are too small for.
     """
     both, holds = short or ("" if plan.changes_resources else "nothing was promised"), not short
     if plan.promised is not None and measured is not None:
         said = compared(plan, plan.promised, measured, unit=unit, settings=settings, worths=worths)
         both = f"{short}; {said}" if short else said
-        holds = holds and kept(plan, plan.promised, measured, settings, worths)
+        # More than before slows no replica down.
+        holds = holds and (
+            plan.only_raises or kept(plan, plan.promised, measured, settings, worths)
+        )
     elif holds and not plan.changes_resources:
         return verified(tx, plan, Verdict.INCONCLUSIVE, both, now, measured)
     comparable = measured and counted(measured, worths)
@@ -50,7 +54,8 @@ def judge(
     plan = move_plan(tx, plan, PlanState.ROLLED_BACK, f"fell short: {both}", now, outcome=outcome)
     reason = f"{change(plan)} fell short: {both}"
     back = undoing(tx, job, plan, reason, settings=settings, now=now)
-    back = replace(back, measured=measured)
+    most = back.target.resources.at_least(back.current.resources)
+    back = replace(back, measured=measured, target=replace(back.target, resources=most))
     instead(tx, job, None, back, by=ROLLBACK, settings=settings, now=now)
     # In a pool nobody could take from a job that waits for a person what others wait for.
     if plan.kind is PlanKind.RESIZE and job.document.optimize_mode is not OptimizeMode.CLUSTER:
@@ -63,11 +68,12 @@ def _undone_by_brain(
 ) -> bool:
     """True if a plan that fell short is rolled back without anybody's asking.
 
-    A person's amounts alone are, too, where Brain may act: a job that runs out of memory loses more
-    than a wish, and the way back needs no restart.
+    Amounts alone are where Brain may act, also a person's: a job that runs out of memory loses more
+    than a wish, and the way back needs no restart. Amounts that were raised are not: less than what
+    is too little helps nobody.
     """
-    if plan.kind is PlanKind.REQUEST:
-        return plan.in_place and may_act(job, settings)
+    if plan.kind in (PlanKind.REQUEST, PlanKind.RESIZE) and plan.in_place:
+        return may_act(job, settings) and not plan.only_raises
     return plan.kind is PlanKind.RESIZE and not _left_to_the_pool(job, plan, measured, worths)
 
 

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from brain.errors import BadInput, Conflict, VersionMismatch
 from brain.lifecycle.advising import count_rollbacks
+from brain.lifecycle.amounts import overused
 from brain.lifecycle.capacity import room
 from brain.lifecycle.desired import effective_mode, standing
 from brain.lifecycle.observed import look
@@ -125,7 +126,8 @@ def approve(
         Conflict: it cannot be approved; ``refusal`` says why.
     """
     _expect_version(plan, version)
-    why_not = refusal(tx.jobs.get(plan.job), plan, settings, now) or alone(tx, plan)
+    job = tx.jobs.get(plan.job)
+    why_not = refusal(job, plan, settings, now) or alone(tx, plan) or overused(tx, plan, now)
     if why_not:
         raise Conflict(why_not)
     return begin(tx, approved(tx, plan, by, now), settings=settings, now=now)

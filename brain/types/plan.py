@@ -180,6 +180,12 @@ class ScalePlan:
         same = self.current.replicas == self.target.replicas
         return self.changes_resources and same and not self.target.elsewhere(self.current)
 
+    @property
+    def only_raises(self) -> bool:
+        """True if it changes only what replicas reserve, and lowers none of it."""
+        most = self.target.resources.at_least(self.current.resources)
+        return self.in_place and most == self.target.resources
+
     def moved(self, to: PlanState, now: datetime) -> "ScalePlan":
         """Return the plan in state ``to``.
 
