@@ -297,9 +297,12 @@ def follow(
             lapse(tx, plan, memo, now)
         case PlanState.APPLYING if plan:
             plan = lifecycle.settle(tx, plan, settings=settings, now=now)
-            why = lifecycle.refused(tx, plan) or overdue(plan, settings, now)
+            why = lifecycle.refused(tx, plan, now) or overdue(plan, settings, now)
             if plan.state is PlanState.APPLYING and why:
-                lifecycle.fail(tx, plan, why, settings=settings, now=now)
+                if plan.kind is PlanKind.RESTORE:
+                    lifecycle.relent(tx, plan, why, now)
+                else:
+                    lifecycle.fail(tx, plan, why, settings=settings, now=now)
         case PlanState.APPLIED if plan:
             verify(tx, job, plan, sight, memo, settings, now)
 

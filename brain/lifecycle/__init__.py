@@ -45,6 +45,7 @@ from brain.lifecycle.plans import (
     proceed,
     propose,
     propose_amounts,
+    relent,
     settle,
 )
 from brain.lifecycle.proposals import outdated, renew, withdraw
@@ -87,6 +88,7 @@ __all__ = [
     "refusal",
     "refused",
     "reject",
+    "relent",
     "renew",
     "replicas_reported",
     "request",

@@ -31,6 +31,9 @@ FULL = 0.95
 #: The scheduler's share of stops may grow by so much: quotas stop bursts that nobody waits for.
 _STOPS = 0.05
 
+#: What a replica lacked sooner after a plan began may be about earlier amounts.
+_HEARD = timedelta(seconds=10)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaUse:
@@ -92,8 +95,10 @@ def shortage(reserved: Resources, before: ReplicaUse, after: ReplicaUse) -> str:
     return " and ".join(said)
 
 
-def refused(tx: Transaction, plan: ScalePlan) -> str:
+def refused(tx: Transaction, plan: ScalePlan, now: datetime) -> str:
     """Why a live replica did not take a plan's amounts; empty where it did or has yet to."""
+    if not plan.changes_resources or now - plan.updated_at < _HEARD:
+        return ""
     live = [r for r in tx.worlds.replicas(plan.job) if r.state is not ReplicaState.EXITED]
     kept = [one for one in live if one.resources != plan.target.resources and one.unenforced]
     return f"replica {kept[0].id} did not take it: {kept[0].unenforced}" if kept else ""

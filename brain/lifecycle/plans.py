@@ -29,6 +29,7 @@ from brain.types.explanation import Explanation
 from brain.types.job import Intent, Job, JobId, JobState
 from brain.types.plan import Approval, Outcome, PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.recommendation import Prediction, Recommendation
+from brain.types.resources import Resources
 from brain.typeset import count, reallocation
 
 #: Who approves where the policy does.
@@ -163,9 +164,7 @@ def settle(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetim
     plan = move_plan(tx, plan, PlanState.APPLIED, message, now, outcome=outcome)
     job = tx.jobs.get(plan.job)
     if plan.changes_resources:
-        amounts = plan.target.resources
-        kept = None if amounts == job.document.resources else amounts
-        job = tx.jobs.put(replace(job, amounts=kept, updated_at=now))
+        job = reserving(tx, job, plan.target.resources, now)
     if job.state is JobState.CHANGING:
         move_job(tx, job, JobState.RUNNING, message, now)
     return plan
@@ -243,6 +242,24 @@ def fail(
     told(tx, restore, explanation.reason, now)
     begin(tx, approved(tx, restore, RESTORE, now), settings=settings, now=now)
     return failed
+
+
+def relent(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> ScalePlan:
+    """Give up a RESTORE whose amounts a replica refuses: the larger ones stand from then on."""
+    most = plan.target.resources.at_least(plan.current.resources)
+    why = f"{why}; the larger amounts stay"
+    outcome = replace(plan.outcome, detail=why)
+    plan = move_plan(tx, plan, PlanState.FAILED, why, now, outcome=outcome)
+    job = reserving(tx, tx.jobs.get(plan.job), most, now)
+    if job.state is JobState.CHANGING:
+        move_job(tx, job, JobState.RUNNING, why, now)
+    return plan
+
+
+def reserving(tx: Transaction, job: Job, amounts: Resources, now: datetime) -> Job:
+    """Keep what each replica of a job reserves from now on."""
+    kept = None if amounts == job.document.resources else amounts
+    return tx.jobs.put(replace(job, amounts=kept, updated_at=now))
 
 
 def expire(tx: Transaction, plan: ScalePlan, now: datetime, *, why: str = "") -> ScalePlan:

@@ -75,7 +75,8 @@ class ControlGroups:
         if memory is not None:
             used = _used(Path(memory))
             if hold.memory_bytes and used > hold.memory_bytes:
-                why = f"memory {_gib(hold.memory_bytes)} is less than the {_gib(used)} in use"
+                # Without the amount: it changes, and whoever asks has its own from telemetry.
+                why = f"memory {_gib(hold.memory_bytes)} is less than what is in use"
                 return replace(held, unenforced=why)
             lacking += _put(Path(memory), "memory", *_memory_files(hold.memory_bytes))
         elif hold.memory_bytes:

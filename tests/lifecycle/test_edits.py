@@ -9,12 +9,12 @@ from brain import lifecycle
 from brain.errors import BadInput, Conflict
 from brain.lifecycle.amounts import ReplicaUse, shortage
 from brain.lifecycle.capacity import room
-from brain.types.job import ApprovalPolicy, OptimizeMode, PolicyMode
+from brain.types.job import ApprovalPolicy, JobState, OptimizeMode, PolicyMode
 from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.pool import Freeze, FreezeScope
 from brain.types.resources import Resources
 from brain.types.telemetry import SourceId
-from brain.types.world import ReplicaState
+from brain.types.world import ReplicaState, WorldEvent
 from tests import builders
 from tests.virtual import Laptop, scaling_by
 
@@ -136,14 +136,32 @@ def test_a_replica_that_refuses_ends_the_plan_with_its_reason():
     here = training()
     has(here, here.job.resources)
     edit(here, memory_bytes=GIB)
-    has(here, here.job.resources, "memory 1 GiB is less than the 1.3 GiB in use")
+    has(here, here.job.resources, "memory 1 GiB is less than what is in use")
     here.turn()
+    assert here.plans[0].state is PlanState.APPLYING, "it may have said so about earlier amounts"
+    here.wait(10).turn()
 
     restored, failed = here.plans
     assert failed.state is PlanState.FAILED
-    assert "is less than the 1.3 GiB in use" in failed.outcome.detail
+    assert "is less than what is in use" in failed.outcome.detail
     assert (restored.kind, restored.state) == (PlanKind.RESTORE, PlanState.APPLIED)
     assert here.wish().resources is None
+
+
+def test_where_a_replica_cannot_go_back_the_larger_amounts_stay():
+    here = training()
+    edit(here, memory_bytes=4 * GIB, replicas=2)
+    larger = replace(here.job.resources, memory_bytes=4 * GIB)
+    has(here, larger)
+    here.report(WorldEvent.HELD, detail="no safe point came")
+    assert here.wish().resources is None
+    has(here, larger, "memory 2 GiB is less than what is in use")
+    here.wait(10).turn()
+
+    assert (here.plans[0].kind, here.plans[0].state) == (PlanKind.RESTORE, PlanState.FAILED)
+    assert "the larger amounts stay" in here.plans[0].outcome.detail
+    assert (here.job.state, here.job.resources) == (JobState.RUNNING, larger)
+    assert (here.wish().replicas, here.wish().resources) == (1, larger)
 
 
 def test_amounts_and_a_size_are_one_plan():
