@@ -319,11 +319,13 @@ def overdue(plan: ScalePlan, settings: Settings, now: datetime) -> str:
 
 
 def lapse(tx: Transaction, plan: ScalePlan, memo: Memo, now: datetime) -> None:
-    """End advice that only the policy approved and that could not begin in time.
+    """End advice that only the policy approved and that could not begin in time; the way back to
+    earlier amounts, too.
 
     By then its measurements are old, and while it waits Brain decides nothing else about its job.
     """
-    by_policy = plan.approval is not None and plan.approval.by == lifecycle.AUTO
+    lapses = (lifecycle.AUTO, lifecycle.ROLLBACK) if plan.in_place else (lifecycle.AUTO,)
+    by_policy = plan.approval is not None and plan.approval.by in lapses
     if plan.state is PlanState.APPROVED and by_policy and now >= plan.expires_at:
         kept = lifecycle.obstacle(tx, tx.jobs.get(plan.job), plan, room=memo.room)
         what = reallocation(plan.current, plan.target)

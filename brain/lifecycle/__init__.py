@@ -36,6 +36,7 @@ from brain.lifecycle.jobs import (
 from brain.lifecycle.judgement import judge
 from brain.lifecycle.plans import (
     AUTO,
+    ROLLBACK,
     begin,
     expire,
     fail,
@@ -55,6 +56,7 @@ from brain.lifecycle.worlds import replicas_reported, world_reported
 
 __all__ = [
     "AUTO",
+    "ROLLBACK",
     "admit",
     "alone",
     "approve",

@@ -1,20 +1,21 @@
 """The capacity of a pool: the resources that no job reserves.
 
-A started job reserves the larger of its wish and its observed replicas, each with the larger of
-the amounts that stand and those that are being applied, so that nothing is promised twice while a
-world grows or shrinks.
+A started job reserves the larger of its wish and its observed replicas, each with the largest of
+the amounts that stand, that are being applied, that a replica is observed to have, and that a plan
+which is not judged yet may go back to: so nothing is promised twice while a world changes.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 
 from brain.lifecycle.desired import reached, wished
 from brain.ports import Transaction
 from brain.types.job import Job, JobId, JobState
 from brain.types.plan import PlanState, ScalePlan
 from brain.types.resources import Node, NodeName, Resources
-from brain.types.world import ReplicaState
+from brain.types.world import Replica, ReplicaState
 from brain.typeset import quantity
 
 #: Reserve nothing but what is observed: not started, or stopped.
@@ -53,11 +54,14 @@ class Holding:
 
 def holding(tx: Transaction, job: Job) -> Holding:
     """Return the replicas that ``job`` has and those that it waits for."""
-    _, target = wished(tx.plans.of(job.id), job)
+    plans, live = tx.plans.of(job.id), _alive(tx, job.id)
+    _, target = wished(plans, job)
+    amounts = [target.resources, *(one.resources for one in live if one.resources)]
+    amounts += [one.current.resources for one in plans if one.state is PlanState.APPLIED]
     return Holding(
         job=job.id,
-        each=job.resources.at_least(target.resources),
-        live=_live(tx, job.id),
+        each=reduce(Resources.at_least, amounts, job.resources),
+        live=Counter(one.node for one in live),
         wished=0 if job.state in _IDLE else target.replicas,
         target=target.replicas,
         accelerator=job.document.accelerator,
@@ -186,14 +190,16 @@ def has_left(tx: Transaction, plan: ScalePlan) -> bool:
 
 def provided(tx: Transaction, plan: ScalePlan) -> bool:
     """True if every live replica reserves what the plan's target says, as their scaler measured."""
-    live = [r for r in tx.worlds.replicas(plan.job) if r.state is not ReplicaState.EXITED]
-    return all(one.resources == plan.target.resources for one in live)
+    return all(one.resources == plan.target.resources for one in _alive(tx, plan.job))
+
+
+def _alive(tx: Transaction, job: JobId) -> list[Replica]:
+    return [one for one in tx.worlds.replicas(job) if one.state is not ReplicaState.EXITED]
 
 
 def _live(tx: Transaction, job: JobId) -> Counter[NodeName]:
     """Replicas by node, as observed."""
-    found = tx.worlds.replicas(job)
-    return Counter(one.node for one in found if one.state is not ReplicaState.EXITED)
+    return Counter(one.node for one in _alive(tx, job))
 
 
 def room(tx: Transaction, job: Job) -> int:

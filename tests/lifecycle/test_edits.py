@@ -211,6 +211,47 @@ def test_other_jobs_get_what_an_edit_frees_and_not_what_it_takes():
         assert room(tx, other) == 1
 
 
+def fits(here: Laptop, memory_bytes: int) -> int:
+    """Replicas of another job that fit."""
+    with here.transaction() as (tx, job):
+        amounts = replace(job.resources, memory_bytes=memory_bytes)
+        return room(tx, replace(job, id=builders.JobId("j2"), amounts=amounts))
+
+
+def test_nobody_gets_what_was_freed_before_it_is_known_not_to_be_missed():
+    here = training()
+    measure(here, 60, replica_memory_bytes=GIB // 2)
+    edit(here, memory_bytes=GIB)
+    here.turn()
+    assert (here.plans[0].state, fits(here, 7 * GIB)) == (PlanState.APPLIED, 0)
+    measure(here, 30, replica_memory_bytes=GIB // 2)
+    here.turn()
+    assert (here.plans[0].state, fits(here, 7 * GIB)) == (PlanState.VERIFIED, 1)
+
+
+def test_nobody_gets_what_a_replica_still_has():
+    here = training()
+    has(here, replace(here.job.resources, memory_bytes=6 * GIB))
+    assert fits(here, 2 * GIB) == 1
+
+
+def test_a_way_back_to_amounts_for_which_no_room_is_left_lapses():
+    here = training(AUTO)
+    measure(here, 60, replica_memory_bytes=GIB)
+    edit(here, memory_bytes=int(1.2 * GIB))
+    here.turn()
+    with here.stores.transaction() as tx:
+        smaller = Resources(cpu_millis=4000, memory_bytes=int(1.5 * GIB))
+        tx.nodes.put(replace(builders.node(), capacity=smaller))
+    measure(here, 30, replica_memory_bytes=int(1.19 * GIB))
+    here.turn()
+    assert (here.plans[0].kind, here.plans[0].state) == (PlanKind.ROLLBACK, PlanState.APPROVED)
+
+    here.wait(here.settings.proposal_seconds).turn()
+    assert here.plans[0].state is PlanState.EXPIRED
+    assert "0 of 1 replica fit the pool now" in here.plans[0].outcome.detail
+
+
 def test_a_freeze_keeps_amounts_as_they_are_and_the_answer_says_so():
     here = training()
     with here.transaction() as (tx, job):
