@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 from datetime import datetime
+from math import ceil
 
 from brain.errors import BadInput, Conflict
-from brain.lifecycle.amounts import ReplicaUse, recent_use
+from brain.lifecycle.amounts import FULL, ReplicaUse, recent_use
 from brain.lifecycle.capacity import room
 from brain.lifecycle.desired import standing, wished
 from brain.lifecycle.observed import look
@@ -140,7 +141,7 @@ def _expect_sensible(cpu_millis: int | None, memory_bytes: int | None) -> None:
 def _expect_a_node(tx: Transaction, job: Job, asked: Resources, before: Resources) -> None:
     wants = job.document.accelerator
     nodes = [one for one in tx.nodes.of(job.pool) if wants in (None, one.accelerator)]
-    if not nodes or any(asked.copies_within(one.capacity) for one in nodes):
+    if not nodes or any(asked.copies_within(one.capacity) != 0 for one in nodes):
         return
     cpu = max(node.capacity.cpu_millis for node in nodes)
     memory = max(node.capacity.memory_bytes for node in nodes)
@@ -156,12 +157,12 @@ def _expect_a_node(tx: Transaction, job: Job, asked: Resources, before: Resource
 def _expect_more_than_used(
     cpu_millis: int | None, memory_bytes: int | None, used: ReplicaUse
 ) -> None:
-    if memory_bytes is not None and (used.memory_bytes or 0.0) > memory_bytes:
+    if memory_bytes is not None and (used.memory_bytes or 0.0) > FULL * memory_bytes:
         have = used.memory_bytes or 0.0
         raise BadInput(
-            f"memory_bytes {memory_bytes} ({number(memory_bytes / _GIB)} GiB) is less than the "
-            f"{number(have / _GIB)} GiB that a replica uses now; give {have:.0f} at least, or make "
-            "the job use less first",
+            f"memory_bytes {memory_bytes} ({number(memory_bytes / _GIB)} GiB) leaves too little "
+            f"above the {number(have / _GIB)} GiB that a replica uses now; give "
+            f"{ceil(have / FULL)} at least, or make the job use less first",
             field="memory_bytes",
         )
     if cpu_millis is not None and (used.cpu_millis or 0.0) > cpu_millis:

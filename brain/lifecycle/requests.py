@@ -11,7 +11,7 @@ from brain.errors import BadInput, Conflict, VersionMismatch
 from brain.lifecycle.advising import count_rollbacks
 from brain.lifecycle.amounts import overused
 from brain.lifecycle.capacity import room
-from brain.lifecycle.desired import effective_mode, standing
+from brain.lifecycle.desired import effective_mode, standing, wished
 from brain.lifecycle.observed import look
 from brain.lifecycle.plans import (
     approved,
@@ -56,8 +56,11 @@ def request(
     expect_unfinished(job)
     if not beyond:
         expect_allowed(job, replicas)
-    size, clamped = clamp(tx, job, replicas)
-    _, current = standing(tx.plans.of(job.id), job)
+    plans = tx.plans.of(job.id)
+    _, current = standing(plans, job)
+    # An edit that is under way goes on with the new size.
+    amounts = wished(plans, job)[1].resources
+    size, clamped = clamp(tx, replace(job, amounts=amounts), replicas)
     active = tx.plans.active(job.id)
     _expect_change(job, size, current, active, clamped)
     sight = look(tx, job, settings=settings, now=now)
@@ -66,7 +69,7 @@ def request(
         tx,
         job,
         PlanKind.REQUEST,
-        job.sized(size),
+        replace(job.sized(size), resources=amounts),
         Explanation(
             code="requested",
             reason=". ".join(

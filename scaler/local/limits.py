@@ -22,6 +22,8 @@ PREFIX = "brain-"
 _PERIOD_US = 100_000
 #: The kernel takes no quota below a millisecond.
 _LEAST_QUOTA_US = 1_000
+#: No limit is lowered so that more of it is used: a replica that runs out of memory is ended.
+_FULL = 0.95
 #: A group is entered within moments of being made.
 _ABANDONED_SECONDS = 60.0
 
@@ -74,9 +76,10 @@ class ControlGroups:
         lacking: list[str] = []
         if memory is not None:
             used = _used(Path(memory))
-            if hold.memory_bytes and used > hold.memory_bytes:
+            lowers = hold.memory_bytes < held.resources.memory_bytes
+            if hold.memory_bytes and used > hold.memory_bytes * (_FULL if lowers else 1):
                 # Without the amount: it changes, and whoever asks has its own from telemetry.
-                why = f"memory {_gib(hold.memory_bytes)} is less than what is in use"
+                why = f"memory {_gib(hold.memory_bytes)} leaves too little above what is in use"
                 return replace(held, unenforced=why)
             lacking += _put(Path(memory), "memory", *_memory_files(hold.memory_bytes))
         elif hold.memory_bytes:

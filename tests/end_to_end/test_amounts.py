@@ -71,7 +71,7 @@ def test_memory_is_edited_while_it_trains_and_the_kernel_has_it_and_it_is_verifi
     brain.saved(job)
     assert limit(brain, job, "memory", *names) == str(3 * GIB)
     too_little = JobEdit(memory_bytes=32 << 20)
-    with pytest.raises(BadInput, match=r"than the .* GiB that a replica uses now") as refused:
+    with pytest.raises(BadInput, match=r"above the .* GiB that a replica uses now") as refused:
         brain.until(
             "a refusal once its use was read",
             60,

@@ -201,6 +201,24 @@ def test_a_later_size_keeps_the_amounts():
     assert not plan.changes_resources
 
 
+def test_a_size_that_is_asked_for_during_an_edit_keeps_the_edit():
+    here = training()
+    has(here, here.job.resources)
+    edit(here, memory_bytes=3 * GIB)
+    asked = {"by": "ada", "why": "", "settings": here.settings, "now": here.now}
+    with here.transaction() as (tx, job):
+        plan = lifecycle.request(tx, job, 4, **asked)
+
+    assert plan.target.replicas == 2, "of 3 GiB each no more fit"
+    assert plan.target.resources.memory_bytes == 3 * GIB
+    assert here.wish().resources == plan.target.resources
+
+
+def test_a_job_that_reserves_nothing_may_have_another_size():
+    here = training(resources=Resources())
+    assert edit(here, replicas=2).target.replicas == 2
+
+
 def test_other_jobs_get_what_an_edit_frees_and_not_what_it_takes():
     here = training()
     with here.transaction() as (tx, job):
@@ -271,7 +289,8 @@ def test_a_freeze_keeps_amounts_as_they_are_and_the_answer_says_so():
         ({"cpu_millis": 64_000}, "cpu_millis", "fits no node of pool local, even an empty one"),
         ({"memory_bytes": 1}, "memory_bytes", "1 is no amount for a replica; give 16777216"),
         ({"memory_bytes": 99 * GIB}, "memory_bytes", "the largest has 4 CPUs and 8.00 GiB"),
-        ({"memory_bytes": GIB // 2}, "memory_bytes", "less than the 1.00 GiB that a replica uses"),
+        ({"memory_bytes": GIB // 2}, "memory_bytes", "above the 1.00 GiB that a replica uses"),
+        ({"memory_bytes": GIB + 1}, "memory_bytes", "give 1130254552 at least"),
         ({"cpu_millis": 200}, "cpu_millis", "less than the 400 that a replica uses now; give 400"),
         ({"replicas": 9}, "replicas", "not within the bounds 1:4"),
     ],

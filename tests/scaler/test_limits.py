@@ -90,10 +90,26 @@ def test_a_limit_below_what_is_used_is_not_set_and_says_so(
     changed = limits.change(entered, less, less, (greedy.pid,))
 
     assert changed.resources == RESERVED
-    assert changed.unenforced == "memory 0.0625 GiB is less than what is in use"
+    assert changed.unenforced == "memory 0.0625 GiB leaves too little above what is in use"
     take(greedy)
     assert limits.change(changed, less, less, (greedy.pid,)) == changed, "nothing new to tell"
     assert take(greedy) == "6", "it goes on as before"
+
+
+def test_a_limit_is_not_lowered_to_what_is_used_and_a_full_one_is_raised(tmp_path: Path):
+    for name, text in {"memory.max": "max", "memory.current": str(250 * MIB)}.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "memory.stat").write_text("inactive_file 0\n")
+    held = ReplicaLimits(
+        resources=Resources(memory_bytes=1024 * MIB), groups={"memory": str(tmp_path)}
+    )
+    limits, less = ControlGroups(tmp_path), Resources(memory_bytes=256 * MIB)
+    assert "too little above what is in use" in limits.change(held, less, less).unenforced
+    assert (tmp_path / "memory.max").read_text() == "max"
+
+    full = ReplicaLimits(resources=less, groups=held.groups)
+    more = Resources(memory_bytes=257 * MIB)
+    assert limits.change(full, more, more).resources == more
 
 
 def test_an_abandoned_group_is_removed_by_whoever_begins_next(tmp_path: Path):
