@@ -246,7 +246,7 @@ def fail(
 
 def relent(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> ScalePlan:
     """Give up a RESTORE whose amounts a replica refuses: the larger ones stand from then on."""
-    most = plan.target.resources.at_least(plan.current.resources)
+    most = plan.target.resources.loosest(plan.current.resources)
     why = f"{why}; the larger amounts stay"
     outcome = replace(plan.outcome, detail=why)
     plan = move_plan(tx, plan, PlanState.FAILED, why, now, outcome=outcome)

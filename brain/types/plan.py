@@ -183,7 +183,7 @@ class ScalePlan:
     @property
     def only_raises(self) -> bool:
         """True if it changes only what replicas reserve, and lowers none of it."""
-        most = self.target.resources.at_least(self.current.resources)
+        most = self.target.resources.loosest(self.current.resources)
         return self.in_place and most == self.target.resources
 
     def moved(self, to: PlanState, now: datetime) -> "ScalePlan":

@@ -42,6 +42,16 @@ class Resources:
             gpus=max(self.gpus, other.gpus),
         )
 
+    def loosest(self, other: "Resources") -> "Resources":
+        """Return the larger of both limits in each amount; 0 is no limit, so the largest."""
+        cpu = (self.cpu_millis, other.cpu_millis)
+        memory = (self.memory_bytes, other.memory_bytes)
+        return Resources(
+            cpu_millis=max(cpu) if all(cpu) else 0,
+            memory_bytes=max(memory) if all(memory) else 0,
+            gpus=max(self.gpus, other.gpus),
+        )
+
     def copies_within(self, capacity: "Resources") -> int | None:
         """Return how often this amount fits into ``capacity``; None for an amount of nothing."""
         needs = [

@@ -76,7 +76,7 @@ class ControlGroups:
         lacking: list[str] = []
         if memory is not None:
             used = _used(Path(memory))
-            lowers = hold.memory_bytes < held.resources.memory_bytes
+            lowers = not 0 < held.resources.memory_bytes <= hold.memory_bytes
             if hold.memory_bytes and used > hold.memory_bytes * (_FULL if lowers else 1):
                 # Without the amount: it changes, and whoever asks has its own from telemetry.
                 why = f"memory {_gib(hold.memory_bytes)} leaves too little above what is in use"

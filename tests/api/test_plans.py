@@ -233,6 +233,20 @@ def test_an_edit_is_a_plan_of_its_own_and_says_what_applies(api: Api) -> None:
     assert made.approval is not None
 
 
+def test_an_edit_answers_with_the_version_that_the_next_edit_is_about(api: Api) -> None:
+    api.add_node()
+    with api.client() as admin:
+        admin.send(calls.submit(digits()))
+    with api.http(api.token()) as http:
+        seen = http.get("/api/v1/jobs/digits").headers["etag"]
+        for millis in (500, 600):
+            body = {"cpu_millis": millis}
+            answer = http.patch("/api/v1/jobs/digits", json=body, headers={"If-Match": seen})
+            assert answer.status_code == 200, answer.text
+            seen = answer.headers["etag"]
+        assert seen == http.get("/api/v1/jobs/digits").headers["etag"]
+
+
 def test_an_edit_of_a_job_that_changed_meanwhile_or_by_a_viewer_is_refused(api: Api) -> None:
     api.add_node()
     with api.client() as admin:

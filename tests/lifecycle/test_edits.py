@@ -115,6 +115,18 @@ def test_amounts_that_are_too_little_are_rolled_back_where_brain_may_act():
     assert here.wish().resources is None, "the document's again"
 
 
+def test_an_amount_where_none_was_is_lowered_too():
+    here = training(AUTO, resources=Resources())
+    edit(here, cpu_millis=500)
+    here.turn()
+    measure(here, 30, throttled_share=0.4)
+    here.turn()
+    here.turn()
+
+    assert here.plans[0].kind is PlanKind.ROLLBACK
+    assert here.job.resources == Resources()
+
+
 def test_in_other_modes_the_verdict_stands_beside_the_amounts_and_a_person_rolls_back():
     here = training(MANUAL)
     edit(here, cpu_millis=500)

@@ -124,9 +124,10 @@ def edit(about: AboutJob, act: Act) -> Response:
     Its explanation's ``next_step`` says what applies now, and what at the safe point.
     """
     wanted = wire.convert(json_body(act.body), JobEdit)
-    here = about.here
+    here, version = about.here, ""
 
     def edited(tx: Transaction) -> PlanView:
+        nonlocal version
         now = here.clock()
         job = about.job(tx, acting=True)
         act.check_version(job.version)
@@ -141,9 +142,11 @@ def edit(about: AboutJob, act: Act) -> Response:
             settings=here.settings,
             now=now,
         )
+        version = str(tx.jobs.get(job.id).version)
         return views.plans(tx, [plan], here.settings, now)[0]
 
-    return act(edited, etag=_version)
+    # Of the job, because that is what the next edit's If-Match is about.
+    return act(edited, etag=lambda _: version)
 
 
 @router.post(
