@@ -20,7 +20,7 @@ from brain.types.world import DesiredWorld, World
 BATCH = "batch/1"
 _REACHED = frozenset({PlanState.APPLIED, PlanState.VERIFIED, PlanState.ROLLED_BACK})
 #: States in which nothing of a job may run.
-_EMPTY = frozenset({JobState.QUEUED, JobState.SUSPENDED})
+EMPTY = frozenset({JobState.QUEUED, JobState.SUSPENDED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ def wish(tx: Transaction, job: Job, settings: Settings) -> DesiredWorld:
     """
     plans = tx.plans.of(job.id)
     generation, target = wished(plans, job)
-    document, empty = job.document, job.finished or job.state in _EMPTY
+    document, empty = job.document, job.finished or job.state in EMPTY
     replicas = 0 if empty or job.intent is not Intent.RUN else target.replicas
     is_frozen = frozen(tx, job) is not None
     elsewhere = f"{is_frozen} {settings.patience_seconds}".encode()

@@ -7,9 +7,10 @@ from math import ceil
 from brain.errors import BadInput, Conflict
 from brain.lifecycle.amounts import FULL, ReplicaUse, recent_use
 from brain.lifecycle.capacity import room
-from brain.lifecycle.desired import standing, wished
+from brain.lifecycle.desired import EMPTY, frozen, standing, wished
 from brain.lifecycle.observed import look
-from brain.lifecycle.plans import change, draft, instead, obstacle
+from brain.lifecycle.plans import change, draft, inconclusive, instead, obstacle, reserving
+from brain.lifecycle.records import move_plan
 from brain.lifecycle.requests import expect_allowed, expect_unfinished
 from brain.ports import Transaction
 from brain.settings import Settings
@@ -24,6 +25,7 @@ _GIB = 2**30
 LEAST_MEMORY, MOST_MEMORY = 16 * 2**20, 2**50
 #: A quota of less stops a process for most of each second.
 LEAST_CPU, MOST_CPU = 10, 10_000_000
+_NOTHING_RUNS = "nothing of the job runs, and its next start has it"
 
 
 def edit(
@@ -41,7 +43,8 @@ def edit(
     """Take the amounts that a person asks for each replica, and a size; begin it if it may.
 
     None leaves a thing as it is. As a request it is also an approval, and supersedes an active
-    plan. Amounts alone are changed while replicas run; a size changes at the next safe point.
+    plan. Amounts alone are changed while replicas run; a size changes at the next safe point; both
+    at once where nothing of the job runs.
 
     Raises:
         BadInput: nothing was asked for, an amount is absurd, no node has as much, a replica uses
@@ -72,7 +75,8 @@ def edit(
     if (size, asked) == (heading.replicas, heading.resources):
         raise Conflict(f"job {job.document.name} is already there, or on its way")
     fits = room(tx, replace(job, amounts=asked))
-    if fits < size:
+    at_once = job.state in EMPTY and not frozen(tx, job)
+    if fits < size and not at_once:
         raise Conflict(
             f"{fits} of {count(size, 'replica')} of such amounts fit the pool {job.pool} now; "
             "ask for less, or free some of it"
@@ -92,10 +96,20 @@ def edit(
         proposed_by=by,
     )
     reason = f"{by} asked for {change(plan)}" + (f": {why}" if why else "")
-    explanation = replace(plan.explanation, reason=reason, next_step=_next_step(tx, job, plan))
+    next_step = f"It applies now: {_NOTHING_RUNS}." if at_once else _next_step(tx, job, plan)
+    explanation = replace(plan.explanation, reason=reason, next_step=next_step)
     active = tx.plans.active(job.id)
     plan = replace(plan, explanation=explanation)
-    return instead(tx, job, active, plan, by=by, settings=settings, now=now)
+    plan = instead(tx, job, active, plan, by=by, settings=settings, now=now)
+    return _applied(tx, plan, now) if at_once else plan
+
+
+def _applied(tx: Transaction, plan: ScalePlan, now: datetime) -> ScalePlan:
+    """Apply a plan to a job of which nothing runs, so that nothing has to change or is measured."""
+    plan = move_plan(tx, plan, PlanState.APPLYING, f"{change(plan)} begins", now)
+    plan = move_plan(tx, plan, PlanState.APPLIED, _NOTHING_RUNS, now)
+    reserving(tx, tx.jobs.get(plan.job), plan.target.resources, now)
+    return inconclusive(tx, plan, _NOTHING_RUNS, now)
 
 
 def _next_step(tx: Transaction, job: Job, plan: ScalePlan) -> str:

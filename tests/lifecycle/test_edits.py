@@ -201,6 +201,26 @@ def test_a_size_that_a_person_asked_for_stays_though_its_amounts_fell_short():
     assert here.size == 2
 
 
+def test_a_job_that_waits_for_too_much_starts_with_what_an_edit_asks_for():
+    here = training()
+    large = {"resources": Resources(memory_bytes=7 * GIB), "name": "large"}
+    waits = here.submit(replace(here.document, **large), id="j2")
+    here.turn()
+    with here.stores.transaction() as tx:
+        job = tx.jobs.get(waits)
+        assert job.state is JobState.QUEUED
+        nothing = {"cpu_millis": None, "replicas": None, "why": "", "by": "ada"}
+        given = {"settings": here.settings, "now": here.now}
+        plan = lifecycle.edit(tx, job, memory_bytes=3 * GIB, **nothing, **given)
+    assert (plan.state, plan.outcome.verdict) == (PlanState.VERIFIED, Verdict.INCONCLUSIVE)
+    here.turn()
+    with here.stores.transaction() as tx:
+        job = tx.jobs.get(waits)
+        assert (job.state, job.resources.memory_bytes) == (JobState.STARTING, 3 * GIB)
+        wish = lifecycle.wish(tx, job, here.settings)
+        assert (wish.replicas, wish.resources) == (1, job.resources)
+
+
 def test_a_later_size_keeps_the_amounts():
     here = training()
     edit(here, memory_bytes=GIB)
