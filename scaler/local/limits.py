@@ -82,12 +82,15 @@ class ControlGroups:
                 why = f"memory {_gib(hold.memory_bytes)} leaves too little above what is in use"
                 return replace(held, unenforced=why)
             lacking += _put(Path(memory), "memory", *_memory_files(hold.memory_bytes))
+            if lacking and resources != held.resources:  # the kernel keeps the earlier limit
+                return replace(held, unenforced="; ".join(lacking))
         elif hold.memory_bytes:
             lacking.append(f"memory {_gib(hold.memory_bytes)}: {self._why('memory')}")
         if cpu is not None:
             lacking += _put(Path(cpu), "CPU", *_cpu_files(hold.cpu_millis))
         else:
             lacking += _pin(pids, hold.cpu_millis)
+        lacking += [why for pid in pids for why in _outside(held, pid)]
         return ReplicaLimits(resources=resources, groups=held.groups, unenforced="; ".join(lacking))
 
     def enter(self, held: ReplicaLimits, pid: int, hold: Resources) -> ReplicaLimits:
@@ -196,6 +199,14 @@ def _put(group: Path, what: str, *files: tuple[str, str]) -> list[str]:
                 return [f"{what}: {group / name} does not take {text}: {why.strerror}"]
             return []
     return [f"{what}: {group} has no {files[0][0]}"]
+
+
+def _outside(held: ReplicaLimits, pid: int) -> Iterator[str]:
+    """Groups whose limits do not hold a process, because it could not enter them."""
+    for folder in sorted(set(held.groups.values())):
+        with suppress(OSError):
+            if str(pid) not in (Path(folder) / "cgroup.procs").read_text().split():
+                yield f"process {pid} is not in {folder}; its next start tries again"
 
 
 def _used(group: Path) -> int:

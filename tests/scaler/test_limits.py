@@ -112,6 +112,27 @@ def test_a_limit_is_not_lowered_to_what_is_used_and_a_full_one_is_raised(tmp_pat
     assert limits.change(full, more, more).resources == more
 
 
+def test_limits_of_a_group_that_a_process_is_not_in_hold_nothing_and_say_so(
+    held: tuple[ControlGroups, ReplicaLimits], greedy: "subprocess.Popen[str]"
+):
+    limits, begun = held
+    changed = limits.change(begun, RESERVED, RESERVED, (greedy.pid,))
+    assert f"process {greedy.pid} is not in" in changed.unenforced
+
+    entered = limits.enter(begun, greedy.pid, RESERVED)
+    assert limits.change(entered, RESERVED, RESERVED, (greedy.pid,)).unenforced == ""
+
+
+def test_memory_that_the_kernel_does_not_take_is_not_said_to_be_reserved(tmp_path: Path):
+    (tmp_path / "memory.max").mkdir()
+    held = ReplicaLimits(resources=RESERVED, groups={"memory": str(tmp_path)})
+    more = Resources(cpu_millis=500, memory_bytes=512 * MIB)
+    changed = ControlGroups(tmp_path).change(held, more, more)
+
+    assert changed.resources == RESERVED
+    assert "does not take 536870912" in changed.unenforced
+
+
 def test_an_abandoned_group_is_removed_by_whoever_begins_next(tmp_path: Path):
     begun = ControlGroups(tmp_path / "gone").begin("job-0", RESERVED, RESERVED)
     if not begun.groups:
