@@ -90,6 +90,9 @@ class ControlGroups:
             lacking += _put(Path(cpu), "CPU", *_cpu_files(hold.cpu_millis))
         else:
             lacking += _pin(pids, hold.cpu_millis)
+            if pids and hold.cpu_millis:  # a mask is of one thread and of what it starts later
+                said = f"CPU {hold.cpu_millis / 1000:g}: by affinity, from its next start"
+                lacking.append(f"{said}, without a control group")
         lacking += [why for pid in pids for why in _outside(held, pid)]
         return ReplicaLimits(resources=resources, groups=held.groups, unenforced="; ".join(lacking))
 

@@ -152,6 +152,16 @@ def test_without_control_groups_it_says_what_holds_nothing(tmp_path: Path):
     assert "CPU 0.5: held to 1 whole by affinity" in begun.unenforced
 
 
+def test_without_control_groups_what_runs_keeps_its_processors(
+    tmp_path: Path, greedy: "subprocess.Popen[str]"
+):
+    limits, whole = ControlGroups(tmp_path, root=tmp_path), Resources(cpu_millis=1000)
+    begun = limits.begin("job-0", whole, whole)
+    assert begun.unenforced == ""
+    changed = limits.change(begun, whole, whole, (greedy.pid,))
+    assert changed.unenforced == "CPU 1: by affinity, from its next start, without a control group"
+
+
 def test_version_2_makes_groups_below_the_nearest_that_may_have_children(tmp_path: Path):
     user = tmp_path / "sys/fs/cgroup/user.slice"
     (user / "brain.scope").mkdir(parents=True)
