@@ -25,6 +25,8 @@ from brain.views import Problem
 
 T = TypeVar("T")
 
+#: Where routes begin that take the name of a job.
+_ABOUT_A_JOB = "/api/v1/jobs/"
 _BY_TYPE: Mapping[str, type[errors.BrainError]] = {
     kind.__name__: kind
     for kind in vars(errors).values()
@@ -102,10 +104,10 @@ class BrainClient:
         *,
         project: str = "",
     ) -> None:
+        self._project = project
         self._http = httpx2.Client(
             base_url=url,
             headers=_authorization(token),
-            params={"project": project} if project else None,
             transport=transport,
             timeout=10.0,
             trust_env=not _here(url),
@@ -130,7 +132,7 @@ class BrainClient:
             BrainError: what the service said.
         """
         try:
-            response = self._http.request(**_arguments(call))
+            response = self._http.request(**_arguments(call, self._project))
         except httpx2.HTTPError as silent:
             raise _unreachable(self._http.base_url, silent) from silent
         return call.read(_answer(response))
@@ -138,7 +140,7 @@ class BrainClient:
     @contextmanager
     def lines(self, call: Call[bytes]) -> Iterator[Iterator[str]]:
         """Do an operation that answers line by line without end (logs, events)."""
-        arguments = _arguments(call) | {"timeout": httpx2.Timeout(10.0, read=None)}
+        arguments = _arguments(call, self._project) | {"timeout": httpx2.Timeout(10.0, read=None)}
         try:
             with self._http.stream(**arguments) as response:
                 if response.status_code >= 400:
@@ -218,14 +220,16 @@ def _authorization(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def _arguments(call: Call[Any]) -> dict[str, Any]:
+def _arguments(call: Call[Any], project: str = "") -> dict[str, Any]:
+    # Only there a name is looked up; other routes have no such parameter.
+    where = {"project": project} if project and call.path.startswith(_ABOUT_A_JOB) else {}
     headers = dict(call.headers)
     if call.body is not None:
         headers.setdefault("Content-Type", "application/json")
     return {
         "method": call.method,
         "url": call.path,
-        "params": dict(call.query),
+        "params": where | dict(call.query),
         "content": call.body,
         "headers": headers,
         "timeout": call.timeout_seconds,

@@ -127,7 +127,9 @@ def test_names_are_looked_for_in_the_project_that_is_named() -> None:
     with BrainClient(URL, transport=httpx2.MockTransport(answer), project="team") as client:
         client.send(calls.plans_of("digits"))
         client.send(calls.jobs(filter="state:Running"))
+        client.send(calls.nodes())
 
     assert asked[0] == "project=team"
-    assert "project=team" in asked[1]
+    # Routes that look no name up have no such parameter, and refuse it.
     assert "filter=state" in asked[1]
+    assert "project" not in "".join(asked[1:])

@@ -111,7 +111,9 @@ def _settled(tx: Transaction, job: Job) -> bool:
 def _too_soon(tx: Transaction, job: Job, settings: Settings, now: datetime) -> bool:
     for plan in tx.plans.of(job.id):
         if plan.changes_resources:
-            missed = plan.outcome.verdict is Verdict.FELL_SHORT or plan.state in _UNWANTED
+            # A raise that was too little stands, and the next one may follow.
+            short = plan.outcome.verdict is Verdict.FELL_SHORT and not plan.only_raises
+            missed = short or plan.state in _UNWANTED
             rest = _CHASTENED if missed else timedelta(seconds=settings.dwell_seconds)
             if now - plan.updated_at < rest:
                 return True
