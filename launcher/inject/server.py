@@ -52,7 +52,7 @@ def main(names: "dict[str, Any]") -> "Any":
     kept = {name: value for name, value in names.items() if not name.startswith(("_path", "_s"))}
     for name in ("importlib", "os", "sys"):
         kept.pop(name, None)
-    place = become.Place(names, dict(kept, __doc__=None), become.Shown(), names["_standing"])
+    place = become.ScriptModule(names, dict(kept, __doc__=None), become.Shown(), names["_standing"])
     place.shown.show("brain: fork server", {})
     connection = socket.socket(fileno=int(fd))
     try:

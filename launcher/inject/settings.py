@@ -94,7 +94,7 @@ class Comparison:
     ) -> None:
         """``known``: modules that an interpreter begins with; ``ahead``: the server's environment
         before it imported anything; ``imported``: names that libraries changed in it; ``stages``:
-        as in ``become.Place``."""
+        as in ``become.ScriptModule``."""
         self.ahead, self.given, self.imported = ahead, dict(os.environ), imported
         self.stages, self.stage = stages, 0
         #: The script's own at its imports so far; None until the first.
