@@ -18,6 +18,8 @@ from scaler.kubernetes.runtime.cluster.kind import Object
 from scaler.kubernetes.runtime.status import StatusCondition, conditions, instant, read_instant
 from scaler.kubernetes.status.conditions import accepted, condition_of
 
+#: How far Brain's clock, by which a job ended, may be behind ours, by which that was due.
+_CLOCKS = timedelta(seconds=5)
 #: Conditions that Brain's own state gives.
 _OF_BRAIN = frozenset(
     {
@@ -274,7 +276,7 @@ def _ended(job: ElasticJob, view: JobView) -> list[StatusCondition]:
     done = view.state is JobState.SUCCEEDED
     why = Reason.CANCELLED if view.state is JobState.CANCELLED else Reason.EXIT_CODE
     until, at = deadline_of(job), view.finished_at
-    if why is Reason.CANCELLED and until is not None and at is not None and until <= at:
+    if why is Reason.CANCELLED and until is not None and at is not None and until <= at + _CLOCKS:
         why = Reason.DEADLINE
     reason = Reason.SUCCEEDED if done else why
     return [
