@@ -39,7 +39,7 @@ from brain.types.recommendation import Recommendation
 from brain.types.record import Event
 from brain.types.resources import PoolName
 from brain.types.sharing import PoolRound
-from brain.typeset import duration, reallocation
+from brain.typeset import duration
 from brain.views import Scaling, WhatIf
 
 #: States in which there is something to decide, if only to say why nothing is done.
@@ -168,10 +168,8 @@ def _admitted(
     with stores.transaction() as tx:
         memo.catch_up(tx)
         queue = [tx.jobs.get(id) for id in ids]
-        limits, starts = (
-            rounds.AcceleratorLimits(tx, memo),
-            rounds.Starts(queue, settings, tx, memo, now),
-        )
+        limits = rounds.AcceleratorLimits(tx, memo)
+        starts = rounds.Starts(queue, settings, tx, memo, now)
         started = lifecycle.admit(
             tx,
             queue,
@@ -294,42 +292,11 @@ def follow(
             lifecycle.proceed(tx, job, plan, settings=settings, now=now, room=memo.room)
         case PlanState.APPROVED if plan:
             plan = lifecycle.begin(tx, plan, settings=settings, now=now, room=memo.room)
-            lapse(tx, plan, memo, now)
+            lifecycle.lapse(tx, plan, now=now, room=memo.room)
         case PlanState.APPLYING if plan:
-            plan = lifecycle.settle(tx, plan, settings=settings, now=now)
-            why = lifecycle.refused(tx, plan, now) or overdue(plan, settings, now)
-            if plan.state is PlanState.APPLYING and why:
-                if plan.kind is PlanKind.RESTORE:
-                    lifecycle.relent(tx, plan, why, now)
-                else:
-                    lifecycle.fail(tx, plan, why, settings=settings, now=now)
+            lifecycle.apply(tx, plan, settings=settings, now=now)
         case PlanState.APPLIED if plan:
             verify(tx, job, plan, sight, memo, settings, now)
-
-
-def overdue(plan: ScalePlan, settings: Settings, now: datetime) -> str:
-    """Why advice on amounts that no scaler carries out is given up; empty: it is not, or not yet.
-
-    Nothing restarts for it, so there is nothing to wait for; meanwhile Brain decides nothing else.
-    """
-    waited = (now - plan.updated_at).total_seconds()
-    if plan.kind is not PlanKind.RESIZE or not plan.in_place or waited < settings.verify_seconds:
-        return ""
-    return f"not every replica was said to reserve it within {duration(waited)}"
-
-
-def lapse(tx: Transaction, plan: ScalePlan, memo: Memo, now: datetime) -> None:
-    """End advice that only the policy approved and that could not begin in time; the way back to
-    earlier amounts, too.
-
-    By then its measurements are old, and while it waits Brain decides nothing else about its job.
-    """
-    lapses = (lifecycle.AUTO, lifecycle.ROLLBACK) if plan.in_place else (lifecycle.AUTO,)
-    by_policy = plan.approval is not None and plan.approval.by in lapses
-    if plan.state is PlanState.APPROVED and by_policy and now >= plan.expires_at:
-        kept = lifecycle.obstacle(tx, tx.jobs.get(plan.job), plan, room=memo.room)
-        what = reallocation(plan.current, plan.target)
-        lifecycle.expire(tx, plan, now, why=f"{what} could not begin in time: {kept}")
 
 
 def verify(

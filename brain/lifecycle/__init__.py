@@ -7,7 +7,8 @@ rule stands in one place whoever applies it.
 """
 
 from brain.lifecycle.advising import lift_advise_only
-from brain.lifecycle.amounts import fell_short, recent_use, refused
+from brain.lifecycle.amounts import fell_short, recent_use
+from brain.lifecycle.applying import apply, lapse
 from brain.lifecycle.batches import rebatch, tune, worths
 from brain.lifecycle.desired import (
     effective_mode,
@@ -35,8 +36,6 @@ from brain.lifecycle.jobs import (
 )
 from brain.lifecycle.judgement import judge
 from brain.lifecycle.plans import (
-    AUTO,
-    ROLLBACK,
     begin,
     expire,
     fail,
@@ -46,8 +45,6 @@ from brain.lifecycle.plans import (
     proceed,
     propose,
     propose_amounts,
-    relent,
-    settle,
 )
 from brain.lifecycle.proposals import outdated, renew, withdraw
 from brain.lifecycle.requests import alone, approve, clamp, refusal, reject, request, rollback
@@ -55,10 +52,9 @@ from brain.lifecycle.verdicts import verdicts
 from brain.lifecycle.worlds import replicas_reported, world_reported
 
 __all__ = [
-    "AUTO",
-    "ROLLBACK",
     "admit",
     "alone",
+    "apply",
     "approve",
     "begin",
     "cancel",
@@ -75,6 +71,7 @@ __all__ = [
     "frozen",
     "inconclusive",
     "judge",
+    "lapse",
     "lift_advise_only",
     "may_act",
     "mirror",
@@ -88,16 +85,13 @@ __all__ = [
     "rebatch",
     "recent_use",
     "refusal",
-    "refused",
     "reject",
-    "relent",
     "renew",
     "replicas_reported",
     "request",
     "requeue",
     "resume",
     "rollback",
-    "settle",
     "standing",
     "submit",
     "suspend",
