@@ -190,9 +190,9 @@ def test_a_job_that_cannot_be_told_of_does_not_keep_the_others_from_it():
 def test_a_job_whose_secret_cannot_be_read_is_asked_about_again():
     kept = keeping(Brain())
 
-    kept.learn(JOB)
+    kept.mirror.learn(JOB)
 
-    assert kept.unheard == {JOB}
+    assert kept.mirror.unheard == {JOB}
 
 
 def test_a_job_of_a_namespace_that_is_not_served_is_nobodys_orphan():

@@ -2,16 +2,14 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from brain import wire
-from brain.errors import BadInput, BrainError, NotAllowed, NotFound
+from brain.errors import BadInput, NotAllowed, NotFound
 from brain.types.job import FINISHED, ApprovalPolicy, JobDocument, JobId, PolicyMode
-from brain.types.world import ReplicaState
-from brain.views import JobDetail, JobView
-from scaler.kubernetes.brain import AWAY, REFUSED, OperatorsBrain
+from brain.views import JobView
+from scaler.kubernetes.brain import OperatorsBrain
 from scaler.kubernetes.dependents import rigid
 from scaler.kubernetes.dependents.autoscalers import Autoscalers
 from scaler.kubernetes.dependents.gangs import Gangs, GangState
@@ -27,21 +25,20 @@ from scaler.kubernetes.kinds import (
     JobCondition,
     Reason,
 )
-from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.operator.backend import KubernetesBackend
+from scaler.kubernetes.operator.mirroring import JobMirror, JobRules
 from scaler.kubernetes.operator.withdrawals import Withdrawals
 from scaler.kubernetes.plans.departures import Departures
 from scaler.kubernetes.plans.migration import Migrations
 from scaler.kubernetes.plans.requests import JOB, Requests, unanswered
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.amounts import amounts_alone, changing
-from scaler.kubernetes.pods.orders import Installation, by_volcano, elastic, owner_of
+from scaler.kubernetes.pods.orders import by_volcano, elastic
 from scaler.kubernetes.runtime import Cluster, Key, Recorder, Result, StatusCondition, write_status
 from scaler.kubernetes.runtime.cluster import Object, key_of
 from scaler.kubernetes.runtime.store import Store
 from scaler.kubernetes.status.conditions import (
-    accepted,
     contested,
     feasible,
     held_up,
@@ -80,15 +77,6 @@ _OVER = ("Succeeded", "Failed")
 _SAID = (NotAllowed, BadInput, NotFound)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRules:
-    """Decisions of an installation for all jobs."""
-
-    house: Installation
-    #: Who approves where a job does not say.
-    mode: PolicyMode = PolicyMode.SHADOW
-
-
 class ElasticJobs:
     """``reconcile`` one ElasticJob after the other; calling it again does no harm."""
 
@@ -118,20 +106,19 @@ class ElasticJobs:
         self._departures = Departures(self._upkeep, Migrations(cluster, pods), backend)
         self.autoscalers, self.resizing = Autoscalers(), Resizing(cluster, pods, nodes)
         self._requests, self._worlds = Requests(cluster, brain, self._say), Worlds(brain, clock)
-        #: What Brain was last told of each job, so that it is told of news alone.
-        self._told: dict[JobId, JobDocument] = {}
+        self.mirror = JobMirror(
+            brain, backend, self.find, self.autoscalers, rules=rules, say=self._say, clock=clock
+        )
         self.withdrawals = Withdrawals(
             brain,
             jobs,
             pods,
             namespaces,
-            forget=lambda job: self._told.pop(job, None),
+            forget=self.mirror.forget,
             release=self._upkeep.release,
         )
         #: When the status of each job was last written here.
         self._written: dict[JobId, datetime] = {}
-        #: Jobs of which Brain could not be asked.
-        self.unheard: set[JobId] = set()
 
     def reconcile(self, key: Key) -> Result:
         """Look at one job."""
@@ -142,7 +129,7 @@ class ElasticJobs:
         now = self._clock()
         try:
             job = read_elastic_job(obj)
-            document = self._document(job)
+            document = self.mirror.document(job)
         except BadInput as why:
             return self._refuse(obj, Reason.INVALID, str(why), now)
         if job.spec.managed_by == DLROVER:
@@ -155,22 +142,6 @@ class ElasticJobs:
             return self._refuse(obj, Reason.NOT_OURS, message, now, type=JobCondition.CONFLICT)
         return self._keep(obj, job, document, now)
 
-    def take(self, obj: Object) -> None:
-        """Tell Brain of a new object at once.
-
-        Raises:
-            BadInput, Conflict: Brain refuses it.
-            Unavailable: Brain is away.
-        """
-        job = read_elastic_job(obj)
-        document = wire.document_plain(self._document(job))
-        self._brain.mirror(JobId(job.metadata.uid), document, owner_of(job))
-
-    def ask_again(self) -> None:
-        """Ask about the jobs of which Brain could not be asked."""
-        for id in list(self.unheard):
-            self.learn(id)
-
     def find(self, job: JobId) -> Object | None:
         """The object of a job."""
         return next(iter(self._jobs.by("uid", job)), None)
@@ -181,7 +152,7 @@ class ElasticJobs:
         id, rules = JobId(job.metadata.uid), self._rules()
         mine = self._backend.pods_of(id)
         pods = [*mine, *self._roles.pods_of(job)]
-        view = self._view(id, obj)
+        view = self.mirror.view(id, obj)
         if view is not None and view.state in FINISHED:
             return self._finish(obj, job, view, pods, now)
         if view is None and over(job):
@@ -192,7 +163,7 @@ class ElasticJobs:
             self._say(obj, "Warning", room.reason, room.message)
             self._write(obj, refused(obj, room, now))
             return Result(requeue_after_seconds=look_seconds or 6 * _SOON_SECONDS)
-        taken, view = self._mirror(obj, job, document, view)
+        taken, view = self.mirror.tell(obj, job, document, view)
         others = self.autoscalers.of(key_of(obj))
         said = [taken, *honoured(job, rules.house), room, contested(others.items())]
         short = view is not None and wants_more(view, mine)
@@ -271,69 +242,6 @@ class ElasticJobs:
             return held_up(f"no pod can ask for nodes, it is tried again: {why}"), None
         return feasible(found.lacking, yet=found.yet), found.look_seconds
 
-    def _view(self, id: JobId, obj: Object) -> JobView | None:
-        """Return Brain's view of a job; one that it knew before may have ended since."""
-        known = self._brain.view(id)
-        if known is not None or (obj.get("status") or {}).get("generation") is None:
-            return known
-        try:
-            return self._brain.recalled(id)
-        except BrainError as why:
-            log.info("job %s: %s", id, why)
-            return None
-
-    def _document(self, job: ElasticJob) -> JobDocument:
-        document = job_document(job)
-        if Reason.AUTOSCALER in self.autoscalers.of(Key(document.project, document.name)):
-            return replace(document, policy=ApprovalPolicy(mode=PolicyMode.SHADOW))
-        if document.policy.mode is None:
-            return replace(document, policy=ApprovalPolicy(mode=self._rules().mode))
-        return document
-
-    def _mirror(
-        self, obj: Object, job: ElasticJob, document: JobDocument, view: JobView | None
-    ) -> tuple[StatusCondition, JobView | None]:
-        """Tell Brain of the job where that is news."""
-        id = JobId(job.metadata.uid)
-        if view is not None and self._told.get(id) == document:
-            return accepted(), view
-        try:
-            view = self._brain.mirror(id, wire.document_plain(document), owner_of(job))
-        except AWAY as why:
-            message = f"Brain is away, the job goes on as it is: {why}"
-            return accepted(None, Reason.NO_BRAIN, message), view
-        except REFUSED as why:
-            self._say(obj, "Warning", Reason.REFUSED, str(why))
-            return accepted(False, Reason.REFUSED, str(why)), view
-        if id not in self._told:
-            self.learn(id)
-        self._told[id] = document
-        return accepted(), view
-
-    def learn(self, id: JobId) -> None:
-        """Tell the backend which replicas Brain believes in, and which its world has."""
-        try:
-            detail = self._brain.detail(id)
-            if detail is not None:
-                self._tell_backend(id, detail)
-        except BrainError as why:
-            # Brain's, or the API server's that was asked for the job's Secret.
-            log.info("job %s: %s", id, why)
-            self.unheard.add(id)
-            return
-        self.unheard.discard(id)
-
-    def _tell_backend(self, id: JobId, detail: JobDetail) -> None:
-        world = detail.world
-        self._backend.told(
-            id,
-            believed=[r.id for r in detail.replicas if r.state is not ReplicaState.EXITED],
-            used=max((r.id for r in detail.replicas), default=-1) + 1,
-            named=rigid.held(world, self.find(id), self._rules().house),
-            epoch=world.epoch if world is not None else 0,
-            now=self._clock(),
-        )
-
     def _stand_beside(
         self,
         job: ElasticJob,
@@ -390,7 +298,7 @@ class ElasticJobs:
         """DLRover's own master runs it: Brain learns of it, and what it plans is only shown."""
         id = JobId(job.metadata.uid)
         shadow = replace(document, policy=ApprovalPolicy(mode=PolicyMode.SHADOW))
-        taken, view = self._mirror(obj, job, shadow, self._view(id, obj))
+        taken, view = self.mirror.tell(obj, job, shadow, self.mirror.view(id, obj))
         if view is not None and view.state not in FINISHED:
             seen = self._backend.observe(id, now).replicas
             ids = rigid.running(seen)

@@ -185,7 +185,7 @@ class Operator:
         published = manager.control("published", JOB, self.plans.publish, workers=1, when=_ours)
         self._queues = (job.queue, published.queue)
         self._plan_queue = plan.queue
-        submissions = Submissions(manager.cluster, options.submit_to, self.jobs.take)
+        submissions = Submissions(manager.cluster, options.submit_to, self.jobs.mirror.take)
         self.relay = RelayedRequests(
             self._client, options.pool, submit=submissions.submit, logs=self._send_logs
         )
@@ -354,7 +354,7 @@ class Operator:
         """Check what no change tells of: jobs whose objects went unseen, questions that failed."""
         if self.brain.known and not self.brain.trouble:
             self.jobs.withdrawals.sweep()
-            self.jobs.ask_again()
+            self.jobs.mirror.ask_again()
             for job in self.backend.jobs():
                 if self._past(job):
                     self.backend.forget(job)
@@ -372,7 +372,7 @@ class Operator:
         obj = next(iter(self._jobs_store.by("uid", job)), None)
         if obj is None:
             return
-        self.jobs.learn(job)
+        self.jobs.mirror.learn(job)
         for queue in self._queues:
             queue.add(key_of(obj))
         for key in self.plans.concerned(obj):
