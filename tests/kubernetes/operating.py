@@ -17,7 +17,8 @@ from brain.types.record import Role
 from brain.types.resources import PoolName, Resources
 from scaler.desired import WishFile
 from scaler.kubernetes.operator.jobs import JOB
-from scaler.kubernetes.operator.operator import Operator, OperatorOptions
+from scaler.kubernetes.operator.operator import Operator
+from scaler.kubernetes.operator.options import OperatorOptions
 from scaler.kubernetes.plans.plans import PLAN
 from scaler.kubernetes.pods.identity import INDEX, replica_of
 from scaler.kubernetes.pods.manifest import AgentInjection

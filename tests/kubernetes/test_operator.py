@@ -12,13 +12,10 @@ from brain.types.job import Intent
 from brain.types.record import Role
 from brain.types.world import ReplicaExit
 from brain.views import ResizeRequest
+from scaler.kubernetes.operator.dlrover import DLROVER_LEASE, dlrover_leads
 from scaler.kubernetes.operator.jobs import JOB
-from scaler.kubernetes.operator.operator import (
-    DLROVER_LEASE,
-    Operator,
-    OperatorOptions,
-    dlrover_leads,
-)
+from scaler.kubernetes.operator.operator import Operator
+from scaler.kubernetes.operator.options import OperatorOptions
 from scaler.kubernetes.plans.plans import PLAN
 from scaler.kubernetes.pods.identity import secret_name
 from scaler.kubernetes.replicas.secrets import JobSecrets

@@ -9,15 +9,13 @@ import gc
 import logging
 import signal
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 
 from brain.client import AsyncBrainClient, BrainClient
-from brain.errors import BadInput, NotAllowed, NotFound
-from brain.types.job import FINISHED, JobId, PolicyMode
+from brain.errors import BadInput
+from brain.types.job import FINISHED, JobId
 from brain.views import DesiredJob, LogsRequest
 from scaler.desired import WishFile
 from scaler.kubernetes.brain import OperatorsBrain
@@ -25,19 +23,20 @@ from scaler.kubernetes.dependents.autoscalers import concerned
 from scaler.kubernetes.dependents.own_pod import injected
 from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.kinds.reading import read_elastic_job
+from scaler.kubernetes.operator import dlrover
 from scaler.kubernetes.operator.backend import KubernetesBackend
 from scaler.kubernetes.operator.jobs import JOB, ElasticJobs, JobRules
 from scaler.kubernetes.operator.logs import send_logs
+from scaler.kubernetes.operator.options import OperatorOptions
 from scaler.kubernetes.operator.probes import serving
 from scaler.kubernetes.operator.relay import RelayedRequests
 from scaler.kubernetes.operator.submissions import Submissions
 from scaler.kubernetes.operator.without_brain import AsyncOwnRule, OwnRule
 from scaler.kubernetes.plans.plans import Plans
-from scaler.kubernetes.pods import gang, identity, ports
-from scaler.kubernetes.pods.manifest import AgentInjection
+from scaler.kubernetes.pods import gang, identity
 from scaler.kubernetes.pods.orders import Installation, elastic, spares_of
 from scaler.kubernetes.pods.trimming import trimmed
-from scaler.kubernetes.replicas.losses import PATIENCE, NodeLosses
+from scaler.kubernetes.replicas.losses import NodeLosses
 from scaler.kubernetes.runtime import (
     Cluster,
     ElectionTerms,
@@ -47,59 +46,20 @@ from scaler.kubernetes.runtime import (
     connect,
     served,
 )
-from scaler.kubernetes.runtime.cluster import HPA, LEASE, NODE, POD, VPA, Kind, key_of
+from scaler.kubernetes.runtime.cluster import HPA, NODE, POD, VPA, Kind, key_of
 from scaler.kubernetes.runtime.cluster.client import ClientLimits
 from scaler.kubernetes.runtime.store import Store
 from scaler.kubernetes.status.plan_status import PLAN
-from scaler.loop import Pace, Scaler
+from scaler.loop import Scaler
 
 log = logging.getLogger(__name__)
 
-#: The lease of DLRover's own controller (``LeaderElectionID`` of go/elasticjob/main.go).
-DLROVER_LEASE = "dlrover-elasticjob"
-#: A lease that was not renewed for so many of its durations is nobody's.
-_STALE = 3.0
 #: A follower looks so often whether it leads.
 _LOOK_SECONDS = 0.25
 #: What is known of replicas of jobs that are over and gone is kept so long.
 _REMEMBERED = timedelta(hours=1)
 #: Exit code of one that led and lost its lease: whoever started it starts it again (EX_TEMPFAIL).
 DEPOSED = 75
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorOptions:
-    """Options of ``brain-scale --kubernetes``."""
-
-    #: None: there is no Brain; jobs are admitted and healed.
-    url: str | None
-    token: str
-    home: Path
-    pool: str = "kubernetes"
-    #: None: all of them.
-    namespaces: tuple[str, ...] = ()
-    #: In which jobs submitted to Brain are made.
-    submit_to: tuple[str, ...] = ()
-    #: Namespace of the lease.
-    own_namespace: str = "default"
-    kubeconfig: str | None = None
-    context: str | None = None
-    #: URL at which pods reach Brain; None: as this process does.
-    pods_url: str | None = None
-    injection: AgentInjection | None = None
-    mode: PolicyMode = PolicyMode.SHADOW
-    #: host:port of probes and metrics; None: none are served.
-    metrics: str | None = None
-    workers: int = 4
-    in_flight: int = 8
-    poll_seconds: float = 2.0
-    lease: ElectionTerms | None = None
-    #: False: there is no other operator that could act.
-    elect: bool = True
-    host_ports: tuple[int, int] = (ports.FIRST, ports.LAST)
-    #: Replicas of a node that is not ready for so long are replaced.
-    lost_node_seconds: float = PATIENCE.total_seconds()
-    pace: Pace = field(default_factory=Pace)
 
 
 class Operator:
@@ -223,7 +183,7 @@ class Operator:
         Raises:
             BadInput: another controller serves these jobs.
         """
-        self._refuse_beside_dlrover()
+        self._refuse_neighbour()
         self.discover()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stop.set())
@@ -389,43 +349,10 @@ class Operator:
         if obj is not None:
             self._queues[0].add(key_of(obj))
 
-    def _refuse_beside_dlrover(self) -> None:
-        if self._options.namespaces:
-            # Whoever names namespaces says that they are disjoint.
-            return
-        holder = dlrover_leads(self._leases(), _now())
-        if holder is not None:
-            raise BadInput(
-                f"lease {DLROVER_LEASE} is held by {holder}: DLRover's controller serves "
-                "ElasticJobs here; stop it, or name disjoint namespaces with --namespace",
-                field="namespace",
-            )
-
-    def _leases(self) -> list[Object]:
-        try:
-            chosen = f"metadata.name={DLROVER_LEASE}"
-            return list(self._cluster.list(LEASE, field_selector=chosen).items)
-        except NotAllowed:
-            found: list[Object] = []
-            for namespace in dict.fromkeys(("dlrover", self._options.own_namespace)):
-                try:
-                    found.append(self._cluster.get(LEASE, namespace, DLROVER_LEASE))
-                except (NotFound, NotAllowed):
-                    continue
-            return found
-
-
-def dlrover_leads(leases: Sequence[Object], now: datetime) -> str | None:
-    """Return the holder of the lease of DLRover's controller, if it is renewed."""
-    for lease in leases:
-        spec = lease.get("spec") or {}
-        holder, renewed = spec.get("holderIdentity"), spec.get("renewTime")
-        if lease["metadata"]["name"] != DLROVER_LEASE or not holder or not renewed:
-            continue
-        age = (now - datetime.fromisoformat(renewed.replace("Z", "+00:00"))).total_seconds()
-        if age < _STALE * float(spec.get("leaseDurationSeconds") or 15):
-            return f"{holder} in namespace {lease['metadata'].get('namespace', '')}"
-    return None
+    def _refuse_neighbour(self) -> None:
+        # Whoever names namespaces says that they are disjoint.
+        if not self._options.namespaces:
+            dlrover.refuse_beside(self._cluster, self._options.own_namespace, _now())
 
 
 def _ours(change: StoreChange) -> bool:

@@ -3,16 +3,54 @@
 import argparse
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from brain.errors import BadInput
 from brain.types.job import PolicyMode
-from scaler.kubernetes.operator.operator import OperatorOptions
+from scaler.kubernetes.pods import ports
 from scaler.kubernetes.pods.manifest import AgentInjection
+from scaler.kubernetes.replicas.losses import PATIENCE
 from scaler.kubernetes.runtime import ElectionTerms
+from scaler.loop import Pace
 
 #: The ``--brain`` of an installation that has none.
 NO_BRAIN = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorOptions:
+    """Options of ``brain-scale --kubernetes``."""
+
+    #: None: there is no Brain; jobs are admitted and healed.
+    url: str | None
+    token: str
+    home: Path
+    pool: str = "kubernetes"
+    #: None: all of them.
+    namespaces: tuple[str, ...] = ()
+    #: In which jobs submitted to Brain are made.
+    submit_to: tuple[str, ...] = ()
+    #: Namespace of the lease.
+    own_namespace: str = "default"
+    kubeconfig: str | None = None
+    context: str | None = None
+    #: URL at which pods reach Brain; None: as this process does.
+    pods_url: str | None = None
+    injection: AgentInjection | None = None
+    mode: PolicyMode = PolicyMode.SHADOW
+    #: host:port of probes and metrics; None: none are served.
+    metrics: str | None = None
+    workers: int = 4
+    in_flight: int = 8
+    poll_seconds: float = 2.0
+    lease: ElectionTerms | None = None
+    #: False: there is no other operator that could act.
+    elect: bool = True
+    host_ports: tuple[int, int] = (ports.FIRST, ports.LAST)
+    #: Replicas of a node that is not ready for so long are replaced.
+    lost_node_seconds: float = PATIENCE.total_seconds()
+    pace: Pace = field(default_factory=Pace)
 
 
 def operator_options(said: argparse.Namespace, home: Path) -> OperatorOptions:

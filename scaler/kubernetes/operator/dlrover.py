@@ -1,0 +1,55 @@
+"""DLRover's own controller, beside which nobody else may serve ElasticJobs."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from brain.errors import BadInput, NotAllowed, NotFound
+from scaler.kubernetes.runtime import Cluster, Object
+from scaler.kubernetes.runtime.cluster import LEASE
+
+#: The lease of DLRover's own controller (``LeaderElectionID`` of go/elasticjob/main.go).
+DLROVER_LEASE = "dlrover-elasticjob"
+#: A lease that was not renewed for so many of its durations is nobody's.
+_STALE = 3.0
+
+
+def refuse_beside(cluster: Cluster, own_namespace: str, now: datetime) -> None:
+    """Refuse to serve a whole cluster that DLRover's controller serves.
+
+    Raises:
+        BadInput: its lease is held.
+    """
+    holder = dlrover_leads(_leases(cluster, own_namespace), now)
+    if holder is not None:
+        raise BadInput(
+            f"lease {DLROVER_LEASE} is held by {holder}: DLRover's controller serves "
+            "ElasticJobs here; stop it, or name disjoint namespaces with --namespace",
+            field="namespace",
+        )
+
+
+def _leases(cluster: Cluster, own_namespace: str) -> list[Object]:
+    try:
+        chosen = f"metadata.name={DLROVER_LEASE}"
+        return list(cluster.list(LEASE, field_selector=chosen).items)
+    except NotAllowed:
+        found: list[Object] = []
+        for namespace in dict.fromkeys(("dlrover", own_namespace)):
+            try:
+                found.append(cluster.get(LEASE, namespace, DLROVER_LEASE))
+            except (NotFound, NotAllowed):
+                continue
+        return found
+
+
+def dlrover_leads(leases: Sequence[Object], now: datetime) -> str | None:
+    """Return the holder of the lease of DLRover's controller, if it is renewed."""
+    for lease in leases:
+        spec = lease.get("spec") or {}
+        holder, renewed = spec.get("holderIdentity"), spec.get("renewTime")
+        if lease["metadata"]["name"] != DLROVER_LEASE or not holder or not renewed:
+            continue
+        age = (now - datetime.fromisoformat(renewed.replace("Z", "+00:00"))).total_seconds()
+        if age < _STALE * float(spec.get("leaseDurationSeconds") or 15):
+            return f"{holder} in namespace {lease['metadata'].get('namespace', '')}"
+    return None
