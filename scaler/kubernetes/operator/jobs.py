@@ -48,17 +48,15 @@ from scaler.kubernetes.status.conditions import (
     resize_waits,
     size_differs,
 )
+from scaler.kubernetes.status.ends import deadline_of, over, seconds_until
 from scaler.kubernetes.status.happenings import happenings
 from scaler.kubernetes.status.job_status import (
     Findings,
     active_plan,
     advised,
     beside_state,
-    deadline_of,
-    over,
     passing,
     refused,
-    seconds_until,
     status,
     told_size,
     wants_more,

@@ -40,7 +40,7 @@ from scaler.kubernetes.kinds.quantities import resources
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.pods.orders import Installation, elastic, owner_of
 from scaler.kubernetes.runtime.cluster import Object
-from scaler.kubernetes.status.job_status import over
+from scaler.kubernetes.status.ends import over
 
 _REMEDY = "start the operator with --brain URL"
 _BEGUN = (JobState.RUNNING, JobState.DEGRADED)

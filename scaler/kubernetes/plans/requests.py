@@ -11,7 +11,8 @@ from scaler.kubernetes.brain import AWAY, REFUSED, OperatorsBrain
 from scaler.kubernetes.kinds import API_VERSION, GROUP, ElasticJob, Reason
 from scaler.kubernetes.plans.asking import asker
 from scaler.kubernetes.runtime.cluster import Cluster, Kind, Object
-from scaler.kubernetes.status.job_status import deadline_of, request_key, suspended_here
+from scaler.kubernetes.status.ends import deadline_of
+from scaler.kubernetes.status.job_status import request_key, suspended_here
 
 log = logging.getLogger(__name__)
 
