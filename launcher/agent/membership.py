@@ -81,6 +81,7 @@ class AgentMembership:
         #: It can say who coordinates.
         self._begun = asyncio.Event()
         self._servers: list[asyncio.Server] = []
+        self._answering: set[asyncio.Task[None]] = set()
         #: Checks of the network, and looks at workers, that run.
         self._checks: set[asyncio.Task[None]] = set()
 
@@ -145,9 +146,15 @@ class AgentMembership:
         Raises:
             OSError: the address is not this machine's, or is taken.
         """
-        server = await asyncio.start_server(self.answer, host, port)
+        server = await asyncio.start_server(self._met, host, port)
         self._servers.append(server)
         return server
+
+    def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A task of our own: asyncio's own prints a traceback where it is cancelled (Python 3.11).
+        answering = asyncio.create_task(self.answer(reader, writer))
+        self._answering.add(answering)
+        answering.add_done_callback(self._answering.discard)
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a connection to this agent: as coordinator, or by naming the coordinator."""

@@ -128,6 +128,7 @@ def test_an_agent_that_is_asked_to_end_leaves_and_the_others_go_on(tmp_path: Pat
         assert [member.replica for member in after.members] == [1 - leaver]
         eventually(lambda: len(it.workers()) == 1, "one worker")
         eventually(lambda: it.coordinator() == 1 - leaver, "a successor")
+        assert "Traceback" not in (it.directory / str(leaver) / "agent.log").read_text()
 
 
 def test_a_cancelled_job_ends_at_once(tmp_path: Path) -> None:
