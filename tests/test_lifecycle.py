@@ -575,6 +575,24 @@ class TestIntents:
 
         assert (job.state, job.intent) == (JobState.QUEUED, Intent.RUN)
 
+    @pytest.mark.parametrize("exit", [ReplicaExit.LEFT, ReplicaExit.LOST, ReplicaExit.FAILED])
+    def test_ends_of_replicas_that_are_told_after_the_stop_change_nothing(self, exit: ReplicaExit):
+        here = running()
+        self.act(here, "suspend")
+        suspended = here.report(WorldEvent.STOPPED)
+
+        assert here.observe(exited(0, exit)) == suspended
+
+    def test_a_world_that_had_not_heard_of_the_stop_is_shown_as_it_is(self):
+        here = running()
+        self.act(here, "suspend")
+        here.report(WorldEvent.STOPPED)
+        here.report(WorldEvent.FORMED, epoch=9)
+
+        job = here.report(WorldEvent.LOST, epoch=9)
+        assert (job.state, job.intent) == (JobState.DEGRADED, Intent.SUSPEND)
+        assert here.observe(exited(0, ReplicaExit.LEFT)).state is JobState.SUSPENDED
+
     def test_cancelling_twice_is_once(self):
         here = running()
         first = self.act(here, "cancel")

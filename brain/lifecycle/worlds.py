@@ -96,7 +96,9 @@ def replicas_reported(
     gone = _members(tx, everything, job.id)
     if any(replica.state is not ReplicaState.EXITED for replica in gone):
         return _waiting(tx, job, report.waiting, now)
-    if job.intent is not Intent.RUN and job.state is not JobState.SUSPENDED:
+    if job.state is JobState.SUSPENDED:  # its replicas' ends may be told after its world's
+        return job
+    if job.intent is not Intent.RUN:
         _end_world(tx, job.id, now)
         return stopped(tx, job, now)
     if any(replica.state is ReplicaState.EXITED for replica in news):

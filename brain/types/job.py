@@ -80,7 +80,9 @@ JOB_MOVES: Mapping[JobState, frozenset[JobState]] = {
     JobState.RUNNING: _LIVE - {JobState.RUNNING} | FINISHED,
     JobState.CHANGING: _LIVE - {JobState.CHANGING} | FINISHED,
     JobState.DEGRADED: _LIVE - {JobState.DEGRADED} | FINISHED,
-    JobState.SUSPENDED: frozenset({JobState.QUEUED, JobState.STARTING, JobState.RUNNING})
+    # A world may be told of after the stop: its coordinator had not heard.
+    JobState.SUSPENDED: frozenset({JobState.QUEUED, JobState.STARTING})
+    | {JobState.RUNNING, JobState.DEGRADED}
     | FINISHED,
     JobState.SUCCEEDED: frozenset(),
     JobState.FAILED: frozenset(),
