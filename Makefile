@@ -5,7 +5,7 @@ READY := .venv/.ready
 SEED ?= 1
 SECONDS ?= 900
 
-.PHONY: help demo test test-cluster check test-gpu conformance corpus chaos test-upgrade soak bench-loop bench-turn bench-elastic bench-heavy-start bench-models bench-jct bench-simulate bench-allocator bench-resources bench-kubernetes bench-health bench-ingest screenshots bench-web web openapi manifests release clean
+.PHONY: help demo test test-cluster check test-gpu conformance corpus chaos test-upgrade soak bench-loop bench-turn bench-elastic bench-heavy-start bench-models bench-bands bench-jct bench-simulate bench-allocator bench-resources bench-kubernetes bench-health bench-ingest screenshots bench-web web openapi manifests release clean
 help:
 	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
 	@echo "make test    prove it by the tests"
@@ -22,6 +22,7 @@ help:
 	@echo "make bench-elastic  what a change of the world costs, beside torchrun (35 minutes; ONLY='torchrun tuned;brain-run in process;kills;session')"
 	@echo "make bench-heavy-start BASE=DIR  a start with heavy imports, beside an older commit's checkout (3 minutes)"
 	@echo "make bench-models  step times from a handful of points, beside the fits of Pollux and Optimus"
+	@echo "make bench-bands  bands on jobs whose truth is known, beside an older commit's (5 minutes)"
 	@echo "make bench-jct  completion times by the service in simulators of others, beside Pollux, Sia, Tiresias and Optimus (40 minutes; FULL=1 takes hours)"
 	@echo "make bench-simulate  the same by brain simulate in a small crowded pool, beside Tiresias (ONLY='asked owners')"
 	@echo "make bench-resources  advice on resources: requests beside Kubernetes' autoscaler, leaks told in time"
@@ -97,6 +98,9 @@ bench-heavy-start: $(READY)
 
 bench-models: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.models
+
+bench-bands: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.models.bands
 
 bench-jct: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.jct $(if $(FULL),--full)
