@@ -56,6 +56,8 @@ class Point:
     accumulation: int = 1
     #: Seconds that a micro-batch computes without waiting for others; None where not measured.
     compute_seconds: float | None = None
+    #: Seconds of a step that the rank which waits longest for data waits for them.
+    data_wait_seconds: float = 0.0
     #: Gradient noise scale in examples; None where it is not reported.
     noise_scale: float | None = None
     #: Examples of the steps at which this job measured it; None where others did.
@@ -69,6 +71,11 @@ class Point:
         if self.compute_seconds is None:
             return None
         return 1 - self.compute_seconds * self.accumulation / self.step_seconds
+
+    @property
+    def data_wait_share(self) -> float:
+        """Share of a step that waits for data."""
+        return self.data_wait_seconds / self.step_seconds
 
     @property
     def rate(self) -> float:
@@ -147,6 +154,7 @@ def measure(
         last_step=max(sample.step for sample in samples),
         until=newest.measured_at,
         compute_seconds=_compute_seconds(ranks, step_seconds, newest),
+        data_wait_seconds=_data_wait_seconds(ranks, step_seconds),
     )
 
 
@@ -197,6 +205,16 @@ def _compute_seconds(
         waits.append(float(np.median(told)))
     computing = max(step_seconds - min(waits), LEAST_COMPUTING * step_seconds)
     return computing / newest.accumulation
+
+
+def _data_wait_seconds(
+    ranks: Mapping[int, Sequence[ThroughputSample]], step_seconds: float
+) -> float:
+    """The others wait for the rank that waits longest for its data; never more than a step."""
+    waits = [
+        np.median([sample.data_wait_seconds for sample in samples]) for samples in ranks.values()
+    ]
+    return min(float(max(waits)), step_seconds)
 
 
 def _by_rank(samples: Sequence[ThroughputSample]) -> Mapping[int, list[ThroughputSample]]:

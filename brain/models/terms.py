@@ -143,4 +143,5 @@ def observation(point: Point, present: Point, terms: SpeedTerms) -> Observation:
         step_seconds=point.step_seconds,
         relative_error=math.sqrt(variance - SIGMA**2),
         compute_seconds=point.compute_seconds,
+        wait_share=point.data_wait_share,
     )

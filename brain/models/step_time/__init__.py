@@ -6,6 +6,7 @@ mean and standard deviation of that logarithm: a log-normal step time.
 
     columns            what a member sees
     physics, linear    the members
+    feeding            input that does not scale
     ensemble           the members' mean, with a report
     accelerators       one ensemble per kind of accelerator, and ratios between them
     trials             which configuration to look at next

@@ -113,6 +113,7 @@ def _fitted(observations: Sequence[Observation], model: StepTime) -> StepTime:
         np.log([one.step_seconds for one in observations]),
         np.array([one.relative_error for one in observations]),
         np.log([one.compute_seconds or math.nan for one in observations]),
+        np.array([one.wait_share for one in observations]),
     )
     return model
 

@@ -45,6 +45,8 @@ class Observation:
     relative_error: float = 0.0
     #: Seconds that one micro-batch computes without waiting for others; None where not measured.
     compute_seconds: float | None = None
+    #: Share of a step that waits for data.
+    wait_share: float = 0.0
 
 
 def rows(configurations: Sequence[Configuration]) -> Floats:

@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from brain.models.fitting import REPEAT
-from brain.models.step_time import linear
+from brain.models.step_time import feeding, linear
 from brain.models.step_time.columns import (
     COLUMNS,
     Floats,
@@ -54,9 +54,10 @@ class StepTime(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
         f = mean_i f_i,    var = b^2 (mean_i var_i + var_i f_i),    b = 0.75 widen
 
-    Where one extrapolates wildly the other seldom does: the mean has about two thirds of either's
-    error at three to twelve points (``make bench-models``). A configuration that was measured is
-    answered by its measurement and that mean, weighed by their precisions.
+    Steps that wait for data are fitted without their waits, then are no shorter than loading takes
+    (``feeding``). Where one member extrapolates wildly the other seldom does: the mean has about
+    two thirds of either's error at three to twelve points (``make bench-models``). A configuration
+    that was measured is answered by its measurement and that mean, weighed by their precisions.
 
     Args:
         widen: Factor on the standard deviation, from ``calibration.widening`` of this job.
@@ -88,6 +89,7 @@ class StepTime(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         y: ArrayLike,
         relative_error: ArrayLike | None = None,
         log_compute: ArrayLike | None = None,
+        wait_share: ArrayLike | None = None,
     ) -> Self:
         """Fit to log seconds per optimizer step ``y`` of the rows ``X``.
 
@@ -96,12 +98,14 @@ class StepTime(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             y: Log seconds per optimizer step.
             relative_error: Standard error of each as a share of it; 0 if None.
             log_compute: Log seconds that a micro-batch computes; NaN where not measured.
+            wait_share: Share of each step that waits for data; 0 if None.
         """
         rows = design(X)
         target = seconds(y, len(rows))
         error = np.zeros(len(rows)) if relative_error is None else np.asarray(relative_error, float)
         compute = np.full(len(rows), np.nan) if log_compute is None else np.asarray(log_compute)
-        data = np.column_stack([rows, target, error, compute])
+        waits = np.zeros(len(rows)) if wait_share is None else np.asarray(wait_share, float)
+        data = np.column_stack([rows, target, error, compute, waits])
         before: Floats | None = getattr(self, "data_", None) if self.warm_start else None
         if before is not None and _same(before, data):
             return self
@@ -109,8 +113,10 @@ class StepTime(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             self.physical_ = Physical(
                 launch_seconds=self.launch_seconds, warm_start=self.warm_start
             )
-        self.physical_.fit(rows, target, error, compute)
-        self._fit_linear(rows, target, error, compute)
+        self.feed_ = feeding.feed(rows, target, waits)
+        fed = feeding.unfed(target, error, compute, rows[:, 3], waits)
+        self.physical_.fit(rows, *fed)
+        self._fit_linear(rows, *fed)
         self.data_ = data
         self.n_features_in_ = len(COLUMNS)
         self.report_ = self._report(rows)
@@ -123,9 +129,10 @@ class StepTime(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         found = [self.physical_.predict(rows, return_std=True), self._whole(rows)]
         means = np.array([mean for mean, _ in found])
         variance = np.mean([spread**2 for _, spread in found], axis=0) + means.var(axis=0)
-        center, spread = self._recalled(
-            rows, means.mean(axis=0), _AGREEMENT * self.widen * np.sqrt(variance)
-        )
+        center, spread = means.mean(axis=0), _AGREEMENT * self.widen * np.sqrt(variance)
+        if self.feed_ is not None:
+            center, spread = self.feed_.limit(rows, center, spread)
+        center, spread = self._recalled(rows, center, spread)
         return (center, spread) if return_std else center
 
     def _recalled(self, X: Floats, center: Floats, spread: Floats) -> tuple[Floats, Floats]:

@@ -1,0 +1,102 @@
+"""Input that does not scale: how long data for a step take, and the step that waits for them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr
+
+from brain.models.step_time.columns import Floats
+
+#: Share of a step that waits for data from which its length is that of its input: below it, waits
+#: are those of handing a batch over.
+STARVED = 0.1
+#: Largest share of a step that is believed to wait: what is left computes.
+_MOST = 0.95
+#: Error of a measured wait as a share of it, and deviation of log loading seconds.
+_WAIT_ERROR, _NOISE = 0.1, 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """Loading seconds of a step, ``batch / rate``, by who shares what feeds a job.
+
+    A rate belongs to each replica, to each node, or to one storage for all. Starved steps are as
+    long as loading took; others took no less than it did. Which of the three it is follows from
+    how well each explains both, by Bayes' rule from even odds: one size alone tells nothing apart,
+    and the prediction is as wide as the three disagree.
+    """
+
+    #: Log seconds per example of a replica, of a node, and of the storage, with their deviations.
+    level: Floats
+    spread: float
+    #: Odds of the three.
+    weights: Floats
+
+    def limit(self, X: Floats, center: Floats, spread: Floats) -> tuple[Floats, Floats]:
+        """Log seconds of steps that would take ``center`` without waiting for data.
+
+        The step is the longer of the two. Mean and deviation of the maximum are Clark's (1961),
+        mixed over the three rates.
+        """
+        means, variances = longer(center, spread, loads(X) + self.level[:, None], self.spread)
+        mean = self.weights @ means
+        return mean, np.sqrt(self.weights @ (variances + (means - mean) ** 2))
+
+
+def feed(X: Floats, y: Floats, wait_share: Floats) -> Feed | None:
+    """Return the feed of steps that took ``y`` log seconds; None where none of them starved."""
+    starved = wait_share >= STARVED
+    if not starved.any():
+        return None
+    found = y - loads(X)
+    level = found[:, starved].mean(axis=1)
+    missed = (found - level[:, None]) / _NOISE
+    fits = -((missed[:, starved] ** 2).sum(axis=1)) / 2
+    fits += np.log(np.maximum(ndtr(missed[:, ~starved]), 1e-9)).sum(axis=1)
+    odds = np.exp(fits - fits.max())
+    spread = _NOISE * float(np.sqrt(1 + 1 / starved.sum()))
+    return Feed(level=level, spread=spread, weights=odds / odds.sum())
+
+
+def loads(X: Floats) -> Floats:
+    """Log examples that one feed loads a step: of a replica, of a node, of all.
+
+    >>> np.exp(loads(np.array([[2.0, 8.0, 16.0, 1.0]]))).ravel().round(6).tolist()
+    [16.0, 64.0, 128.0]
+    """
+    nodes, replicas, batch, accumulation = X.T
+    own = np.log(batch * accumulation)
+    return np.array([own, own + np.log(replicas / nodes), own + np.log(replicas)])
+
+
+def unfed(
+    y: Floats, error: Floats, log_compute: Floats, accumulation: Floats, wait_share: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Log seconds of steps, their errors and log compute times without the waits of starved ones.
+
+    A wait is measured; what is left of a step that mostly waits is known the less for it.
+    """
+    share = np.where(wait_share >= STARVED, np.minimum(wait_share, _MOST), 0.0)
+    waited = share * np.exp(y) / accumulation
+    computes = np.exp(log_compute)
+    left = np.maximum(computes - waited, (1 - _MOST) * computes)
+    unsure = np.hypot(error, _WAIT_ERROR * share / (1 - share))
+    return y + np.log1p(-share), unsure, np.where(share > 0, np.log(left), log_compute)
+
+
+def longer(
+    one: Floats, one_spread: Floats, other: Floats, other_spread: float
+) -> tuple[Floats, Floats]:
+    """Mean and variance of the larger of two independent normal variables (Clark, 1961).
+
+    >>> mean, variance = longer(np.zeros(1), np.ones(1), np.zeros(1), 1.0)
+    >>> mean.round(3).tolist(), variance.round(3).tolist()
+    ([0.564], [0.682])
+    """
+    both = np.hypot(one_spread, other_spread)
+    apart = (one - other) / both
+    over, density = ndtr(apart), np.exp(-(apart**2) / 2) / np.sqrt(2 * np.pi)
+    mean = one * over + other * (1 - over) + both * density
+    square = (one**2 + one_spread**2) * over + (other**2 + other_spread**2) * (1 - over)
+    square += (one + other) * both * density
+    return mean, np.maximum(square - mean**2, 0.0)
