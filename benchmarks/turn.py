@@ -6,24 +6,30 @@
 
 The service's own ``cycle.turn`` on a database as the service has it. Worlds and samples are
 written as agents and collectors would have them written. Seconds are those of the processor: what
-else runs on the machine, and its disk, are told beside them.
+else runs on the machine, and its disk, are told beside them. An older commit (``base``) runs its
+own version of this program first, in the same run.
 """
 
 import argparse
 import cProfile
 import gc
+import json
+import os
 import pstats
 import random
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.base import BASE, checkout
 from benchmarks.report import Row, publish
 from brain import cycle, lifecycle
 from brain.db import SqlStores, prepare
@@ -43,6 +49,8 @@ SIZE, SAMPLES = 4, 2_000
 ROUNDS = 15
 JOBS, NODES, PER_NODE, ACTIVE = 2_000, 512, 8, 0.1
 TURNS = 5
+#: How much slower than the older commit's a turn may be.
+SLOWER = 1.5
 
 
 def main() -> None:
@@ -53,6 +61,7 @@ def main() -> None:
     if chosen:
         profiled(chosen)
         return
+    before = based()
     few, crowd = one_job(each=1), one_job(each=PER_NODE)
     cold, warm = many_jobs()
     rows = [
@@ -83,7 +92,30 @@ def main() -> None:
             note=told([cold]),
         ),
     ]
-    publish("turn", "One turn of a pool", rows)
+    publish("turn", "One turn of a pool", [beside(row, before) for row in rows])
+
+
+def based() -> Mapping[str, float]:
+    """What the older commit's own program measures, by metric."""
+    with tempfile.TemporaryDirectory(prefix="brain-bench-base-") as place:
+        older = checkout(Path(place), "brain", "benchmarks", "migrations")
+        program = [sys.executable, "-P", "-m", "benchmarks.turn"]
+        environment = {**os.environ, "PYTHONPATH": str(older)}
+        # It ends with 1 where it misses a bar of its own: that is no news here.
+        subprocess.run(program, cwd=older, env=environment, stdout=subprocess.DEVNULL, check=False)
+        found = json.loads((older / "benchmarks/results/turn.json").read_text())
+        return {row["metric"]: row["value"] for row in found}
+
+
+def beside(row: Row, before: Mapping[str, float]) -> Row:
+    """A row with the older commit's value, and a bar of one and a half times that.
+
+    >>> row = Row(metric="a turn", value=1.4, unit="s")
+    >>> beside(row, {"a turn": 1.0}).met, beside(row, {"a turn": 0.9}).met
+    (True, False)
+    """
+    peer = before[row.metric]
+    return replace(row, peer=BASE, peer_value=peer, ratio_bar=round(1 / SLOWER, 3))
 
 
 class Taken(NamedTuple):

@@ -24,12 +24,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.base import BASE, ROOT, checkout, git
 from benchmarks.models.truths import KINDS, POINTS, Problem, problems
 from benchmarks.report import Row, publish
 from brain.typeset import count
 
-ROOT = Path(__file__).parents[2]
-BASE = "65270bc"
 #: Constants were chosen on these: a tuning set.
 TUNING = (1, 2)
 EACH = 40
@@ -59,24 +58,13 @@ def main() -> None:
     asked = {seed: problems(seed, given.each) for seed in seeds}
     ours = judged(asked, ROOT)
     with tempfile.TemporaryDirectory(prefix="brain-bench-base-") as place:
-        theirs = judged(asked, checkout(Path(place)))
+        theirs = judged(asked, checkout(Path(place), "brain"))
     publish("bands", "Bands on jobs whose truth is known", rows(ours, theirs))
 
 
 def newest() -> int:
     """The first eight digits of the last commit that touched the models, as a number."""
-    return int(_git("log", "-1", "--format=%H", "--", "brain/models").decode()[:8], 16)
-
-
-def checkout(place: Path) -> Path:
-    """Put the older commit's package below ``place``."""
-    archive = _git("archive", BASE, "brain")
-    subprocess.run(["tar", "-x", "-C", place], input=archive, check=True)
-    return place
-
-
-def _git(*arguments: str) -> bytes:
-    return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True).stdout
+    return int(git("log", "-1", "--format=%H", "--", "brain/models").decode()[:8], 16)
 
 
 def judged(asked: Mapping[int, Sequence[Problem]], of: Path) -> list[Judged]:
