@@ -5,7 +5,7 @@ READY := .venv/.ready
 SEED ?= 1
 SECONDS ?= 900
 
-.PHONY: help demo test test-cluster check test-gpu conformance corpus chaos test-upgrade soak bench-loop bench-turn bench-elastic bench-heavy-start bench-models bench-bands bench-jct bench-simulate bench-allocator bench-resources bench-kubernetes bench-health bench-ingest screenshots bench-web web openapi manifests release clean
+.PHONY: help demo test test-cluster check test-gpu conformance corpus chaos test-upgrade soak bench-loop bench-turn bench-elastic bench-heavy-start bench-models bench-bands bench-quality bench-jct bench-simulate bench-allocator bench-resources bench-kubernetes bench-health bench-ingest screenshots bench-web web openapi manifests release clean
 help:
 	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
 	@echo "make test    prove it by the tests"
@@ -23,6 +23,7 @@ help:
 	@echo "make bench-heavy-start BASE=DIR  a start with heavy imports, beside an older commit's checkout (3 minutes)"
 	@echo "make bench-models  step times from a handful of points, beside the fits of Pollux and Optimus"
 	@echo "make bench-bands  bands on jobs whose truth is known, beside an older commit's (5 minutes)"
+	@echo "make bench-quality  loss at equal epochs, with and without changes of world and batch (15 minutes; ONLY='digits by CNN')"
 	@echo "make bench-jct  completion times by the service in simulators of others, beside Pollux, Sia, Tiresias and Optimus (40 minutes; FULL=1 takes hours)"
 	@echo "make bench-simulate  the same by brain simulate in a small crowded pool, beside Tiresias (ONLY='asked owners')"
 	@echo "make bench-resources  advice on resources: requests beside Kubernetes' autoscaler, leaks told in time"
@@ -101,6 +102,9 @@ bench-models: $(READY)
 
 bench-bands: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.models.bands
+
+bench-quality: $(READY)
+	$(BIN)/python -m benchmarks.quality $(if $(ONLY),--only '$(ONLY)')
 
 bench-jct: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.jct $(if $(FULL),--full)

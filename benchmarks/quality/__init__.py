@@ -1,0 +1,1 @@
+"""Does training learn as much when its world and its batch change?"""
