@@ -16,7 +16,7 @@ from typing import Any
 
 from brain.types.job import JobId
 from brain.types.resources import NodeName
-from brain.types.telemetry import HostSample, StorageReading
+from brain.types.telemetry import HostSample, ReplicaReading, StorageReading
 from collectors.cgroup import Cgroup, GroupUse, read_cgroup, read_replica
 from collectors.gpu import Gpus, GpuSight
 from collectors.stamps import Stamps
@@ -55,6 +55,12 @@ class TreeReading:
     cpu_seconds: Mapping[Process, float] = field(default_factory=dict)
     memory_bytes: int = 0
 
+    def __add__(self, other: "TreeReading") -> "TreeReading":
+        return TreeReading(
+            cpu_seconds={**self.cpu_seconds, **other.cpu_seconds},
+            memory_bytes=self.memory_bytes + other.memory_bytes,
+        )
+
 
 def read_host(cgroup: Cgroup | None = None) -> HostCounters:
     """Read the machine now; a control group's limits stand for the machine's."""
@@ -79,8 +85,8 @@ def read_host(cgroup: Cgroup | None = None) -> HostCounters:
     )
 
 
-def read_trees(roots: Iterable[int]) -> TreeReading:
-    """Read the processes below and at ``roots``, without this one; those that end are left out.
+def read_tree(root: int) -> TreeReading:
+    """Read the processes below and at ``root``, without this one; those that end are left out.
 
     Memory is the resident set, so pages that processes share count in each.
     """
@@ -88,7 +94,7 @@ def read_trees(roots: Iterable[int]) -> TreeReading:
         return TreeReading()
     cpu: dict[Process, float] = {}
     memory = 0
-    for process in _processes(roots):
+    for process in _processes(root):
         try:
             with process.oneshot():
                 times = process.cpu_times()
@@ -155,8 +161,8 @@ class LiveJob:
 
     id: JobId
     node: NodeName
-    #: Pids of its agents.
-    agents: tuple[int, ...]
+    #: Pids of its agents, by the replica of each.
+    agents: Mapping[int, int]
 
 
 #: Microseconds in which a process waited for storage: of our control group, else of the machine.
@@ -202,7 +208,9 @@ class HostWatch:
     def __init__(self, gpus: Gpus) -> None:
         self._gpus = gpus
         self._last, self._stalled = read_host(), read_stalled()
-        self._trees: dict[JobId, TreeReading] = {}
+        #: Of each agent, by its pid.
+        self._trees: dict[int, TreeReading] = {}
+        self._known: frozenset[JobId] = frozenset()
         self._replicas: Mapping[int, GroupUse] = {}
         self._stamps: dict[JobId, Stamps] = {}
 
@@ -214,17 +222,22 @@ class HostWatch:
         seconds = max(1e-3, self._last.at_seconds - before.at_seconds)
         stalled, self._stalled = self._stalled, read_stalled()
         waits = stalled_between(stalled, self._stalled, seconds=seconds)
-        trees, self._trees = self._trees, {job.id: read_trees(job.agents) for job in jobs}
-        replicas = self._replicas
-        self._replicas = read_replicas(pid for job in jobs for pid in job.agents)
-        known = [job for job in jobs if job.id in trees]
+        pids = [pid for job in jobs for pid in job.agents.values()]
+        trees, self._trees = self._trees, {pid: read_tree(pid) for pid in pids}
+        replicas, self._replicas = self._replicas, read_replicas(pids)
+        known = [job for job in jobs if job.id in self._known]
+        self._known = frozenset(job.id for job in jobs)
         gpus = self._gpus.read() if known else GpuSight()
         storage = read_storage(waits) if known else None
         made = []
         for job in known:
             source, measured_at, sequence = self._stamps.setdefault(job.id, Stamps()).next(now)
-            tree = self._trees[job.id]
-            mine = {pid: use for pid, use in self._replicas.items() if pid in job.agents}
+            agents = job.agents.values()
+            mine = {pid: self._replicas[pid] for pid in agents if pid in self._replicas}
+            then, tree = (
+                sum((of.get(pid, TreeReading()) for pid in agents), TreeReading())
+                for of in (trees, self._trees)
+            )
             memory, throttled = held_between(replicas, mine)
             sample = HostSample(
                 job=job.id,
@@ -232,11 +245,16 @@ class HostWatch:
                 node=job.node,
                 measured_at=measured_at,
                 sequence=sequence,
-                job_cpu_millis=millis_between(trees[job.id], tree, seconds=seconds),
+                job_cpu_millis=millis_between(then, tree, seconds=seconds),
                 job_memory_bytes=tree.memory_bytes,
                 gpus=gpus.readings,
                 replica_memory_bytes=memory,
                 throttled_share=throttled,
+                replica_readings=tuple(
+                    self._reading(replica, pid, trees, seconds)
+                    for replica, pid in sorted(job.agents.items())
+                    if len(job.agents) > 1
+                ),
                 storage=storage,
                 unavailable=self._last.unavailable + gpus.unavailable,
                 **rates,
@@ -244,18 +262,25 @@ class HostWatch:
             made.append(sample)
         return made
 
+    def _reading(
+        self, replica: int, pid: int, before: Mapping[int, TreeReading], seconds: float
+    ) -> ReplicaReading:
+        tree, group = self._trees[pid], self._replicas.get(pid, GroupUse()).memory_bytes
+        return ReplicaReading(
+            replica=replica,
+            cpu_millis=millis_between(before.get(pid, tree), tree, seconds=seconds),
+            memory_bytes=tree.memory_bytes if group is None else group,
+        )
 
-def _processes(roots: Iterable[int]) -> list[Any]:
-    """The trees of ``roots``, each process once; this one and what it started are not the job's."""
-    found: dict[int, Any] = {}
-    for root in roots:
-        try:
-            process = psutil.Process(root)
-            found |= {each.pid: each for each in (process, *process.children(recursive=True))}
-        except psutil.Error:
-            continue
-    found.pop(os.getpid(), None)
-    return list(found.values())
+
+def _processes(root: int) -> list[Any]:
+    """The tree of ``root``; this process and what it started are not the job's."""
+    try:
+        process = psutil.Process(root)
+        tree = [process, *process.children(recursive=True)]
+    except psutil.Error:
+        return []
+    return [each for each in tree if each.pid != os.getpid()]
 
 
 def _cpu_seconds() -> float:

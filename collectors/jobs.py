@@ -34,7 +34,7 @@ class ReplicaDirectories:
         return [self._live(job, directories) for job, directories in found.items()]
 
     def _live(self, job: str, directories: list[Path]) -> LiveJob:
-        agents = tuple(pid for each in directories if (pid := _agent(each)) is not None)
+        agents = {int(each.name): pid for each in directories if (pid := _agent(each)) is not None}
         node = str(_read(directories[0] / "intent.json").get("node") or self._node)
         return LiveJob(id=JobId(job), node=NodeName(node), agents=agents)
 

@@ -15,7 +15,7 @@ from brain.types.recommendation import Prediction, Recommendation
 from brain.types.record import Role
 from brain.types.resources import Resources
 from brain.types.sharing import PoolRound, PoolShares
-from brain.types.telemetry import GpuReading, Phase, StorageReading
+from brain.types.telemetry import GpuReading, Phase, ReplicaReading, StorageReading
 from brain.types.world import Cause, Member, ReplicaExit, ReplicaState
 
 metadata = sa.MetaData(
@@ -198,6 +198,12 @@ host_samples = _samples(
     sa.Column("unavailable", Value[object](tuple[str, ...]), nullable=False),
     sa.Column("replica_memory_bytes", sa.BigInteger),
     *_real("throttled_share", nullable=True),
+    sa.Column(
+        "replica_readings",
+        Value[object](tuple[ReplicaReading, ...]),
+        nullable=False,
+        server_default="[]",
+    ),
 )
 
 loss_samples = _samples(

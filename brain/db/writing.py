@@ -56,7 +56,7 @@ def _placed(table: sa.Table, **paths: str) -> _Kind:
     return _Kind(table, names, attrgetter(*(({**placed, **paths}).get(n, n) for n in names)))
 
 
-_JSON = ("storage", "gpus", "unavailable")
+_JSON = ("storage", "gpus", "unavailable", "replica_readings")
 _HOST = tuple(
     name for name in _names(host_samples) if name not in (*_JSON, "gpu_share", "gpu_memory_share")
 )
@@ -66,8 +66,9 @@ _host = attrgetter(*_HOST)
 def _host_row(sample: HostSample) -> _Row:
     shares = gpu_share(sample), gpu_memory_share(sample)
     storage = None if sample.storage is None else wire.encode(sample.storage).decode()
-    gpus, unavailable = wire.encode(sample.gpus), wire.encode(sample.unavailable)
-    return (*_host(sample), *shares, storage, gpus.decode(), unavailable.decode())
+    lists = (sample.gpus, sample.unavailable, sample.replica_readings)
+    said = (wire.encode(each).decode() for each in lists)
+    return (*_host(sample), *shares, storage, *said)
 
 
 _KINDS: Mapping[type[Sample], _Kind] = {

@@ -131,6 +131,16 @@ class StorageReading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaReading:
+    """What one replica's processes use at one instant."""
+
+    replica: int
+    cpu_millis: int
+    #: Working set of its control group; resident sets where it has none.
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostSample:
     """A machine, and the share of one job in it."""
 
@@ -162,6 +172,8 @@ class HostSample:
     #: Share of the scheduler's periods in which a quota stopped the most stopped of them, 0 to 1;
     #: None where no quota holds them.
     throttled_share: float | None = None
+    #: Each of the job's replicas here; empty where there is one, or a collector elsewhere.
+    replica_readings: tuple[ReplicaReading, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -151,7 +151,7 @@ def test_a_job_is_charged_for_the_children_of_its_agents() -> None:
         assert agent.stdout is not None
         agent.stdout.readline()
         watch = HostWatch(NoGpus("none for this test"))
-        job = LiveJob(id=JobId("j"), node=NodeName("n"), agents=(agent.pid,))
+        job = LiveJob(id=JobId("j"), node=NodeName("n"), agents={0: agent.pid})
         assert watch.samples([job], NOW) == [], "a first look has no rates"
         [sample] = watch.samples([job], NOW + timedelta(seconds=5))
         assert sample.job_memory_bytes > 64 << 20

@@ -15,6 +15,7 @@ from brain.types.telemetry import (
     GpuReading,
     Phase,
     Receipt,
+    ReplicaReading,
     Sample,
     StorageReading,
     TelemetryLosses,
@@ -60,7 +61,8 @@ def retired(stores: Stores, raw_before: float, means_before: float = -1e6) -> in
 class TestTelemetryStore:
     def test_returns_every_field_as_it_was_given(self, stores: Stores) -> None:
         unseen = throughput(0, local_batch=None, examples_per_second=None, phase=Phase.WARMUP)
-        group = {"replica_memory_bytes": 2**33, "throttled_share": 0.25}
+        own = ReplicaReading(replica=3, cpu_millis=200, memory_bytes=2**33)
+        group = {"replica_memory_bytes": 2**33, "throttled_share": 0.25, "replica_readings": (own,)}
         space = StorageReading(
             shm_used_bytes=1,
             shm_capacity_bytes=64 << 20,
