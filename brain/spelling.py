@@ -37,6 +37,8 @@ def meant(word: str, here: Sequence[str], elsewhere: Iterable[str] = ()) -> str:
         return [known[one] for one in get_close_matches(word, known, n=1, cutoff=cutoff)]
 
     others = [name for name in elsewhere if same(name) or begins(name)]
+    # Fields that are somewhere deeper as well are meant where they are nearer.
+    others = [one for one in others if not any(one.endswith(f".{other}") for other in others)]
     found = (
         [name for name in here if same(name)]
         or [name for name in here if begins(name)]

@@ -9,6 +9,7 @@ import math
 
 from brain.types.allocation import Allocation
 from brain.types.resources import Resources
+from brain.types.roles import RoleSize
 
 MINUS = "\u2212"
 UNKNOWN = "\u2014"
@@ -135,12 +136,26 @@ def reallocation(before: Allocation, after: Allocation) -> str:
     >>> one = Allocation(replicas=1, resources=Resources(cpu_millis=1000))
     >>> reallocation(one, Allocation(replicas=2, resources=Resources(cpu_millis=2000)))
     '1 → 2 replicas, CPU 1 → 2 each'
+    >>> served = Allocation(replicas=4, roles=(("ps", RoleSize(replicas=1)),))
+    >>> reallocation(served, Allocation(replicas=5, roles=(("ps", RoleSize(replicas=2)),)))
+    '4 → 5 replicas, ps 1 → 2'
     """
-    changed = amounts(before.resources, after.resources)
+    each = amounts(before.resources, after.resources)
+    roles = [_rescaled(role, before, after) for role, _ in after.roles]
+    said = ", ".join(filter(None, (f"{each} each" if each else "", *roles)))
     sizes = resize(before.replicas, after.replicas)
-    if not changed:
+    if not said:
         return sizes
-    return f"{changed} each" if before.replicas == after.replicas else f"{sizes}, {changed} each"
+    return said if before.replicas == after.replicas else f"{sizes}, {said}"
+
+
+def _rescaled(role: str, before: Allocation, after: Allocation) -> str:
+    """Return a change of a role's replicas, and of what each of them reserves."""
+    old, new = (dict(one.roles).get(role, RoleSize(replicas=0)) for one in (before, after))
+    if old == new:
+        return ""
+    sizes = f"{old.replicas} → {new.replicas}" if old.replicas != new.replicas else ""
+    return " ".join(filter(None, (role, sizes, amounts(before.of(role), after.of(role)))))
 
 
 def cores(millis: float) -> str:

@@ -64,7 +64,7 @@ class MemoryBackend:
         """Take other amounts at once."""
         seen = self._jobs.get(wish.job, {}).get(replica)
         if seen is not None and seen.alive:
-            asked = replace(reserved(wish), gpus=seen.resources.gpus)
+            asked = replace(reserved(wish, seen.role), gpus=seen.resources.gpus)
             self._put(wish.job, replace(seen, resources=asked))
 
     def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:

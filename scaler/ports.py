@@ -14,6 +14,7 @@ from brain import wire
 from brain.types.grace import leave_seconds
 from brain.types.job import JobDocument, JobId
 from brain.types.resources import Node, NodeName, Resources
+from brain.types.roles import WORKER, RoleSize
 from brain.types.world import ReplicaExit
 from brain.views import DesiredJob
 
@@ -29,13 +30,14 @@ def document(wish: DesiredJob) -> JobDocument:
     return wire.job_document({k: v for k, v in wish.document.items() if k != "environment"})
 
 
-def reserved(wish: DesiredJob) -> Resources:
-    """Return what each replica shall reserve by a wish.
+def reserved(wish: DesiredJob, role: str = WORKER) -> Resources:
+    """Return what each replica of a role shall reserve by a wish.
 
     Raises:
         BadInput: as ``document``.
     """
-    asked = wish.wish.resources
+    own = dict(wish.wish.roles).get(role, RoleSize()).resources
+    asked = wish.wish.resources if own is None else own
     return document(wish).resources if asked is None else asked
 
 
@@ -63,6 +65,8 @@ class ReplicaSeen:
     generation: int
     #: What it reserves while it is alive.
     resources: Resources = NOTHING
+    #: In the job's last world; before it is in one, it counts as a worker.
+    role: str = WORKER
     started_at: datetime
     #: Set if and only if ENDED, as is ``exit``.
     ended_at: datetime | None = None

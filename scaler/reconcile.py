@@ -158,7 +158,7 @@ def _adjust(wish: DesiredJob, alive: list[ReplicaSeen]) -> Iterator[Reserve]:
     for replica in alive:
         if not replica.adjustable or _unusable(wish):
             continue
-        wanted = reserved(wish)
+        wanted = reserved(wish, replica.role)
         if replica.resources != replace(wanted, gpus=replica.resources.gpus):
             yield Reserve(replica.id)
 

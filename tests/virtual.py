@@ -17,6 +17,7 @@ from brain.types.job import BatchBounds, Checkpoint, Job, JobDocument, JobId
 from brain.types.plan import ScalePlan
 from brain.types.recommendation import Recommendation
 from brain.types.resources import PoolName
+from brain.types.roles import role_at
 from brain.types.telemetry import SourceId, ThroughputSample
 from brain.types.world import Cause, Replica, ReplicaReport, World, WorldEvent, WorldReport
 from tests import builders
@@ -113,7 +114,11 @@ class Laptop:
     ) -> Job:
         """Send a coordinator's report."""
         known = self.world
-        members = builders.world(replicas=size if size is not None else self.size).members
+        roles = self.wish().roles
+        members = tuple(
+            replace(member, role=role_at(member.group_rank, roles))
+            for member in builders.world(replicas=size if size is not None else self.size).members
+        )
         made: dict[str, Any] = {
             "epoch": epoch if epoch is not None else (known.epoch if known else 1),
             "generation": self.wish().generation,

@@ -90,6 +90,7 @@ def document_of(
     grace: float | None = None,
     independent: bool = False,
     image: str | None = None,
+    roles: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """Build the document that a command line stands for."""
     low, _, high = replicas.partition(":")
@@ -103,6 +104,8 @@ def document_of(
         "processesPerReplica": nproc,
         "environment": dict(_pair(item) for item in env),
     }
+    if roles:
+        document["roles"] = dict(map(_role, roles))
     if image:
         document["image"] = image
     if policy:
@@ -114,6 +117,13 @@ def document_of(
     if grace is not None:
         document.setdefault("checkpoint", {})["graceSeconds"] = grace
     return document
+
+
+def _role(said: str) -> tuple[str, dict[str, int]]:
+    name, _, number = said.partition("=")
+    if not number.isdigit():
+        raise BadInput(f"--role {said!r} is not NAME=N; write ps=2", field="roles")
+    return name, {"replicas": int(number)}
 
 
 def complete(document: dict[str, Any]) -> None:

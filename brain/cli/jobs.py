@@ -45,6 +45,13 @@ COLUMNS = (
 @click.option("--image", help="Image of its containers; the pool of a cluster needs one.")
 @click.option("--name", help="Name of the job; default: that of the script.")
 @click.option("--replicas", default="1", show_default=True, help="MIN:MAX, or one number.")
+@click.option(
+    "--role",
+    "roles",
+    multiple=True,
+    metavar="NAME=N",
+    help="Of the replicas, N that are no workers: ps=2, chief=1, evaluator=1.",
+)
 @click.option("--nproc", default=1, show_default=True, help="Processes per replica.")
 @click.option("--policy", type=click.Choice(["off", "shadow", "approve", "auto"]))
 @click.option("--checkpoint", help="Where the script saves, if Brain cannot see it.")
@@ -73,6 +80,7 @@ def submit(
     \b
     brain submit -f job.yaml
     brain submit --replicas 1:4 -- python train.py --epochs 3
+    brain submit --replicas 5:8 --role chief=1 --role ps=2 -- python ads.py
     brain submit --pool kubernetes --image registry.example/digits:1 -- python train.py
     """
     if (path is None) == (not words):

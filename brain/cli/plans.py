@@ -112,6 +112,7 @@ def resize(
 @click.option("--cpu", type=CPU, metavar="CPUS", help="Of each replica: 1.5, or 1500m.")
 @click.option("--memory", type=MEMORY, metavar="AMOUNT", help="Of each replica: 2Gi, 512Mi, 2G.")
 @click.option("--replicas", type=int, help="Another size, too; within the job's bounds.")
+@click.option("--role", help="Only replicas of that role: ps, worker, chief or evaluator.")
 @click.option("--why", default="", help="For the audit log.")
 @dry_run_option
 @output.output_option
@@ -122,6 +123,7 @@ def edit(
     cpu: int | None,
     memory: int | None,
     replicas: int | None,
+    role: str | None,
     why: str,
     dry_run: bool,
     form: str,
@@ -131,10 +133,11 @@ def edit(
     \b
     brain edit digits --memory 4Gi
     brain edit digits --cpu 2 --replicas 3 --dry-run
+    brain edit ads --role ps --replicas 3 --memory 2Gi
     """
     if cpu is memory is replicas is None:
         raise click.UsageError("give --cpu, --memory or --replicas")
-    wanted = JobEdit(cpu_millis=cpu, memory_bytes=memory, replicas=replicas, why=why)
+    wanted = JobEdit(cpu_millis=cpu, memory_bytes=memory, replicas=replicas, role=role, why=why)
     made = client.send(calls.edit(job, wanted, dry_run=dry_run))
     say_dry_run(dry_run, form)
     _show([made], form)

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from brain.estimates.memory import leak_sentence
 from brain.estimates.usage import Used, used_of
+from brain.lifecycle.desired import standing
 from brain.models.estimate.past import WorldUse
 from brain.models.resources import cpu
 from brain.models.resources.advice import RoleSigns, Starved, advise
@@ -21,7 +22,8 @@ from brain.types.advice import (
 )
 from brain.types.job import Job
 from brain.types.resources import Resources
-from brain.types.world import WORKER, ReplicaState, World
+from brain.types.roles import WORKER
+from brain.types.world import ReplicaState, World
 from brain.typeset import percent
 
 #: Use of a run must be seen for so long before less is advised than it reserves.
@@ -56,7 +58,7 @@ def _advised(
     signs = RoleSigns(
         replicas=_replicas(tx, job, world, role),
         coupled=role == WORKER and not job.document.independent,
-        reserved=job.resources if role == WORKER else Resources(),
+        reserved=standing(tx.plans.of(job.id), job)[1].of(role),
         largest=largest,
         lasts_seconds=used.memory_lasts if current and age <= settings.stale_seconds else None,
         starved=_starved(use, current),

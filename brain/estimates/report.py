@@ -16,8 +16,9 @@ from brain.settings import Settings, prices_of
 from brain.types.advice import AmountAdvice, ResourceAdvice, SpaceAdvice
 from brain.types.job import Job
 from brain.types.report import Grade, IdleNode, JobReport, ResourceLine
+from brain.types.roles import WORKER
 from brain.types.telemetry import HostSample
-from brain.types.world import WORKER, World
+from brain.types.world import World
 from brain.typeset import cores, count, gibibytes, money, percent, percentile
 
 _GIB, _DAY_HOURS = 2**30, 24.0

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from brain.models.resources.use import RoleUse
 from brain.types.resources import NodeName
-from brain.types.telemetry import HostSample
-from brain.types.world import WORKER, Replica, ReplicaState, World
+from brain.types.roles import WORKER
+from brain.types.telemetry import HostSample, ReplicaReading
+from brain.types.world import Replica, ReplicaState, World
 
 #: A reading beyond so many times its machine was not measured: what begins between two readings
 #: counts in full, and shared pages count in each process.
@@ -44,14 +45,20 @@ class Part:
 
     reading: HostSample
     count: int
+    #: The one replica that it is of, where it was read by itself.
+    own: ReplicaReading | None = None
 
     @property
     def cpu_millis(self) -> float:
+        if self.own is not None:
+            return float(self.own.cpu_millis)
         return self.reading.job_cpu_millis / self.count
 
     @property
     def memory_bytes(self) -> float:
         """By its control group where it has one: resident sets count shared pages twice."""
+        if self.own is not None:
+            return float(self.own.memory_bytes)
         group = self.reading.replica_memory_bytes
         return self.reading.job_memory_bytes / self.count if group is None else float(group)
 
@@ -76,11 +83,21 @@ def refusal(reading: HostSample, hosts: Mapping[NodeName, Host | None]) -> str:
 
 
 def by_role(
-    readings: Sequence[HostSample], hosts: Mapping[NodeName, Host | None]
+    readings: Sequence[HostSample],
+    hosts: Mapping[NodeName, Host | None],
+    roles: Mapping[int, str] | None = None,
 ) -> dict[str, list[Part]]:
-    """Readings by the role of their replicas; a node that nobody names has one worker."""
+    """Readings by the role of their replicas; a node that nobody names has one worker.
+
+    ``roles`` has the role of each replica, where a world has several: each is read by itself then.
+    """
     found: dict[str, list[Part]] = defaultdict(list)
     for reading in readings:
+        if roles and reading.replica_readings:
+            for own in reading.replica_readings:
+                if own.replica in roles:
+                    found[roles[own.replica]].append(Part(reading, 1, own))
+            continue
         host = hosts.get(reading.node) or Host(WORKER, 1)
         found[host.role].append(Part(reading, host.count))
     return found

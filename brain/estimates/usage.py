@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from brain import wire
 from brain.estimates import memory
 from brain.estimates.roles import Host, Part, by_role, hosts_of, refusal, role_use
+from brain.lifecycle.capacity import roles_of
 from brain.lifecycle.observed import RUNS, ThroughputObserved
 from brain.lifecycle.records import happened
 from brain.models.earlier import EarlierRun
@@ -20,8 +21,9 @@ from brain.ports import StoredFit, Transaction
 from brain.types.estimate import Band
 from brain.types.job import Job
 from brain.types.resources import NodeName
+from brain.types.roles import WORKER, roles_in
 from brain.types.telemetry import HostSample, Phase, ThroughputSample
-from brain.types.world import WORKER, World
+from brain.types.world import World
 
 #: Kind of the stored fit; fields that ``Used`` gains have defaults, another shape gets a new kind.
 KIND = "usage/1"
@@ -198,7 +200,7 @@ def folded(
         (use for use in used.uses if use.epoch == world.epoch),
         WorldUse(epoch=world.epoch, nodes=max(1, nodes), replicas=world.replicas),
     )
-    parts = by_role(sound, hosts)
+    parts = by_role(sound, hosts, roles_of(world) if roles_in(world.members) else None)
     if workers := parts.get(WORKER):
         use = _with_cpu(use, workers)
         use = _with_memory(use, workers)

@@ -4,11 +4,12 @@ A plan of amounts promises that a job goes on as before: each replica keeps with
 scheduler stops it no more often, and throughput is not worse.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from brain.errors import Undetermined
+from brain.lifecycle.capacity import roles_of
 from brain.lifecycle.observed import ThroughputObserved, achieved
 from brain.models.fitting import Point
 from brain.ports import Transaction
@@ -17,7 +18,8 @@ from brain.types.diagnosis import FailureKind
 from brain.types.job import Job
 from brain.types.plan import ScalePlan
 from brain.types.resources import Resources
-from brain.types.telemetry import HostSample
+from brain.types.roles import WORKER
+from brain.types.telemetry import HostSample, ReplicaReading
 from brain.types.world import ReplicaState, World
 from brain.typeset import number, percent
 
@@ -49,11 +51,11 @@ class ReplicaUse:
     readings: int = 0
 
 
-def recent_use(tx: Transaction, job: Job, now: datetime) -> ReplicaUse:
-    """What a replica used in the last minute."""
+def recent_use(tx: Transaction, job: Job, now: datetime, role: str = WORKER) -> ReplicaUse:
+    """What a replica of a role used in the last minute."""
     world = tx.worlds.latest(job.id)
     begun = now - _RECENT if world is None else max(world.formed_at, now - _RECENT)
-    return _use(tx.telemetry.hosts(job.id, since=begun), world)
+    return _use(tx.telemetry.hosts(job.id, since=begun), world, role)
 
 
 def fell_short(
@@ -71,13 +73,17 @@ def fell_short(
         if ended and why is not None and why.kind is FailureKind.MEMORY:
             return f"world {world.epoch} ran out of memory", Undetermined("the world was lost")
     hosts = tx.telemetry.hosts(plan.job, since=applied - _RECENT)
-    after = _use([one for one in hosts if one.measured_at > applied], sight.world)
-    if after.readings < _READINGS:
-        return "", Undetermined("its machines were not read often enough since")
-    before = _use([one for one in hosts if one.measured_at <= applied], sight.world)
+    since = [one for one in hosts if one.measured_at > applied]
+    earlier = [one for one in hosts if one.measured_at <= applied]
+    found = []
+    for role, reserved in plan.target.amounts.items():
+        after = _use(since, sight.world, role)
+        if after.readings < _READINGS:
+            return "", Undetermined("its machines were not read often enough since")
+        found.append(shortage(reserved, _use(earlier, sight.world, role), after))
     samples = [one for one in sight.samples if one.measured_at > applied]
     present = achieved(samples, settings, independent=job.document.independent)
-    return shortage(plan.target.resources, before, after), present
+    return " and ".join(dict.fromkeys(filter(None, found))), present
 
 
 def shortage(reserved: Resources, before: ReplicaUse, after: ReplicaUse) -> str:
@@ -100,23 +106,32 @@ def refused(tx: Transaction, plan: ScalePlan, now: datetime) -> str:
     if not plan.changes_resources or now - plan.updated_at < _HEARD:
         return ""
     live = [r for r in tx.worlds.replicas(plan.job) if r.state is not ReplicaState.EXITED]
-    kept = [one for one in live if one.resources != plan.target.resources and one.unenforced]
+    roles = roles_of(tx.worlds.latest(plan.job))
+    kept = [
+        one
+        for one in live
+        if one.resources != plan.target.of(roles.get(one.id, WORKER)) and one.unenforced
+    ]
     return f"replica {kept[0].id} did not take it: {kept[0].unenforced}" if kept else ""
 
 
 def overused(tx: Transaction, plan: ScalePlan, now: datetime) -> str | None:
     """Why a plan may not lower memory any more; None where it may, or lowers none."""
-    asked = plan.target.resources.memory_bytes
-    used = recent_use(tx, tx.jobs.get(plan.job), now).memory_bytes or 0.0
-    if not 0 < asked < plan.current.resources.memory_bytes or used <= FULL * asked:
-        return None
-    return (
-        f"plan {plan.generation} leaves {number(asked / _GIB)} GiB, too little for the "
-        f"{number(used / _GIB)} GiB that a replica uses by now; reject it"
-    )
+    job = tx.jobs.get(plan.job)
+    for role, amounts in plan.target.amounts.items():
+        asked, used = amounts.memory_bytes, recent_use(tx, job, now, role).memory_bytes or 0.0
+        if 0 < asked < plan.current.of(role).memory_bytes and used > FULL * asked:
+            return (
+                f"plan {plan.generation} leaves {number(asked / _GIB)} GiB, too little for the "
+                f"{number(used / _GIB)} GiB that a replica uses by now; reject it"
+            )
+    return None
 
 
-def _use(samples: Sequence[HostSample], world: World | None) -> ReplicaUse:
+def _use(samples: Sequence[HostSample], world: World | None, role: str) -> ReplicaUse:
+    roles = roles_of(world)
+    if any(each != WORKER for each in roles.values()):
+        return _use_of([r for r, each in roles.items() if each == role], samples)
     if not samples:
         return ReplicaUse()
     nodes = [] if world is None else [member.node for member in world.members]
@@ -138,4 +153,21 @@ def _use(samples: Sequence[HostSample], world: World | None) -> ReplicaUse:
         cpu_millis=max(millis),
         throttled=sum(stops) / len(stops) if stops else None,
         readings=min(len(each) for each in by_node.values()),
+    )
+
+
+def _use_of(replicas: Collection[int], samples: Sequence[HostSample]) -> ReplicaUse:
+    """Use of some replicas, each of which was read by itself: others share its machine."""
+    read: dict[int, list[ReplicaReading]] = {replica: [] for replica in replicas}
+    for one in (reading for sample in samples for reading in sample.replica_readings):
+        if one.replica in read:
+            read[one.replica].append(one)
+    if not read or not all(read.values()):
+        return ReplicaUse()
+    stops = [one.throttled_share for one in samples if one.throttled_share is not None]
+    return ReplicaUse(
+        memory_bytes=max(float(one.memory_bytes) for some in read.values() for one in some),
+        cpu_millis=max(sum(one.cpu_millis for one in some) / len(some) for some in read.values()),
+        throttled=sum(stops) / len(stops) if stops else None,
+        readings=min(map(len, read.values())),
     )

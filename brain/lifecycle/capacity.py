@@ -15,7 +15,8 @@ from brain.ports import Transaction
 from brain.types.job import Job, JobId, JobState
 from brain.types.plan import PlanState, ScalePlan
 from brain.types.resources import Node, NodeName, Resources
-from brain.types.world import Replica, ReplicaState
+from brain.types.roles import WORKER
+from brain.types.world import Replica, ReplicaState, World
 from brain.typeset import quantity
 
 #: Reserve nothing but what is observed: not started, or stopped.
@@ -56,11 +57,12 @@ def holding(tx: Transaction, job: Job) -> Holding:
     """Return the replicas that ``job`` has and those that it waits for."""
     plans, live = tx.plans.of(job.id), _alive(tx, job.id)
     _, target = wished(plans, job)
-    amounts = [target.resources, *(one.resources for one in live if one.resources)]
-    amounts += [one.current.resources for one in plans if one.state is PlanState.APPLIED]
+    amounts = [target.each, *(one.current.each for one in plans if one.state is PlanState.APPLIED)]
+    if not target.roles:  # else they differ, and their sum counts
+        amounts += [job.resources, *(one.resources for one in live if one.resources)]
     return Holding(
         job=job.id,
-        each=reduce(Resources.at_least, amounts, job.resources),
+        each=reduce(Resources.at_least, amounts),
         live=Counter(one.node for one in live),
         wished=0 if job.state in _IDLE else target.replicas,
         target=target.replicas,
@@ -190,7 +192,14 @@ def has_left(tx: Transaction, plan: ScalePlan) -> bool:
 
 def provided(tx: Transaction, plan: ScalePlan) -> bool:
     """True if every live replica reserves what the plan's target says, as their scaler measured."""
-    return all(one.resources == plan.target.resources for one in _alive(tx, plan.job))
+    roles = roles_of(tx.worlds.latest(plan.job))
+    live = _alive(tx, plan.job)
+    return all(one.resources == plan.target.of(roles.get(one.id, WORKER)) for one in live)
+
+
+def roles_of(world: World | None) -> Mapping[int, str]:
+    """The role of each replica of a world."""
+    return {} if world is None else {each.replica: each.role for each in world.members}
 
 
 def _alive(tx: Transaction, job: JobId) -> list[Replica]:

@@ -14,6 +14,7 @@ from brain.types.batch import BatchWish
 from brain.types.job import Intent, Job, JobState, PolicyMode
 from brain.types.plan import PlanState, ScalePlan
 from brain.types.pool import Freeze, FreezeScope
+from brain.types.roles import alike, others, roles_in
 from brain.types.world import DesiredWorld, World
 
 #: Kind of the stored batch that was chosen.
@@ -138,13 +139,14 @@ def wish(tx: Transaction, job: Job, settings: Settings) -> DesiredWorld:
         replicas=replicas,
         processes_per_replica=target.processes_per_replica,
         unit=document.replicas.unit,
-        minimum=document.replicas.min,
+        minimum=max(document.replicas.min, others(target.roles) + 1),
         patience_seconds=settings.patience_seconds,
         frozen=is_frozen,
         restart_limit=document.restarts.limit,
         nodes=target.nodes if replicas else (),
         batch=wished_batch(tx, job) if replicas else None,
         resources=None if target.resources == document.resources else target.resources,
+        roles=target.roles,
     )
 
 
@@ -155,6 +157,7 @@ def meets(world: World | None, target: Allocation) -> bool:
         and world.stepping_at is not None
         and world.ended_at is None
         and (world.replicas, world.processes) == (target.replicas, target.processes)
+        and alike(roles_in(world.members), target.roles)
     )
 
 

@@ -8,16 +8,19 @@ from brain.errors import BadInput, Conflict
 from brain.lifecycle.amounts import FULL, ReplicaUse, recent_use
 from brain.lifecycle.capacity import room
 from brain.lifecycle.desired import EMPTY, frozen, standing, wished
-from brain.lifecycle.observed import look
+from brain.lifecycle.observed import ThroughputObserved, look
 from brain.lifecycle.plans import change, draft, inconclusive, instead, obstacle, reserving
 from brain.lifecycle.records import move_plan
-from brain.lifecycle.requests import expect_allowed, expect_unfinished
+from brain.lifecycle.requests import expect_allowed, expect_unfinished, expect_workers
 from brain.ports import Transaction
 from brain.settings import Settings
+from brain.types.allocation import Allocation
 from brain.types.explanation import Evidence, Explanation
 from brain.types.job import Job
 from brain.types.plan import PlanKind, PlanState, ScalePlan
+from brain.types.recommendation import Prediction
 from brain.types.resources import Resources
+from brain.types.roles import SINGLE, WORKER, RoleSize, alike, others
 from brain.typeset import count, number
 
 _GIB = 2**30
@@ -35,6 +38,7 @@ def edit(
     cpu_millis: int | None,
     memory_bytes: int | None,
     replicas: int | None,
+    role: str | None = None,
     by: str,
     why: str,
     settings: Settings,
@@ -42,9 +46,9 @@ def edit(
 ) -> ScalePlan:
     """Take the amounts that a person asks for each replica, and a size; begin it if it may.
 
-    None leaves a thing as it is. As a request it is also an approval, and supersedes an active
-    plan. Amounts alone are changed while replicas run; a size changes at the next safe point; both
-    at once where nothing of the job runs.
+    With a ``role`` both are of its replicas only. None leaves a thing as it is. As a request it is
+    also an approval, and supersedes an active plan. Amounts alone are changed while replicas run; a
+    size changes at the next safe point; both at once where nothing of the job runs.
 
     Raises:
         BadInput: nothing was asked for, an amount is absurd, no node has as much, a replica uses
@@ -60,21 +64,18 @@ def edit(
             "cpu_millis, memory_bytes and replicas are all missing; give one at least",
             field="cpu_millis",
         )
+    asked = _reshaped(heading, role, replicas, cpu_millis, memory_bytes)
     if replicas is not None:
-        expect_allowed(job, replicas)
-    asked = Resources(
-        cpu_millis=heading.resources.cpu_millis if cpu_millis is None else cpu_millis,
-        memory_bytes=heading.resources.memory_bytes if memory_bytes is None else memory_bytes,
-        gpus=heading.resources.gpus,
-    )
-    used = recent_use(tx, job, now)
+        expect_allowed(job, asked.replicas)
+        expect_workers(asked)
+    used = recent_use(tx, job, now, role or WORKER)
     _expect_sensible(cpu_millis, memory_bytes)
-    _expect_a_node(tx, job, asked, heading.resources)
+    _expect_a_node(tx, job, asked.of(role or WORKER), heading.of(role or WORKER))
     _expect_more_than_used(cpu_millis, memory_bytes, used)
-    size = heading.replicas if replicas is None else replicas
-    if (size, asked) == (heading.replicas, heading.resources):
+    size = asked.replicas
+    if asked == heading:
         raise Conflict(f"job {job.document.name} is already there, or on its way")
-    fits = room(tx, replace(job, amounts=asked))
+    fits = room(tx, replace(job, amounts=asked.each))
     at_once = job.state in EMPTY and not frozen(tx, job)
     if fits < size and not at_once:
         raise Conflict(
@@ -82,7 +83,7 @@ def edit(
             "ask for less, or free some of it"
         )
     sight, same = look(tx, job, settings=settings, now=now), size == current.replicas
-    target = replace(current, replicas=size, resources=asked, nodes=current.nodes if same else ())
+    target = replace(asked, nodes=current.nodes if same else (), batch=current.batch)
     plan = draft(
         tx,
         job,
@@ -92,7 +93,7 @@ def edit(
         settings=settings,
         now=now,
         measured=sight.now,
-        promised=sight.now if same else sight.promise(size),
+        promised=_promise(sight, current, target),
         proposed_by=by,
     )
     reason = f"{by} asked for {change(plan)}" + (f": {why}" if why else "")
@@ -102,6 +103,55 @@ def edit(
     plan = replace(plan, explanation=explanation)
     plan = instead(tx, job, active, plan, by=by, settings=settings, now=now)
     return _applied(tx, plan, now) if at_once else plan
+
+
+def _reshaped(
+    heading: Allocation,
+    role: str | None,
+    replicas: int | None,
+    cpu_millis: int | None,
+    memory_bytes: int | None,
+) -> Allocation:
+    """``heading`` with the size and the amounts that were asked for, of a role or of all.
+
+    Raises:
+        BadInput: the job has no such role, or a role cannot have so many.
+    """
+    name = role or WORKER
+    if role not in (None, WORKER, *dict(heading.roles)):
+        known = ", ".join((WORKER, *dict(heading.roles)))
+        raise BadInput(f"role {role} is none of the job's; it has {known}", field="role")
+    old = heading.of(name)
+    amounts = Resources(
+        cpu_millis=old.cpu_millis if cpu_millis is None else cpu_millis,
+        memory_bytes=old.memory_bytes if memory_bytes is None else memory_bytes,
+        gpus=old.gpus,
+    )
+    if name == WORKER:
+        beside = others(heading.roles) if role else 0
+        size = heading.replicas if replicas is None else replicas + beside
+        return replace(heading, replicas=size, resources=amounts)
+    before = dict(heading.roles)[name]
+    number = before.replicas if replicas is None else replicas
+    most = 1 if name in SINGLE else number
+    if not 1 <= number <= most:
+        raise BadInput(f"replicas {number} of {name} must be 1 to {max(most, 1)}", field="replicas")
+    after = RoleSize(replicas=number, resources=before.resources if amounts == old else amounts)
+    return replace(
+        heading,
+        replicas=heading.replicas + number - before.replicas,
+        roles=tuple((one, after if one == name else size) for one, size in heading.roles),
+    )
+
+
+def _promise(
+    sight: ThroughputObserved, current: Allocation, target: Allocation
+) -> Prediction | None:
+    """What is promised: throughput stays with amounts alone; of other roles no model knows."""
+    if not alike(current.roles, target.roles):
+        return None
+    same = target.replicas == current.replicas
+    return sight.now if same else sight.promise(target.replicas)
 
 
 def _applied(tx: Transaction, plan: ScalePlan, now: datetime) -> ScalePlan:
@@ -123,7 +173,7 @@ def _next_step(tx: Transaction, job: Job, plan: ScalePlan) -> str:
             "The amounts apply now to replicas whose node can change them while they run, else "
             "when they next start."
         )
-    if plan.target.replicas != plan.current.replicas:
+    if not plan.in_place:
         steps.append("The size changes at the next safe point.")
     return " ".join(steps)
 

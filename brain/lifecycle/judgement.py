@@ -54,8 +54,7 @@ def judge(
     plan = move_plan(tx, plan, PlanState.ROLLED_BACK, f"fell short: {both}", now, outcome=outcome)
     reason = f"{change(plan)} fell short: {both}"
     back = undoing(tx, job, plan, reason, settings=settings, now=now)
-    most = back.target.resources.loosest(back.current.resources)
-    back = replace(back, measured=measured, target=replace(back.target, resources=most))
+    back = replace(back, measured=measured, target=back.target.loosest(back.current))
     instead(tx, job, None, back, by=ROLLBACK, settings=settings, now=now)
     # In a pool nobody could take from a job that waits for a person what others wait for.
     if plan.kind is PlanKind.RESIZE and job.document.optimize_mode is not OptimizeMode.CLUSTER:

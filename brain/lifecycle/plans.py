@@ -191,8 +191,8 @@ def obstacle(tx: Transaction, job: Job, plan: ScalePlan, *, room: Room = room) -
         return f"plan {generation} of {other.document.name} frees what it needs and has yet to"
     target, asked = plan.target, job
     if plan.changes_resources:
-        asked = replace(job, amounts=target.resources)
-    more = plan.current.resources.at_least(target.resources) != plan.current.resources
+        asked = replace(job, amounts=target.each)
+    more = plan.current.each.at_least(target.each) != plan.current.each
     grows = target.replicas > plan.current.replicas or more
     if grows and (fits := room(tx, asked)) < target.replicas:
         return f"{fits} of {count(target.replicas, 'replica')} fit the pool now"
@@ -236,7 +236,12 @@ def fail(
         explanation,
         settings=settings,
         now=now,
-        current=replace(target, replicas=runs or target.replicas, resources=changed.resources),
+        current=replace(
+            target,
+            replicas=runs or target.replicas,
+            resources=changed.resources,
+            roles=changed.roles,
+        ),
     )
     tx.plans.add(restore)
     told(tx, restore, explanation.reason, now)

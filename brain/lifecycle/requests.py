@@ -29,6 +29,7 @@ from brain.types.allocation import Allocation
 from brain.types.explanation import Explanation
 from brain.types.job import FINISHED, Job, PolicyMode
 from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
+from brain.types.roles import others
 from brain.typeset import count
 
 
@@ -59,7 +60,9 @@ def request(
     plans = tx.plans.of(job.id)
     _, current = standing(plans, job)
     # An edit that is under way goes on with the new size.
-    amounts = wished(plans, job)[1].resources
+    ahead = wished(plans, job)[1]
+    amounts = ahead.resources
+    expect_workers(replace(ahead, replicas=replicas))
     size, clamped = clamp(tx, replace(job, amounts=amounts), replicas)
     active = tx.plans.active(job.id)
     _expect_change(job, size, current, active, clamped)
@@ -69,7 +72,7 @@ def request(
         tx,
         job,
         PlanKind.REQUEST,
-        replace(job.sized(size), resources=amounts),
+        replace(job.sized(size), resources=amounts, roles=ahead.roles),
         Explanation(
             code="requested",
             reason=". ".join(
@@ -230,6 +233,16 @@ def expect_allowed(job: Job, replicas: int) -> None:
         raise BadInput(
             f"replicas {replicas} is not within the bounds {bounds.min}:{bounds.max} of job "
             f"{job.document.name}; ask for {_limits(job)}, or submit it anew with other bounds",
+            field="replicas",
+        )
+
+
+def expect_workers(asked: Allocation) -> None:
+    """Raise BadInput for a size that leaves no worker beside the other roles."""
+    if asked.workers < 1:
+        raise BadInput(
+            f"replicas {asked.replicas} counts all roles, and leaves no worker beside "
+            f"{others(asked.roles)} of others; ask for {others(asked.roles) + 1} at least",
             field="replicas",
         )
 

@@ -31,8 +31,9 @@ from brain.settings import Settings
 from brain.types.job import Job
 from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.recommendation import Recommendation
+from brain.types.roles import PS, RoleSize, others
 from brain.types.telemetry import Phase, SaveSample, ThroughputSample
-from brain.types.world import Cause, ReplicaState, World
+from brain.types.world import Cause, World
 from brain.typeset import change, duration
 
 #: Brain's own changes of so long ago count towards what a job bears.
@@ -74,7 +75,7 @@ def situate(
     other = sight.model is not None and bool(sight.model.inherited.refused)
     past = () if other else earlier_runs(tx, job)
     rest = still_to_come(job, sight, worlds, elapsed=elapsed, past=past)
-    sizes = tuple(job.document.replicas.sizes())
+    sizes = tuple(n for n in job.document.replicas.sizes() if n > others(current.roles))
     if sight.model is not None:
         sight.model.curve([Size(replicas=size) for size in (current.replicas, *sizes)])
     declared, waited = job.document.checkpoint, _data_wait(sight.samples)
@@ -107,7 +108,7 @@ def situate(
         data_wait_share=waited,
         cpu_share=_cpu(tx, job, sight, waited, now),
         io_stalled_share=_stalled(tx, job, waited, now),
-        servers=_servers(tx, job),
+        servers=dict(current.roles).get(PS, RoleSize(replicas=0)).replicas,
         settings=settings,
         now=now,
         disappointed=_disappointed(plans, sight.model, now),
@@ -287,13 +288,6 @@ def _device_examples(sight: ThroughputObserved, uses: Sequence[WorldUse]) -> flo
     )
     capacity = min((use.device_total_bytes or math.inf for use in read.values()), default=0.0)
     return safe_batch(peaks, capacity)
-
-
-def _servers(tx: Transaction, job: Job) -> int:
-    """Parameter servers that run; readings tell neither their processors nor their share of a step,
-    so ``models.resources.servers`` has nothing to judge them by."""
-    live = [one for one in tx.worlds.replicas(job.id) if one.state is not ReplicaState.EXITED]
-    return sum(one.role == "ps" for one in live)
 
 
 def _data_wait(samples: Sequence[ThroughputSample]) -> float | None:

@@ -1,10 +1,11 @@
 """What a job gets: replicas on nodes, with resources."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from brain.types.batch import BatchWish
 from brain.types.resources import NodeName, Resources
+from brain.types.roles import WORKER, Roles, RoleSize, others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +16,8 @@ class Allocation:
     processes_per_replica: int = 1
     #: Reserved by each replica.
     resources: Resources = Resources()
+    #: Roles of its first replicas; the others are workers.
+    roles: Roles = ()
     #: Replicas on each node, where that was chosen; empty: wherever they fit. It is no part of the
     #: size, and does not tell two of them apart.
     nodes: tuple[tuple[NodeName, int], ...] = field(default=(), compare=False)
@@ -25,6 +28,46 @@ class Allocation:
     def elsewhere(self, other: "Allocation") -> bool:
         """True if both say where their replicas are, and not the same."""
         return bool(self.nodes and other.nodes) and dict(self.nodes) != dict(other.nodes)
+
+    def of(self, role: str) -> Resources:
+        """What each replica of a role reserves."""
+        own = dict(self.roles).get(role, RoleSize()).resources
+        return self.resources if own is None else own
+
+    @property
+    def amounts(self) -> Mapping[str, Resources]:
+        """What each replica of each role reserves."""
+        return {role: self.of(role) for role in (WORKER, *dict(self.roles))}
+
+    @property
+    def each(self) -> Resources:
+        """What a replica reserves on average, rounded up: together they reserve no more."""
+        if not self.roles:
+            return self.resources
+        all_of = self.resources.times(self.workers)
+        for role, size in self.roles:
+            all_of += self.of(role).times(size.replicas)
+        return Resources(
+            cpu_millis=-(-all_of.cpu_millis // self.replicas),
+            memory_bytes=-(-all_of.memory_bytes // self.replicas),
+            gpus=self.resources.gpus,
+        )
+
+    @property
+    def workers(self) -> int:
+        """Replicas without another role."""
+        return self.replicas - others(self.roles)
+
+    def loosest(self, other: "Allocation") -> "Allocation":
+        """Return this size with the larger amounts of both."""
+        theirs = other.amounts
+        roles = tuple(
+            (role, replace(size, resources=size.resources.loosest(theirs[role])))
+            if size.resources is not None and role in theirs
+            else (role, size)
+            for role, size in self.roles
+        )
+        return replace(self, resources=self.resources.loosest(other.resources), roles=roles)
 
     @property
     def processes(self) -> int:

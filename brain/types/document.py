@@ -11,6 +11,7 @@ from brain.errors import BadInput, ImpossibleBounds
 from brain.types.allocation import Allocation, Bounds
 from brain.types.grace import GRACE_SECONDS, MOST_SECONDS
 from brain.types.resources import Resources
+from brain.types.roles import NAMED, PS, SINGLE, RoleSize, ordered, others
 
 #: Names stand in URLs, file names and object names of clusters.
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
@@ -141,6 +142,9 @@ class JobDocument:
     #: examples add up.
     independent: bool = False
     processes_per_replica: int = 1
+    #: Of its replicas, those that are no workers: ``ps``, ``chief``, ``evaluator``. Each process is
+    #: told all others by TF_CONFIG.
+    roles: Mapping[str, RoleSize] = field(default_factory=dict)
     #: Reserved by each replica.
     resources: Resources = UNSAID
     accelerator: str | None = None
@@ -192,6 +196,7 @@ class JobDocument:
             replicas=replicas,
             processes_per_replica=self.processes_per_replica,
             resources=self.resources,
+            roles=ordered(self.roles),
         )
 
     def check(self) -> None:
@@ -204,6 +209,7 @@ class JobDocument:
         check_name("name", self.name)
         check_name("project", self.project)
         _check_bounds(self.replicas)
+        _check_roles(self)
         if self.processes_per_replica < 1:
             raise BadInput(
                 f"processesPerReplica {self.processes_per_replica} must be at least 1",
@@ -260,6 +266,49 @@ def _check_bounds(bounds: Bounds) -> None:
             f"replicas.start {bounds.start} is not a multiple of {bounds.unit} from "
             f"{bounds.min} to {bounds.max}",
             field="replicas.start",
+        )
+
+
+def _check_roles(document: JobDocument) -> None:
+    roles, bounds = document.roles, document.replicas
+    if not roles:
+        return
+    for name, size in roles.items():
+        if name not in NAMED:
+            raise BadInput(
+                f"roles.{name} is no role; give {', '.join(NAMED)}: all other replicas are workers",
+                field=f"roles.{name}",
+            )
+        most = 1 if name in SINGLE else MOST_REPLICAS
+        if not 1 <= size.replicas <= most:
+            raise BadInput(
+                f"roles.{name}.replicas {size.replicas} must be 1 to {most}, or leave the role out",
+                field=f"roles.{name}.replicas",
+            )
+        if size.resources is not None and size.resources.gpus != document.resources.gpus:
+            raise BadInput(
+                f"roles.{name}.resources.gpus {size.resources.gpus} differs from "
+                f"resources.gpus {document.resources.gpus}; roles differ in CPU and memory only",
+                field=f"roles.{name}.resources.gpus",
+            )
+    if PS not in roles:
+        raise BadInput(
+            "roles.ps is missing: without parameter servers there is nothing to share; add ps, or "
+            "leave roles out",
+            field="roles.ps",
+        )
+    least = others(ordered(roles)) + 1
+    if bounds.min < least:
+        raise BadInput(
+            f"replicas.min {bounds.min} counts all roles, and leaves no worker beside "
+            f"{least - 1} of others; raise it to {least}",
+            field="replicas.min",
+        )
+    if bounds.unit != 1 or document.processes_per_replica != 1:
+        raise BadInput(
+            "roles are for replicas of one process that come one by one; set replicas.unit and "
+            "processesPerReplica to 1",
+            field="roles",
         )
 
 

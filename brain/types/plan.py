@@ -14,6 +14,7 @@ from brain.types.allocation import Allocation
 from brain.types.explanation import Explanation
 from brain.types.job import JobId
 from brain.types.recommendation import Prediction
+from brain.types.roles import alike
 
 
 class PlanState(StrEnum):
@@ -172,19 +173,19 @@ class ScalePlan:
     @property
     def changes_resources(self) -> bool:
         """True if it changes what each replica reserves."""
-        return self.current.resources != self.target.resources
+        return self.current.amounts != self.target.amounts
 
     @property
     def in_place(self) -> bool:
         """True if it changes only what replicas reserve: no world has to change for it."""
         same = self.current.replicas == self.target.replicas
+        same = same and alike(self.current.roles, self.target.roles)
         return self.changes_resources and same and not self.target.elsewhere(self.current)
 
     @property
     def only_raises(self) -> bool:
         """True if it changes only what replicas reserve, and lowers none of it."""
-        most = self.target.resources.loosest(self.current.resources)
-        return self.in_place and most == self.target.resources
+        return self.in_place and self.target.loosest(self.current).amounts == self.target.amounts
 
     def moved(self, to: PlanState, now: datetime) -> "ScalePlan":
         """Return the plan in state ``to``.

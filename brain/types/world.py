@@ -10,11 +10,10 @@ from brain.types.batch import BatchWish
 from brain.types.diagnosis import Diagnosis
 from brain.types.job import Intent, JobId
 from brain.types.resources import NodeName, Resources
+from brain.types.roles import WORKER, Roles
 
 #: A node that a job left as sick or slow is not chosen again for that job for so long.
 UNFIT = timedelta(hours=1)
-#: Role of replicas that train.
-WORKER = "worker"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +49,8 @@ class DesiredWorld:
     batch: BatchWish | None = None
     #: What each replica shall reserve; None: what the document says.
     resources: Resources | None = None
+    #: Roles of the first replicas, in order of rank; all others are workers.
+    roles: Roles = ()
 
     @property
     def etag(self) -> str:
@@ -84,6 +85,9 @@ class Member:
     topology: tuple[str, ...] = ()
     #: Of its checkpoints in memory, as last reported; None: it keeps none there.
     memory: MemoryCheckpoint | None = None
+    role: str = WORKER
+    #: Port that was free on its machine, for a process that others ask; 0: none was looked for.
+    port: int = 0
 
 
 class Cause(StrEnum):

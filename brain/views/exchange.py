@@ -48,10 +48,13 @@ class ResizeRequest:
 class JobEdit:
     """What a running job should have from now on: ``PATCH jobs/{job}``; None leaves it as it is."""
 
-    #: Of each replica.
+    #: Of each replica of the role; None: of each that has no amounts of its own.
     cpu_millis: int | None = None
     memory_bytes: int | None = None
+    #: Of the role; None: of all roles.
     replicas: int | None = None
+    #: ``ps``, ``worker``, ``chief`` or ``evaluator``, of a job that has roles.
+    role: str | None = None
     why: str = ""
     #: As in ``ResizeRequest``.
     by: str = ""

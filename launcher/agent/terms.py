@@ -6,6 +6,7 @@ from pathlib import Path
 
 from brain.errors import BadInput
 from brain.types.job import Checkpoint, Intent, JobId
+from brain.types.roles import roles_in
 from brain.types.world import DesiredWorld
 from launcher.agent import addresses
 from launcher.coordinator.world.state import CoordinatorTerms
@@ -84,6 +85,7 @@ def last_desired_world(fixed: DesiredWorld, last: WorldDocument | None) -> Desir
         fixed,
         generation=last.generation,
         replicas=len(last.members),
+        roles=roles_in(last.members),
         patience_seconds=_PATIENCE_SECONDS,
     )
 

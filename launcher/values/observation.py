@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from brain.types.grace import SAFE_POINT_SECONDS
 from brain.types.resources import NodeName
+from brain.types.roles import Roles
 from brain.types.world import Cause, DesiredWorld, Member, ReplicaExit
 from launcher.values.witness import NO_WITNESS, WitnessObserved
 
@@ -34,6 +35,8 @@ class AgentObserved:
     leaving_since: float | None = None
     #: Where it is, outermost first: zone, spine, rack, switch; empty: not known.
     topology: tuple[str, ...] = ()
+    #: A port free on its machine.
+    port: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +85,8 @@ class WorldChange:
 
     from_goal: int
     from_generation: int
+    #: Roles of the world before, in order of rank.
+    from_roles: Roles = ()
     to_generation: int
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from string import Template
 
 from brain.errors import BadInput
+from brain.types.roles import WORKER, tasks_of, tf_config
 from launcher.values.config import LaunchConfig, WorldDocument
 from launcher.workers.batch_file import batch_environment
 
@@ -49,7 +50,7 @@ def worker_environment(
     ours = {
         **world_environment(world, group_rank, local_rank),
         "LOCAL_RANK": str(local_rank),
-        "ROLE_NAME": config.role,
+        "ROLE_NAME": role_name(config, world, group_rank),
         "TORCHELASTIC_RUN_ID": world.run_id,
         # Rank 0 keeps the store, so that it ends with its world.
         "TORCHELASTIC_USE_AGENT_STORE": "False",
@@ -59,10 +60,26 @@ def worker_environment(
     }
     if world.member(group_rank).processes > 1:
         ours["OMP_NUM_THREADS"] = base.get("OMP_NUM_THREADS", "1")
+    if any(member.role != WORKER for member in world.members):
+        ours["TF_CONFIG"] = tensorflow_config(world, group_rank)
     ours |= batch_environment(config.batch_file, dlrover=config.tunes_like_dlrover)
     if config.virtual_local_rank:
         ours |= _only_device(base, local_rank)
     return base | ours | _injected(config, world, base, injection)
+
+
+def role_name(config: LaunchConfig, world: WorldDocument, group_rank: int) -> str:
+    """Return the role of a member where the job has roles, else the ``--role`` of its agent."""
+    roles = any(member.role != WORKER for member in world.members)
+    return world.member(group_rank).role if roles else config.role
+
+
+def tensorflow_config(world: WorldDocument, group_rank: int) -> str:
+    """``TF_CONFIG`` of a member: every process listens at the port that its agent found free."""
+    tasks = tasks_of(world.members)
+    hosts = (member.address.rpartition(":")[0] for member in world.members)
+    addresses = (f"{host}:{m.port}" for host, m in zip(hosts, world.members, strict=True))
+    return tf_config(dict(zip(tasks, addresses, strict=True)), tasks[group_rank])
 
 
 def world_environment(world: WorldDocument, group_rank: int, local_rank: int) -> dict[str, str]:

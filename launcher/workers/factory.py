@@ -71,7 +71,11 @@ class WorkerFactory:
             error_file=str(error_file),
         )
         ways = output.routes(
-            config.logs, self.files, role=config.role, rank=rank, local_rank=local_rank
+            config.logs,
+            self.files,
+            role=environment["ROLE_NAME"],
+            rank=rank,
+            local_rank=local_rank,
         )
         if config.logs.specs is not None:
             if local_rank == 0:

@@ -22,6 +22,7 @@ from brain.types.accelerators import NVIDIA
 from brain.types.grace import leave_seconds
 from brain.types.job import JobId
 from brain.types.resources import Node, NodeName, PoolName, Resources
+from brain.types.roles import WORKER
 from brain.types.world import ReplicaEnd, ReplicaExit
 from brain.views import DesiredJob
 from scaler.files import read_json, write_json, write_private
@@ -56,6 +57,7 @@ class _Intent:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Named:
     replica: int
+    role: str = WORKER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,14 +125,13 @@ class LocalBackend:
 
     def observe(self, job: JobId, now: datetime) -> Observed:
         """Read the job's directories, and of the other jobs' what they reserve."""
-        ids = self._ids(job)
+        ids, roles = self._ids(job), self._roles(job)
         seen = (self._look(self._directory(job, replica), replica, now) for replica in ids)
-        world = read_json(self._root / job / "world.json", _World) or _World()
         return Observed(
             job=job,
-            replicas=tuple(replica for replica in seen if replica is not None),
+            replicas=tuple(replace(one, role=roles.get(one.id, WORKER)) for one in seen if one),
             next_id=ids[-1] + 1 if ids else 0,
-            named=frozenset(member.replica for member in world.members),
+            named=frozenset(roles),
             free=self._free(now),
         )
 
@@ -172,8 +173,9 @@ class LocalBackend:
         held = read_json(directory.path / "limits.json", ReplicaLimits) or ReplicaLimits(
             resources=intent.resources
         )
-        asked = replace(reserved(wish), gpus=intent.resources.gpus)
-        changed = self._groups.change(held, asked, _enforced(wish), (state.pid,))
+        role = self._roles(wish.job).get(replica, WORKER)
+        asked = replace(reserved(wish, role), gpus=intent.resources.gpus)
+        changed = self._groups.change(held, asked, _enforced(wish, role), (state.pid,))
         if changed != held:
             write_json(directory.path / "limits.json", changed)
             log.info("replica %d of %s reserves %s", replica, wish.name, changed.resources)
@@ -223,6 +225,11 @@ class LocalBackend:
     def clear(self, job: JobId) -> None:
         """Remove the token; records and output stay for ``brain logs``."""
         (self._root / job / "token").unlink(missing_ok=True)
+
+    def _roles(self, job: JobId) -> Mapping[int, str]:
+        """The role of each replica that the job's last world document names."""
+        world = read_json(self._root / job / "world.json", _World) or _World()
+        return {member.replica: member.role for member in world.members}
 
     def _directory(self, job: JobId, replica: int) -> ReplicaDirectory:
         return ReplicaDirectory(self._root / job / str(replica))
@@ -349,12 +356,12 @@ class LocalBackend:
         return self._base | dict(given) | devices
 
 
-def _enforced(wish: DesiredJob) -> Resources:
+def _enforced(wish: DesiredJob, role: str = WORKER) -> Resources:
     """Amounts of a wish that a replica is held to: its memory, and CPU that a plan changed.
 
     The CPU of a document only reserves: 1 is also what a document says that does not name it.
     """
-    asked, said = reserved(wish), document(wish).resources
+    asked, said = reserved(wish, role), document(wish).allocation.of(role)
     return replace(asked, cpu_millis=0 if asked.cpu_millis == said.cpu_millis else asked.cpu_millis)
 
 

@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 
 from brain.errors import BadInput
+from brain.types.roles import Task, tf_config
 from scaler.kubernetes.pods.tensorflow import (
-    Task,
     address,
     addresses,
     check,
     restarted,
     service,
-    tf_config,
     variable,
 )
 

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from brain.types.grace import leave_seconds
 from brain.types.job import Intent, JobState
-from brain.types.resources import NodeName
+from brain.types.resources import NodeName, Resources
+from brain.types.roles import RoleSize
 from brain.types.world import ReplicaExit, unfit_nodes
 from scaler.ports import ReplicaPhase
-from scaler.reconcile import Clear, Close, GiveUp, Start, Stop, Wait, decide
+from scaler.reconcile import Clear, Close, GiveUp, Reserve, Start, Stop, Wait, decide
 from tests.scaler.wished import NOW, ago, order, replica, seen, wish
 
 LEFT, LOST, FAILED = ReplicaExit.LEFT, ReplicaExit.LOST, ReplicaExit.FAILED
@@ -419,3 +420,15 @@ def test_whatever_is_seen_no_promise_is_broken(sights, named, wished, confirmed)
     assert len(set(alive) | set(starts)) <= max(wished, len(alive))
     assert not [id for id in ended if id in named and by_id[id].alive]
     assert all(by_id[id].alive or by_id[id].phase is GONE for id in ended)
+
+
+def test_each_role_reserves_its_own_amounts():
+    servers = Resources(cpu_millis=1000, memory_bytes=2**31)
+    asked = wish(2)
+    roles = (("ps", RoleSize(resources=servers)),)
+    asked = replace(asked, wish=replace(asked.wish, roles=roles))
+    both = (replica(0), replica(1))
+    sight = seen(*(replace(one, adjustable=True) for one in both), named={0, 1})
+    assert decide(order(asked), sight, NOW) == (), "roles are known once a world has them"
+    told = tuple(replace(one, role="ps" if one.id == 0 else "worker") for one in sight.replicas)
+    assert decide(order(asked), replace(sight, replicas=told), NOW) == (Reserve(0),)

@@ -137,6 +137,7 @@ def edit(about: AboutJob, act: Act) -> Response:
             cpu_millis=wanted.cpu_millis,
             memory_bytes=wanted.memory_bytes,
             replicas=wanted.replicas,
+            role=wanted.role,
             by=_asker(about.who, wanted.by),
             why=wanted.why,
             settings=here.settings,

@@ -1,7 +1,9 @@
 """Questions about an observation that several rules ask."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from brain.types.roles import Roles, role_at, roles_in
 from brain.types.world import Cause, DesiredWorld, Member
 from launcher.coordinator.topology import choose, extent
 from launcher.values.observation import AgentObserved, JobObserved, WorldObserved
@@ -45,6 +47,23 @@ def goal_of(observation: JobObserved, desired: DesiredWorld) -> tuple[int, bool]
         return desired.replicas, False
     blocked = observation.held is not None and observation.held.generation == desired.generation
     return (world.goal, False) if blocked or desired.frozen else (desired.replicas, True)
+
+
+def with_roles(
+    observation: JobObserved, desired: DesiredWorld, generation: int, members: Sequence[Member]
+) -> tuple[Member, ...]:
+    """Give each member of a world that answers ``generation`` its role, by rank."""
+    roles = _roles_of(observation, desired, generation)
+    return tuple(replace(each, role=role_at(rank, roles)) for rank, each in enumerate(members))
+
+
+def _roles_of(observation: JobObserved, desired: DesiredWorld, generation: int) -> Roles:
+    world = observation.world
+    if world is None or generation == desired.generation:
+        return desired.roles
+    if world.ended_by is Cause.REVERT and world.change is not None:
+        return world.change.from_roles
+    return roles_in(world.members)
 
 
 def resting(observation: JobObserved, world: WorldObserved) -> bool:

@@ -11,6 +11,7 @@ from launcher.coordinator.membership.facts import (
     goal_of,
     size_of,
     warming_until,
+    with_roles,
 )
 from launcher.coordinator.membership.leaving import release
 from launcher.coordinator.membership.taking_over import half_to_ask_for, may_form
@@ -55,7 +56,9 @@ def between(observation: JobObserved, now: float) -> Action:
         return _silence(observation, world, now)
     if size < goal and now < (until := settled_at(observation)):
         return WaitFor("others may come or go as well", until)
-    form = FormWorld(members, _cause(observation), *_answers(observation, desired, size, goal))
+    generation, aim = _answers(observation, desired, size, goal)
+    members = with_roles(observation, desired, generation, members)
+    form = FormWorld(members, _cause(observation), generation, aim)
     preparing = None if world is None else world.preparing
     if preparing is not None and _holds(observation, preparing, form):
         return preparing.form

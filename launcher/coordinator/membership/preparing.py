@@ -8,6 +8,7 @@ exactly what must be formed; anything else takes the ordinary way, with a higher
 import math
 from dataclasses import replace
 
+from brain.types.roles import roles_in
 from brain.types.world import Cause
 from launcher.coordinator.membership import forming
 from launcher.coordinator.membership.facts import goal_of, size_of, warming_until
@@ -41,7 +42,8 @@ def first(
         return DiscardWorld(None)
     if preparing is None and (waits := gathering(observation, form, now)):
         return waits
-    if observation.rules.prepare_seconds == 0:
+    # The ports of servers are in use while this world trains.
+    if observation.rules.prepare_seconds == 0 or roles_in(form.members):
         return None
     if preparing is None:
         return PrepareWorld(form)

@@ -1,5 +1,6 @@
 """The desired size beside the world's."""
 
+from brain.types.roles import alike, roles_in
 from launcher.coordinator.membership import changing
 from launcher.coordinator.membership.facts import (
     chosen,
@@ -36,9 +37,10 @@ def compare(observation: JobObserved, world: WorldObserved, now: float) -> Actio
         return _settled(observation, world)
     goal, planned = goal_of(observation, desired)
     size = size_of(observation, world.members)
-    if planned and goal == desired.replicas == size:
+    same = goal == size and not (planned and not alike(roles_in(world.members), desired.roles))
+    if planned and same and goal == desired.replicas:
         return Relabel(desired.generation, desired.replicas)
-    if goal == size:
+    if same:
         return _settled(observation, world)
     target = size_of(observation, chosen(observation, desired, world.members, goal))
     if target < goal and size < goal:
@@ -50,7 +52,7 @@ def compare(observation: JobObserved, world: WorldObserved, now: float) -> Actio
             )
         if target <= size:
             return _short(observation, world, planned, target, goal)
-    if target in (0, size) or (not planned and resting(observation, world)):
+    if target == 0 or target == size < goal or (not planned and resting(observation, world)):
         return _settled(observation, world)
     free = not world.saves.known and now - world.since < observation.rules.free_seconds
     if not world.stepping and not free:

@@ -93,6 +93,7 @@ def _members(order: Sequence[AgentObserved]) -> tuple[Member, ...]:
             node=agent.node,
             address=agent.address,
             topology=agent.topology,
+            port=agent.port,
         )
         for rank, agent in enumerate(order)
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
 
+from brain.types.roles import roles_in
 from brain.types.world import Cause, Member, ReplicaExit, WorldEvent
 from launcher import messages
 from launcher.coordinator import pins
@@ -136,6 +137,7 @@ async def swap(it: CoordinatorState, *, planned: bool) -> None:
     monitor.change = observation.WorldChange(
         from_goal=len(monitor.document.members) if planned else monitor.goal,
         from_generation=monitor.generation,
+        from_roles=roles_in(monitor.document.members),
         to_generation=desired.generation if desired is not None else monitor.generation,
     )
     it.journal.note(change=monitor.change, pins=kept, pinned_epoch=monitor.document.epoch)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from brain.types.diagnosis import Diagnosis
+from brain.types.roles import leading
 from brain.types.world import Cause, Member, MemoryCheckpoint
 from launcher.coordinator.pins import Pin, loads
 from launcher.coordinator.world.exits import Exits
@@ -31,6 +32,9 @@ class WorldMonitor:
         self.coordinated = next(by, None)
         #: WORLD_SIZE.
         self.processes = document.processes
+        #: Members with whose end the job is over, and their processes.
+        self._leaders = frozenset(each.replica for each in leading(document.members))
+        self._leading = sum(each.processes for each in leading(document.members))
         #: Replicas desired by the generation that it answers.
         self.goal = goal
         self.generation = document.generation
@@ -205,7 +209,7 @@ class WorldMonitor:
         if (replica, exit) in self._exits:
             return False
         self._exits[replica, exit] = now
-        self._done += exit.code == 0 and not exit.stopped
+        self._done += replica in self._leaders and exit.code == 0 and not exit.stopped
         self._asked_ends |= exit.stopped
         self._lease_ends |= exit.lapsed
         if exit.stopped and self._parking is not None:
@@ -220,7 +224,7 @@ class WorldMonitor:
     def finished(self) -> bool:
         """True if all workers ended with 0; or all that had the state did, and nobody is left who
         could give it to newcomers."""
-        return self._done == self.processes or (not self.formed and self._ended_before_it)
+        return self._done == self._leading or (not self.formed and self._ended_before_it)
 
     @property
     def _ended_before_it(self) -> bool:
@@ -388,5 +392,5 @@ class WorldMonitor:
         if self._parking is None:
             return False
         if self._parked:
-            return not self._unparked if self._savers else len(self._parked) >= self.processes
+            return not self._unparked if self._savers else len(self._parked) >= self._leading
         return bool(self._fresh) and not self._stepping

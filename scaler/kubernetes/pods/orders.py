@@ -8,6 +8,7 @@ from typing import Any
 from brain import wire
 from brain.types.grace import GRACE_SECONDS
 from brain.types.job import Checkpoint, JobDocument
+from brain.types.roles import Task
 from brain.views import DesiredJob
 from scaler.kubernetes.kinds import (
     BatchScheduler,
@@ -273,7 +274,7 @@ def tensorflow_config(
     Where the number of workers may change nobody is told of a number: they come and go without
     the others' restart.
     """
-    task = tensorflow.Task(role, rank)
+    task = Task(role, rank)
     if job.strategy is not Strategy.PARAMETER_SERVER or task not in tensorflow.tasks(sizes):
         return {}
     bounds = job_document(job).replicas

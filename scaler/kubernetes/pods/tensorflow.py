@@ -8,37 +8,16 @@ nobody else is restarted. Ports are DLRover's.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from brain.errors import BadInput
-from scaler.kubernetes.kinds.elasticjob import ReplicaType
+from brain.types.roles import CHIEF, CLUSTER, EVALUATOR, PS, SINGLE, WORKER, Task, tf_config
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.runtime.cluster.kind import Object
 
-CHIEF, WORKER, PS, EVALUATOR = (
-    str(each)
-    for each in (
-        ReplicaType.CHIEF,
-        ReplicaType.WORKER,
-        ReplicaType.PS,
-        ReplicaType.EVALUATOR,
-    )
-)
-#: Roles of the cluster, in the order in which ``TF_CONFIG`` is written.
-CLUSTER = (CHIEF, WORKER, PS)
 _PORTS = {PS: 2222}
 _PORT = 3333
-_ONE_AT_MOST = (CHIEF, EVALUATOR)
 VARIABLE = "TF_CONFIG"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Task:
-    """One process: its role, and its rank among those of the role."""
-
-    role: str
-    rank: int
 
 
 def check(roles: Mapping[str, int]) -> None:
@@ -53,7 +32,7 @@ def check(roles: Mapping[str, int]) -> None:
             f"known: {', '.join((*CLUSTER, EVALUATOR))}",
             field=f"replicaSpecs.{role}",
         )
-    for role in _ONE_AT_MOST:
+    for role in SINGLE:
         if roles.get(role, 0) > 1:
             raise BadInput(
                 f"replicaSpecs.{role}.replicas {roles[role]}: there is one {role} at most",
@@ -131,40 +110,6 @@ def tasks(roles: Mapping[str, int]) -> tuple[Task, ...]:
 def addresses(job: str, namespace: str, roles: Mapping[str, int]) -> dict[Task, str]:
     """Return the address of each process."""
     return {task: address(job, namespace, task) for task in tasks(roles)}
-
-
-def tf_config(
-    members: Mapping[Task, str], task: Task, *, spare: Mapping[Task, str] | None = None
-) -> str:
-    """Build the ``TF_CONFIG`` that ``task`` is told, as JSON.
-
-    Args:
-        members: all processes and their addresses.
-        spare: addresses of workers that may yet come. Given, workers come and go without restarts:
-            a worker is told of no other worker (it would wait for them), parameter servers are told
-            of all that there may ever be (they answer nobody whom they were not told of). Workers
-            train by themselves then, as between-graph replication does; a chief that coordinates
-            them is told of those that there are.
-
-    Raises:
-        BadInput: ``task`` is none of the members.
-
-    >>> tf_config({Task("ps", 0): "p:1", Task("worker", 0): "w:1"}, Task("worker", 0))
-    '{"cluster": {"worker": ["w:1"], "ps": ["p:1"]}, "task": {"type": "worker", "index": 0}}'
-    """
-    if task not in members:
-        known = ", ".join(f"{each.role} {each.rank}" for each in sorted(members))
-        raise BadInput(f"{task.role} {task.rank} is no member; there are {known}", field="role")
-    told = dict(members) | (dict(spare or {}) if task.role == PS else {})
-    cluster: dict[str, list[str] | dict[str, str]] = {}
-    for role in CLUSTER:
-        ranks = sorted(each for each in told if each.role == role)
-        if spare is not None and role == WORKER == task.role:
-            cluster[role] = {str(task.rank): members[task]}
-        elif ranks:
-            cluster[role] = [told[each] for each in ranks]
-    said = {"cluster": cluster, "task": {"type": task.role, "index": task.rank}}
-    return json.dumps(said)
 
 
 def config_of(

@@ -1088,6 +1088,14 @@ export interface components {
              *     }
              */
             resources: components["schemas"]["Resources"];
+            /**
+             * Roles
+             * @default []
+             */
+            roles: [
+                string,
+                components["schemas"]["RoleSize"]
+            ][];
         };
         /**
          * Alternative
@@ -1332,6 +1340,14 @@ export interface components {
             resources: components["schemas"]["Resources"] | null;
             /** Restart Limit */
             restart_limit: number;
+            /**
+             * Roles
+             * @default []
+             */
+            roles: [
+                string,
+                components["schemas"]["RoleSize"]
+            ][];
             /** Unit */
             unit: number;
             /**
@@ -1542,6 +1558,19 @@ export interface components {
              * @default 10
              */
             limit: number;
+        };
+        /**
+         * RoleSize
+         * @description Replicas of a role, and what each of them reserves.
+         */
+        DocumentRoleSize: {
+            /**
+             * Replicas
+             * @default 1
+             */
+            replicas: number;
+            /** @default null */
+            resources: components["schemas"]["DocumentResources"] | null;
         };
         /**
          * Secret
@@ -1897,6 +1926,11 @@ export interface components {
              * @default null
              */
             replica_memory_bytes: number | null;
+            /**
+             * Replica Readings
+             * @default []
+             */
+            replica_readings: components["schemas"]["ReplicaReading"][];
             /** Sequence */
             sequence: number;
             /** Source */
@@ -2105,6 +2139,10 @@ export interface components {
              *     }
              */
             restarts: components["schemas"]["DocumentRestarts"];
+            /** Roles */
+            roles?: {
+                [key: string]: components["schemas"]["DocumentRoleSize"];
+            };
             /**
              * Script Hash
              * @default null
@@ -2141,6 +2179,11 @@ export interface components {
              * @default null
              */
             replicas: number | null;
+            /**
+             * Role
+             * @default null
+             */
+            role: string | null;
             /**
              * Why
              * @default
@@ -2418,10 +2461,20 @@ export interface components {
             memory: components["schemas"]["MemoryCheckpoint"] | null;
             /** Node */
             node: string;
+            /**
+             * Port
+             * @default 0
+             */
+            port: number;
             /** Processes */
             processes: number;
             /** Replica */
             replica: number;
+            /**
+             * Role
+             * @default worker
+             */
+            role: string;
             /**
              * Topology
              * @default []
@@ -3150,6 +3203,18 @@ export interface components {
          */
         ReplicaExit: "succeeded" | "failed" | "left" | "cancelled" | "lost";
         /**
+         * ReplicaReading
+         * @description What one replica's processes use at one instant.
+         */
+        ReplicaReading: {
+            /** Cpu Millis */
+            cpu_millis: number;
+            /** Memory Bytes */
+            memory_bytes: number;
+            /** Replica */
+            replica: number;
+        };
+        /**
          * ReplicaReport
          * @description All replicas of a job that a scaler knows, and what it cannot place.
          */
@@ -3267,6 +3332,18 @@ export interface components {
             gain: number;
             /** Replicas */
             replicas: number;
+        };
+        /**
+         * RoleSize
+         * @description Replicas of a role, and what each of them reserves.
+         */
+        RoleSize: {
+            /**
+             * Replicas
+             * @default 1
+             */
+            replicas: number;
+            resources: components["schemas"]["Resources"] | null;
         };
         /**
          * SampleSource

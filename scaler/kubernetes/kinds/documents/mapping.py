@@ -153,6 +153,11 @@ def elastic_job(document: JobDocument) -> dict[str, Any]:
     """
     if not document.image:
         raise BadInput("image is missing; a cluster runs containers: name one", field="image")
+    if document.roles:
+        raise BadInput(
+            "roles of a document are for one machine; apply an ElasticJob with replicaSpecs.ps",
+            field="roles",
+        )
     if document.preemptible:
         raise BadInput(
             "preemptible is not known to an ElasticJob; leave it out, and set priority",

@@ -1,0 +1,138 @@
+"""Roles of a job's replicas, and ``TF_CONFIG``, by which TensorFlow's processes find each other.
+
+Roles are ``chief``, ``worker``, ``ps`` and ``evaluator``. An evaluator looks at the others'
+checkpoints; it is in nobody's cluster and named as its own task only.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from brain.errors import BadInput
+from brain.types.resources import Resources
+
+CHIEF, WORKER, PS, EVALUATOR = "chief", "worker", "ps", "evaluator"
+#: Roles of the cluster, in the order in which ``TF_CONFIG`` is written.
+CLUSTER = (CHIEF, WORKER, PS)
+#: Roles of which there is one at most.
+SINGLE = (CHIEF, EVALUATOR)
+#: Roles other than the workers', in the order of their ranks: whoever trains is the first.
+NAMED = (CHIEF, PS, EVALUATOR)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleSize:
+    """Replicas of a role, and what each of them reserves."""
+
+    replicas: int = 1
+    #: None: as every replica of the job.
+    resources: Resources | None = None
+
+
+#: The roles of a job but ``worker``, in the order of their ranks; all other replicas are workers.
+Roles = tuple[tuple[str, RoleSize], ...]
+
+
+class _Placed(Protocol):
+    @property
+    def role(self) -> str: ...
+
+
+_Member = TypeVar("_Member", bound=_Placed)
+
+
+def ordered(roles: Mapping[str, RoleSize]) -> Roles:
+    """Return roles in the order of their ranks."""
+    return tuple((name, roles[name]) for name in NAMED if name in roles)
+
+
+def others(roles: Roles) -> int:
+    """Return the number of replicas that are no workers."""
+    return sum(size.replicas for _, size in roles)
+
+
+def role_at(rank: int, roles: Roles) -> str:
+    """Return the role of a rank.
+
+    >>> [role_at(rank, (("chief", RoleSize()), ("ps", RoleSize(replicas=2)))) for rank in range(4)]
+    ['chief', 'ps', 'ps', 'worker']
+    """
+    for name, size in roles:
+        if rank < size.replicas:
+            return name
+        rank -= size.replicas
+    return WORKER
+
+
+def roles_in(members: Iterable[_Placed]) -> Roles:
+    """Return the roles of members in order of rank."""
+    found = Counter(each.role for each in members if each.role != WORKER)
+    return tuple((role, RoleSize(replicas=count)) for role, count in found.items())
+
+
+def alike(one: Roles, other: Roles) -> bool:
+    """True if as many replicas have each role, whatever they reserve."""
+    return [(role, size.replicas) for role, size in one] == [
+        (role, size.replicas) for role, size in other
+    ]
+
+
+def leading(members: Iterable[_Member]) -> list[_Member]:
+    """Members with whose end a job is over: its chief, else its workers; servers never end."""
+    found = list(members)
+    chiefs = [each for each in found if each.role == CHIEF]
+    return chiefs or [each for each in found if each.role == WORKER]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Task:
+    """One process: its role, and its rank among those of the role."""
+
+    role: str
+    rank: int
+
+
+def tasks_of(members: Sequence[_Placed]) -> tuple[Task, ...]:
+    """The task of each member."""
+    seen: dict[str, int] = {}
+    found = []
+    for each in members:
+        found.append(Task(each.role, seen.get(each.role, 0)))
+        seen[each.role] = seen.get(each.role, 0) + 1
+    return tuple(found)
+
+
+def tf_config(
+    members: Mapping[Task, str], task: Task, *, spare: Mapping[Task, str] | None = None
+) -> str:
+    """Build the ``TF_CONFIG`` that ``task`` is told, as JSON.
+
+    Args:
+        members: all processes and their addresses.
+        spare: addresses of workers that may yet come. Given, workers come and go without restarts:
+            a worker is told of no other worker (it would wait for them), parameter servers are told
+            of all that there may ever be (they answer nobody whom they were not told of). Workers
+            train by themselves then, as between-graph replication does; a chief that coordinates
+            them is told of those that there are.
+
+    Raises:
+        BadInput: ``task`` is none of the members.
+
+    >>> tf_config({Task("ps", 0): "p:1", Task("worker", 0): "w:1"}, Task("worker", 0))
+    '{"cluster": {"worker": ["w:1"], "ps": ["p:1"]}, "task": {"type": "worker", "index": 0}}'
+    """
+    if task not in members:
+        known = ", ".join(f"{each.role} {each.rank}" for each in sorted(members))
+        raise BadInput(f"{task.role} {task.rank} is no member; there are {known}", field="role")
+    told = dict(members) | (dict(spare or {}) if task.role == PS else {})
+    cluster: dict[str, list[str] | dict[str, str]] = {}
+    for role in CLUSTER:
+        ranks = sorted(each for each in told if each.role == role)
+        if spare is not None and role == WORKER == task.role:
+            cluster[role] = {str(task.rank): members[task]}
+        elif ranks:
+            cluster[role] = [told[each] for each in ranks]
+    said = {"cluster": cluster, "task": {"type": task.role, "index": task.rank}}
+    return json.dumps(said)

@@ -1,0 +1,167 @@
+"""Roles of a job: sizes and amounts of each, asked for, applied, judged."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from brain import lifecycle, wire
+from brain.errors import BadInput, Conflict
+from brain.lifecycle.amounts import recent_use
+from brain.types.allocation import Bounds
+from brain.types.document import JobDocument
+from brain.types.job import ApprovalPolicy, OptimizeMode, PolicyMode
+from brain.types.plan import PlanState, ScalePlan
+from brain.types.resources import Resources
+from brain.types.roles import RoleSize
+from brain.types.telemetry import ReplicaReading, SourceId
+from tests import builders
+from tests.virtual import Laptop, scaling_by
+
+GIB = 2**30
+ROLES = {"ps": RoleSize(replicas=2), "chief": RoleSize()}
+
+
+def training(**document: Any) -> Laptop:
+    """A chief, two servers and two workers, on a machine for twelve."""
+    given: dict[str, Any] = {
+        "optimize_mode": OptimizeMode.MANUAL,
+        "policy": ApprovalPolicy(mode=PolicyMode.APPROVE),
+        "replicas": Bounds(min=4, max=8, start=5),
+        "roles": ROLES,
+    }
+    here = Laptop(scaling_by(0.9), cpus=12, **(given | document)).start()
+    return here.train(70)
+
+
+def edit(here: Laptop, role: str | None = "ps", **wanted: Any) -> ScalePlan:
+    nothing = {"cpu_millis": None, "memory_bytes": None, "replicas": None, "why": ""}
+    given = {"by": "ada", "settings": here.settings, "now": here.now, "role": role}
+    with here.transaction() as (tx, job):
+        return lifecycle.edit(tx, job, **(nothing | given | wanted))
+
+
+def read(here: Laptop, **bytes_of: int) -> None:
+    """Let the machine's collector say what replicas use: ``r3=GIB``."""
+    own = tuple(
+        ReplicaReading(replica=int(name[1:]), cpu_millis=100, memory_bytes=used)
+        for name, used in bytes_of.items()
+    )
+    sample = builders.host(int(here.now.timestamp()), measured_at=here.now, replica_readings=own)
+    with here.stores.transaction() as tx:
+        mine = replace(sample, job=here.id, source=SourceId("machine"))
+        tx.telemetry.add([mine], received_at=here.now, offset_seconds=0.0)
+
+
+def names(here: Laptop) -> list[str]:
+    assert here.world is not None
+    return [member.role for member in here.world.members]
+
+
+def test_a_document_of_roles_begins_with_them():
+    here = training()
+    assert names(here) == ["chief", "ps", "ps", "worker", "worker"]
+    assert [name for name, _ in here.wish().roles] == ["chief", "ps"]
+
+
+def test_another_server_is_one_plan_and_stands_once_its_world_steps():
+    here = training()
+    plan = edit(here, replicas=3, why="hot")
+    assert plan.explanation.reason == "ada asked for 5 → 6 replicas, ps 2 → 3: hot"
+    assert "at the next safe point" in plan.explanation.next_step
+    assert plan.promised is None, "nobody knows what another server brings"
+    here.coordinate()
+    here.turn()
+
+    assert here.plans[0].state is PlanState.APPLIED
+    assert names(here) == ["chief", "ps", "ps", "ps", "worker", "worker"]
+
+    with here.transaction() as (tx, job):
+        asked = {"by": "ada", "why": "", "settings": here.settings, "now": here.now}
+        later = lifecycle.request(tx, job, 7, **asked)
+    assert dict(later.target.roles)["ps"].replicas == 3, "a later size keeps the roles"
+    assert later.target.workers == 3
+
+
+def reserve(here: Laptop, servers: Resources) -> None:
+    """Let the scaler report what servers reserve; the others reserve a processor."""
+    one = Resources(cpu_millis=1000)
+    replicas = enumerate((one, servers, servers, one, one))
+    here.observe(*(builders.replica(id, resources=amounts) for id, amounts in replicas))
+
+
+def test_memory_of_servers_alone_changes_in_place_once_they_have_it():
+    here = training()
+    reserve(here, Resources(cpu_millis=1000))
+    plan = edit(here, memory_bytes=2 * GIB)
+    assert plan.explanation.reason == "ada asked for ps memory 0 → 2 GiB"
+    assert plan.in_place
+    wished = dict(here.wish().roles)["ps"].resources
+    assert wished == Resources(cpu_millis=1000, memory_bytes=2 * GIB)
+    here.turn()
+    assert here.plans[0].state is PlanState.APPLYING
+
+    reserve(here, Resources(cpu_millis=1000, memory_bytes=2 * GIB))
+    here.turn()
+    assert here.plans[0].state is PlanState.APPLIED
+
+
+def test_memory_that_a_server_uses_cannot_be_taken():
+    here = training()
+    read(here, r0=5 * GIB, r1=GIB, r2=3 * GIB, r3=GIB, r4=GIB)
+    with here.transaction() as (tx, job):
+        assert recent_use(tx, job, here.now, "ps").memory_bytes == 3 * GIB
+        assert recent_use(tx, job, here.now, "worker").memory_bytes == GIB
+    with pytest.raises(BadInput, match=r"above the 3\.00 GiB that a replica uses now"):
+        edit(here, memory_bytes=3 * GIB)
+    with pytest.raises(Conflict, match="4 of 5 replicas of such amounts fit"):
+        edit(here, memory_bytes=4 * GIB)
+    assert edit(here, memory_bytes=int(3.5 * GIB)).in_place, "only servers reserve as much"
+
+
+@pytest.mark.parametrize(
+    ("role", "wanted", "field", "says"),
+    [
+        ("boss", {"replicas": 2}, "role", "boss is none of the job's; it has worker, chief, ps"),
+        ("ps", {"replicas": 0}, "replicas", "replicas 0 of ps must be 1"),
+        ("chief", {"replicas": 2}, "replicas", "replicas 2 of chief must be 1 to 1"),
+        ("ps", {"replicas": 9}, "replicas", "12 is not within the bounds 4:8"),
+        ("worker", {"replicas": 0}, "replicas", "3 is not within the bounds"),
+    ],
+)
+def test_roles_that_cannot_be_are_refused_with_field_and_remedy(
+    role: str, wanted: dict[str, int], field: str, says: str
+):
+    with pytest.raises(BadInput, match=says) as refused:
+        edit(training(), role, **wanted)
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("changed", "field", "says"),
+    [
+        ({"roles": {"boss": RoleSize()}}, "roles.boss", "give chief, ps, evaluator"),
+        ({"roles": {"ps": RoleSize(replicas=0)}}, "roles.ps.replicas", "leave the role out"),
+        ({"roles": {"chief": RoleSize()}}, "roles.ps", "add ps"),
+        ({"replicas": Bounds(min=3, max=8)}, "replicas.min", "raise it to 4"),
+        ({"processes_per_replica": 2}, "roles", "replicas of one process"),
+    ],
+)
+def test_documents_of_impossible_roles_are_refused(changed: Any, field: str, says: str):
+    good = JobDocument(name="ads", command=("x",), replicas=Bounds(min=4, max=8), roles=ROLES)
+    good.check()
+    with pytest.raises(BadInput, match=says) as refused:
+        replace(good, **changed).check()
+    assert refused.value.field == field
+
+
+def test_a_document_of_roles_is_read_as_it_is_written():
+    size = RoleSize(replicas=2, resources=Resources(cpu_millis=500, memory_bytes=GIB))
+    document = JobDocument(
+        name="ads", command=("x",), replicas=Bounds(min=4, max=8), roles={"ps": size}
+    )
+    plain = wire.document_plain(document)
+    assert plain["roles"] == {
+        "ps": {"replicas": 2, "resources": {"cpuMillis": 500, "memoryBytes": GIB, "gpus": 0}}
+    }
+    assert wire.job_document(plain) == document
