@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 
-from . import fields, files, measures, peers, sizes
+from . import fields, files, measures, peers, sizes, tensorflow
 from .gradients import Gradients
 from .hooks import Finder
 from .sender import Sender
@@ -80,6 +80,7 @@ class Probe:
     def install(self) -> None:
         """Wait for the modules that we observe, say hello, and stay out of children."""
         finder = Finder(self)
+        finder.actions.update(tensorflow.ACTIONS)
         sys.meta_path.insert(0, finder)
         for name in list(finder.actions):
             if name in sys.modules:

@@ -1,0 +1,94 @@
+"""Steps and checkpoints of TensorFlow's parameter-server training, seen in its coordinator.
+
+Workers of a ``ClusterCoordinator`` run what it schedules, and ``join`` returns once all of that is
+done: as many steps as were scheduled, in the time since the ``join`` before. The coordinator alone
+counts them, for all workers.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from .hooks import _instead_of, _loading, _saving, _wrap
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .observing import Probe
+
+
+def hook_coordinator(probe: Probe, module: Any) -> None:
+    """Count what is scheduled; a step boundary is where nothing is under way."""
+    kind = module.ClusterCoordinator
+    schedule, join = kind.schedule, kind.join
+    scheduled = [0]
+
+    @_instead_of(schedule)
+    def brain_schedule(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not scheduled[0]:
+            _lead(probe)
+            probe.before_step(self, args, kwargs)
+        result = schedule(self, *args, **kwargs)
+        scheduled[0] += 1
+        return result
+
+    @_instead_of(join)
+    def brain_join(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = join(self, *args, **kwargs)
+        count, scheduled[0] = scheduled[0], 0
+        _joined(probe, count)
+        return result
+
+    kind.schedule, kind.join = brain_schedule, brain_join
+
+
+def _lead(probe: Probe) -> None:
+    """This process schedules steps of all workers, counts them alone, and begins some now."""
+    probe.processes, probe.met = 1, True
+    if probe.saving:  # all was at rest meanwhile
+        probe.saving, probe.since = False, time.monotonic_ns()
+
+
+def _joined(probe: Probe, steps: int) -> None:
+    """Count steps of others that are all done; each took an equal share of the time."""
+    try:
+        if not probe.armed or not steps:
+            return
+        began = probe.since
+        each = (time.monotonic_ns() - began) // steps
+        for done in range(1, steps + 1):
+            probe._count(began + done * each)
+    except Exception as error:  # noqa: BLE001 - never into training
+        probe.failed("joined", error)
+
+
+def hook_checkpoints(probe: Probe, module: Any) -> None:
+    """A checkpoint is the directory of its files, which older ones of it may share."""
+    for name in ("save", "write"):
+        _wrap(probe, module.Checkpoint, name, _saving, _directory)
+    for name in ("restore", "read"):
+        _wrap(probe, module.Checkpoint, name, _loading, _index)
+
+
+def hook_manager(probe: Probe, module: Any) -> None:
+    """A manager writes by a way of its own."""
+    _wrap(probe, module.CheckpointManager, "save", _saving, lambda args, _: args[0].directory)
+
+
+def _directory(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    prefix = args[1] if len(args) > 1 else kwargs["file_prefix"]
+    return os.path.dirname(os.path.abspath(os.fspath(prefix)))
+
+
+def _index(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    prefix = args[1] if len(args) > 1 else kwargs["save_path"]
+    return None if prefix is None else os.fspath(prefix) + ".index"
+
+
+ACTIONS = {
+    "tensorflow.python.distribute.coordinator.cluster_coordinator": hook_coordinator,
+    "tensorflow.python.checkpoint.checkpoint": hook_checkpoints,
+    "tensorflow.python.checkpoint.checkpoint_management": hook_manager,
+}
