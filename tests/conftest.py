@@ -7,6 +7,7 @@ print is left out of it here, before anything is imported that reads it.
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,7 @@ _FOREIGN = re.compile(
     "BRAIN_(?!TEST_|BENCH_|CHAOS_).*|PET_.*|TORCH.*|NCCL_.*|GLOO_.*|GROUP_.*|ROLE_.*|MASTER_.*"
     "|(LOCAL_)?(RANK|WORLD_SIZE)|KUBECONFIG|KUBERNETES_.*|COLUMNS|LINES|NO_COLOR|(FORCE|CLI)_?COLOR.*"
     "|PYTHON(UNBUFFERED|HASHSEED|OPTIMIZE|WARNINGS|DEVMODE|ASYNCIODEBUG|TRACEMALLOC|FAULTHANDLER"
-    "|VERBOSE|INSPECT|IOENCODING|SAFEPATH|STARTUP|PROFILEIMPORTTIME)"
+    "|VERBOSE|INSPECT|IOENCODING|SAFEPATH|STARTUP|PROFILEIMPORTTIME|DONTWRITEBYTECODE)"
 )
 # Examples are the same in every run and may take their time: a busy machine, or another seed, makes
 # nobody's submission fail. `pytest --hypothesis-profile=search` looks for new ones.
@@ -32,6 +33,10 @@ settings.load_profile("steady")
 
 for _name in filter(_FOREIGN.fullmatch, list(os.environ)):
     del os.environ[_name]
+# A runner that forbids compiled files has each of a thousand processes compile all of ours anew.
+sys.dont_write_bytecode = False
+# Threads of torch that spin while they wait for one that has no core make 0.3 s of training 30.
+os.environ["OMP_WAIT_POLICY"] = "passive"
 
 
 @pytest.fixture(scope="session")
