@@ -175,10 +175,6 @@ class FakeKubelet:
         """Let an image be unobtainable from now on."""
         self._hands.call(lambda: self._bad_images.add(image))
 
-    def mend_image(self, image: str) -> None:
-        """Let it be pulled again; pods that wait for it start."""
-        self._hands.call(lambda: self._mend(image))
-
     def pods(self, namespace: str = "") -> list[Json]:
         """Return every pod."""
         found = self._hands.all_of(PODS)
@@ -333,13 +329,6 @@ class FakeKubelet:
         self._held = held
         if not held:
             for pod in self.pods():
-                self._look(pod)
-
-    def _mend(self, image: str) -> None:
-        self._bad_images.discard(image)
-        for pod in self.pods():
-            if (pod.get("status") or {}).get("phase") == "Pending":
-                self._seen.pop(key_of(pod), None)
                 self._look(pod)
 
     def _on(self, name: str) -> list[Json]:

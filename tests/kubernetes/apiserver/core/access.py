@@ -42,10 +42,6 @@ class Access:
         """Refuse ``verb`` on ``resource`` (``pods``, ``pods/eviction``; ``*``: any)."""
         self._denied.append((verb, resource, group))
 
-    def allow_all(self) -> None:
-        """Take back what was denied."""
-        self._denied.clear()
-
     def may(self, user: str, wish: Attributes) -> bool:
         """Return whether ``user`` may."""
         for verb, resource, group in self._denied:

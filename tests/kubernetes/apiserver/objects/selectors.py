@@ -119,9 +119,3 @@ def both(one: Matches | None, other: Matches | None) -> Matches | None:
     if one is None or other is None:
         return one or other
     return lambda obj: one(obj) and other(obj)
-
-
-def only_name(text: str) -> str | None:
-    """Return the name that a field selector pins, which spares reading every object."""
-    match = re.fullmatch(r"\s*metadata\.name={1,2}([^,!=]+)\s*", text)
-    return match[1] if match else None
