@@ -33,11 +33,10 @@ runpy.run_path({str(SCRIPT)!r}, run_name="__main__")
 """
 
 
-@pytest.fixture
-def it(tmp_path: Path) -> Iterator[Cluster]:
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster whose operator takes submissions to one namespace."""
-    (tmp_path / "train.py").write_text(TRAIN)
-    with cluster(tmp_path) as made:
+    with cluster(tmp_path_factory.mktemp("cluster")) as made:
         made.start_brain()
         made.server.hands.create(("", "namespaces"), {"metadata": {"name": NAMESPACE}})
         for obj in rights():
@@ -47,8 +46,19 @@ def it(tmp_path: Path) -> Iterator[Cluster]:
         yield made
 
 
+@pytest.fixture
+def it(shared: Cluster) -> Iterator[Cluster]:
+    """That cluster, without jobs, policies and quotas of other tests."""
+    yield shared
+    shared.kubectl("delete", "elasticjobs,resourcequotas", "--all")
+    of_all = "validatingadmissionpolicies,validatingadmissionpolicybindings"
+    shared.kubectl("delete", of_all, "costs", "--ignore-not-found")
+    shared.until("no job is left", lambda: not shared.job() and not shared.pods())
+
+
 def document(directory: Path, **fields: Any) -> str:
-    """The path of a job document, written there."""
+    """The path of a job document, written there beside its script."""
+    (directory / "train.py").write_text(TRAIN)
     command = [sys.executable, f"{directory}/train.py", f"{directory}/end", "--batch", "64"]
     command += ["--save-every", "5", "--checkpoint", f"{directory}/digits.pt"]
     made = {
@@ -65,8 +75,8 @@ def document(directory: Path, **fields: Any) -> str:
     return str(path)
 
 
-def state(it: Cluster) -> str:
-    return str(json.loads(it.says("job", "digits", "-o", "json"))["job"]["state"])
+def state(it: Cluster, name: str = "digits") -> str:
+    return str(json.loads(it.says("job", name, "-o", "json"))["job"]["state"])
 
 
 @pytest.mark.skipif(
@@ -179,16 +189,17 @@ def test_a_quota_that_holds_pods_up_is_told_in_the_jobs_view(it: Cluster, tmp_pa
         "spec": {"hard": {"pods": "1"}},
     }
     it.create(quota)
-    it.says("submit", "-f", document(tmp_path))
-    it.until("the quota is told", lambda: "few-pods" in it.says("job", "digits"))
-    it.says("cancel", "digits")
-    it.until("it is cancelled", lambda: state(it) == "Cancelled" and not it.pods())
+    it.says("submit", "-f", document(tmp_path, name="held"))
+    it.until("the quota is told", lambda: "few-pods" in it.says("job", "held"))
+    it.says("cancel", "held")
+    it.until("it is cancelled", lambda: state(it, "held") == "Cancelled" and not it.pods())
 
 
 def test_the_same_request_again_makes_no_second_job(it: Cluster, tmp_path: Path) -> None:
     import httpx2
 
-    body = yaml.safe_load(Path(document(tmp_path)).read_text()) | {"project": NAMESPACE}
+    read = yaml.safe_load(Path(document(tmp_path, name="once")).read_text())
+    body = read | {"project": NAMESPACE}
     token = (it.home / "admin.token").read_text().strip()
     headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": "once"}
     with httpx2.Client(base_url=f"http://127.0.0.1:{it.port}", headers=headers) as http:
