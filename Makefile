@@ -5,7 +5,7 @@ READY := .venv/.ready
 SEED ?= 1
 SECONDS ?= 900
 
-.PHONY: help demo test test-cluster check test-gpu conformance corpus chaos test-upgrade soak bench-loop bench-turn bench-elastic bench-heavy-start bench-models bench-bands bench-quality bench-jct bench-simulate bench-allocator bench-resources bench-kubernetes bench-health bench-ingest screenshots bench-web web openapi manifests release clean
+.PHONY: help demo test test-others test-browser test-cluster check test-gpu conformance corpus chaos test-upgrade soak bench-loop bench-turn bench-elastic bench-heavy-start bench-models bench-bands bench-quality bench-jct bench-simulate bench-allocator bench-resources bench-kubernetes bench-health bench-ingest screenshots bench-web web openapi manifests release clean
 help:
 	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
 	@echo "make test    prove it by the tests"
@@ -45,9 +45,15 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	@$(BIN)/brain demo
 
-# A browser driver keeps an event loop in its process: its tests run in one of their own.
+# A browser driver keeps an event loop in its process: its tests run in one of their own, while the
+# others, which mostly wait for processes, run beside it.
 test: $(READY)
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going test-others test-browser
+
+test-others: $(READY)
 	$(BIN)/pytest -m "not chaos and not upgrade" --ignore tests/web --numprocesses 3 --dist worksteal
+
+test-browser: $(READY)
 	$(BIN)/pytest tests/web
 
 test-cluster: $(READY)
