@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from brain.client import BrainClient, Call
+from tests.patience import Patience
 
 #: Seconds that a start may take on a busy machine.
 START_SECONDS = 100
@@ -151,7 +152,7 @@ def wires(running: Service, count: int) -> Iterator[list[Wire]]:
 
 def eventually(look: Callable[[], bool], *, seconds: float = 60) -> None:
     """Wait until something is so."""
-    deadline = time.monotonic() + seconds
+    patience = Patience(seconds)
     while not look():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s"
+        assert not patience.over, f"not within {seconds:g} s"
         time.sleep(0.05)

@@ -33,6 +33,7 @@ from tests.kubernetes.clusters import namespace as named
 from tests.kubernetes.kubelet import FakeKubelet
 from tests.kubernetes.real import Ground, ground
 from tests.kubernetes.scheduling import Scheduler
+from tests.patience import Patience
 
 _NUMBERS = count()
 Json = dict[str, Any]
@@ -166,9 +167,9 @@ class Place:
 
 def until(what: str, held: Callable[[], object], seen: Callable[[], object] = str) -> None:
     """Wait, as long as a busy machine may need."""
-    deadline = time.monotonic() + 60
+    patience = Patience(60)
     while not held():
-        assert time.monotonic() < deadline, f"{what}: not within 60 s; {seen()}"
+        assert not patience.over, f"{what}: not within 60 s; {seen()}"
         time.sleep(0.02)
 
 

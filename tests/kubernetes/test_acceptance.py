@@ -20,11 +20,13 @@ import yaml
 from deploy.gotemplate import Chart
 from deploy.render import CHART
 from launcher.workers.workers import free_port
+from tests.guard import guarded
 from tests.kubernetes import jobs
 from tests.kubernetes.clusters import namespace
 from tests.kubernetes.kubelet_processes import ProcessKubelet, process_kubelet
 from tests.kubernetes.real import Ground, ground
 from tests.kubernetes.scheduling import Scheduler
+from tests.patience import Patience
 
 GROUP = "elastic.iml.github.io"
 NAMESPACE, NAME = namespace("dlrover"), "torch-mnist-single-job-testing-1"
@@ -169,10 +171,10 @@ class Cluster:
 
     def until(self, stage: str, held: Callable[[], object]) -> None:
         """Wait for a stage; fail with everything that is known."""
-        deadline = time.monotonic() + SECONDS
+        patience = Patience(SECONDS)
         while not held():
             self._supervise(stage)
-            assert time.monotonic() < deadline, f"{stage}: not within {SECONDS} s\n{self.logs()}"
+            assert not patience.over, f"{stage}: not within {SECONDS} s\n{self.logs()}"
             time.sleep(0.05)
         print(f"{time.monotonic() - self.began:6.1f} s  {stage}")
 
@@ -218,10 +220,12 @@ class Cluster:
 
 @contextmanager
 def cluster(directory: Path) -> Iterator[Cluster]:
-    """A cluster with two nodes of ours, with Brain and an operator beside it."""
+    """A cluster with two nodes of ours, with Brain and an operator beside it; nothing that names
+    ``directory`` outlives it, or this process."""
     home = directory / "home"
     home.mkdir(mode=0o700)
     with ExitStack() as stack:
+        stack.enter_context(guarded(directory))
         server = stack.enter_context(ground(directory))
         environ = {"OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
         kubelet = stack.enter_context(process_kubelet(server, directory / "pods", environ=environ))

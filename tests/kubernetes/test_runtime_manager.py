@@ -3,8 +3,7 @@
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
 
@@ -21,6 +20,7 @@ from scaler.kubernetes.runtime import (
 )
 from scaler.kubernetes.runtime.cluster import LEASE, POD, Cluster
 from scaler.kubernetes.runtime.cluster.errors import failure
+from tests.kubernetes.eventually import eventually
 from tests.kubernetes.shelf import THING, Shelf, refused, thing
 
 #: Real clocks run here: a leader that stands still for a while stays one.
@@ -64,14 +64,6 @@ def handed_back() -> Shelf:
     return shelf
 
 
-def until(holds: Callable[[], bool]) -> None:
-    """Wait for it, for as long as a very busy machine may take."""
-    end = time.monotonic() + 90.0
-    while not holds():
-        assert time.monotonic() < end, "it does not come to hold"
-        time.sleep(0.01)
-
-
 def written(shelf: Shelf, size: int = 1) -> bool:
     things = [obj for path, obj in list(shelf.objects.items()) if "/things/" in path]
     return all(obj.get("status") == {"size": size} for obj in things)
@@ -89,7 +81,7 @@ def test_a_listener_that_fails_keeps_no_change_from_the_others() -> None:
     manager.listen(THING, heard.append)
     manager.start()
     try:
-        until(lambda: len(heard) == 1)
+        eventually(lambda: len(heard) == 1)
     finally:
         manager.stop()
 
@@ -99,7 +91,7 @@ def test_every_object_gets_its_status_by_one_write() -> None:
     for number in range(20):
         shelf.put(thing(f"t-{number}"))
     with running(shelf):
-        until(lambda: written(shelf))
+        eventually(lambda: written(shelf))
     assert len(shelf.asked("PATCH")) == 20
 
 
@@ -107,37 +99,37 @@ def test_a_change_is_reconciled_and_so_is_one_of_what_it_controls() -> None:
     shelf = Shelf(live=True)
     shelf.put(thing("a"))
     with running(shelf) as operator:
-        until(lambda: written(shelf))
+        eventually(lambda: written(shelf))
         stored = next(obj for path, obj in shelf.objects.items() if "/things/" in path)
         shelf.put({**stored, "spec": {"size": 4}})
-        until(lambda: written(shelf, 4))
-        until(lambda: operator.manager.metrics.depth.labels("things")._value.get() == 0)
+        eventually(lambda: written(shelf, 4))
+        eventually(lambda: operator.manager.metrics.depth.labels("things")._value.get() == 0)
         looked = operator.looked
         owner = {"apiVersion": "test.example/v1", "kind": "Thing", "name": "a", "controller": True}
         pod = {"metadata": {"namespace": "team", "name": "p", "ownerReferences": [owner]}}
         shelf.put(pod, POD)
-        until(lambda: operator.looked > looked)
+        eventually(lambda: operator.looked > looked)
 
 
 def test_who_follows_knows_all_and_writes_nothing_until_it_leads() -> None:
     shelf = handed_back()
     with running(shelf, TERMS) as first:
-        until(lambda: first.manager.leading)
+        eventually(lambda: first.manager.leading)
         with running(shelf, TERMS) as second:
             shelf.put(thing("a"))
-            until(lambda: len(second.store) == 1 and written(shelf))
+            eventually(lambda: len(second.store) == 1 and written(shelf))
             assert (second.looked, second.manager.leading) == (0, False)
             first.manager.stop()
             shelf.put(thing("b"))
-            until(lambda: second.manager.leading and written(shelf))
+            eventually(lambda: second.manager.leading and written(shelf))
             assert not first.manager.leading
 
 
 def test_everything_ends_when_it_is_told_to() -> None:
     before = threading.active_count()
     with running(handed_back(), TERMS) as operator:
-        until(operator.manager.synced)
-    until(lambda: threading.active_count() <= before)
+        eventually(operator.manager.synced)
+    eventually(lambda: threading.active_count() <= before)
 
 
 def test_why_a_store_may_be_out_of_date_is_said() -> None:
@@ -149,10 +141,10 @@ def test_why_a_store_may_be_out_of_date_is_said() -> None:
 
     shelf.gate = gate
     with running(shelf) as operator:
-        until(lambda: len(operator.manager.trouble) > 0)
+        eventually(lambda: len(operator.manager.trouble) > 0)
         assert "no, Forbidden (403)" in operator.manager.trouble[0]
         mended.set()
-        until(operator.manager.synced)
+        eventually(operator.manager.synced)
 
 
 @pytest.mark.parametrize(

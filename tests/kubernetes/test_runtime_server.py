@@ -1,6 +1,5 @@
 """The runtime at an API server over HTTP, and what it does when that breaks."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +28,7 @@ from scaler.kubernetes.runtime.cluster import (
 from scaler.kubernetes.runtime.store import meant
 from tests.kubernetes.apiserver import serving
 from tests.kubernetes.clusters import here, namespace
+from tests.kubernetes.eventually import eventually
 from tests.kubernetes.real import Ground, ground
 
 PLAN = Kind("elastic.iml.github.io", "v1alpha1", "scaleplans", "ScalePlan")
@@ -210,13 +210,6 @@ def running(server: Ground, terms: ElectionTerms | None = None) -> Iterator[Oper
         operator.stop()
 
 
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 90.0
-    while not holds():
-        assert time.monotonic() < end, "it does not come to hold"
-        time.sleep(0.02)
-
-
 def unsaid(server: Ground) -> list[str]:
     """Plans of which the operator has not said all yet, those that a test wrote about included."""
     plans = server.objects("scaleplans", "elastic.iml.github.io", TEAM)
@@ -248,25 +241,25 @@ def test_plans_made_while_it_breaks_are_reconciled_all_the_same(
 ) -> None:
     name = what.replace(" ", "-")
     with running(server) as operator:
-        until(operator.manager.synced)
-        until(lambda: not unsaid(server))
+        eventually(operator.manager.synced)
+        eventually(lambda: not unsaid(server))
         BREAKS[what](server)
         _make(server, name)
-        until(lambda: not unsaid(server))
-        until(lambda: operator.manager.trouble == [])
+        eventually(lambda: not unsaid(server))
+        eventually(lambda: operator.manager.trouble == [])
 
 
 def test_what_was_deleted_and_made_in_an_outage_is_known_after_it(server: Ground) -> None:
     server.faults.clear()
     _make(server, "before")
     with running(server) as operator:
-        until(lambda: Key(TEAM, "before-0") in operator.store)
+        eventually(lambda: Key(TEAM, "before-0") in operator.store)
         with server.outage():
-            until(lambda: operator.manager.trouble != [])
+            eventually(lambda: operator.manager.trouble != [])
             _make(server, "meanwhile")
             _delete(server, "before-0")
-        until(lambda: not unsaid(server))
-        until(lambda: Key(TEAM, "before-0") not in operator.store)
+        eventually(lambda: not unsaid(server))
+        eventually(lambda: Key(TEAM, "before-0") not in operator.store)
 
 
 def test_another_operator_goes_on_where_one_stopped_and_nothing_is_written_twice(
@@ -276,15 +269,15 @@ def test_another_operator_goes_on_where_one_stopped_and_nothing_is_written_twice
     metadata = {"namespace": TERMS.namespace, "name": TERMS.name}
     cluster.create(LEASE, {"metadata": metadata, "spec": {"holderIdentity": ""}})
     with running(server, TERMS) as first, running(server, TERMS) as second:
-        until(lambda: first.manager.leading or second.manager.leading)
+        eventually(lambda: first.manager.leading or second.manager.leading)
         leader, other = (first, second) if first.manager.leading else (second, first)
-        until(lambda: not unsaid(server))
+        eventually(lambda: not unsaid(server))
         before = server.traffic.writes("elastic.iml.github.io/scaleplans/status")
         _make(server, "one")
-        until(lambda: not unsaid(server))
+        eventually(lambda: not unsaid(server))
         leader.stop()
         _make(server, "two")
-        until(lambda: not unsaid(server))
+        eventually(lambda: not unsaid(server))
         assert other.manager.leading
     writes = server.traffic.writes("elastic.iml.github.io/scaleplans/status")
     assert writes - before == 6

@@ -18,6 +18,7 @@ from brain import wire
 from brain.types.job import Checkpoint, Intent, JobId
 from brain.types.world import DesiredWorld, ReplicaEnd, WorldEvent, WorldReport
 from launcher.values.replica import ReplicaIntent, held, read, write
+from tests.patience import Patience
 
 T = TypeVar("T")
 JOB = JobId("0197f000-0000-7000-8000-00000000000e")
@@ -73,16 +74,15 @@ class WishingBrain:
 
     def told(self, event: WorldEvent, seconds: float = 60, **fields: Any) -> WorldReport:
         """Wait for a report of ``event`` whose fields are as given."""
-        deadline = time.monotonic() + seconds
+        patience = Patience(seconds)
         with self._changed:
             while True:
                 for report in self._reports.values():
                     same = all(getattr(report, key) == value for key, value in fields.items())
                     if report.event is event and same:
                         return report
-                left = deadline - time.monotonic()
                 seen = "\n".join(f"{r.epoch} {r.event} {r.detail}" for r in self._reports.values())
-                if not self._changed.wait(left) and left <= 0:
+                if not self._changed.wait(0.5) and patience.over:
                     raise AssertionError(f"no {event} {fields} in {seconds:g} s, only:\n{seen}")
 
     def close(self) -> None:
@@ -311,9 +311,9 @@ def steps_of(examples: int, batch: int, steps: int) -> list[int]:
 
 def eventually(look: Callable[[], T | None], what: str, seconds: float = 60) -> T:
     """Wait for something that no event tells."""
-    deadline = time.monotonic() + seconds
+    patience = Patience(seconds)
     while not (found := look()):
-        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
+        assert not patience.over, f"{what}: not within {seconds:g} s"
         time.sleep(0.05)
     return found
 

@@ -15,6 +15,7 @@ from scaler.local import LocalBackend
 from scaler.ports import Observed, ReplicaPhase, ReplicaSeen
 from scaler.reconcile import Order
 from tests.guard import remove_groups
+from tests.patience import Patience
 
 T = TypeVar("T")
 
@@ -116,9 +117,9 @@ def seen(
 
 def eventually(stage: str, look: Callable[[], T | None], *, seconds: float = 60) -> T:
     """Wait until ``look`` finds something; fail naming the stage."""
-    deadline = time.monotonic() + seconds
+    patience = Patience(seconds)
     while (found := look()) is None:
-        assert time.monotonic() < deadline, f"{stage}: not within {seconds:g} s"
+        assert not patience.over, f"{stage}: not within {seconds:g} s"
         time.sleep(0.02)
     return found
 

@@ -9,6 +9,7 @@ from brain.api.events import Bell
 from brain.api.metrics import Metrics, ServiceCondition
 from brain.service.tick import Ticker
 from brain.settings import Settings
+from tests.patience import Patience
 from tests.virtual import Laptop, scaling_by
 
 #: Seconds that the test waits for a turn on a busy machine; the tick alone would take an hour.
@@ -77,7 +78,7 @@ def _turns(metrics: Metrics) -> int:
 
 
 def _until(seen: Callable[[], object]) -> bool:
-    deadline = time.monotonic() + PATIENCE
-    while not seen() and time.monotonic() < deadline:
+    patience = Patience(PATIENCE)
+    while not seen() and not patience.over:
         time.sleep(0.05)
     return bool(seen())
