@@ -106,6 +106,8 @@ class Settings:
     heartbeat_seconds: float = 15.0
     #: Seconds from a request to stop until the process is gone, open streams included.
     shutdown_seconds: float = 5.0
+    #: Jobs run on this machine; `brain up` says so to the service that it starts.
+    local_jobs: bool = False
     #: Accept jobs over the network although their commands run on this machine.
     allow_remote_submit: bool = False
     #: Money per accelerator and hour, ``A100=2.5, cpu=0.04``; a bare number is the price of any

@@ -10,6 +10,9 @@ from brain.errors import BadInput
 
 T = TypeVar("T")
 
+#: Beyond so many bytes a file is not one of ours; a job may have written it.
+_MOST_BYTES = 64 * 1024 * 1024
+
 
 def locked(path: Path) -> bool:
     """True if some process holds the flock of ``path``."""
@@ -36,6 +39,7 @@ def write_private(path: Path, data: bytes) -> None:
     """Replace a file by ``data``, readable by its owner alone, on storage when this returns."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    hand_over(descriptor, path.parent)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
         file.flush()
@@ -48,6 +52,13 @@ def write_private(path: Path, data: bytes) -> None:
         os.close(folder)
 
 
+def hand_over(made: int | Path, folder: Path) -> None:
+    """Give what root made in ``folder`` to the user of that folder."""
+    owner = folder.stat()
+    if os.geteuid() == 0 and owner.st_uid != 0:
+        os.chown(made, owner.st_uid, owner.st_gid)
+
+
 def read_json(path: Path, kind: type[T]) -> T | None:
     """A file's value; None where it is missing or not readable as ``kind``.
 
@@ -55,6 +66,8 @@ def read_json(path: Path, kind: type[T]) -> T | None:
     replica must not keep the others from healing.
     """
     try:
-        return wire.decode(path.read_bytes(), kind)
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            return wire.decode(file.read() if size < _MOST_BYTES else b"", kind)
     except (FileNotFoundError, NotADirectoryError, BadInput):
         return None

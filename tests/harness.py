@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from tests.patience import Patience
 
 T = TypeVar("T")
 
-_UP = (sys.executable, "-m", "brain.cli", "up", "--port=0")
+_UP = ("-m", "brain.cli", "up", "--port=0")
 SCRIPTS = Path(__file__).parent / "scripts"
 #: Settings under which a loop takes seconds; what is short is only waiting.
 FAST: Mapping[str, object] = {
@@ -142,7 +142,7 @@ class Brain:
 
     def logs(self, *, lines: int = 25) -> str:
         """The ends of all logs, for a failed test."""
-        found = [*self.home.glob("logs/*.log"), *self.home.glob("replicas/*/*/*.log")]
+        found = [*self.home.glob("logs/*.log"), *self.home.glob("**/replicas/*/*/*.log")]
         return "\n".join(
             f"--- {path.relative_to(self.home)}\n"
             + "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
@@ -157,11 +157,15 @@ def running(
     *options: str,
     settings: Mapping[str, object] = FAST,
     ready_seconds: float = 90,
+    python: Sequence[str] = (sys.executable,),
 ) -> Iterator[Brain]:
-    """``brain up`` until the block ends; nothing that it started outlives that, or this process."""
+    """``brain up`` until the block ends; nothing that it started outlives that, or this process.
+
+    ``python``: the interpreter of all its programs.
+    """
     home.mkdir(parents=True, exist_ok=True)
     (home / "service.json").unlink(missing_ok=True)
-    with _up(home, options, settings) as process, guarded(home):
+    with _up(home, python, options, settings) as process, guarded(home):
         brain = Brain(home, process)
         patience = Patience(ready_seconds)
         while not (home / "service.json").exists():
@@ -173,12 +177,12 @@ def running(
 
 
 def _up(
-    home: Path, options: tuple[str, ...], settings: Mapping[str, object]
+    home: Path, python: Sequence[str], options: tuple[str, ...], settings: Mapping[str, object]
 ) -> subprocess.Popen[bytes]:
     chosen = [f"--set={key}={value}" for key, value in settings.items()]
     with (home / "up.log").open("ab") as printed:
         return subprocess.Popen(
-            [*_UP, f"--home={home}", *chosen, *options],
+            [*python, *_UP, f"--home={home}", *chosen, *options],
             stdout=printed,
             stderr=subprocess.STDOUT,
         )

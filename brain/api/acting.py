@@ -141,7 +141,7 @@ async def acting(
     who: Who,
     body: Body,
     idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
-    if_match: Annotated[str | None, Header()] = None,
+    if_match: Annotated[str | None, Header(min_length=1)] = None,
     dry_run: DryRun = False,
 ) -> Acting:
     """Return the ``Acting`` by which a route changes something.

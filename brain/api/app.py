@@ -65,6 +65,7 @@ def create_app(
     bell: Bell | None = None,
     condition: ServiceCondition | None = None,
     metrics: Metrics | None = None,
+    submitters: str = "",
     wake: Callable[[], None] = lambda: None,
     measured: Callable[[frozenset[str]], None] = lambda jobs: None,
     monotonic: Callable[[], float] = time.monotonic,
@@ -73,7 +74,7 @@ def create_app(
 
     ``wake`` lets the tick begin at once, after something was decided; ``measured`` tells it whose
     samples came. ``bell``, ``metrics`` and ``condition`` are shared with the tick; left out, the
-    app has its own.
+    app has its own. ``submitters`` as in ``Health``.
     """
     metrics, bell, sparklines = metrics or Metrics(), bell or Bell(), Sparklines()
     condition = condition or ServiceCondition(metrics)
@@ -91,6 +92,7 @@ def create_app(
         metrics=metrics,
         condition=condition,
         started_at=clock(),
+        submitters=submitters,
         wake=wake,
         measured=measured,
         sign_ins=sign_ins,

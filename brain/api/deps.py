@@ -54,6 +54,8 @@ class Context:
     metrics: Metrics
     condition: ServiceCondition
     started_at: datetime
+    #: As in ``Health``.
+    submitters: str
     #: Lets the tick begin at once instead of after its pause.
     wake: Callable[[], None]
     #: Tells the tick of which jobs samples were stored.

@@ -18,7 +18,9 @@ from brain.api.deps import Who
 from brain.api.problems import MEDIA_TYPE
 from brain.api.routes.access import CodeRequest, SignIn, TokenRequest
 from brain.api.routes.fleet import FreezeRequest
+from brain.types.document import NAME
 from brain.types.job import JobDocument
+from brain.types.record import Role
 from brain.types.resources import Node
 from brain.types.sharing import PoolShares
 from brain.types.world import ReplicaReport, WorldReport
@@ -44,10 +46,30 @@ _BODIES: Mapping[str, type] = {
     "new_code": CodeRequest,
     "sign_in": SignIn,
 }
+Schema = dict[str, Any]
+
+#: Rules of a field that its type does not tell.
+_RULES: Mapping[str, Mapping[str, Schema]] = {
+    "TokenRequest": {
+        "name": {"pattern": r"\S"},
+        "role": {"enum": [role.value for role in Role if role is not Role.AGENT]},
+        "days": {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "null"}]},
+    },
+    "JobDocument": {"name": {"pattern": NAME}, "project": {"pattern": NAME}},
+    "EstimateRequest": {"document": {"$ref": "#/components/schemas/JobDocument"}},
+}
+#: Rules over several fields.
+_TOGETHER: Mapping[str, Schema] = {
+    "FreezeRequest": {
+        "anyOf": [
+            {"properties": {"scope": {"const": "all"}}},
+            {"properties": {"target": {"minLength": 1}}, "required": ["target"]},
+        ]
+    }
+}
 _PROBLEM = {"$ref": "#/components/schemas/Problem"}
 #: What may be said to any request with a body.
 _OF_BODIES = {"408": {"description": "TooSlow"}, "413": {"description": "TooLarge"}}
-Schema = dict[str, Any]
 
 
 @router.get("/openapi.json", include_in_schema=False)
@@ -82,7 +104,9 @@ def document(app: FastAPI) -> Schema:
         _tell_problems(operation)
         if (body := _body(operation["operationId"], schemas)) is not None:
             content = {"application/json": {"schema": body}}
-            operation["requestBody"] = {"required": True, "content": content}
+            named = schemas[body["$ref"].rpartition("/")[2]]
+            required = bool(named.get("required"))
+            operation["requestBody"] = {"required": required, "content": content}
     described["components"]["securitySchemes"] = {
         "token": {"type": "http", "scheme": "bearer", "bearerFormat": "brn_…"},
         "session": {"type": "apiKey", "in": "cookie", "name": "brain_session"},
@@ -122,6 +146,9 @@ def _schema(kind: type) -> Schema:
 
 def _added(schemas: Schema, name: str, schema: Schema) -> Schema:
     """Put a schema and what it refers to among the components; return a reference to it."""
+    for key, rule in _RULES.get(name, {}).items():
+        schema["properties"][key] = schema["properties"][key] | rule
+    schema |= _TOGETHER.get(name, {})
     for inner, definition in schema.pop("$defs", {}).items():
         schemas.setdefault(inner, definition)
     schemas.setdefault(name, schema)

@@ -2,8 +2,22 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
 
 from brain.errors import BadInput
+
+
+def _dated(given: Any) -> Any:
+    """Refuse a bare number, which a library would take for seconds since 1970."""
+    if isinstance(given, str) and "-" not in given[1:]:
+        raise ValueError("must be a date and a time, such as 2026-11-25T20:00:00Z")
+    return given
+
+
+#: A query parameter by RFC 3339.
+Instant = Annotated[datetime, BeforeValidator(_dated)]
 
 _LONGEST = timedelta(days=400)
 #: Instants nearer to the first or last that there are have none before or after them.

@@ -98,7 +98,7 @@ def _directory(home: Path) -> Iterator[Finding]:
         yield Finding("note", f"{home} does not exist", "`brain up` makes it")
         return
     mode = stat.S_IMODE(home.stat().st_mode)
-    if mode & 0o077:
+    if mode & 0o066:
         yield Finding("bad", f"{home} is open to others ({mode:o})", f"chmod 700 {home}")
     if not os.access(home, os.W_OK):
         yield Finding("bad", f"{home} cannot be written", "mount it writable or set BRAIN_HOME")

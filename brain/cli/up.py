@@ -170,6 +170,8 @@ async def _supervise(house: House, say: Callable[[str], None]) -> None:
             f"listens at {url} and is not ready yet ({unready})" if unready else f"is up at {url}"
         )
         say(f"Brain {is_up}, state in {house.home}, logs in {service.log.parent}")
+        if unkept := await _submitters(house.home, url):
+            say(f"Careful: {unkept}")
         say(await _sign_in(house, url))
         offered = ("--slots", str(house.slots)) if house.slots else ()
         kept.create_task(keep(_program(house, "scaler", "--url", url, *offered), say))
@@ -177,7 +179,8 @@ async def _supervise(house: House, say: Callable[[str], None]) -> None:
 
 def _program(house: House, name: str, *arguments: str) -> Program:
     # Not as arguments: any user may read those of a process, and a URL may hold a password.
-    settings = {f"BRAIN_{key.upper()}": str(value) for key, value in house.settings.items()}
+    given = {**house.settings, "local_jobs": True}
+    settings = {f"BRAIN_{key.upper()}": str(value) for key, value in given.items()}
     return Program(
         name=name,
         command=[*house.programs[name], "--home", str(house.home), *arguments],
@@ -232,6 +235,16 @@ async def _sign_in(house: House, url: str) -> str:
         return f"{how}, not now: {why}"
 
 
+async def _submitters(home: Path, url: str) -> str:
+    """What the service says of jobs that it cannot keep apart; empty where it can, or is away."""
+    try:
+        token = (home / "admin.token").read_text().strip()
+        async with AsyncBrainClient(url, token) as client:
+            return (await client.send(calls.health())).submitters
+    except (BrainError, OSError):
+        return ""
+
+
 def _read_record(home: Path) -> _Record | None:
     with suppress(OSError, BadInput):
         return wire.decode((home / "service.json").read_bytes(), _Record)
@@ -248,7 +261,7 @@ def owned(home: Path) -> Iterator[None]:
     """
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if stat.S_IMODE(home.stat().st_mode) & 0o077:
+        if stat.S_IMODE(home.stat().st_mode) & 0o066:
             home.chmod(0o700)
         descriptor = os.open(home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as why:

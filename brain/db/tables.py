@@ -49,6 +49,7 @@ jobs = sa.Table(
     sa.Column("document", Value[JobDocument](JobDocument), nullable=False),
     sa.Column("pool", Name, nullable=False),
     sa.Column("owner", sa.String, nullable=False),
+    sa.Column("confined", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("state", Word(JobState), nullable=False),
     sa.Column("reason", sa.String, nullable=False),
     sa.Column("intent", Word(Intent), nullable=False),

@@ -46,6 +46,7 @@ def submit(
     pool: PoolName,
     settings: Settings,
     now: datetime,
+    confined: bool = False,
 ) -> Job:
     """Queue a new job. Values of its environment are not kept here, names only.
 
@@ -62,6 +63,7 @@ def submit(
         document=_without_secrets(document),
         pool=pool,
         owner=owner,
+        confined=confined,
         created_at=now,
         updated_at=now,
     )

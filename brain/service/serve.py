@@ -57,8 +57,9 @@ def serve(
     listener: socket.socket,
     tls: ssl.SSLContext | None,
     say: Callable[[str], None],
+    submitters: str = "",
 ) -> None:
-    """Serve until SIGTERM or SIGINT."""
+    """Serve until SIGTERM or SIGINT; ``submitters`` as in ``Health``."""
     bell, metrics = Bell(), Metrics()
     condition = ServiceCondition(metrics)
     ticker = Ticker(
@@ -73,6 +74,7 @@ def serve(
         bell=bell,
         metrics=metrics,
         condition=condition,
+        submitters=submitters,
         wake=ticker.hurry,
         measured=ticker.measured,
     )

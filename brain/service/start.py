@@ -19,6 +19,7 @@ from typing import IO, Any
 
 from brain.api import auth
 from brain.api.secrets import Seal, write_private
+from brain.confinement import hindrance
 from brain.db import SqlStores, missing, prepare
 from brain.db.engine import database_url, sqlite_file
 from brain.errors import BadInput, BrainError, NotAllowed, Unavailable
@@ -50,9 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _say(prepare(_database(home, settings), contract=True).message or "nothing to do")
             return 0
         tls = tls_context(settings)
-        _check_commands(settings)
+        submitters = _submitters(home, settings)
+        _check_commands(settings, submitters)
         with _home_of_one(home), _database_of_one(home, settings), _bound(settings) as listener:
-            _run(home, settings, listener, tls)
+            _run(home, settings, listener, tls, submitters)
     except BrainError as refused:
         said = refused.in_full if isinstance(refused, Unavailable) else str(refused)
         sys.stderr.write(f"brain: {said}\n")
@@ -100,7 +102,11 @@ def _settings(home: Path, environment: Mapping[str, str], flags: Mapping[str, An
 
 
 def _run(
-    home: Path, settings: Settings, listener: socket.socket, tls: ssl.SSLContext | None
+    home: Path,
+    settings: Settings,
+    listener: socket.socket,
+    tls: ssl.SSLContext | None,
+    submitters: str,
 ) -> None:
     url = _database(home, settings)
     if message := prepare(url).message:
@@ -109,7 +115,16 @@ def _run(
     with closing(SqlStores(url)) as stores:
         admit(home, settings, stores, datetime.now(UTC))
         _listen(listener, settings)
-        serve(stores, settings, home=home, seal=seal, listener=listener, tls=tls, say=_say)
+        serve(
+            stores,
+            settings,
+            home=home,
+            seal=seal,
+            listener=listener,
+            tls=tls,
+            say=_say,
+            submitters=submitters,
+        )
 
 
 def admit(home: Path, settings: Settings, stores: Stores, now: datetime) -> None:
@@ -213,12 +228,26 @@ def _unusable(settings: Settings, bad: Exception) -> BrainError:
     return BadInput(f"cannot listen on {where}: {bad}; choose another with --host and --port")
 
 
-def _check_commands(settings: Settings) -> None:
-    """Refuse to take commands from the network by accident.
+def _submitters(home: Path, settings: Settings) -> str:
+    """Say what jobs of submitters can do on this machine that they should not; empty: nothing."""
+    why = hindrance(home) if settings.local_jobs else None
+    if why is None:
+        return ""
+    return (
+        "jobs of submitters and operators run as the user of `brain up` and can read the "
+        f"administrator's token: {why}"
+    )
+
+
+def _check_commands(settings: Settings, submitters: str) -> None:
+    """Refuse to take commands from the network by accident, or where they make administrators.
 
     Raises:
-        NotAllowed: the address is not loopback, and nobody allowed that.
+        NotAllowed: the address is not loopback, and nobody allowed that; or it was allowed, and
+            nothing keeps the jobs of submitters apart.
     """
+    if settings.allow_remote_submit and submitters:
+        raise NotAllowed(f"--allow-remote-submit: {submitters}")
     if not (_is_loopback(settings.host) or settings.allow_remote_submit):
         raise NotAllowed(
             f"host {settings.host} is not loopback, and submitted commands run on this machine; "

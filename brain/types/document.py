@@ -14,7 +14,7 @@ from brain.types.resources import Resources
 from brain.types.roles import NAMED, PS, SINGLE, RoleSize, ordered, others
 
 #: Names stand in URLs, file names and object names of clusters.
-_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+NAME = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
 
 #: By these a command may say its own grace.
 _OWN_GRACE = frozenset(
@@ -397,7 +397,7 @@ def check_name(field: str, name: str) -> None:
     Raises:
         BadInput: it names ``field``.
     """
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(NAME, name):
         raise BadInput(
             f"{field} {name!r} must be 1 to 63 letters, digits, `-`, `_` or `.`, and begin and end "
             "with a letter or digit",

@@ -132,6 +132,8 @@ class Job:
     document: JobDocument
     pool: PoolName
     owner: str
+    #: Its owner is no administrator: on one machine it is kept apart from the service.
+    confined: bool = False
     state: JobState = JobState.QUEUED
     #: Why it is in that state, in one sentence.
     reason: str = "submitted"

@@ -133,6 +133,9 @@ class Health:
     policy_mode: PolicyMode
     #: Everything that is degraded, one sentence each; empty when nothing is.
     degraded: tuple[str, ...]
+    #: What jobs of people who are no administrators can do on this machine that they should not,
+    #: and why nothing keeps them from it; empty where something does.
+    submitters: str = ""
     #: Largest clock offset of a sender seen lately, seconds.
     skew_seconds: float
     who: str

@@ -133,6 +133,8 @@ class DesiredJob:
     wish: DesiredWorld
     #: As submitted, camelCase, without values of the environment.
     document: Mapping[str, Any]
+    #: Whose job it is, if that is no administrator: it is kept apart from the service.
+    member: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

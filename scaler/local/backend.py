@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from brain import wire
+from brain.confinement import confined, job_directory, replica_roots
 from brain.types.accelerators import NVIDIA
 from brain.types.grace import leave_seconds
 from brain.types.job import JobId
@@ -26,8 +27,9 @@ from brain.types.roles import WORKER
 from brain.types.world import ReplicaEnd, ReplicaExit
 from brain.views import DesiredJob
 from scaler.files import read_json, write_json, write_private
-from scaler.local.directory import ReplicaDirectory
+from scaler.local.directory import ReplicaDirectory, how
 from scaler.local.limits import ControlGroups, ReplicaLimits
+from scaler.local.members import Members, environment_of
 from scaler.local.node import LocalMachine
 from scaler.ports import NOTHING, Observed, ReplicaPhase, ReplicaSeen, document, reserved
 
@@ -94,8 +96,8 @@ class LocalBackend:
         groups: ControlGroups | None = None,
     ) -> None:
         self._home = home
-        self._root = home / "replicas"
-        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (home / "replicas").mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._members = Members(home)
         self._measure = measure
         self._machine = measure()
         self._name, self._pool, self._url = NodeName(name), PoolName(pool), url
@@ -121,7 +123,8 @@ class LocalBackend:
 
     def jobs(self) -> Sequence[JobId]:
         """Every job with a directory."""
-        return sorted(JobId(path.name) for path in self._root.iterdir() if path.is_dir())
+        roots = (root for root in replica_roots(self._home) if root.is_dir())
+        return sorted({JobId(one.name) for root in roots for one in root.iterdir() if one.is_dir()})
 
     def observe(self, job: JobId, now: datetime) -> Observed:
         """Read the job's directories, and of the other jobs' what they reserve."""
@@ -139,9 +142,10 @@ class LocalBackend:
         self, wish: DesiredJob, replica: int, environment: Mapping[str, str], now: datetime
     ) -> None:
         """Intent first, then the agent; see ``ReplicaDirectory`` for why never twice."""
+        place = self._members.settle(wish.member, wish.job)
         directory = self._directory(wish.job, replica)
         directory.path.parent.mkdir(mode=0o700, exist_ok=True)
-        directory.claim(self._intent(wish, replica, now))
+        directory.claim(self._intent(wish, replica, now, place))
         intent = directory.intent(_Intent)
         if intent is None or directory.launched() or directory.ending():
             return
@@ -149,9 +153,7 @@ class LocalBackend:
         held = self._groups.begin(f"{wish.job}-{replica}", intent.resources, hold)
         write_json(directory.path / "limits.json", held)
         try:
-            child = directory.launch(
-                self._agent, self._environment(environment, intent), intent.directory
-            )
+            child = self._launch(directory, place, environment, intent)
         except (OSError, ValueError) as why:
             # ValueError: what no process can be given, such as a NUL in its environment.
             said = why.strerror if isinstance(why, OSError) else why
@@ -201,13 +203,14 @@ class LocalBackend:
         directory.close(ReplicaEnd(exit=exit, exit_code=code, detail=detail, at=now))
 
     def has_token(self, job: JobId) -> bool:
-        """True if ``replicas/<job>/token`` is there."""
-        return (self._root / job / "token").exists()
+        """True if the job's directory has its token."""
+        return (job_directory(self._home, job) / "token").exists()
 
     def put_token(self, job: JobId, secret: str) -> None:
-        """Write ``replicas/<job>/token``, 0600."""
-        (self._root / job).mkdir(mode=0o700, exist_ok=True)
-        write_private(self._root / job / "token", secret.encode())
+        """Write ``token`` in the job's directory, 0600."""
+        directory = job_directory(self._home, job)
+        directory.mkdir(mode=0o700, exist_ok=True)
+        write_private(directory / "token", secret.encode())
 
     def environment(self, job: JobId, names: frozenset[str]) -> Mapping[str, str] | None:
         """Taken from a living agent's own process, so that no value is ever on storage here."""
@@ -224,19 +227,19 @@ class LocalBackend:
 
     def clear(self, job: JobId) -> None:
         """Remove the token; records and output stay for ``brain logs``."""
-        (self._root / job / "token").unlink(missing_ok=True)
+        (job_directory(self._home, job) / "token").unlink(missing_ok=True)
 
     def _roles(self, job: JobId) -> Mapping[int, str]:
         """The role of each replica that the job's last world document names."""
-        world = read_json(self._root / job / "world.json", _World) or _World()
+        world = read_json(job_directory(self._home, job) / "world.json", _World) or _World()
         return {member.replica: member.role for member in world.members}
 
     def _directory(self, job: JobId, replica: int) -> ReplicaDirectory:
-        return ReplicaDirectory(self._root / job / str(replica))
+        return ReplicaDirectory(job_directory(self._home, job) / str(replica))
 
     def _ids(self, job: JobId) -> list[int]:
         try:
-            names = os.listdir(self._root / job)
+            names = os.listdir(job_directory(self._home, job))
         except FileNotFoundError:
             return []
         return sorted(int(name) for name in names if name.isdigit())
@@ -268,7 +271,7 @@ class LocalBackend:
             leave_seconds=leave_seconds(None if state is None else state.grace_seconds),
         )
         if seen.phase is ReplicaPhase.GONE:
-            return replace(seen, detail=_how(code, directory.last_words()))
+            return replace(seen, detail=how(code, directory.last_words()))
         if seen.phase is ReplicaPhase.ENDED and (ending := directory.ending()):
             seen = replace(
                 seen,
@@ -288,7 +291,7 @@ class LocalBackend:
         A child counts as running until its exit code is known: a process lets go of its lock before
         the kernel has ended it.
         """
-        phase = _proved(directory)
+        phase = directory.phase()
         over = phase in (ReplicaPhase.ENDED, ReplicaPhase.GONE)
         return ReplicaPhase.RUNNING if over and directory.path in self._memory.children else phase
 
@@ -312,7 +315,9 @@ class LocalBackend:
         )
         return [replica for replica in looks if replica is not None and replica.alive]
 
-    def _intent(self, wish: DesiredJob, replica: int, now: datetime) -> dict[str, Any]:
+    def _intent(
+        self, wish: DesiredJob, replica: int, now: datetime, place: Path | None
+    ) -> dict[str, Any]:
         job = document(wish)
         return {
             "v": wire.VERSION,
@@ -324,14 +329,14 @@ class LocalBackend:
             "generation": wish.wish.generation,
             "command": job.command,
             "processes": wish.wish.processes_per_replica,
-            "directory": job.directory or str(Path.home()),
+            "directory": job.directory or str(place / "home" if place else Path.home()),
             "checkpoint": wire.plain(job.checkpoint),
             "unit": wish.wish.unit,
             "minimum": wish.wish.minimum,
             "restart_limit": wish.wish.restart_limit,
             "brain_url": self._url,
-            "token_file": str(self._root / wish.job / "token"),
-            "home": str(self._home),
+            "token_file": str(job_directory(self._home, wish.job) / "token"),
+            "home": str(place / "brain" if place else self._home),
             "accelerator": self._machine.accelerator if job.resources.gpus else "cpu",
             "resources": wire.plain(reserved(wish)),
             "gpus": self._lend(job.resources.gpus, now),
@@ -351,9 +356,20 @@ class LocalBackend:
                     lent.update(intent.gpus)
         return [name for name in self._machine.gpus if name not in lent][:count]
 
-    def _environment(self, given: Mapping[str, str], intent: _Intent) -> dict[str, str]:
+    def _launch(
+        self,
+        directory: ReplicaDirectory,
+        place: Path | None,
+        given: Mapping[str, str],
+        intent: _Intent,
+    ) -> subprocess.Popen[bytes] | None:
         devices = {NVIDIA.visible: ",".join(intent.gpus)} if intent.gpus else {}
-        return self._base | dict(given) | devices
+        if place is None:
+            environment = self._base | dict(given) | devices
+            return directory.launch(self._agent, environment, intent.directory)
+        agent = confined(self._home, place, intent.directory, self._agent)
+        environment = environment_of(place, self._base) | dict(given) | devices
+        return directory.launch(agent, environment, "/")
 
 
 def _enforced(wish: DesiredJob, role: str = WORKER) -> Resources:
@@ -375,37 +391,3 @@ def _unreadable(directory: ReplicaDirectory, ours: bool) -> _Intent | None:
         return None
     taken_at = datetime.fromtimestamp(state.stat().st_ctime, UTC)
     return _Intent(generation=0, written_at=taken_at, directory="/")
-
-
-def _proved(directory: ReplicaDirectory) -> ReplicaPhase:
-    """Return the phase that the files prove: the strongest proof, a held lock, beats any record."""
-    if directory.runs():
-        return ReplicaPhase.RUNNING
-    if directory.ending():
-        return ReplicaPhase.ENDED
-    if directory.state() is None and directory.starting():
-        return ReplicaPhase.STARTING
-    if not directory.launched():
-        return ReplicaPhase.INTENDED
-    # Since the first look an agent may have taken its lock, or even ended.
-    if directory.runs():
-        return ReplicaPhase.RUNNING
-    return ReplicaPhase.ENDED if directory.ending() else ReplicaPhase.GONE
-
-
-def _signal(number: int) -> str:
-    """Its name; real-time signals have none."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def _how(code: int | None, last_words: str) -> str:
-    if code is None:
-        said = "its agent is gone without a word"
-    elif code < 0:
-        said = f"its agent was ended by {_signal(-code)}"
-    else:
-        said = f"its agent exited with {code}"
-    return f"{said}; it last said: {last_words}" if last_words else said

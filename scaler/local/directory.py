@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from brain.types.world import ReplicaEnd
-from scaler.files import locked, read_json, write_json
+from scaler.files import hand_over, locked, read_json, write_json
+from scaler.ports import ReplicaPhase
 
 T = TypeVar("T")
 
@@ -61,6 +62,7 @@ class ReplicaDirectory:
         except FileExistsError:
             return False
         try:
+            hand_over(self.path, self.path.parent)
             write_json(self.path / "intent.json", intent)
         except OSError:
             # Else a full disk would leave another directory behind at every attempt.
@@ -94,6 +96,21 @@ class ReplicaDirectory:
         """True if an agent was started and still has the output it was given."""
         return locked(self.path / "agent.log")
 
+    def phase(self) -> ReplicaPhase:
+        """Return the phase that the files prove; a held lock proves most, and beats any record."""
+        if self.runs():
+            return ReplicaPhase.RUNNING
+        if self.ending():
+            return ReplicaPhase.ENDED
+        if self.state() is None and self.starting():
+            return ReplicaPhase.STARTING
+        if not self.launched():
+            return ReplicaPhase.INTENDED
+        # Since the first look an agent may have taken its lock, or even ended.
+        if self.runs():
+            return ReplicaPhase.RUNNING
+        return ReplicaPhase.ENDED if self.ending() else ReplicaPhase.GONE
+
     def launch(
         self, command: Sequence[str], environment: Mapping[str, str], directory: str
     ) -> subprocess.Popen[bytes] | None:
@@ -108,6 +125,7 @@ class ReplicaDirectory:
         except FileExistsError:
             return None
         try:
+            hand_over(output, self.path)
             fcntl.flock(output, fcntl.LOCK_EX)
             return subprocess.Popen(
                 [*command, "--replica-dir", str(self.path)],
@@ -141,7 +159,9 @@ class ReplicaDirectory:
     def last_words(self) -> str:
         """The last line that the agent printed, for a person to start from."""
         try:
-            text = (self.path / "agent.log").read_bytes()[-4096:].decode(errors="replace")
+            with (self.path / "agent.log").open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
+                text = file.read(4096).decode(errors="replace")
         except FileNotFoundError:
             return ""
         lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -170,3 +190,21 @@ def process(pid: int) -> Iterator[int | None]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _signal(number: int) -> str:
+    """Its name; real-time signals have none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def how(code: int | None, last_words: str) -> str:
+    if code is None:
+        said = "its agent is gone without a word"
+    elif code < 0:
+        said = f"its agent was ended by {_signal(-code)}"
+    else:
+        said = f"its agent exited with {code}"
+    return f"{said}; it last said: {last_words}" if last_words else said

@@ -18,7 +18,7 @@ from brain.types.world import ReplicaExit
 from launcher.values.replica import ReplicaIntent
 from scaler.files import locked, read_json
 from scaler.local import LocalBackend, LocalMachine
-from scaler.local.backend import _how
+from scaler.local.directory import how
 from scaler.ports import ReplicaPhase, ReplicaSeen
 from scaler.reconcile import Close, Start, decide
 from tests.disks import full_disk
@@ -174,7 +174,7 @@ def test_an_environment_that_no_process_can_have_fails_that_replica_alone(
     assert "no agent can be started" in (seen.detail or "")
 
 
-def test_one_that_dies_before_its_lock_says_how(backend: LocalBackend):
+def test_one_that_dies_before_its_lock_sayshow(backend: LocalBackend):
     backend.start(wish(), 0, {"FAKE_AGENT": "mute"}, NOW)
 
     seen = reaching(backend, ReplicaPhase.GONE)
@@ -404,4 +404,4 @@ def test_a_full_disk_leaves_no_directory_of_a_replica_that_never_was(
 
 
 def test_an_agent_ended_by_a_signal_without_a_name_is_told_by_its_number() -> None:
-    assert _how(-40, "") == "its agent was ended by signal 40"
+    assert how(-40, "") == "its agent was ended by signal 40"

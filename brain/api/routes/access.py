@@ -1,7 +1,7 @@
 """Tokens, signing in and out, and the audit log."""
 
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from urllib.parse import quote
 
 from anyio import to_thread
@@ -13,7 +13,7 @@ from brain.api.acting import Act
 from brain.api.deps import Context, Here, OpenBody, PageSize, Who, answer, json_body
 from brain.api.pages import key_of, page_of
 from brain.api.problems import problems
-from brain.api.spans import range_of
+from brain.api.spans import Instant, range_of
 from brain.errors import BadInput, NotFound, NotSignedIn
 from brain.ports import Transaction
 from brain.types.record import AuditEntry, Role, Token
@@ -171,8 +171,8 @@ def audit(
     who: Who,
     page_size: PageSize = 100,
     page_token: str = Query(""),
-    since: datetime | None = None,
-    until: datetime | None = None,
+    since: Instant | None = None,
+    until: Instant | None = None,
 ) -> Response:
     """Who did what to what, and why, newest first."""
     after, is_meant = key_of(page_token, int), range_of(since, until)

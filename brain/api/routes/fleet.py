@@ -1,7 +1,7 @@
 """Nodes, pools and freezes."""
 
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from fastapi import APIRouter, Response
 
@@ -12,7 +12,7 @@ from brain.api.deps import Here, PageSize, Who, answer, json_body
 from brain.api.pages import LARGEST, named_page
 from brain.api.problems import problems
 from brain.api.queries import Fields, picked
-from brain.api.spans import span_of
+from brain.api.spans import Instant, span_of
 from brain.errors import BadInput
 from brain.ports import Transaction
 from brain.types.pool import Freeze, FreezeScope
@@ -65,7 +65,7 @@ def put_node(node: str, here: Here, who: Who, act: Act) -> Response:
 
 @router.get("/savings", response_model=Savings, responses=problems(BadInput))
 def saved(
-    here: Here, who: Who, since: datetime | None = None, until: datetime | None = None
+    here: Here, who: Who, since: Instant | None = None, until: Instant | None = None
 ) -> Response:
     """What plans saved, counted from what was measured; by default in the last 24 hours."""
     begin, end = span_of(since, until, here.clock(), default=timedelta(days=1))

@@ -2,7 +2,7 @@
 
 from contextlib import aclosing
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Any
 
 import uuid_utils
@@ -28,12 +28,12 @@ from brain.api.filters import Filter, parse_filter
 from brain.api.pages import key_of, page_of
 from brain.api.problems import problems
 from brain.api.queries import Fields, picked
-from brain.api.spans import range_of, span_of
+from brain.api.spans import Instant, range_of, span_of
 from brain.errors import BadInput
 from brain.ports import Transaction
 from brain.types.estimate import Estimate
 from brain.types.job import Job, JobCopy, JobDocument, JobId, JobState, ObjectCondition, Secret
-from brain.types.record import Principal
+from brain.types.record import Principal, Role
 from brain.types.report import JobReport
 from brain.types.resources import PoolName
 from brain.views import (
@@ -68,8 +68,8 @@ def jobs(
     page_size: PageSize = 100,
     page_token: str = "",
     filter: Annotated[str, Query(description="state:Running,Queued project:x owner:me word")] = "",
-    since: datetime | None = None,
-    until: datetime | None = None,
+    since: Instant | None = None,
+    until: Instant | None = None,
     fields: Fields = "",
 ) -> Response:
     """Jobs, newest first; ``since`` and ``until`` are about when they were submitted."""
@@ -117,7 +117,7 @@ async def submit(
     chosen = await run_in_threadpool(_pool, here, pool)
     if chosen != LOCAL:
         return await _submit_to(chosen, document, here, who, act)
-    _check_references(document)
+    _check_references(document, who)
     return await run_in_threadpool(_submit_here, document, here, who, act)
 
 
@@ -199,6 +199,7 @@ def _queued(
         pool=pool,
         settings=here.settings,
         now=now,
+        confined=who.role is not Role.ADMIN,
     )
     return views.job(tx, job, here.settings, now)
 
@@ -336,8 +337,8 @@ def lift_advise_only(about: AboutJob, act: Act) -> Response:
 def series(
     about: AboutJob,
     metric: str = "examples_per_second",
-    since: datetime | None = None,
-    until: datetime | None = None,
+    since: Instant | None = None,
+    until: Instant | None = None,
     width: Annotated[int, Query(ge=2, le=4000, description="pixels of the chart")] = 600,
 ) -> Response:
     """A metric over time, downsampled for ``width`` pixels; by default the last hour."""
@@ -384,7 +385,7 @@ def _matches(job: Job, wanted: Filter, default_mode: str) -> bool:
     return wanted.matches(row, f"{document.name} {job.id}")
 
 
-def _check_references(document: JobDocument) -> None:
+def _check_references(document: JobDocument, who: Principal) -> None:
     for name, value in document.environment.items():
         if isinstance(value, Secret) and value.from_secret is not None:
             raise BadInput(
@@ -394,4 +395,10 @@ def _check_references(document: JobDocument) -> None:
             )
         if isinstance(value, Secret) and value.from_file is not None:
             field = f"environment.{name}.fromFile"
+            if who.role is not Role.ADMIN:
+                raise BadInput(
+                    f"{field} is read by the service, which reads more than {who.name} may; give "
+                    "the value itself, which is stored sealed",
+                    field=field,
+                )
             check_below(directory_of(document), value.from_file, field=field)

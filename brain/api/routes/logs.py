@@ -15,6 +15,7 @@ from brain import errors
 from brain.api.deps import AboutJob, JobRequest, OwnToken, TokenMonitor
 from brain.api.problems import problems
 from brain.api.routes.jobs import LOCAL
+from brain.confinement import job_directory
 from brain.types.job import Job
 from brain.types.world import ReplicaState, World
 from brain.views import LogsRequest, ScalerAnswer, ScalerRequest
@@ -92,7 +93,7 @@ async def job_logs(
     """
     job = await run_in_threadpool(_job, about)
     chosen = await run_in_threadpool(_chosen, about, job, replica, rank, previous)
-    directory = about.here.home / "replicas" / job.id
+    directory = job_directory(about.here.home, job.id)
     if job.pool != LOCAL and not directory.is_dir():
         asked = LogsRequest(job=job.id, replica=chosen, tail=tail, follow=follow)
         parts = about.here.relay.ask(job.pool, ScalerRequest(id="", logs=asked))
@@ -178,7 +179,7 @@ def _of_rank(job: Job, worlds: Sequence[World], rank: int, previous: bool) -> in
 
 
 def _expect_replica(about: JobRequest, job: Job, replica: int, known: list[int]) -> None:
-    if replica in known or (about.here.home / "replicas" / job.id / str(replica)).is_dir():
+    if replica in known or (job_directory(about.here.home, job.id) / str(replica)).is_dir():
         return
     had = ", ".join(map(str, known)) if known else "none yet"
     raise errors.UnknownReplica(

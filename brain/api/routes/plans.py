@@ -14,7 +14,7 @@ from brain.api.filters import Filter, parse_filter
 from brain.api.pages import key_of, page_of
 from brain.api.problems import problems
 from brain.api.queries import Fields, picked
-from brain.api.spans import range_of
+from brain.api.spans import Instant, range_of
 from brain.ports import Transaction
 from brain.types.job import JobId
 from brain.types.plan import PlanKind, PlanState, ScalePlan
@@ -47,8 +47,8 @@ def plans(
     page_size: PageSize = 100,
     page_token: str = "",
     filter: Annotated[str, Query(description="state:Proposed kind:resize job:name word")] = "",
-    since: datetime | None = None,
-    until: datetime | None = None,
+    since: Instant | None = None,
+    until: Instant | None = None,
     fields: Fields = "",
 ) -> Response:
     """Plans of all jobs, newest first: the inbox is ``filter=state:Proposed``.

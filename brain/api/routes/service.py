@@ -66,6 +66,7 @@ def _health(here: Context, who: Principal) -> Health:
         pools=pools,
         policy_mode=PolicyMode(here.settings.policy_mode),
         degraded=here.condition.degraded(),
+        submitters=here.submitters,
         skew_seconds=here.condition.skew_seconds(),
         who=who.name,
         role=who.role,

@@ -162,6 +162,7 @@ def wishes(tx: Transaction, pool: PoolName, settings: Settings) -> DesiredPool:
             state=job.state,
             wish=lifecycle.wish(tx, job, settings),
             document=document(job),
+            member=job.owner if job.confined else None,
         )
         for job in unfinished
     )

@@ -1278,6 +1278,8 @@ export interface components {
             };
             /** Job */
             job: string;
+            /** Member */
+            member: string | null;
             /** Name */
             name: string;
             /** Project */
@@ -1658,9 +1660,7 @@ export interface components {
          */
         EstimateRequest: {
             /** Document */
-            document: {
-                [key: string]: unknown;
-            };
+            document: components["schemas"]["JobDocument"];
             /**
              * @default {
              *       "accelerator_hours": null,
@@ -1813,6 +1813,11 @@ export interface components {
              * @default
              */
             why: string;
+        } | {
+            /** @constant */
+            scope?: "all";
+        } | {
+            target: unknown;
         };
         /**
          * FreezeScope
@@ -1875,6 +1880,11 @@ export interface components {
              * Format: date-time
              */
             started_at: string;
+            /**
+             * Submitters
+             * @default
+             */
+            submitters: string;
             /** Version */
             version: string;
             /** Who */
@@ -3850,8 +3860,11 @@ export interface components {
             days: number | null;
             /** Name */
             name: string;
-            /** Role */
-            role: string;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "viewer" | "submitter" | "operator" | "admin" | "scaler";
         };
         /**
          * TokenView
@@ -4993,7 +5006,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": components["schemas"]["JobEdit"];
             };
@@ -7426,7 +7439,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": components["schemas"]["PlanDecision"];
             };
@@ -7551,7 +7564,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": components["schemas"]["PlanDecision"];
             };
@@ -7676,7 +7689,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": components["schemas"]["PlanDecision"];
             };
@@ -8353,7 +8366,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": components["schemas"]["ScalerAnswer"];
             };
@@ -8687,7 +8700,7 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": components["schemas"]["CodeRequest"];
             };

@@ -1,0 +1,110 @@
+"""Keep the jobs of people who are no administrators apart from the service of one machine.
+
+Each such person, a *member*, has a place in the state directory, ``members/<hash of the name>``:
+
+    brain/  the state directory of its jobs' agents: replicas, collector, spool
+    home/   ``$HOME`` of its jobs
+
+As root the place belongs to a user whom Brain made up, and whose jobs of that member run as this
+user. Else jobs run as the service's user, in namespaces in which nothing of the state directory but
+that place is to be found. ``python -m brain.confinement`` starts a command in that way.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+#: Users of members, from here on: beyond those that systemd and containers make up.
+FIRST_USER = 1_900_000_000
+#: The same where a container has no more than the 65,536 users that it usually gets.
+FIRST_USER_OF_FEW = 60_600
+#: Nothing of the place, the environment or a directory shadows our packages.
+_PROGRAM = (sys.executable, "-E", "-P", "-m", "brain.confinement")
+_REHEARSAL_SECONDS = 60.0
+
+
+def hindrance(home: Path) -> str | None:
+    """Why jobs of members cannot be kept apart on this machine; None where they can.
+
+    Found by a rehearsal: a command that does nothing is started as a job of a member is.
+    """
+    try:
+        place = make_place(home, "")
+        nothing = (sys.executable, "-E", "-P", "-c", "import brain.confinement")
+        done = subprocess.run(
+            confined(home, place, "/", nothing),
+            env={},
+            capture_output=True,
+            text=True,
+            timeout=_REHEARSAL_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as cannot:
+        return str(cannot)
+    said = done.stderr.strip().splitlines() or [f"the rehearsal ended with {done.returncode}"]
+    return said[-1] if done.returncode else None
+
+
+def confined(home: Path, place: Path, directory: str, command: Sequence[str]) -> list[str]:
+    """Return the command line that runs ``command`` in ``directory`` as a job of that place."""
+    return [*_PROGRAM, str(home), str(place), directory, *command]
+
+
+def make_place(home: Path, member: str) -> Path:
+    """Return a member's place, made if it is not there yet.
+
+    Raises:
+        OSError: it cannot be made, or given to its user.
+    """
+    place = home / "members" / sha256(member.encode()).hexdigest()[:12]
+    root = os.geteuid() == 0
+    place.parent.mkdir(mode=0o711, exist_ok=True)
+    if not place.exists():
+        owner = _free_user(place.parent) if root else os.geteuid()
+        unfinished = place.with_name(f".{place.name}.{os.getpid()}")
+        for folder in (unfinished, unfinished / "brain", unfinished / "home"):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            if root:
+                os.chown(folder, owner, owner)
+        try:
+            unfinished.rename(place)
+        except OSError:  # another program of ours was faster
+            shutil.rmtree(unfinished, ignore_errors=True)
+            if not place.exists():
+                raise
+    if root:
+        _let_pass(home)
+    return place
+
+
+def job_directory(home: Path, job: str) -> Path:
+    """Return the directory of a job's replicas: in its member's place, or the service's own."""
+    found = (root / job for root in replica_roots(home))
+    return next((path for path in found if path.is_dir()), home / "replicas" / job)
+
+
+def replica_roots(home: Path) -> Iterator[Path]:
+    """Every directory that has one of each job: of the members, then the service's own."""
+    with suppress(FileNotFoundError):
+        for place in sorted((home / "members").iterdir()):
+            yield place / "brain" / "replicas"
+    yield home / "replicas"
+
+
+def _let_pass(home: Path) -> None:
+    """Let users of places pass through the state directory, and see nothing of what is in it."""
+    for each in home.iterdir():
+        if each.name != "members" and not each.is_symlink():
+            each.chmod(each.stat().st_mode & 0o700)
+    home.chmod(0o711)
+
+
+def _free_user(places: Path) -> int:
+    """The id after the highest that a place belongs to."""
+    last = Path("/proc/self/uid_map").read_text().split()
+    first = FIRST_USER if int(last[0]) + int(last[2]) > FIRST_USER else FIRST_USER_OF_FEW
+    return max([first - 1, *(place.stat().st_uid for place in places.iterdir())]) + 1

@@ -1,0 +1,144 @@
+"""``python -m brain.confinement HOME PLACE DIRECTORY COMMAND…``: become a job of that place."""
+
+import os
+import pwd
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Never
+
+from brain.confinement import landlock
+from brain.confinement.landlock import called, libc
+
+_NEW_MOUNTS, _NEW_USER = 0x00020000, 0x10000000
+_READ_ONLY, _REMOUNT, _BIND, _RECURSIVE, _SLAVE = 1, 32, 4096, 16384, 1 << 19
+#: Devices of accelerators and of fast networks; their groups are kept.
+_DEVICES = ("nvidia*", "dri/*", "kfd", "accel*", "accel/*", "infiniband/*", "davinci*")
+#: Programs that start others outside for whoever reaches their socket.
+_STARTERS = ("/run/docker.sock", "/run/containerd/containerd.sock", "/run/podman/podman.sock")
+
+
+def main(arguments: Sequence[str]) -> Never:
+    """Give up every right that a job of ``PLACE`` has not, and become its command."""
+    home, place = Path(arguments[0]), Path(arguments[1])
+    directory, command = arguments[2], arguments[3:]
+    if os.geteuid() == 0:
+        _need(landlock.LINKS, "5.19", "links in its own files mislead the service")
+        with _said("no rules of Landlock can be made"):
+            rules = landlock.ruleset(_open_beside(home, place))
+        _become(place)
+    else:
+        _need(landlock.SIGNALS, "6.12", "a job can end the service")
+        _hide(home, place)
+        with _said("no rules of Landlock can be made"):
+            rules = landlock.ruleset(_open_beside(home, place))
+    with _said("Landlock cannot be enforced"):
+        landlock.enforce(rules)
+    with _said(f"user {os.getuid()}, as which jobs of this member run, cannot use {directory}"):
+        os.chdir(directory)
+    with _said(f"user {os.getuid()}, as which jobs of this member run, cannot run {command[0]}"):
+        os.execvp(command[0], list(command))
+    raise AssertionError
+
+
+def _need(version: int, linux: str, otherwise: str) -> None:
+    if (here := landlock.version()) < version:
+        has = f"version {here} of Landlock" if here else "no Landlock"
+        sys.exit(f"this kernel has {has}, so {otherwise}; use Linux {linux} with lsm=landlock")
+
+
+def _become(place: Path) -> None:
+    """Take the user of a place, with no groups but those of devices."""
+    owner = place.stat().st_uid
+    found = (path for name in _DEVICES for path in Path("/dev").glob(name))
+    groups = {path.stat().st_gid for path in found if path.is_char_device()} - {0}
+    with _said(f"root has no right to become user {owner} here"):
+        os.setgroups(sorted(groups))
+        os.setresgid(owner, owner, owner)
+        os.setresuid(owner, owner, owner)
+    for needed in (place, Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parent):
+        closed = [each for each in (needed, *needed.parents) if not os.access(each, os.X_OK)]
+        if closed:
+            sys.exit(
+                f"user {owner}, as which jobs of this member run, cannot enter {closed[-1]}, "
+                f"where {needed} is; install Brain and have its state directory where all may "
+                "pass, such as /opt and /var/lib"
+            )
+
+
+def _hide(home: Path, place: Path) -> None:
+    """Leave of what belongs to the service's user only ``place`` and, to be read, our programs."""
+    user, group = os.geteuid(), os.getegid()
+    programs = [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).resolve().parents[2]]
+    writable = [path for path in programs if os.access(path, os.W_OK)]
+    hidden = _roots([home, *_private(user)])
+    beneath = [path for path in programs if any(path.is_relative_to(one) for one in hidden)]
+    with _said("this kernel lets users make no namespaces; run `brain up` as root"):
+        called(libc.unshare(_NEW_USER | _NEW_MOUNTS))
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+        _mount(None, Path("/"), None, _RECURSIVE | _SLAVE)
+        # Opened in the new namespace, before anything is covered: only then can they be mounted.
+        kept = {path: os.open(path, os.O_PATH) for path in [place, *writable, *beneath]}
+        for root in hidden:
+            _mount(b"tmpfs", root, b"tmpfs", 0, b"mode=755,size=1m")
+        for path in sorted(kept):
+            path.mkdir(mode=0o755, parents=True, exist_ok=True)
+            _mount(os.fsencode(f"/proc/self/fd/{kept[path]}"), path, None, _BIND | _RECURSIVE)
+            if path != place:
+                _mount(None, path, None, _BIND | _REMOUNT | _READ_ONLY | _flags(path))
+        for root in hidden:
+            _mount(None, root, None, _BIND | _REMOUNT | _READ_ONLY | _flags(root))
+        for starter in _STARTERS:
+            if os.access(starter, os.W_OK):
+                _mount(b"/dev/null", Path(starter).resolve(), None, _BIND)
+
+
+def _private(user: int) -> Iterator[Path]:
+    """What else is the user's alone: a home, and sockets of programs that start others."""
+    with suppress(KeyError):
+        yield Path(pwd.getpwuid(user).pw_dir)
+    yield Path(f"/run/user/{user}")
+
+
+def _roots(paths: Sequence[Path]) -> list[Path]:
+    """Those that exist and are in none of the others."""
+    found = {path.resolve() for path in paths if path.is_dir()} - {Path("/")}
+    return [path for path in sorted(found) if not found & set(path.parents)]
+
+
+def _open_beside(home: Path, place: Path) -> Iterator[int]:
+    """Open every directory beside the state directory and its parents, and the job's own home."""
+    home = home.resolve()
+    for folder in home.parents:
+        with suppress(PermissionError):
+            for entry in os.scandir(folder):
+                if entry.is_dir(follow_symlinks=False) and not home.is_relative_to(entry.path):
+                    with suppress(OSError):  # gone, or not ours to use
+                        yield os.open(entry, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    yield os.open(place / "home", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def _mount(
+    source: bytes | None, target: Path, kind: bytes | None, flags: int, options: bytes | None = None
+) -> None:
+    called(libc.mount(source, os.fsencode(target), kind, flags, options))
+
+
+def _flags(path: Path) -> int:
+    """Flags that a mount has and that a user may not take from it."""
+    return os.statvfs(path).f_flag & (os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC | os.ST_NOATIME)
+
+
+@contextmanager
+def _said(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as why:
+        sys.exit(f"{what}: {why.strerror}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
