@@ -20,16 +20,17 @@ type Query = Record<string, string | number | undefined>;
 /** Longest that an answer may take, in milliseconds. */
 const ANSWER_LIMIT = 60_000;
 
-let bearer = "";
+/** Where the service is, which a worker is told, and the token to show it: "" for the cookie. */
+export let [base, bearer] = [globalThis.document?.baseURI ?? "", ""];
 
-/** Sends `token` with every request from now on; "" goes back to the cookie. */
-export function useToken(token: string): void {
-  bearer = token;
+/** Sends every request there from now on. */
+export function useService(at: string, token: string): void {
+  [base, bearer] = [at, token];
 }
 
 /** Absolute address of a path below `/api/v1`, wherever an ingress mounts the service. */
 export function address(path: string, query: Query = {}): string {
-  const url = new URL(`api/v1${path}`, document.baseURI);
+  const url = new URL(`api/v1${path}`, base);
   for (const [key, value] of Object.entries(query))
     if (value !== undefined && value !== "") url.searchParams.set(key, String(value));
   return url.href;

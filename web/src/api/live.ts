@@ -2,7 +2,7 @@
  * Server-sent events over fetch: unlike EventSource it sees heartbeats and statuses, can carry a
  * token, and resumes with Last-Event-ID across restarts of the service.
  */
-import { Failed, send } from "./http.ts";
+import { Failed, type Failure, send } from "./http.ts";
 import type { Change } from "../words/rows.ts";
 import type { BrainEvent } from "./types.ts";
 
@@ -13,7 +13,7 @@ export interface Listener {
   measured(jobs: string[]): void;
   /** Rows of the list of jobs changed. */
   rows(changes: Change[]): void;
-  lost(why: Failed | null): void;
+  lost(why: Failure | null): void;
 }
 
 /** Longest pause between two attempts. */
@@ -34,7 +34,7 @@ export async function listen(listener: Listener, stop: AbortSignal): Promise<voi
       listener.lost(null);
     } catch (failed) {
       if (stop.aborted) return;
-      listener.lost(failed instanceof Failed ? failed : null);
+      listener.lost(failed instanceof Failed ? failed.failure : null);
     }
     await sleep(pause * (0.75 + Math.random() / 2), stop);
     pause = Math.min(PAUSE_LIMIT, pause * 2);

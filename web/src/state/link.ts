@@ -1,6 +1,9 @@
 /** The live link to the service: what was heard last, and who wants to know of events. */
 import { signal } from "@preact/signals";
-import { listen } from "../api/live.ts";
+import { base, bearer } from "../api/http.ts";
+import type { Listener } from "../api/live.ts";
+import type { Service, Told } from "../api/stream.ts";
+import stream from "../api/stream.ts?worker&url";
 import type { Change } from "../words/rows.ts";
 import { signedOut } from "./session.ts";
 
@@ -26,32 +29,33 @@ export function onNews(hearer: Hearer): () => void {
   return () => hearers.delete(hearer);
 }
 
+const listener: Listener = {
+  heard() {
+    heardAt.value = Date.now();
+    if (linked.peek()) return;
+    linked.value = true;
+    tell(null);
+  },
+  event: tell,
+  measured(jobs) {
+    for (const job of jobs) tell({ kind: "measured", job });
+  },
+  rows(changes) {
+    for (const keeper of keepers) keeper(changes);
+    for (const { id, plan } of changes) tell({ kind: plan === undefined ? "row" : "row.plan", job: id });
+  },
+  lost(why) {
+    linked.value = false;
+    if (why?.kind === "signed-out") signedOut();
+  },
+};
+
 export function startLink(): () => void {
-  const stop = new AbortController();
-  void listen(
-    {
-      heard() {
-        heardAt.value = Date.now();
-        if (linked.peek()) return;
-        linked.value = true;
-        tell(null);
-      },
-      event: tell,
-      measured(jobs) {
-        for (const job of jobs) tell({ kind: "measured", job });
-      },
-      rows(changes) {
-        for (const keeper of keepers) keeper(changes);
-        for (const { id, plan } of changes) tell({ kind: plan === undefined ? "row" : "row.plan", job: id });
-      },
-      lost(why) {
-        linked.value = false;
-        if (why?.failure.kind === "signed-out") signedOut();
-      },
-    },
-    stop.signal,
-  );
-  return () => stop.abort();
+  // A pasted token is of its tab alone, and some browsers of phones share no workers.
+  const port = bearer || typeof SharedWorker === "undefined" ? new Worker(stream) : new SharedWorker(stream).port;
+  port.onmessage = ({ data: [name, ...told] }: MessageEvent<Told>) => (listener[name] as (...told: unknown[]) => void)(...told);
+  port.postMessage([base, bearer] satisfies Service);
+  return () => port.postMessage(null);
 }
 
 function tell(news: News | null): void {

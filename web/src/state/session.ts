@@ -1,7 +1,7 @@
 /** Who is asking, and what that role may do. */
 import { computed, signal } from "@preact/signals";
 import * as calls from "../api/calls.ts";
-import { Failed, useToken } from "../api/http.ts";
+import { base, Failed, useService } from "../api/http.ts";
 import type { Health, Role } from "../api/types.ts";
 import { decoded, replace } from "./route.ts";
 
@@ -43,7 +43,7 @@ export async function startSession(): Promise<void> {
 }
 
 export async function signInWith(token: string): Promise<void> {
-  useToken(token.trim());
+  useService(base, token.trim());
   await enter(said);
 }
 
