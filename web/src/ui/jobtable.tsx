@@ -1,18 +1,19 @@
 /** Jobs as rows: 32 px, unusual first, ended ones faded; only those in sight are in the page. */
+import type { RefObject } from "preact";
 import { useCallback, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { JobView } from "../api/types.ts";
 import { useKeys } from "../state/keys.ts";
 import { minute } from "../state/now.ts";
 import { go, link } from "../state/route.ts";
 import { address } from "../words/attention.ts";
-import { inSight } from "../words/rows.ts";
+import { BLOCK, blocks, inSight, type Sight } from "../words/rows.ts";
 import { clock, compared, fixed, gain, change } from "../words/format.ts";
 import { HoldBadge, JobBadge, PlanBadge, planLook } from "./badges.tsx";
 import { FromTo, Time } from "./parts.tsx";
 import { Sparkline } from "./sparkline.tsx";
 
-/** Height of a row, as the style sheet gives it. */
-const ROW = 32;
+/** Heights of a row and of the head, as the style sheet gives them. */
+const [ROW, HEAD] = [32, 28];
 
 interface TableProps {
   jobs: readonly JobView[];
@@ -36,13 +37,12 @@ const value = (known: number | null | undefined): number => known ?? -1;
 export function JobTable({ jobs, brief = false, sort, onSort }: TableProps) {
   const [selected, setSelected] = useState<string | null>(null);
   const rows = useStill(jobs);
-  const body = useRef<HTMLTableSectionElement>(null);
-  const { first, last } = useSight(body, rows.length);
+  const table = useRef<HTMLTableElement>(null);
   const move = (by: number) => {
     const at = rows.findIndex((job) => job.id === selected);
     const next = Math.min(rows.length - 1, Math.max(0, at < 0 ? 0 : at + by));
     setSelected(rows[next]?.id ?? null);
-    if (body.current) bringIntoSight(body.current, next);
+    if (table.current) bringIntoSight(table.current, next);
   };
   const select = useCallback((id: string) => setSelected(id), []);
   const open = () => {
@@ -60,43 +60,59 @@ export function JobTable({ jobs, brief = false, sort, onSort }: TableProps) {
   const gpus = rows.some((job) => job.gpu_share !== null);
   const units = [...new Set(rows.filter((job) => job.throughput).map((job) => job.unit_of_throughput))];
   const mixed = units.length > 1;
-  const head = (key: string, text: string, unit = "", rank = "") => (
-    <Head key={key} id={key} text={text} unit={unit} rank={rank} sort={sort} onSort={onSort} />
-  );
+  const head = (key: string, kind: string, text: string, unit = "") => <Head key={key} id={key} kind={kind} text={text} unit={unit} sort={sort} onSort={onSort} />;
   return (
     <div class="scroll" onPointerEnter={rows.hold} onPointerLeave={rows.release}>
-      <table aria-rowcount={rows.length + 1} class={`tbl jobs ${brief ? "brief" : ""} ${mixed || gpus ? "tight" : ""}`}>
+      <table ref={table} style={{ height: `${HEAD + rows.length * ROW}px` }} aria-rowcount={rows.length + 1} class={`tbl jobs ${brief ? "brief" : ""} ${mixed || gpus ? "tight" : ""}`}>
         <caption class="vh">Jobs, unusual first</caption>
-        <colgroup>
-          <col class="c-state" /><col class="c-name" />{!brief && <col class="c-owner rare" />}<col class="c-spark" /><col class="c-rate" />{mixed && <col class="c-unit" />}
-          {brief && <col class="c-versus" />}<col class="c-num" />{gpus && <col class="c-share" />}<col class="c-share rare" /><col class="c-memory opt" /><col class="c-share rare" />
-          {!brief && <col class="c-done rare" />}<col class="c-ends rare" />{!brief && <col class="c-mode opt" />}<col class="c-brain" />
-        </colgroup>
         <thead>
           <tr>
-            {head("state", "State")}{head("job", "Job")}{!brief && head("owner", "Owner", "", "rare")}<th>Throughput, 3 h</th>
-            {head("throughput", mixed ? "Throughput" : (units[0] ?? "examples/s"))}{mixed && <th><span class="vh">Unit of throughput</span></th>}
-            {brief && <th class="num">vs promise</th>}{head("replicas", "Replicas")}{gpus && <th class="num">GPU <span class="u">%</span></th>}
-            <th class="num rare">CPU <span class="u">%</span></th><th class="num opt">Memory <span class="u">%</span></th>{head("wait", "Wait", "%", "rare")}
-            {!brief && head("done", "Done", "%", "rare")}<th class="num rare">Ends</th>{!brief && <th class="opt">Mode</th>}<th>Brain</th>
+            {head("state", "c-state", "State")}{head("job", "c-name", "Job")}{!brief && head("owner", "c-owner rare", "Owner")}<th class="c-spark">Throughput, 3 h</th>
+            {head("throughput", "c-rate num", mixed ? "Throughput" : (units[0] ?? "examples/s"))}{mixed && <th class="c-unit"><span class="vh">Unit of throughput</span></th>}
+            {brief && <th class="c-versus num">vs promise</th>}{head("replicas", "c-num num", "Replicas")}{gpus && <th class="c-share num">GPU <span class="u">%</span></th>}
+            <th class="c-share num rare">CPU <span class="u">%</span></th><th class="c-memory num opt">Memory <span class="u">%</span></th>{head("wait", "c-share num rare", "Wait", "%")}
+            {!brief && head("done", "c-done num rare", "Done", "%")}<th class="c-ends num rare">Ends</th>{!brief && <th class="c-mode opt">Mode</th>}<th class="c-brain">Brain</th>
           </tr>
         </thead>
-        <tbody ref={body}>
-          <Space rows={first} />
-          {rows.slice(first, last).map((job, at) => <Row key={job.id} index={first + at} job={job} brief={brief} gpus={gpus} mixed={mixed} selected={job.id === selected} onSelect={select} />)}
-          <Space rows={rows.length - last} />
-        </tbody>
+        <Blocks table={table} rows={rows} brief={brief} gpus={gpus} mixed={mixed} selected={selected} onSelect={select} />
       </table>
     </div>
   );
 }
 
+interface Columns {
+  brief: boolean;
+  gpus: boolean;
+  mixed: boolean;
+}
+
+interface BlockProps extends Columns {
+  rows: readonly JobView[];
+  first: number;
+  selected: string | null;
+  onSelect: (id: string) => void;
+}
+
+function Block({ rows, first, selected, onSelect, ...columns }: BlockProps) {
+  return (
+    <tbody style={{ transform: `translateY(${first * ROW}px)` }}>
+      {rows.slice(first, first + BLOCK).map((job, at) => <Row key={at} index={first + at} job={job} selected={job.id === selected} onSelect={onSelect} {...columns} />)}
+    </tbody>
+  );
+}
+
+/** Elements of a block that leaves on one side come in on the other with other words: none is made while somebody scrolls. */
+function Blocks({ table, rows, ...given }: Omit<BlockProps, "first"> & { table: RefObject<HTMLElement | null> }) {
+  const { first, last, slots } = useSight(table, rows.length);
+  return <>{blocks(first, last).map((at) => <Block key={at % slots} first={at} rows={rows} {...given} />)}</>;
+}
+
 /** Which of so many rows are in sight. */
-function useSight(body: { readonly current: HTMLElement | null }, count: number): { first: number; last: number } {
+function useSight(table: RefObject<HTMLElement | null>, count: number): Sight {
   const [seen, setSeen] = useState(inSight(count, ROW, 0, 900));
   useLayoutEffect(() => {
     const look = () => {
-      const next = inSight(count, ROW, body.current?.getBoundingClientRect().top ?? 0, innerHeight);
+      const next = inSight(count, ROW, (table.current?.getBoundingClientRect().top ?? 0) + HEAD, innerHeight);
       setSeen((now) => (now.first === next.first && now.last === next.last ? now : next));
     };
     look();
@@ -105,35 +121,29 @@ function useSight(body: { readonly current: HTMLElement | null }, count: number)
     addEventListener("resize", look);
     return () => (removeEventListener("scroll", look, { capture: true }), removeEventListener("resize", look));
   }, [count]);
-  return { first: Math.min(seen.first, count), last: Math.min(seen.last, count) };
+  return seen;
 }
 
-function bringIntoSight(body: HTMLElement, index: number): void {
-  const page = body.closest(".page");
-  const top = body.getBoundingClientRect().top + index * ROW;
+function bringIntoSight(table: HTMLElement, index: number): void {
+  const page = table.closest(".page");
+  const top = table.getBoundingClientRect().top + HEAD + index * ROW;
   const [high, low] = [(page?.getBoundingClientRect().top ?? 0) + ROW, innerHeight - 2 * ROW];
   if (top < high || top > low) page?.scrollBy(0, top - (top < high ? high : low));
 }
 
-/** The height of rows that are not there. */
-function Space({ rows }: { rows: number }) {
-  return rows > 0 ? <tr class="space" aria-hidden="true"><td colSpan={20}><svg width="1" height={rows * ROW} /></td></tr> : null;
-}
-
-interface RowProps {
+interface RowProps extends Columns {
   job: JobView;
   index: number;
-  brief: boolean;
-  gpus: boolean;
-  mixed: boolean;
   selected: boolean;
   onSelect: (id: string) => void;
 }
 
-/** Drawn anew only if something of it changed, or the minute did. */
 function Row({ job, index, selected, onSelect, ...columns }: RowProps) {
   return (
-    <tr aria-rowindex={index + 2} class={`${job.finished_at ? "off" : ""} ${selected ? "sel" : ""}`} onClick={() => onSelect(job.id)} onDblClick={() => go("jobs", address(job))}>
+    <tr
+      aria-rowindex={index + 2} class={`${job.finished_at ? "off" : ""} ${selected ? "sel" : ""}`}
+      onClick={() => onSelect(job.id)} onDblClick={() => go("jobs", address(job))}
+    >
       <Cells job={job} {...columns} />
     </tr>
   );
@@ -164,16 +174,14 @@ const RIGHT = new Set(["throughput", "replicas", "wait", "done"]);
 
 interface HeadProps {
   id: string;
+  kind: string;
   text: string;
   unit: string;
-  /** `rare`: left out where there is little room. */
-  rank: string;
   sort?: string;
   onSort?: (key: string) => void;
 }
 
-function Head({ id, text, unit, rank, sort = "state", onSort }: HeadProps) {
-  const kind = `${RIGHT.has(id) ? "num" : ""} ${rank}`;
+function Head({ id, kind, text, unit, sort = "state", onSort }: HeadProps) {
   const label = <>{text} {unit && <span class="u">{unit}</span>}</>;
   if (!onSort) return <th class={kind}>{label}</th>;
   return (
@@ -183,26 +191,27 @@ function Head({ id, text, unit, rank, sort = "state", onSort }: HeadProps) {
   );
 }
 
-function Cells({ job, brief, gpus, mixed }: { job: JobView; brief: boolean; gpus: boolean; mixed: boolean }) {
+/** Drawn anew only if something of it changed, or the minute did. */
+function Cells({ job, brief, gpus, mixed }: Columns & { job: JobView }) {
   const has = (kind: string): boolean => job.conditions.some((condition) => condition.kind === kind);
   const stale = has("StaleTelemetry");
-  const share = (part: number | null, kind = "num") => <td class={kind}>{fixed(part === null ? null : part * 100)}</td>;
+  const share = (part: number | null, kind: string) => <td class={`${kind} num`}>{fixed(part === null ? null : part * 100)}</td>;
   return (
     <>
-      <td title={job.reason}><JobBadge job={job} /></td>
-      <td class="med" title={job.name}><a href={link("jobs", address(job))}>{job.name}</a></td>
-      {!brief && <td class="mut rare" title={job.owner}>{job.owner}</td>}
-      <td><Sparkline values={job.sparkline} stale={stale || has("Hung")} ended={job.finished_at !== null} width={114} /></td>
-      <td class="num">{compared(job.throughput?.examples_per_second)}</td>
-      {mixed && <td class="u">{job.throughput && job.unit_of_throughput}</td>}
+      <td class="c-state" title={job.reason}><JobBadge job={job} /></td>
+      <td class="c-name med" title={job.name}><a href={link("jobs", address(job))}>{job.name}</a></td>
+      {!brief && <td class="c-owner mut rare" title={job.owner}>{job.owner}</td>}
+      <td class="c-spark"><Sparkline values={job.sparkline} stale={stale || has("Hung")} ended={job.finished_at !== null} width={114} /></td>
+      <td class="c-rate num">{compared(job.throughput?.examples_per_second)}</td>
+      {mixed && <td class="c-unit u">{job.throughput && job.unit_of_throughput}</td>}
       {brief && <Versus job={job} stale={stale} />}
-      <td class="num">{job.finished_at ? "—" : <FromTo from={job.replicas} to={wished(job)} />}</td>
-      {gpus && share(job.gpu_share)}
-      {share(job.cpu_share, "num rare")}{share(job.memory_share, "num opt")}{share(job.data_wait_share, "num rare")}
-      {!brief && <td class="num rare"><Done share={job.progress} /></td>}
-      <td class="num rare" title={job.ends_at ?? undefined}>{clock(job.finished_at ?? job.ends_at, minute.value)}</td>
-      {!brief && <td class="mut opt">{job.mode}</td>}
-      <td><Brain job={job} /></td>
+      <td class="c-num num">{job.finished_at ? "—" : <FromTo from={job.replicas} to={wished(job)} />}</td>
+      {gpus && share(job.gpu_share, "c-share")}
+      {share(job.cpu_share, "c-share rare")}{share(job.memory_share, "c-memory opt")}{share(job.data_wait_share, "c-share rare")}
+      {!brief && <td class="c-done num rare"><Done share={job.progress} /></td>}
+      <td class="c-ends num rare" title={job.ends_at ?? undefined}>{clock(job.finished_at ?? job.ends_at, minute.value)}</td>
+      {!brief && <td class="c-mode mut opt">{job.mode}</td>}
+      <td class="c-brain"><Brain job={job} /></td>
     </>
   );
 }
@@ -213,11 +222,11 @@ function wished(job: JobView): number {
 }
 
 function Versus({ job, stale }: { job: JobView; stale: boolean }) {
-  if (stale) return <td class="num warn">stale</td>;
-  if (job.state === "Changing") return <td class="num mut">changing</td>;
+  if (stale) return <td class="c-versus num warn">stale</td>;
+  if (job.state === "Changing") return <td class="c-versus num mut">changing</td>;
   const off = gain(job.promised?.examples_per_second, job.throughput?.examples_per_second);
   const below = job.promised && job.throughput && job.throughput.examples_per_second < job.promised.low;
-  return <td class={`num ${below ? "warn" : ""}`}>{change(off, 1)}</td>;
+  return <td class={`c-versus num ${below ? "warn" : ""}`}>{change(off, 1)}</td>;
 }
 
 function Done({ share }: { share: number | null }) {

@@ -36,12 +36,23 @@ export class ToldMeanwhile {
   }
 }
 
+export interface Sight {
+  first: number;
+  last: number;
+  /** How many rows the page may hold at once. */
+  slots: number;
+}
+
 /** Which rows of equal height are to be there: those in sight and some around them. */
-export function inSight(count: number, height: number, top: number, bottom: number): { first: number; last: number } {
+export function inSight(count: number, height: number, top: number, bottom: number): Sight {
   const block = (at: number): number => Math.floor(at / BLOCK) * BLOCK;
-  const first = Math.min(Math.max(0, block(Math.floor(-top / height) - BLOCK)), Math.max(0, block(count - 1)));
-  return { first, last: Math.min(count, Math.max(first + BLOCK, block(Math.ceil((bottom - top) / height)) + 2 * BLOCK)) };
+  const slots = block(bottom / height) + 3 * BLOCK;
+  const first = Math.min(Math.max(0, block(-top / height) - BLOCK), Math.max(0, block(count - 1)));
+  return { first, last: Math.min(count, first + slots), slots };
 }
 
 /** Rows that come and go together. */
-const BLOCK = 12;
+export const BLOCK = 12;
+
+/** The first rows of the blocks between two rows. */
+export const blocks = (first: number, last: number): number[] => Array.from({ length: Math.ceil((last - first) / BLOCK) }, (_, at) => first + at * BLOCK);
