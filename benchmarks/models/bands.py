@@ -31,7 +31,7 @@ from brain.typeset import count
 
 #: Constants were chosen on these: a tuning set.
 TUNING = (1, 2)
-EACH = 40
+EACH = 20
 #: Shares of truths that bands may hold: of one kind and number of points, and of all.
 _CELL, _ALL = (85.0, 97.0), (87.0, 95.0)
 #: A band misses one truth in ten: what lies outside counts by 2 / 0.1.

@@ -14,6 +14,9 @@ STARVED = 0.1
 _MOST = 0.95
 #: Error of a measured wait as a share of it, and deviation of log loading seconds.
 _WAIT_ERROR, _NOISE = 0.1, 0.05
+#: Odds of the three before sizes tell them apart: loaders usually run beside each replica, and a
+#: job that may well grow has to be tried before anybody knows.
+_ODDS = np.array([0.7, 0.15, 0.15])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +25,8 @@ class Feed:
 
     A rate belongs to each replica, to each node, or to one storage for all. Starved steps are as
     long as loading took; others took no less than it did. Which of the three it is follows from
-    how well each explains both, by Bayes' rule from even odds: one size alone tells nothing apart,
-    and the prediction is as wide as the three disagree.
+    how well each explains both, by Bayes' rule: one size alone tells nothing apart, and the
+    prediction is as wide as the three disagree.
     """
 
     #: Log seconds per example of a replica, of a node, and of the storage, with their deviations.
@@ -53,7 +56,7 @@ def feed(X: Floats, y: Floats, wait_share: Floats) -> Feed | None:
     missed = (found - level[:, None]) / _NOISE
     fits = -((missed[:, starved] ** 2).sum(axis=1)) / 2
     fits += np.log(np.maximum(ndtr(missed[:, ~starved]), 1e-9)).sum(axis=1)
-    odds = np.exp(fits - fits.max())
+    odds = _ODDS * np.exp(fits - fits.max())
     spread = _NOISE * float(np.sqrt(1 + 1 / starved.sum()))
     return Feed(level=level, spread=spread, weights=odds / odds.sum())
 
