@@ -20,6 +20,7 @@ from brain.models.estimate.past import WorldUse
 from brain.models.fitting import Point
 from brain.models.job import JobModel
 from brain.models.resources.gpu_memory import safe_batch
+from brain.models.resources.servers import ParameterServer, ServedJob
 from brain.models.restart import restart_cost
 from brain.models.sizes import Size
 from brain.models.terms import local_batch
@@ -28,10 +29,11 @@ from brain.optimizer.guards import RETURNED
 from brain.optimizer.situation import SlowNode
 from brain.ports import Transaction
 from brain.settings import Settings
+from brain.types.allocation import Allocation
 from brain.types.job import Job
 from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.recommendation import Recommendation
-from brain.types.roles import PS, RoleSize, others
+from brain.types.roles import PS, others
 from brain.types.telemetry import Phase, SaveSample, ThroughputSample
 from brain.types.world import Cause, World
 from brain.typeset import change, duration
@@ -75,7 +77,13 @@ def situate(
     other = sight.model is not None and bool(sight.model.inherited.refused)
     past = () if other else earlier_runs(tx, job)
     rest = still_to_come(job, sight, worlds, elapsed=elapsed, past=past)
-    sizes = tuple(n for n in job.document.replicas.sizes() if n > others(current.roles))
+    served = _served(tx, job, sight, current, now)
+    least = others(current.roles)
+    sizes = tuple(
+        n
+        for n in job.document.replicas.sizes()
+        if n == current.replicas or not least or (n > least and served is not None)
+    )
     if sight.model is not None:
         sight.model.curve([Size(replicas=size) for size in (current.replicas, *sizes)])
     declared, waited = job.document.checkpoint, _data_wait(sight.samples)
@@ -108,7 +116,7 @@ def situate(
         data_wait_share=waited,
         cpu_share=_cpu(tx, job, sight, waited, now),
         io_stalled_share=_stalled(tx, job, waited, now),
-        servers=dict(current.roles).get(PS, RoleSize(replicas=0)).replicas,
+        served=served,
         settings=settings,
         now=now,
         disappointed=_disappointed(plans, sight.model, now),
@@ -288,6 +296,34 @@ def _device_examples(sight: ThroughputObserved, uses: Sequence[WorldUse]) -> flo
     )
     capacity = min((use.device_total_bytes or math.inf for use in read.values()), default=0.0)
     return safe_batch(peaks, capacity)
+
+
+def _served(
+    tx: Transaction, job: Job, sight: ThroughputObserved, current: Allocation, now: datetime
+) -> ServedJob | None:
+    """A job and its parameter servers, by what each of them used lately; None where it has none, or
+    they were not all read."""
+    present, world, roles = sight.present, sight.world, dict(current.roles)
+    if PS not in roles or world is None or not isinstance(present, Point):
+        return None
+    begun = max(world.formed_at, now - timedelta(seconds=_BUSY_SECONDS))
+    read: dict[int, list[int]] = {m.replica: [] for m in world.members if m.role == PS}
+    for sample in tx.telemetry.hosts(job.id, since=begun):
+        for one in sample.replica_readings:
+            if one.replica in read:
+                read[one.replica].append(one.cpu_millis)
+    if not read or not all(read.values()):
+        return None
+    used = [sum(some) / len(some) / 1000 for some in read.values()]
+    reserved = current.of(PS).cpu_millis / 1000
+    try:
+        return ServedJob(
+            workers=current.workers,
+            steps_per_second=1 / present.step_seconds,
+            servers=tuple(ParameterServer(cpus=max(reserved, u), used_cpus=u) for u in used),
+        )
+    except Undetermined:
+        return None
 
 
 def _data_wait(samples: Sequence[ThroughputSample]) -> float | None:

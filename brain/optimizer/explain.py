@@ -1,10 +1,12 @@
 """From a choice to a recommendation that a person can judge."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from brain.errors import Undetermined
 from brain.models.fitting import Z90, Point
+from brain.models.resources.servers import ParameterServer, hot_server
 from brain.models.sizes import Size
 from brain.optimizer.batches import wish_at
 from brain.optimizer.policies import SINGLE_JOB
@@ -32,7 +34,7 @@ def recommend(
     wish = wish_at(situation.model, size) if moves or at else None
     return Recommendation(
         current=situation.current,
-        target=replace(situation.current, replicas=choice.replicas, batch=wish),
+        target=replace(situation.at(choice.replicas), batch=wish),
         measured=situation.measured,
         predicted=promised,
         restart_seconds=situation.restart_seconds,
@@ -103,15 +105,21 @@ def _evidence(
         found.append(("rests on", situation.model.basis))
     if situation.data_wait_share is not None:
         found.append(("waiting for data", f"{percent(situation.data_wait_share)} of the step"))
-    if situation.servers:
-        share = "unavailable: nothing measures their processors or their share of a step"
-        found.append(("parameter servers", f"{situation.servers}; {share}"))
+    if situation.served is not None:
+        found.append(("parameter servers", _servers(situation.served.servers)))
     seen = situation.restarts_measured
     how = f"from {count(seen, 'change')} of its own" if seen else "assumed"
     found.append(("cost of a restart", f"{duration(situation.restart_seconds)}, {how}"))
     rest = f"{duration(situation.remaining_seconds)}, {situation.remaining_basis}"
     found.append(("still to come", rest))
     return [Evidence(label=label, value=value) for label, value in found if value]
+
+
+def _servers(servers: Sequence[ParameterServer]) -> str:
+    busy = ", ".join(percent(one.busy) for one in servers)
+    hot = hot_server(servers)
+    said = "" if hot is None else f"; server {hot} holds the others up"
+    return f"{len(servers)}, which use {busy} of what they reserve{said}"
 
 
 def _interval(prediction: Prediction) -> str:

@@ -9,6 +9,7 @@ from typing import Protocol
 from brain.errors import Undetermined
 from brain.models.fitting import Z90, Point
 from brain.models.job import JobModel
+from brain.models.resources.servers import ServedJob
 from brain.models.sizes import Size
 from brain.models.step_time.columns import Configuration
 from brain.settings import Settings
@@ -17,7 +18,10 @@ from brain.types.job import Job, OptimizeMode, PolicyMode
 from brain.types.plan import ScalePlan
 from brain.types.recommendation import Prediction
 from brain.types.resources import NodeName
+from brain.types.roles import PS
 
+#: Standard deviation of log throughput that the model of servers is taken to err by; chosen.
+_SERVED_SPREAD = 0.2
 #: Batches are shares of others: equal ones differ in the last digits.
 _ROUNDING = 1e-6
 
@@ -132,8 +136,8 @@ class Situation:
     cpu_share: float | None = None
     #: Share of the time in which processes of its nodes wait for storage, where workers wait.
     io_stalled_share: float | None = None
-    #: Parameter servers that run beside its workers.
-    servers: int = 0
+    #: The job and its parameter servers as measured; None: it has none, or they were not measured.
+    served: ServedJob | None = None
     settings: Settings
     now: datetime
 
@@ -160,9 +164,31 @@ class Situation:
         """
         if isinstance(self.present, Undetermined):
             raise self.present
+        if self.served is not None and replicas != self.replicas:
+            _, steps = self.served.best(replicas - self._beside)
+            rate = self.present.rate * steps / self.served.rate(self.served.workers)
+            high = rate * math.exp(Z90 * _SERVED_SPREAD)
+            low = rate * math.exp(-Z90 * _SERVED_SPREAD)
+            return Prediction(examples_per_second=rate, low=low, high=high, exploring=True)
         assert self.model is not None, "a measured world has a model"
         nodes = self.present.nodes if replicas == self.present.replicas else None
         return self.model.predict(replicas, nodes=nodes)
+
+    @property
+    def _beside(self) -> int:
+        """Replicas that are neither workers nor servers."""
+        return sum(size.replicas for role, size in self.current.roles if role != PS)
+
+    def at(self, replicas: int) -> Allocation:
+        """The size with so many replicas, as many of them servers as are best."""
+        if self.served is None or replicas == self.replicas:
+            return replace(self.current, replicas=replicas)
+        servers, _ = self.served.best(replicas - self._beside)
+        roles = tuple(
+            (role, replace(size, replicas=servers) if role == PS else size)
+            for role, size in self.current.roles
+        )
+        return replace(self.current, replicas=replicas, roles=roles)
 
     def useful(self, replicas: int) -> float:
         """Predicted goodput at a size: examples/s, each weighed by what it is worth.

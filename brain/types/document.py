@@ -11,7 +11,7 @@ from brain.errors import BadInput, ImpossibleBounds
 from brain.types.allocation import Allocation, Bounds
 from brain.types.grace import GRACE_SECONDS, MOST_SECONDS
 from brain.types.resources import Resources
-from brain.types.roles import NAMED, PS, SINGLE, RoleSize, ordered, others
+from brain.types.roles import RoleSize, check_roles, ordered, others
 
 #: Names stand in URLs, file names and object names of clusters.
 NAME = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
@@ -273,36 +273,19 @@ def _check_roles(document: JobDocument) -> None:
     roles, bounds = document.roles, document.replicas
     if not roles:
         return
-    for name, size in roles.items():
-        if name not in NAMED:
-            raise BadInput(
-                f"roles.{name} is no role; give {', '.join(NAMED)}: all other replicas are workers",
-                field=f"roles.{name}",
-            )
-        most = 1 if name in SINGLE else MOST_REPLICAS
-        if not 1 <= size.replicas <= most:
-            raise BadInput(
-                f"roles.{name}.replicas {size.replicas} must be 1 to {most}, or leave the role out",
-                field=f"roles.{name}.replicas",
-            )
-        if size.resources is not None and size.resources.gpus != document.resources.gpus:
-            raise BadInput(
-                f"roles.{name}.resources.gpus {size.resources.gpus} differs from "
-                f"resources.gpus {document.resources.gpus}; roles differ in CPU and memory only",
-                field=f"roles.{name}.resources.gpus",
-            )
-    if PS not in roles:
-        raise BadInput(
-            "roles.ps is missing: without parameter servers there is nothing to share; add ps, or "
-            "leave roles out",
-            field="roles.ps",
-        )
+    check_roles(roles, gpus=document.resources.gpus)
     least = others(ordered(roles)) + 1
     if bounds.min < least:
         raise BadInput(
             f"replicas.min {bounds.min} counts all roles, and leaves no worker beside "
             f"{least - 1} of others; raise it to {least}",
             field="replicas.min",
+        )
+    if document.optimize_mode is OptimizeMode.CLUSTER:
+        raise BadInput(
+            "optimizeMode cluster divides a pool by a model of workers only; set single-job beside "
+            "roles",
+            field="optimizeMode",
         )
     if bounds.unit != 1 or document.processes_per_replica != 1:
         raise BadInput(

@@ -35,6 +35,38 @@ class RoleSize:
 Roles = tuple[tuple[str, RoleSize], ...]
 
 
+def check_roles(roles: Mapping[str, RoleSize], *, gpus: int) -> None:
+    """Refuse roles of a document with which no parameter-server training can begin.
+
+    Raises:
+        BadInput: the message names field, value and remedy.
+    """
+    for name, size in roles.items():
+        if name not in NAMED:
+            raise BadInput(
+                f"roles.{name} is no role; give {', '.join(NAMED)}: all other replicas are workers",
+                field=f"roles.{name}",
+            )
+        if size.replicas < 1 or (name in SINGLE and size.replicas > 1):
+            most = "exactly 1" if name in SINGLE else "at least 1"
+            raise BadInput(
+                f"roles.{name}.replicas {size.replicas} must be {most}, or leave the role out",
+                field=f"roles.{name}.replicas",
+            )
+        if size.resources is not None and size.resources.gpus != gpus:
+            raise BadInput(
+                f"roles.{name}.resources.gpus {size.resources.gpus} differs from resources.gpus "
+                f"{gpus}; roles differ in CPU and memory only",
+                field=f"roles.{name}.resources.gpus",
+            )
+    if PS not in roles:
+        raise BadInput(
+            "roles.ps is missing: without parameter servers there is nothing to share; add ps, or "
+            "leave roles out",
+            field="roles.ps",
+        )
+
+
 class _Placed(Protocol):
     @property
     def role(self) -> str: ...

@@ -11,7 +11,7 @@ from brain.lifecycle.amounts import recent_use
 from brain.types.allocation import Bounds
 from brain.types.document import JobDocument
 from brain.types.job import ApprovalPolicy, OptimizeMode, PolicyMode
-from brain.types.plan import PlanState, ScalePlan
+from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.resources import Resources
 from brain.types.roles import RoleSize
 from brain.types.telemetry import ReplicaReading, SourceId
@@ -165,3 +165,56 @@ def test_a_document_of_roles_is_read_as_it_is_written():
         "ps": {"replicas": 2, "resources": {"cpuMillis": 500, "memoryBytes": GIB, "gpus": 0}}
     }
     assert wire.job_document(plain) == document
+
+
+def decided(here: Laptop, seconds: int, **millis: int) -> None:
+    """Live for so long, while the collector says how busy each replica is: ``r1=900``."""
+    for _ in range(seconds // 5):
+        own = tuple(
+            ReplicaReading(replica=int(name[1:]), cpu_millis=busy, memory_bytes=GIB)
+            for name, busy in millis.items()
+        )
+        sample = builders.host(
+            int(here.now.timestamp()), measured_at=here.now, replica_readings=own
+        )
+        with here.stores.transaction() as tx:
+            mine = replace(sample, job=here.id, source=SourceId("machine"))
+            tx.telemetry.add([mine], received_at=here.now, offset_seconds=0.0)
+        here.live(5)
+
+
+def managed() -> Laptop:
+    return training(
+        optimize_mode=OptimizeMode.SINGLE_JOB,
+        policy=ApprovalPolicy(mode=PolicyMode.AUTO),
+        replicas=Bounds(min=4, max=6, start=5),
+    )
+
+
+def test_a_server_that_holds_the_others_up_is_found_and_gets_another_beside_it():
+    here = managed()
+    decided(here, 60, r0=100, r1=980, r2=250, r3=300, r4=300)
+
+    plan = here.plans[-1]
+    assert plan.kind is PlanKind.RESIZE
+    assert dict(plan.target.roles)["ps"].replicas == 3
+    assert plan.target.workers == 2
+    facts = {fact.label: fact.value for fact in plan.explanation.evidence}
+    assert facts["parameter servers"] == (
+        "2, which use 98 %, 25 % of what they reserve; server 0 holds the others up"
+    )
+    assert plan.promised is not None
+    assert plan.promised.exploring
+
+
+def test_workers_come_where_servers_are_easy():
+    here = managed()
+    decided(here, 60, r0=100, r1=50, r2=40, r3=900, r4=900)
+    assert dict(here.plans[-1].target.roles)["ps"].replicas == 2
+    assert here.plans[-1].target.workers == 3
+
+
+def test_without_readings_of_its_servers_nothing_is_decided():
+    here = managed()
+    here.live(60)
+    assert here.plans == []

@@ -218,12 +218,3 @@ def test_a_deadline_that_one_replica_misses_is_kept_by_more():
 
     assert laptop.plans[-1].explanation.code == "keeps-limits"
     assert laptop.size == 2
-
-
-def test_what_cannot_be_known_of_parameter_servers_is_said():
-    here = Laptop(scaling_by(0.9)).start()
-    here.observe(builders.replica(0), builders.replica(1, role="ps"))
-    here.live(30)
-
-    told = {fact.label: fact.value for fact in here.decision.explanation.evidence}
-    assert "unavailable" in told["parameter servers"]

@@ -87,13 +87,52 @@ class ServedJob:
         (10.0, 40.0)
         """
         given = tuple(one.cpus for one in self.servers) if cpus is None else tuple(cpus)
-        waited = sum(d / c for d, c in zip(self.demands, given, strict=True))
+        return self._rate(workers, self.demands, given)
+
+    def _rate(self, workers: int, demands: Sequence[float], cpus: Sequence[float]) -> float:
+        waited = sum(d / c for d, c in zip(demands, cpus, strict=True))
         asked = workers / max(self.think_seconds + waited, 1e-12)
-        bound = min((c / d for d, c in zip(self.demands, given, strict=True) if d > 0), default=0.0)
+        bound = min((c / d for d, c in zip(demands, cpus, strict=True) if d > 0), default=0.0)
         if not bound:
             return asked
         # At small loads the p-norm is the workers' term but for rounding.
         return float((asked**-SHARPNESS + bound**-SHARPNESS) ** (-1 / SHARPNESS))
+
+    def resharded(self, servers: int) -> tuple[float, ...]:
+        """Demands of so many servers: the fullest stays as far above their mean.
+
+        >>> one, other = (ParameterServer(cpus=4, used_cpus=used) for used in (3, 1))
+        >>> job = ServedJob(workers=2, steps_per_second=1, servers=(one, other))
+        >>> job.resharded(3), job.resharded(1)
+        ((2.0, 1.0, 1.0), (4.0,))
+        """
+        total = sum(self.demands)
+        skew = max(self.demands) * len(self.demands) / total if total else 1.0
+        most = min(total, skew * total / servers)
+        return (
+            (most, *[(total - most) / (servers - 1)] * (servers - 1)) if servers > 1 else (total,)
+        )
+
+    def best(self, replicas: int) -> tuple[int, float]:
+        """Of so many workers and servers, return how many should be servers, and the rate.
+
+        No server is given up, because what it holds may not fit the others; and no worker comes
+        while one is full.
+
+        >>> one, other = (ParameterServer(cpus=4, used_cpus=used) for used in (3.9, 1))
+        >>> job = ServedJob(workers=2, steps_per_second=10, servers=(one, other))
+        >>> job.best(5)[0], replace(job, servers=(other, other)).best(5)[0]
+        (3, 2)
+        """
+        cpus, least = max(one.cpus for one in self.servers), len(self.servers)
+        if not self.grows():
+            least = max(least, replicas - self.workers)
+        rates = {
+            n: self._rate(replicas - n, self.resharded(n), [cpus] * n)
+            for n in range(least, replicas)
+        }
+        chosen = max(rates, key=lambda servers: (rates[servers], -servers))
+        return chosen, rates[chosen]
 
     def grows(self) -> bool:
         """True if more workers may come: none may while a server is full."""
