@@ -30,6 +30,13 @@ from tests.serving import Service, eventually, metric, service
 NEVER = "--heartbeat-seconds=3600"
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service that tests share."""
+    with service(tmp_path_factory.mktemp("service"), NEVER) as made:
+        yield made
+
+
 @contextmanager
 def following(running: Service, token: str, call: Any) -> Iterator[threading.Thread]:
     """Follow lines until they end, in a thread that is there once the first line came."""
@@ -63,19 +70,18 @@ def printed(running: Service) -> str:
     return job
 
 
-def test_streams_and_followed_logs_end_when_their_token_is_revoked(tmp_path: Path) -> None:
-    with service(tmp_path, NEVER) as running:
-        token, job = viewer(running), printed(running)
-        logs = calls.logs(job, follow=True)
-        with (
-            following(running, token.secret, calls.events()) as stream,
-            following(running, token.secret, logs) as log,
-            running.client() as admin,
-        ):
-            admin.send(calls.revoke_token(token.id))
-        assert not stream.is_alive()
-        assert not log.is_alive()
-        eventually(lambda: metric(running, "brain_streams") == 0)
+def test_streams_and_followed_logs_end_when_their_token_is_revoked(running: Service) -> None:
+    token, job = viewer(running), printed(running)
+    logs = calls.logs(job, follow=True)
+    with (
+        following(running, token.secret, calls.events()) as stream,
+        following(running, token.secret, logs) as log,
+        running.client() as admin,
+    ):
+        admin.send(calls.revoke_token(token.id))
+    assert not stream.is_alive()
+    assert not log.is_alive()
+    eventually(lambda: metric(running, "brain_streams") == 0)
 
 
 def test_a_stream_ends_that_another_process_revoked(tmp_path: Path) -> None:
@@ -91,8 +97,8 @@ def test_a_stream_ends_that_another_process_revoked(tmp_path: Path) -> None:
         assert not stream.is_alive()
 
 
-def test_a_long_poll_ends_when_its_token_is_revoked(tmp_path: Path) -> None:
-    with service(tmp_path, NEVER) as running, running.client() as admin:
+def test_a_long_poll_ends_when_its_token_is_revoked(running: Service) -> None:
+    with running.client() as admin:
         scaler = admin.send(calls.mint_token("second", "scaler"))
         refused: list[Exception] = []
 
@@ -118,9 +124,9 @@ def _used(admin: BrainClient, id: str) -> bool:
     return any(one.id == id and one.last_used_at for one in admin.send(calls.tokens()).items)
 
 
-def test_an_agents_token_ends_with_its_cancelled_job(tmp_path: Path) -> None:
-    with service(tmp_path) as running, running.client() as admin:
-        job = admin.send(calls.submit(digits())).id
+def test_an_agents_token_ends_with_its_cancelled_job(running: Service) -> None:
+    with running.client() as admin:
+        job = admin.send(calls.submit(digits(name="cancelled"))).id
         with running.client("scaler") as scaler:
             secret = scaler.send(calls.mint_agent_token(job)).secret
         now = datetime.now(UTC)
@@ -149,21 +155,20 @@ def sign_in(home: Path, *arguments: str, terminal: bool) -> tuple[int, str]:
     return code, shown.decode()
 
 
-def test_a_sign_in_link_goes_to_a_terminal_only_and_names_whom_it_is_for(tmp_path: Path) -> None:
-    with service(tmp_path) as running:
-        code, shown = sign_in(tmp_path, "--for", "Ada L.", terminal=True)
-        assert code == 0, shown
-        found = re.search(r"Sign in as Ada L\., once, .*: (\S+)/#signin=(\S+)", shown)
-        assert found
-        assert found[1] == running.url
-        secret = httpx2.URL(f"{running.url}/?{found[2]}").query.decode()
-        body = {"code": re.sub("%20", " ", secret)}
-        with httpx2.Client(base_url=running.url) as browser:
-            assert browser.post("/api/v1/sign-in", json=body | {"code": secret}).status_code == 401
-            assert browser.post("/api/v1/sign-in", json=body).json()["who"] == "Ada L."
-        with running.client() as admin:
-            entry = next(one for one in admin.send(calls.audit()).items if one.action == "sign in")
-        assert (entry.actor, entry.after) == ("Ada L.", "from 127.0.0.1")
+def test_a_sign_in_link_goes_to_a_terminal_only_and_names_whom_it_is_for(running: Service) -> None:
+    code, shown = sign_in(running.home, "--for", "Ada L.", terminal=True)
+    assert code == 0, shown
+    found = re.search(r"Sign in as Ada L\., once, .*: (\S+)/#signin=(\S+)", shown)
+    assert found
+    assert found[1] == running.url
+    secret = httpx2.URL(f"{running.url}/?{found[2]}").query.decode()
+    body = {"code": re.sub("%20", " ", secret)}
+    with httpx2.Client(base_url=running.url) as browser:
+        assert browser.post("/api/v1/sign-in", json=body | {"code": secret}).status_code == 401
+        assert browser.post("/api/v1/sign-in", json=body).json()["who"] == "Ada L."
+    with running.client() as admin:
+        entry = next(one for one in admin.send(calls.audit()).items if one.action == "sign in")
+    assert (entry.actor, entry.after) == ("Ada L.", "from 127.0.0.1")
 
 
 def test_no_log_has_a_sign_in_link(tmp_path: Path) -> None:
