@@ -66,7 +66,7 @@ def decode(data: bytes | str, kind: type[T]) -> T:
         return _decoder(kind).decode(data)  # type: ignore[no-any-return]
     except msgspec.ValidationError as bad:
         raise BadInput(_said(bad), field=_field(bad)) from bad
-    except msgspec.DecodeError as bad:
+    except (msgspec.DecodeError, UnicodeDecodeError) as bad:
         raise BadInput(f"not JSON: {bad}") from bad
     except RecursionError as bad:
         raise BadInput("it is nested too deeply to be a message") from bad

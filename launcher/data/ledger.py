@@ -7,7 +7,8 @@ and while holders report what they did, no example is done twice.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -193,9 +194,10 @@ class ShardLedger:
                 "state_dict() gave",
                 field="v",
             )
-        terms.check(replace(terms, **state["terms"]), where="in the checkpoint")
-        back = tuple(ShardSpan(*span) for span in state["back"])
-        return cls(terms, epoch=state["epoch"], given=state["given"], back=back)
+        with _whole(terms.name):
+            terms.check(replace(terms, **state["terms"]), where="in the checkpoint")
+            back = tuple(ShardSpan(*map(int, span)) for span in state["back"])
+            return cls(terms, epoch=int(state["epoch"]), given=int(state["given"]), back=back)
 
     def dump(self) -> dict[str, Any]:
         """All of it, as plain values, for a successor; leases begin anew with it."""
@@ -204,13 +206,18 @@ class ShardLedger:
 
     @classmethod
     def load(cls, dumped: Mapping[str, Any], now: float) -> "ShardLedger":
-        """Build the ledger that ``dump`` wrote."""
-        terms = ShardTerms(**dumped["terms"])
-        state = {**dumped, "terms": {name: getattr(terms, name) for name in ("name", *_FIXED)}}
-        ledger = cls.of(terms, state)
-        for holder, span in dumped["doing"].items():
-            ledger = ledger._hold(holder, ShardSpan(*span), now)
-        return ledger
+        """Build the ledger that ``dump`` wrote.
+
+        Raises:
+            BadInput: that is damaged.
+        """
+        with _whole("a ledger"):
+            terms = ShardTerms(**dumped["terms"])
+            state = {**dumped, "terms": {name: getattr(terms, name) for name in ("name", *_FIXED)}}
+            ledger = cls.of(terms, state)
+            for holder, span in dumped["doing"].items():
+                ledger = ledger._hold(holder, ShardSpan(*map(int, span)), now)
+            return ledger
 
     def _give(self, holder: str, now: float) -> "tuple[ShardLedger, ShardSpan | None]":
         if self.back:
@@ -279,6 +286,18 @@ class ShardLedger:
     def _without(self, holder: str) -> "ShardLedger":
         rest = {who: held for who, held in self.doing.items() if who != holder}
         return replace(self, doing=MappingProxyType(rest))
+
+
+@contextmanager
+def _whole(name: str) -> Iterator[None]:
+    """Refuse a state that lacks something, or has anything of another type."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as bad:
+        raise BadInput(
+            f"{name}: the state of shards is damaged ({bad}); load what state_dict() gave",
+            field="state",
+        ) from bad
 
 
 def _apart(span: ShardSpan, other: ShardSpan) -> list[ShardSpan]:

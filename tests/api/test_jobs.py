@@ -203,7 +203,7 @@ def test_a_file_outside_of_the_jobs_directory_is_refused_when_it_is_named(
     for path in ("/etc/hostname", "../other", "a/../../b"):
         wanted = digits(environment={"KEY": {"fromFile": path}}, directory=str(tmp_path))
         with (
-            api.client(Role.SUBMITTER) as ada,
+            api.client(Role.ADMIN) as ada,
             pytest.raises(BadInput, match=rf"KEY.fromFile {path} is not in the job's directory"),
         ):
             ada.send(calls.submit(wanted))
