@@ -31,7 +31,7 @@ help:
 	@echo "make bench-kubernetes  what reconciling costs and survives, beside kopf (8 minutes)"
 	@echo "make bench-health  bad nodes, hangs and failures: found, and nothing else (3 minutes)"
 	@echo "make bench-ingest  what taking telemetry in costs, beside a plain service, on SQLite and PostgreSQL (7 minutes)"
-	@echo "make bench-web  what the dashboard costs its reader and its service, beside a bare list (5 minutes)"
+	@echo "make bench-web  what the dashboard costs its reader and its service, beside a bare list and bare charts (5 minutes; needs node)"
 	@echo "make manifests  kinds, roles, reference and manifests from their one source"
 	@echo "make release  wheel, sdist, hash-pinned requirements and SBOM, in dist/"
 	@echo "make web     rebuild the dashboard (needs node)"
@@ -126,7 +126,10 @@ bench-health: $(READY)
 
 bench-ingest: $(READY)
 	$(BIN)/python -m benchmarks.ingest
+
+# Bare uPlot is the peer of the charts.
 bench-web: $(READY)
+	cd web && npm ci --no-audit --no-fund
 	$(BIN)/python -m benchmarks.web
 
 bench-allocator: $(READY)

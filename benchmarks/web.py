@@ -3,10 +3,12 @@
     first load    bytes of page, script and style sheet, as the service sends them
     scroll        the list of 2,000 jobs beside a bare list that also draws only what is in sight
     event         rows of that list that change, beside the same texts replaced in the bare list
+    panning       the charts of a job with 10,000 measurements of four lines, dragged through six
+                  of their fourteen hours, beside uPlot alone that draws the same 10,000 × 4 points
     tabs          processor time of the service with ten tabs of 500 active jobs, beside one tab
 
-The main thread's time is that of the renderer's tasks in a trace, on its own processor clock. Both
-lists are traced in one browser, in turn, with the same scrolls and changes a second.
+The main thread's time is that of the renderer's tasks in a trace, on its own processor clock. Ours
+and the bare pages are traced in one browser, in turn, with the same scrolls, drags and changes.
 """
 
 import json
@@ -14,7 +16,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,14 +26,18 @@ from playwright.sync_api import Browser, Page
 
 from benchmarks.report import Row, publish
 from brain.db import SqlStores, prepare
+from brain.ports import Transaction
 from brain.types.job import JobId, JobState
 from tests.web import seed
 from tests.web.browser import launched, visit
+from tests.web.measured import WINDOW, machine_of, steps_of
 from tests.web.served import Served
 
 ENDED, ACTIVE, CHANGED = 1_500, 500, 50
-SCROLLS, CHANGES, TAB_SECONDS, RUNS = 60, 6, 15, 3
+SCROLLS, CHANGES, MOVES, TAB_SECONDS, RUNS = 60, 6, 60, 15, 3
 FIRST_LOAD_BYTES = 80 * 1024
+POINTS, PANNED = 10_000, JobId("0197f000-0000-7000-8000-0000000000aa")
+UPLOT = Path(__file__).parents[1] / "web" / "node_modules" / "uplot" / "dist"
 
 #: A list that keeps 60 rows of 13 cells in the page, and moves them as it scrolls.
 BARE = """<!doctype html><style>
@@ -64,6 +70,27 @@ window.change = (turn) => {
 draw(true);
 </script>"""  # noqa: E501
 
+#: Three charts as large as ours, of one, two and one line, whose scale follows the pointer.
+BARE_CHARTS = """<!doctype html><body style="margin:0"><div id="charts"></div></body>"""
+CHARTS = """() => {
+  const x = Array.from({ length: 10000 }, (_, at) => 5 * at);
+  const line = (seed) => x.map((at) => 900 + 60 * Math.sin(at / 97 + seed) + 40 * Math.sin(at * 1.7));
+  const charts = [1, 2, 1].map((lines, at) => new uPlot(
+    { width: 900, height: at ? 96 : 188, legend: { show: false }, cursor: { show: false },
+      scales: { x: { time: true, range: () => [window.since, window.since + 21600] }, y: { range: [0, 1100] } },
+      series: [{}, ...Array.from({ length: lines }, () => ({ stroke: "#222", width: 1.25, points: { show: false } }))] },
+    [x, ...Array.from({ length: lines }, (_, seed) => line(seed))], document.getElementById("charts")));
+  let held = null;
+  addEventListener("pointerdown", (event) => (held = event.clientX));
+  addEventListener("pointerup", () => (held = null));
+  addEventListener("pointermove", (event) => {
+    if (held === null) return;
+    window.since += (held - event.clientX) * 21600 / 850;
+    held = event.clientX;
+    for (const one of charts) one.setScale("x", { min: window.since, max: window.since + 21600 });
+  });
+}"""  # noqa: E501
+
 
 class Traced(NamedTuple):
     """Milliseconds of the main thread: of all its tasks, and of the longest."""
@@ -84,8 +111,8 @@ def main() -> None:
 
 def rows(
     loaded: int,
-    ours: list[tuple[Traced, Traced]],
-    bare: list[tuple[Traced, Traced]],
+    ours: list[tuple[Traced, ...]],
+    bare: list[tuple[Traced, ...]],
     one: float,
     ten: float,
 ) -> Iterator[Row]:
@@ -96,13 +123,17 @@ def rows(
         unit="KiB",
         bar=FIRST_LOAD_BYTES / 1024,
     )
-    names = ((0, "scroll of a list of 2,000 jobs", SCROLLS), (1, "50 changed rows", CHANGES))
-    for at, name, times in names:
+    names = (
+        ("scroll of a list of 2,000 jobs", SCROLLS, "bare list"),
+        ("50 changed rows", CHANGES, "bare list"),
+        (f"move of panning {POINTS:,} × 4 points", MOVES, "bare uPlot"),
+    )
+    for at, (name, times, peer) in enumerate(names):
         yield Row(
             metric=f"main thread, {name}, median of {RUNS}",
             value=statistics.median(run[at].total for run in ours) / times,
             unit="ms",
-            peer="bare list",
+            peer=peer,
             peer_value=statistics.median(run[at].total for run in bare) / times,
             ratio_bar=1 / 1.5,
         )
@@ -110,7 +141,7 @@ def rows(
         metric="longest task of all of these",
         value=max(one.longest for run in ours for one in run),
         unit="ms",
-        peer="bare list",
+        peer="bare pages",
         peer_value=max(one.longest for run in bare for one in run),
         ratio_bar=1 / 4,
     )
@@ -121,15 +152,7 @@ def rows(
         peer="one tab",
         peer_value=one,
         ratio_bar=1 / 2,
-        note=f"{CHANGED} jobs change each second, each tab in a profile of its own",
-    )
-    yield Row(
-        metric="main thread, frame of panning 10,000 × 4 points",
-        value=None,
-        unit="ms",
-        peer="bare uPlot",
-        ratio_bar=1 / 1.5,
-        note="not measured: the charts have no panning, and get 600 points from the service",
+        note=f"{CHANGED} jobs change each second; the tabs are those of one browser",
     )
 
 
@@ -147,12 +170,23 @@ def served(ended: int, active: int) -> Iterator[Served]:
                 tx.jobs.add(seed.job(_id(number), f"old-{number}", now, JobState.SUCCEEDED, **past))
             for number in range(ended, ended + active):
                 tx.jobs.add(seed.job(_id(number), f"job-{number}", now, JobState.RUNNING))
+            if ended:
+                _panned(tx, now)
         running = Served(home)
         running.start()
         try:
             yield running
         finally:
             running.stop()
+
+
+def _panned(tx: Transaction, now: datetime) -> None:
+    """A job with so many measurements of throughput, wait, processor and memory."""
+    begun = now - timedelta(seconds=WINDOW * POINTS)
+    tx.jobs.add(seed.job(PANNED, "long-run", now, JobState.RUNNING, created_at=begun))
+    tx.worlds.put(seed.other_world(PANNED, 1, begun))
+    steps_of(tx, PANNED, 1, 1, begun, now, now)
+    machine_of(tx, PANNED, begun, now, (1,), [now - begun])
 
 
 def _id(number: int) -> JobId:
@@ -173,18 +207,25 @@ def first_load(browser: Browser, service: Served) -> int:
         return sum(size for url, size in sizes if "/api/" not in url and ".woff2" not in url)
 
 
-def measured(browser: Browser, service: Served) -> tuple[Traced, Traced]:
-    """The list of all jobs, scrolled and then changed."""
+def measured(browser: Browser, service: Served) -> tuple[Traced, ...]:
+    """The list of all jobs, scrolled and then changed, and the charts of a job, dragged."""
     with visit(browser, service) as seen:
         seen.page.goto(f"{service.url}/#/jobs")
         seen.page.get_by_role("row", name=f"job-{ENDED + ACTIVE - 1}").wait_for()
         scrolled = traced(browser, seen.page, lambda: scroll(seen.page))
+        assert seen.page.evaluate("document.querySelector('.page').scrollTop") == 256 * SCROLLS
         seen.page.evaluate("document.querySelector('.page').scrollTo(0, 0)")
-        return scrolled, traced(browser, seen.page, lambda: changes(service, seen.page))
+        changed = traced(browser, seen.page, lambda: changes(service, seen.page))
+        seen.page.goto(f"{service.url}/#/jobs/long-run?range=6+h")
+        seen.page.locator(".overlay text.rd").first.wait_for()
+        before = seen.page.locator(".charts .h .sub").first.inner_text()
+        panned = traced(browser, seen.page, lambda: drag(seen.page))
+        assert seen.page.locator(".charts .h .sub").first.inner_text() != before
+        return scrolled, changed, panned
 
 
-def bare_measured(browser: Browser) -> tuple[Traced, Traced]:
-    """The bare list, scrolled and changed alike."""
+def bare_measured(browser: Browser) -> tuple[Traced, ...]:
+    """The bare list, scrolled and changed alike, and bare charts, dragged alike."""
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     page.set_content(BARE)
 
@@ -193,9 +234,28 @@ def bare_measured(browser: Browser) -> tuple[Traced, Traced]:
             page.evaluate("turn => change(turn)", turn)
             page.wait_for_timeout(1000)
 
-    found = traced(browser, page, lambda: scroll(page)), traced(browser, page, change)
+    scrolled = traced(browser, page, lambda: scroll(page))
+    assert page.evaluate("document.getElementById('box').scrollTop") == 256 * SCROLLS
+    changed = traced(browser, page, change)
+    page.set_content(BARE_CHARTS)
+    page.add_style_tag(path=UPLOT / "uPlot.min.css")
+    page.add_script_tag(path=UPLOT / "uPlot.iife.min.js")
+    page.evaluate("window.since = 28400")
+    page.evaluate(CHARTS)
+    panned = traced(browser, page, lambda: drag(page))
+    assert page.evaluate("window.since") < 28400
     page.close()
-    return found
+    return scrolled, changed, panned
+
+
+def drag(page: Page) -> None:
+    """Pull the times to the right by eight pixels at a time, and a little back."""
+    page.mouse.move(300, 350)
+    page.mouse.down()
+    for move in range(MOVES):
+        page.mouse.move(308 + 8 * move, 350)
+        page.wait_for_timeout(40)
+    page.mouse.up()
 
 
 def scroll(page: Page) -> None:
@@ -245,13 +305,11 @@ def traced(browser: Browser, page: Page, act: Callable[[], None]) -> Traced:
 
 
 def tabs(browser: Browser, service: Served, count: int) -> float:
-    """Processor seconds of the service while so many tabs look at its jobs."""
-    with ExitStack() as open_tabs:
-        for _ in range(count):
-            # A profile each: over HTTP/1.1 a browser has six connections to a service.
-            seen = open_tabs.enter_context(visit(browser, service))
-            seen.page.goto(f"{service.url}/#/jobs")
-            seen.page.get_by_role("row", name=f"job-{ACTIVE - 1}").wait_for()
+    """Processor seconds of the service while so many tabs of a browser look at its jobs."""
+    with visit(browser, service) as seen:
+        for page in (seen.page, *(seen.page.context.new_page() for _ in range(count - 1))):
+            page.goto(f"{service.url}/#/jobs")
+            page.get_by_role("row", name=f"job-{ACTIVE - 1}").wait_for()
         seen.page.wait_for_timeout(5_000)
         before = service.processor_seconds()
         with service.stores() as stores:

@@ -57,7 +57,8 @@ export async function load(job: JobView, since: Date, until: Date, width: number
   return Object.fromEntries(found.map((series, at) => [METRICS[at], series])) as Measures;
 }
 
-export function panels(measures: Measures, job: JobView, promises: readonly Promised[], next: Prediction | null): Panel[] {
+/** The panels; the first has room for `promised`. */
+export function panels(measures: Measures, job: JobView, promised: number): Panel[] {
   const line = (label: string, metric: Metric, second = false, times = 100): Line => ({
     label,
     second,
@@ -70,11 +71,10 @@ export function panels(measures: Measures, job: JobView, promises: readonly Prom
   const waits = some(exchange)
     ? panel("Waits", "% of step", 0, [line("data", "data_wait_share"), ...exchange], [10])
     : panel("Data wait", "% of step", 0, [line("", "data_wait_share")], [10], true);
-  const promised = [...promises.map(({ prediction }) => prediction.high), next?.high ?? 0];
   // Three charts get the height of four.
   const [tall, low] = some(gpu) ? [144, 72] : [176, 84];
   return [
-    panel("Throughput", job.unit_of_throughput, tall, throughput, promised),
+    panel("Throughput", job.unit_of_throughput, tall, throughput, [promised]),
     ...(some(gpu) ? [panel("GPU", `% of ${job.replicas * job.resources.gpus}`, low, gpu, [100])] : []),
     panel("CPU and memory", "% of limit", low, host, [100]),
     { ...waits, height: low },

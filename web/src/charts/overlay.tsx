@@ -1,4 +1,5 @@
 /** What lies over all charts at once: plan markers, now, direct labels, hatch, crosshair. */
+import { useRef } from "preact/hooks";
 import type { Prediction, ScalePlan } from "../api/types.ts";
 import { planLook } from "../ui/badges.tsx";
 import { Mark } from "../ui/icons.tsx";
@@ -34,6 +35,8 @@ interface OverlayProps {
   cursor: number | null;
   times: readonly number[];
   onCursor: (at: number | null) => void;
+  /** The time axis is moved by so many seconds. */
+  onPan: (by: number) => void;
 }
 
 interface Placed {
@@ -46,22 +49,41 @@ interface Placed {
 }
 
 export function Overlay(props: OverlayProps) {
-  const { frame, panels, cursor, end, expected, times, onCursor } = props;
+  const { frame, panels, cursor, end, expected, times, onCursor, onPan } = props;
   const placed = place(panels, expected ? end - STALE_SECONDS : Number.NEGATIVE_INFINITY);
   const bottom = (placed.at(-1)?.bottom ?? 0) + EDGE.bottom;
   const right = frame.width - frame.right;
   const x = (at: number): number =>
     EDGE.left + ((at - frame.since) / (frame.until - frame.since)) * (right - EDGE.left);
+  const secondsOf = (pixels: number): number => (pixels / (right - EDGE.left)) * (frame.until - frame.since);
+  const held = useRef<number | null>(null);
   const point = (event: PointerEvent) => {
+    if (held.current !== null) {
+      onPan(secondsOf(held.current - event.clientX));
+      held.current = event.clientX;
+      return;
+    }
     const box = (event.currentTarget as Element).getBoundingClientRect();
     const share = (event.clientX - box.left - EDGE.left) / (right - EDGE.left);
     const at = frame.since + share * (frame.until - frame.since);
     onCursor(share < -0.02 || share > 1.02 ? null : (times[nearest(times, at)] ?? null));
   };
+  const hold = (event: PointerEvent) => {
+    if (event.button !== 0) return;
+    (event.currentTarget as Element).setPointerCapture(event.pointerId);
+    held.current = event.clientX;
+  };
+  const wheel = (event: WheelEvent) => {
+    const sideways = event.shiftKey ? event.deltaX || event.deltaY : Math.abs(event.deltaX) > Math.abs(event.deltaY) ? event.deltaX : 0;
+    if (sideways === 0) return;
+    event.preventDefault();
+    onPan(secondsOf(sideways));
+  };
   return (
     <svg
       class="c overlay" width={frame.width} height={bottom + TIMES} aria-hidden="true"
-      onPointerMove={point} onPointerLeave={() => onCursor(null)}
+      onPointerMove={point} onPointerLeave={() => onCursor(null)} onWheel={wheel}
+      onPointerDown={hold} onLostPointerCapture={() => (held.current = null)}
     >
       <Times {...props} x={x} y={bottom} />
       <Hatch x={x} to={x(end)} placed={placed} silent={cursor !== null} />
@@ -231,7 +253,7 @@ function Ends({ placed, next, present, frame, x, right, expected }: OverlayProps
   const current = first && stale === null && expected ? present : null;
   // The dot stands where its number says, also where that is not the mean that the line draws.
   const lines = panel.lines.flatMap((line) => {
-    const last = line.points.at(-1);
+    const last = line.points.findLast(({ at }) => at <= frame.until);
     return last && last.at >= frame.since ? [{ line, at: last.at, value: current?.examples_per_second ?? last.value }] : [];
   });
   const give = promise && frame.right > 90 ? [uncertainty(promise)] : [];

@@ -45,8 +45,13 @@ export function Plot({ panel, frame, promises }: PlotProps) {
   }, [frame.width, frame.right, panel.height, panel.lines.length, paint.value]);
 
   useEffect(() => {
-    plot.current?.setData(data(latest.current));
-  }, [panel, frame.since, frame.until, promises]);
+    plot.current?.setData(data(latest.current), false);
+  }, [panel, frame.breaks]);
+
+  // Of an axis that moves, only what is in sight is drawn anew.
+  useEffect(() => {
+    plot.current?.setScale("x", { min: frame.since, max: frame.until });
+  }, [panel, frame.breaks, frame.since, frame.until, promises]);
 
   return <div class="plot" ref={host} aria-hidden="true" />;
 }

@@ -1,5 +1,6 @@
 /** One stack, one time axis, one crosshair through all charts. */
-import { useMemo, useRef, useState } from "preact/hooks";
+import type { Signal } from "@preact/signals";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import "uplot/dist/uPlot.min.css";
 import type { JobView, World } from "../api/types.ts";
 import { now } from "../state/now.ts";
@@ -7,12 +8,12 @@ import { useResource } from "../state/resource.ts";
 import { Empty, Skeleton, Trouble } from "../ui/parts.tsx";
 import { useWidth } from "../ui/width.ts";
 import { clock, compared, promised, seconds } from "../words/format.ts";
-import { nearest, timeTicks } from "../words/ticks.ts";
+import { moved, nearest, timeTicks } from "../words/ticks.ts";
 import type { Told } from "../words/verdicts.ts";
 import { load, markers, type Measures, type Panel, panels, promises, valueAt } from "./measures.ts";
 import { expected } from "./freshness.ts";
 import { Overlay } from "./overlay.tsx";
-import { type Frame, Plot } from "./plot.tsx";
+import { EDGE, type Frame, Plot } from "./plot.tsx";
 import { StackTable } from "./table.tsx";
 
 interface StackProps {
@@ -21,64 +22,114 @@ interface StackProps {
   plans: readonly Told[];
   /** Length of the time axis, seconds. */
   range: number;
+  /** Where the time axis was moved to, seconds; null: it follows the present. */
+  end: Signal<number | null>;
 }
 
-export function ChartStack({ job, worlds, plans, range }: StackProps) {
+/** What is loaded: of an axis that was moved also its neighbourhood, so that it can be moved on. */
+interface Loaded {
+  measures: Measures;
+  since: number;
+  until: number;
+  live: boolean;
+}
+
+export function ChartStack(props: StackProps) {
   const host = useRef<HTMLDivElement>(null);
   const width = useWidth(host);
-  const span = axis(job, range);
+  return <div class="stack" ref={host}>{width > 0 && <Charts width={width} {...props} />}</div>;
+}
+
+function Charts({ job, range, end, width, ...told }: StackProps & { width: number }) {
+  const pixels = useRef(0);
+  pixels.current = width - EDGE.left - rightOf(width);
+  const span = axis(job, range, end.value);
+  const live = end.value === null;
   const series = useResource(
     `${job.id} ${range} ${job.finished_at}`,
-    () => {
-      const { since, until } = axis(job, range);
-      return load(job, new Date(since * 1000), new Date(until * 1000), 600);
+    async (): Promise<Loaded> => {
+      const shown = axis(job, range, end.peek());
+      const margin = end.peek() === null ? 0 : range;
+      const [since, until] = [Math.max(shown.first, shown.since - margin), Math.min(shown.last, shown.until + margin)];
+      const points = (pixels.current * (until - since)) / (shown.until - shown.since);
+      const measures = await load(job, new Date(since * 1000), new Date(until * 1000), Math.min(MOST_POINTS, Math.max(2, Math.round(points))));
+      return { measures, since, until, live: margin === 0 };
     },
-    { quiet: 2, concerns: (news) => news.job === job.id && news.kind !== "row" },
+    { quiet: 2, concerns: (news) => news.job === job.id && news.kind !== "row" && end.peek() === null },
   );
   const { value, failure } = series.state.value;
-  return (
-    <div class="stack" ref={host}>
-      {value && width > 0 ? (
-        <Drawn measures={value} width={width} span={span} job={job} worlds={worlds} plans={plans} />
-      ) : failure ? (
-        <Trouble failure={failure} what="measurements" />
-      ) : (
-        <Skeleton rows={8} label="Loading measurements" />
-      )}
-    </div>
-  );
+  const covered = value !== null && (live ? value.live : value.since <= span.since && span.until <= value.until);
+  useEffect(() => {
+    if (value && !covered) void series.refresh();
+  }, [value, covered, live]);
+  const pan = (by: number) => (end.value = moved(span.until, by, range, span));
+  if (value) return <Drawn measures={value.measures} width={width} span={span} job={job} live={live} pan={pan} {...told} />;
+  return failure ? <Trouble failure={failure} what="measurements" /> : <Skeleton rows={8} label="Loading measurements" />;
 }
 
-/** The time axis, seconds; no longer than the job is old, and ending with it. */
-export function axis(job: JobView, range: number): { since: number; until: number } {
-  const until = (job.finished_at ? Date.parse(job.finished_at) : now.value) / 1000;
-  const created = Date.parse(job.created_at) / 1000;
-  return { since: Math.max(until - range, Math.min(created, until - 60)), until };
+/** The service gives no more points at once. */
+const MOST_POINTS = 4000;
+
+const rightOf = (width: number): number => (width < 500 ? 66 : 96);
+
+interface Span {
+  since: number;
+  until: number;
+  /** What there is to see: from the job's beginning to its end or the present. */
+  first: number;
+  last: number;
 }
 
-interface DrawnProps extends Omit<StackProps, "range"> {
+/** The time axis, seconds; no longer than the job is old, and ending with it or where it was moved to. */
+export function axis(job: JobView, range: number, end: number | null): Span {
+  const last = (job.finished_at ? Date.parse(job.finished_at) : now.value) / 1000;
+  const first = Math.min(Date.parse(job.created_at) / 1000, last - 60);
+  const until = end === null ? last : Math.max(first + 60, Math.min(last, end));
+  return { since: Math.max(until - range, first), until, first, last };
+}
+
+interface DrawnProps extends Omit<StackProps, "range" | "end"> {
   measures: Measures;
   width: number;
-  span: { since: number; until: number };
+  span: Span;
+  live: boolean;
+  /** Moves the time axis by so many seconds. */
+  pan: (by: number) => void;
 }
 
-function Drawn({ measures, width, span, job, worlds, plans }: DrawnProps) {
+function Drawn({ measures, width, span, job, worlds, plans, live, pan }: DrawnProps) {
   const [cursor, setCursor] = useState<number | null>(null);
-  const next = plans.find(({ plan: { state } }) => state === "Proposed" || state === "Approved")?.plan ?? null;
-  const until = next ? span.until + (span.until - span.since) * 0.08 : span.until;
-  const right = width < 500 ? 66 : 96;
-  const frame = useMemo((): Frame => {
-    const times = timeTicks(span.since, span.until, width < 500 ? 4 : 7);
-    const breaks = worlds.map((world) => Date.parse(world.formed_at) / 1000);
-    return { width, right, since: span.since, until, times, gap: gapLimit(measures), breaks };
-  }, [width, right, span.since, until, measures, worlds]);
-  const bands = useMemo(() => promises(worlds, plans, span.since, span.until), [worlds, plans, span.since, span.until]);
-  const shown = useMemo(() => panels(measures, job, bands, next?.promised ?? null), [measures, bands, next]);
-  const times = shown[0]?.lines[0]?.points.map(({ at }) => at) ?? [];
-  if (shown.every(({ lines }) => lines.length === 0)) return <Nothing job={job} />;
+  const next = (live && plans.find(({ plan: { state } }) => state === "Proposed" || state === "Approved")?.plan) || null;
+  const long = span.until - span.since;
+  const until = next ? span.until + long * 0.08 : span.until;
+  const right = rightOf(width);
+  const gap = useMemo(() => gapLimit(measures), [measures]);
+  const breaks = useMemo(() => worlds.map((world) => Date.parse(world.formed_at) / 1000), [worlds]);
+  const frame: Frame = { width, right, since: span.since, until, times: timeTicks(span.since, span.until, width < 500 ? 4 : 7), gap, breaks };
+  const bands = promises(worlds, plans, span.since, span.until);
+  const highest = Math.max(0, next?.promised?.high ?? 0, ...bands.map(({ prediction }) => prediction.high));
+  const shown = useMemo(() => panels(measures, job, highest), [measures, highest]);
+  const times = useMemo(() => shown[0]?.lines[0]?.points.map(({ at }) => at) ?? [], [shown]);
+  if (live && shown.every(({ lines }) => lines.length === 0)) return <Nothing job={job} />;
   const move = (by: number) => {
-    const from = cursor === null ? times.length - 1 : nearest(times, cursor) + by;
-    setCursor(times[Math.min(times.length - 1, Math.max(0, from))] ?? null);
+    const from = nearest(times, cursor ?? span.until) + (cursor === null ? 0 : by);
+    const at = times[Math.min(times.length - 1, Math.max(0, from))];
+    if (at !== undefined && at >= span.since && at <= span.until) setCursor(at);
+  };
+  const shift = (by: number) => {
+    setCursor(null);
+    pan(by);
+  };
+  const press = (event: KeyboardEvent) => {
+    const step = event.shiftKey ? 10 : 1;
+    const keys: Record<string, () => void> = {
+      ArrowLeft: () => move(-step), ArrowRight: () => move(step), Escape: () => setCursor(null),
+      PageUp: () => shift(-long / 2), PageDown: () => shift(long / 2), Home: () => shift(span.first - span.until), End: () => shift(span.last - span.until),
+    };
+    const act = event.ctrlKey || event.metaKey || event.altKey ? undefined : keys[event.key];
+    if (!act) return;
+    act();
+    event.preventDefault();
   };
   return (
     <>
@@ -86,15 +137,8 @@ function Drawn({ measures, width, span, job, worlds, plans }: DrawnProps) {
         class="plots"
         tabIndex={0}
         role="group"
-        aria-label="Measured charts; the arrow keys move the crosshair"
-        onKeyDown={(event) => {
-          const step = event.shiftKey ? 10 : 1;
-          if (event.key === "ArrowLeft") move(-step);
-          else if (event.key === "ArrowRight") move(step);
-          else if (event.key === "Escape") setCursor(null);
-          else return;
-          event.preventDefault();
-        }}
+        aria-label="Measured charts; the arrow keys move the crosshair, Page Up and Page Down the time axis, End goes back to its end"
+        onKeyDown={press}
       >
         <div class="lane" />
         {shown.map((panel) => (
@@ -106,7 +150,7 @@ function Drawn({ measures, width, span, job, worlds, plans }: DrawnProps) {
         <div class="times" />
         <Overlay
           frame={frame} panels={shown} bands={bands} markers={markers(worlds, plans)} next={next}
-          present={job.throughput} end={span.until} expected={expected(job)} cursor={cursor} times={times} onCursor={setCursor}
+          present={live ? job.throughput : null} end={span.until} expected={live && expected(job)} cursor={cursor} times={times} onCursor={setCursor} onPan={shift}
         />
       </div>
       <StackTable panels={shown} gap={frame.gap} />

@@ -1,6 +1,7 @@
 /** One job: what it does now, what Brain says of it, what happened. */
+import { type Signal, useSignal } from "@preact/signals";
 import * as calls from "../api/calls.ts";
-import type { JobDetail, PlanView } from "../api/types.ts";
+import type { JobDetail, JobView, PlanView } from "../api/types.ts";
 import { expected, STALE_SECONDS } from "../charts/freshness.ts";
 import { axis, ChartStack } from "../charts/stack.tsx";
 import { RankStrip } from "../charts/ranks.tsx";
@@ -93,7 +94,9 @@ function Now({ detail, at, plans, onChange }: Omit<TabProps, "tab">) {
   const { job, worlds } = detail;
   const urgent = stops(detail);
   const range = RANGES.find(({ text }) => text === route.value.query.get("range")) ?? RANGES[1];
-  const span = axis(job, range?.seconds ?? 3600);
+  const seconds = range?.seconds ?? 3600;
+  // A signal: an axis that moves draws nothing but what depends on it.
+  const end = useSignal<number | null>(null);
   return (
     <>
       <Head detail={detail} />
@@ -103,10 +106,10 @@ function Now({ detail, at, plans, onChange }: Omit<TabProps, "tab">) {
           <Conditions job={job} />
           <Heading
             title="Measured"
-            sub={`${clock(span.since * 1000, now.value)} – ${clock(span.until * 1000, now.value)}`}
-            more={<span class="seg" role="group" aria-label="Length of the time axis">{RANGES.map(({ text }) => <button type="button" key={text} aria-pressed={text === range?.text} onClick={() => setQuery({ range: text })}>{text}</button>)}</span>}
+            sub={<Stretch job={job} range={seconds} end={end} />}
+            more={<><ToEnd job={job} end={end} /> <span class="seg" role="group" aria-label="Length of the time axis">{RANGES.map(({ text }) => <button type="button" key={text} aria-pressed={text === range?.text} onClick={() => setQuery({ range: text })}>{text}</button>)}</span></>}
           />
-          <ChartStack job={job} worlds={worlds} plans={plans} range={range?.seconds ?? 3600} />
+          <ChartStack job={job} worlds={worlds} plans={plans} range={seconds} end={end} />
           <div class="lower">
             <Sizes job={job} />
             <Workers detail={detail} />
@@ -122,6 +125,17 @@ function Now({ detail, at, plans, onChange }: Omit<TabProps, "tab">) {
       </div>
     </>
   );
+}
+
+/** From when to when the time axis goes. */
+function Stretch({ job, range, end }: { job: JobView; range: number; end: Signal<number | null> }) {
+  const { since, until } = axis(job, range, end.value);
+  return <>{clock(since * 1000, now.value)} – {clock(until * 1000, now.value)}</>;
+}
+
+/** The way back of a time axis that was moved. */
+function ToEnd({ job, end }: { job: JobView; end: Signal<number | null> }) {
+  return end.value === null ? null : <button type="button" class="chip" onClick={() => (end.value = null)}>{job.finished_at ? "To its end" : "To now"}</button>;
 }
 
 function Stale({ detail: { job, world }, at }: { detail: JobDetail; at: number }) {

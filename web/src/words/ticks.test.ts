@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { nearest, tickDecimals, timeTicks, valueTicks, withGaps } from "./ticks.ts";
+import { moved, nearest, tickDecimals, timeTicks, valueTicks, withGaps } from "./ticks.ts";
 
 test("value ticks are round, start at 0 and reach the highest value", () => {
   assert.deepEqual(valueTicks(2900), [0, 1000, 2000, 3000]);
@@ -40,4 +40,12 @@ test("nearest finds the closer neighbour", () => {
   assert.equal(nearest([0, 10, 20], 16), 2);
   assert.equal(nearest([0, 10, 20], -5), 0);
   assert.equal(nearest([], 1), -1);
+});
+
+test("an axis is moved within what there is, and follows its end again from there on", () => {
+  const kept = { first: 0, last: 100 };
+  assert.equal(moved(100, -30, 20, kept), 70);
+  assert.equal(moved(70, -90, 20, kept), 20);
+  assert.equal(moved(70, 30, 20, kept), null);
+  assert.equal(moved(100, -30, 200, kept), null);
 });

@@ -67,3 +67,9 @@ export function nearest(x: readonly number[], value: number): number {
   }
   return low > 0 && value - (x[low - 1] ?? 0) < (x[low] ?? 0) - value ? low - 1 : low;
 }
+
+/** Where an axis of `range` ends that is moved by so much, within what there is; null where it follows its end. */
+export function moved(until: number, by: number, range: number, kept: { first: number; last: number }): number | null {
+  const next = Math.max(until + by, kept.first + range);
+  return next >= kept.last ? null : next;
+}
