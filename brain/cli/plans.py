@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -48,6 +49,8 @@ COLUMNS = (
     output.Column[PlanView]("MADE", lambda view: output.clock(view.plan.created_at), wide=True),
 )
 
+#: A figure that is older says its age.
+_FRESH_SECONDS = 60.0
 #: Conditions that stand below the decision.
 _ALSO = frozenset({"Frozen", "NotEnforced", *NoticeKind})
 
@@ -227,7 +230,7 @@ def explain(client: BrainClient, job: str, form: str) -> None:
         return
     detail = client.send(calls.job(job))
     seen = detail.job
-    text = _why(seen)
+    text = _why(seen, datetime.now(UTC))
     click.echo(text)
     for each in seen.conditions:
         if each.kind in _ALSO and each.reason not in text:
@@ -255,20 +258,22 @@ def what_if(client: BrainClient, job: str, form: str) -> None:
         click.echo(scaling.basis)
 
 
-def _why(job: JobView) -> str:
+def _why(job: JobView, now: datetime) -> str:
     if job.finished_at is not None:
         return f"{job.name} {job.state}: {job.reason}"
     if job.plan is not None and job.plan.active:
-        return plan_text(job.name, job.plan, job.unit_of_throughput, job.decision)
+        return plan_text(job.name, job.plan, job.unit_of_throughput, job.decision, now)
     if job.decision is None:
         return "Brain has not looked at this job yet; it does within a few seconds."
-    return _text(job.decision, job.unit_of_throughput)
+    return _text(job.decision, job.unit_of_throughput, now)
 
 
-def plan_text(name: str, plan: ScalePlan, unit: str, now: Recommendation | None) -> str:
+def plan_text(
+    name: str, plan: ScalePlan, unit: str, newest: Recommendation | None, now: datetime
+) -> str:
     """An active plan as the advice it is, with what a person can do about it.
 
-    ``now`` is the newest decision: beside a plan that was answered it says what is waited for.
+    ``newest`` is the newest decision: beside a plan that was answered it says what is waited for.
     """
     advice = Recommendation(
         current=plan.current,
@@ -278,18 +283,18 @@ def plan_text(name: str, plan: ScalePlan, unit: str, now: Recommendation | None)
         restart_seconds=plan.restart_seconds,
         payback_seconds=plan.payback_seconds,
         explanation=plan.explanation,
-        decided_at=plan.created_at,
+        decided_at=plan.updated_at if plan.state is PlanState.PROPOSED else plan.created_at,
     )
     if plan.state is not PlanState.PROPOSED:
-        next_step = now.explanation.next_step if now and now.hold else ""
+        next_step = newest.explanation.next_step if newest and newest.hold else ""
         advice = replace(advice, explanation=replace(plan.explanation, next_step=next_step))
-    lines = [f"Plan {plan.generation} is {plan.state}.", _text(advice, unit)]
+    lines = [f"Plan {plan.generation} is {plan.state}.", _text(advice, unit, now)]
     if plan.state is PlanState.PROPOSED:
         lines.append(f"Say yes with `brain approve {name}`, no with `brain reject {name}`.")
     return "\n".join(lines)
 
 
-def _text(decision: Recommendation, unit: str) -> str:
+def _text(decision: Recommendation, unit: str, now: datetime) -> str:
     why = decision.explanation
     sizes = reallocation(decision.current, decision.target)
     head = f"Hold at {decision.current.replicas}" if decision.hold else sizes
@@ -302,6 +307,9 @@ def _text(decision: Recommendation, unit: str) -> str:
             f"{duration(decision.payback_seconds)}"
         )
     lines += [f"  {fact.label}: {fact.value}" for fact in why.evidence]
+    age = (now - decision.decided_at).total_seconds()
+    if age > _FRESH_SECONDS:
+        lines.append(f"These figures are {duration(age)} old.")
     if why.alternatives:
         lines.append("Why not:")
     lines += [

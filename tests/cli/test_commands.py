@@ -17,7 +17,7 @@ from brain.cli.plans import no_plan, plan_text, resize
 from brain.types.plan import PlanState
 from brain.types.recommendation import Prediction
 from brain.wire import job_document
-from tests.builders import explanation, plan, recommendation
+from tests.builders import NOW, explanation, plan, recommendation
 
 #: A service that no test here speaks to.
 SOMEWHERE = {"BRAIN_URL": "http://127.0.0.1:9", "BRAIN_TOKEN": "x"}
@@ -121,7 +121,7 @@ def test_a_plan_that_was_answered_asks_for_no_answer():
     waiting = recommendation(
         1, explanation=replace(explanation(), next_step="It is applied once the new world steps.")
     )
-    text = plan_text("digits", plan(state=PlanState.APPLYING), "examples/s", waiting)
+    text = plan_text("digits", plan(state=PlanState.APPLYING), "examples/s", waiting, NOW)
     assert text.splitlines()[-1] == "Next: It is applied once the new world steps."
 
 

@@ -1,6 +1,7 @@
 """What commands answer a person who asks a real service."""
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -31,6 +32,13 @@ def test_why_a_job_has_its_size_names_the_freeze(frozen: dict[str, str]) -> None
     assert said[-1] == (
         "Frozen by admin: the disk is changed (`brain freeze --off volume-seg` lifts it)."
     )
+
+
+def test_figures_that_are_older_than_a_minute_say_their_age(service: dict[str, str]) -> None:
+    proposed = typed("explain", "digits", environment=service).stdout
+    assert re.search(r"^These figures are 1\d min old\.$", proposed, re.MULTILINE), proposed
+    held = typed("explain", "volume-seg", environment=service).stdout
+    assert re.search(r"^These figures are [3-9] min.* old\.$", held, re.MULTILINE), held
 
 
 def test_a_size_beyond_the_bounds_is_refused_by_field_value_and_bounds(
