@@ -7,7 +7,8 @@ from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.apiserver.core.store import Key
 from tests.kubernetes.apiserver.hands import NODES, PODS, Heard, key_of
 from tests.kubernetes.kubelet import Handed, node
-from tests.kubernetes.scheduling import Place, place_of, placed
+from tests.kubernetes.predicates import Place, place_of
+from tests.kubernetes.scheduling import placed
 
 _GATHER_SECONDS = 0.05
 

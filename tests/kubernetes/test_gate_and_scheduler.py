@@ -12,7 +12,8 @@ from scaler.kubernetes.pods.fitting import NodeCapacity, infeasible
 from scaler.kubernetes.runtime.store import Store
 from tests.kubernetes.apiserver.objects.patches import merged
 from tests.kubernetes.kubelet import node
-from tests.kubernetes.scheduling import place_of, placed, requests_of
+from tests.kubernetes.predicates import place_of, requests_of
+from tests.kubernetes.scheduling import placed
 
 Json = dict[str, Any]
 #: Clusters of one test.

@@ -11,7 +11,8 @@ from tests.kubernetes.apiserver import Server, serving
 from tests.kubernetes.eventually import eventually
 from tests.kubernetes.kubelet import FakeKubelet
 from tests.kubernetes.kubelet import node as ready_node
-from tests.kubernetes.scheduling import GROUP_ANNOTATION, Gang, Scheduler, place_of, placed
+from tests.kubernetes.predicates import place_of
+from tests.kubernetes.scheduling import GROUP_ANNOTATION, Gang, Scheduler, placed
 
 Json = dict[str, Any]
 
