@@ -5,7 +5,8 @@ from typing import Any
 from scaler.kubernetes.kinds.documents.templates import reserved
 from scaler.kubernetes.pods import identity, ports
 from scaler.kubernetes.pods.fitting import NodeCapacity
-from scaler.kubernetes.pods.placement import averse, needs, placed
+from scaler.kubernetes.pods.neighbours import averse
+from scaler.kubernetes.pods.placement import needs, placed
 from scaler.kubernetes.pods.trimming import trimmed
 from scaler.kubernetes.runtime.store import Store
 from tests.kubernetes.test_gate_and_scheduler import Cluster

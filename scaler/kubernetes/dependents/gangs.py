@@ -16,7 +16,8 @@ from scaler.kubernetes.kinds import ElasticJob
 from scaler.kubernetes.pods import gang, identity
 from scaler.kubernetes.pods.fitting import NodeCapacity, counted
 from scaler.kubernetes.pods.orders import gang_size
-from scaler.kubernetes.pods.placement import may_come, placed
+from scaler.kubernetes.pods.placement import placed
+from scaler.kubernetes.pods.predicates import may_come
 from scaler.kubernetes.pods.sight import succeeded
 from scaler.kubernetes.runtime.cluster import Object
 from scaler.kubernetes.runtime.status import read_instant

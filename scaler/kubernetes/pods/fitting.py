@@ -9,18 +9,8 @@ from scaler.kubernetes.kinds.documents.templates import pod_requests
 from scaler.kubernetes.kinds.quantities import is_accelerator, quantity
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.failures import unschedulable
-from scaler.kubernetes.pods.placement import (
-    Amounts,
-    Capacity,
-    after,
-    averse,
-    matter_to,
-    needs,
-    neighbourly,
-    offers,
-    placed,
-    without_others,
-)
+from scaler.kubernetes.pods.neighbours import averse, matter_to, neighbourly, without_others
+from scaler.kubernetes.pods.placement import Amounts, Capacity, after, needs, offers, placed
 from scaler.kubernetes.runtime.cluster.kind import Object
 from scaler.kubernetes.runtime.store import Store
 

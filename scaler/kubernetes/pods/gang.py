@@ -12,7 +12,8 @@ from typing import Any
 
 from scaler.kubernetes.kinds.documents.templates import pod_requests
 from scaler.kubernetes.pods import identity
-from scaler.kubernetes.pods.placement import Capacity, domains_near, placed
+from scaler.kubernetes.pods.neighbours import domains_near
+from scaler.kubernetes.pods.placement import Capacity, placed
 from scaler.kubernetes.runtime.cluster.kind import Kind, Object
 from scaler.kubernetes.runtime.status import read_instant
 
