@@ -9,6 +9,7 @@ from brain.errors import BadInput
 from scaler.kubernetes.pods import gang, identity, places, ports
 from scaler.kubernetes.pods.fitting import NodeCapacity, excess, infeasible
 from scaler.kubernetes.pods.placement import Capacity, needs, placed
+from scaler.kubernetes.pods.predicates import may_come
 from scaler.kubernetes.runtime.store import Store
 from tests.kubernetes.kubelet import node as made_node
 
@@ -97,6 +98,26 @@ def test_pods_are_placed_on_the_fullest_node_that_has_room():
     free = room([node("n0"), node("n1")], [pod("p", "n0", gpus=6)])
 
     assert placed([pod("a", gpus=2), pod("b"), pod("c", gpus=1)], free).nodes == ("n0", "n1")
+
+
+def test_a_silent_node_takes_pods_that_tolerate_an_unreachable_one():
+    silent = node("n0")
+    silent["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    bears = {
+        key: pod("p") | {"spec": spec(tolerations=[{"key": key, "operator": "Exists"}])}
+        for key in ("node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready")
+    }
+
+    assert [may_come(each, silent) for each in bears.values()] == [True, False]
+
+
+@pytest.mark.parametrize(("said", "takes"), [("10", True), ("1_0", False), ("many", False)])
+def test_a_label_is_a_number_only_where_kubernetes_reads_one(said: str, takes: bool):
+    expression = {"key": "slots", "operator": "Gt", "values": ["3"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+    assert may_come(pod("p") | {"spec": spec(affinity=affinity)}, node("n0", slots=said)) is takes
 
 
 def test_part_of_a_gang_begins_never():

@@ -1,5 +1,6 @@
 """The predicates of kube-scheduler that look at a pod and a node, whoever else is there."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -8,7 +9,13 @@ from scaler.kubernetes.runtime.cluster.kind import Object
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _KEEP_OFF = ("NoSchedule", "NoExecute")
 _CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
-_NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+#: The taint that Kubernetes puts on a node whose condition ``Ready`` is so.
+_SILENT = {
+    "False": {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
+    "Unknown": {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"},
+}
+#: Numbers as labels say them; ``int`` reads ``1_0``, too.
+_NUMBER = r"[+-]?[0-9]+"
 
 
 def may_come(pod: Object, node: Object) -> bool:
@@ -18,15 +25,23 @@ def may_come(pod: Object, node: Object) -> bool:
 
 def dislike(pod: Object, node: Object) -> str:
     """Why a node does not take a pod, whoever else is there; empty: it may."""
-    spec, labels = pod["spec"], labels_of(node)
-    selector: Mapping[str, str] = spec.get("nodeSelector") or {}
-    if not selector.items() <= labels.items():
+    return unselected(pod, node) or repelled(pod, node)
+
+
+def unselected(pod: Object, node: Object) -> str:
+    """Why a node is not among those that a pod asks for; empty: it is."""
+    selector: Mapping[str, str] = pod["spec"].get("nodeSelector") or {}
+    if not selector.items() <= labels_of(node).items():
         missing = ", ".join(f"{key}={value}" for key, value in selector.items())
         return f"lacks labels of nodeSelector {missing}"
-    if not _attracts(spec.get("affinity") or {}, node):
-        return "is excluded by nodeAffinity"
+    attracts = _attracts(pod["spec"].get("affinity") or {}, node)
+    return "" if attracts else "is excluded by nodeAffinity"
+
+
+def repelled(pod: Object, node: Object) -> str:
+    """Why a node keeps a pod off by its taints; empty: it does not."""
     for taint in _taints(node):
-        if taint.get("effect") in _KEEP_OFF and not _tolerated(taint, spec):
+        if taint.get("effect") in _KEEP_OFF and not _tolerated(taint, pod["spec"]):
             return f"has taint {said_taint(taint)} that is not tolerated"
     return ""
 
@@ -38,8 +53,8 @@ def _taints(node: Object) -> Iterator[Mapping[str, Any]]:
     if spec.get("unschedulable"):
         yield _CORDON
     for condition in (node.get("status") or {}).get("conditions") or ():
-        if condition.get("type") == "Ready" and condition.get("status") != "True":
-            yield _NOT_READY
+        if condition.get("type") == "Ready" and condition.get("status") in _SILENT:
+            yield _SILENT[condition["status"]]
 
 
 def said_taint(taint: Mapping[str, Any]) -> str:
@@ -93,16 +108,17 @@ def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
         case "DoesNotExist":
             return value is None
         case "Gt" | "Lt" as operator:
-            try:
-                difference = int(value or "") - int(values[0])
-            except (ValueError, TypeError, IndexError):
+            numbers = [str(value), *map(str, values)]
+            if len(numbers) != 2 or not all(re.fullmatch(_NUMBER, each) for each in numbers):
                 return False
+            difference = int(numbers[0]) - int(numbers[1])
             return difference > 0 if operator == "Gt" else difference < 0
         case _:
             return False
 
 
 def selected(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
+    """True if a label selector is about these labels; None is about none."""
     if selector is None:
         return False
     equal: Mapping[str, str] = selector.get("matchLabels") or {}
@@ -111,5 +127,6 @@ def selected(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> b
     return all(_holds(each, labels) for each in selector.get("matchExpressions") or ())
 
 
-def labels_of(node: Object) -> Mapping[str, str]:
-    return (node.get("metadata") or {}).get("labels") or {}
+def labels_of(obj: Object) -> Mapping[str, str]:
+    """Return the labels of a node or pod."""
+    return (obj.get("metadata") or {}).get("labels") or {}
