@@ -120,6 +120,37 @@ def test_a_label_is_a_number_only_where_kubernetes_reads_one(said: str, takes: b
     assert may_come(pod("p") | {"spec": spec(affinity=affinity)}, node("n0", slots=said)) is takes
 
 
+def listening(name: str, sidecar: bool = False, **port: Any) -> dict[str, Any]:
+    """A pod that holds port 80 of its host."""
+    made = pod(name, gpus=0)
+    container = {"name": "c", "image": "x", "ports": [{"hostPort": 80, **port}]}
+    if sidecar:
+        made["spec"]["initContainers"] = [{**container, "restartPolicy": "Always"}]
+    else:
+        made["spec"]["containers"].append(container)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "together"),
+    [
+        ({}, {}, False),
+        ({}, {"protocol": "UDP"}, True),
+        ({}, {"sidecar": True}, False),
+        ({}, {"hostIP": "10.0.0.1"}, False),
+        ({"hostIP": "10.0.0.1"}, {}, False),
+        ({"hostIP": "10.0.0.1"}, {"hostIP": "10.0.0.1"}, False),
+        ({"hostIP": "10.0.0.1"}, {"hostIP": "10.0.0.2"}, True),
+    ],
+)
+def test_two_pods_of_one_host_port_fit_a_node_if_their_addresses_or_protocols_differ(
+    one: dict[str, Any], other: dict[str, Any], together: bool
+):
+    pods = [listening("a", **one), listening("b", **other)]
+
+    assert (placed(pods, room([node("n0")], [])).refusals is None) is together
+
+
 def test_part_of_a_gang_begins_never():
     assert admitted(3, 0, least=3, free=2) == 0
     assert admitted(3, 0, least=3, free=3) == 3

@@ -18,7 +18,8 @@ from scaler.kubernetes.runtime.cluster.kind import Object
 
 #: Amounts by resource name.
 Amounts = Mapping[str, Decimal]
-_NONE, _ONE = Decimal(0), Decimal(1)
+_NONE, _TRIFLE, _ONE = Decimal(0), Decimal("0.001"), Decimal(1)
+_EVERY_ADDRESS = "0.0.0.0"
 #: Ports of a host are amounts of which each node has one.
 _PORT = "port "
 
@@ -46,7 +47,7 @@ class PodPlacement:
 
 def needs(spec: Mapping[str, Any]) -> dict[str, Decimal]:
     """Return the amounts that a pod of this spec takes of its node: resources, ports, one pod."""
-    return {"pods": _ONE} | pod_requests(spec) | {name: _ONE for name in _host_ports(spec)}
+    return {"pods": _ONE} | pod_requests(spec) | dict(_host_ports(spec))
 
 
 def offers(amounts: Amounts, name: str) -> Decimal:
@@ -162,9 +163,15 @@ def _take(left: dict[str, Decimal], amounts: Amounts) -> None:
         left[name] = offers(left, name) - amount
 
 
-def _host_ports(spec: Mapping[str, Any]) -> Iterator[str]:
-    for container in spec.get("containers") or ():
+def _host_ports(spec: Mapping[str, Any]) -> Iterator[tuple[str, Decimal]]:
+    """A port of one address is held whole there, and a trifle of it on every address."""
+    sidecars = (c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always")
+    for container in (*(spec.get("containers") or ()), *sidecars):
         for port in container.get("ports") or ():
             number = port.get("hostPort") or (spec.get("hostNetwork") and port.get("containerPort"))
             if number:
-                yield f"{_PORT}{number}/{port.get('protocol') or 'TCP'}"
+                name = f"{_PORT}{number}/{port.get('protocol') or 'TCP'}"
+                address = port.get("hostIP") or _EVERY_ADDRESS
+                yield name, _ONE if address == _EVERY_ADDRESS else _TRIFLE
+                if address != _EVERY_ADDRESS:
+                    yield f"{name} of {address}", _ONE
