@@ -151,6 +151,25 @@ def test_two_pods_of_one_host_port_fit_a_node_if_their_addresses_or_protocols_di
     assert (placed(pods, room([node("n0")], [])).refusals is None) is together
 
 
+def test_pods_that_spread_wait_for_the_domain_that_has_no_room():
+    gang = [of(f"g{number}", "digits") for number in range(2)]
+    for each in gang:
+        zones = {"labelSelector": {"matchLabels": {"app": "digits"}}, "topologyKey": "zone"}
+        each["spec"]["topologySpreadConstraints"] = [
+            {**zones, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+        ]
+    full = {"status": {"allocatable": {"cpu": "0"}}}
+    found = placed(gang, room([node("n0", zone="a"), node("n1", zone="b") | full], [], gang))
+
+    assert (found.nodes, found.refusals) == (
+        ("n0",),
+        {
+            "n0": "is excluded by topologySpreadConstraints of zone",
+            "n1": "has too little cpu",
+        },
+    )
+
+
 def test_part_of_a_gang_begins_never():
     assert admitted(3, 0, least=3, free=2) == 0
     assert admitted(3, 0, least=3, free=3) == 3

@@ -1,9 +1,10 @@
 """The predicates of kube-scheduler by which other pods decide about a pod's node."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from scaler.kubernetes.pods.predicates import labels_of, selected
+from scaler.kubernetes.pods.predicates import labels_of, repelled, selected, unselected
 from scaler.kubernetes.runtime.cluster.kind import Object
 
 #: A label of nodes and its value: the nodes that have both are one domain.
@@ -15,7 +16,7 @@ _NAMESPACE = "kubernetes.io/metadata.name"
 
 def neighbourly(pod: Object) -> bool:
     """True if it matters to a pod which others are near its node."""
-    return bool(terms(pod, "podAffinity") or terms(pod, "podAntiAffinity"))
+    return bool(terms(pod, "podAffinity") or terms(pod, "podAntiAffinity") or _spreads(pod))
 
 
 def averse(pod: Object) -> bool:
@@ -27,7 +28,8 @@ def matter_to(pods: Iterable[Object]) -> Callable[[Object], bool]:
     """Tells of another pod if it can matter to where ``pods`` come."""
     found: dict[str, tuple[Mapping[str, Any], Object]] = {}
     for pod in pods:
-        for term in (*terms(pod, "podAffinity"), *terms(pod, "podAntiAffinity")):
+        wanted = (*terms(pod, "podAffinity"), *terms(pod, "podAntiAffinity"), *_spreads(pod))
+        for term in wanted:
             found.setdefault(f"{pod['metadata'].get('namespace')} {term}", (term, pod))
     return lambda other: (
         averse(other) or any(_selects(term, owner, other) for term, owner in found.values())
@@ -35,11 +37,15 @@ def matter_to(pods: Iterable[Object]) -> Callable[[Object], bool]:
 
 
 def without_others(pod: Object) -> Object:
-    """A pod that wants none near it but such as itself."""
+    """A pod that wants none near it but such as itself, and spreads as it likes.
+
+    Others that its constraints on topology spread count may even out what it cannot.
+    """
     affinity = pod["spec"].get("affinity") or {}
     own = [term for term in terms(pod, "podAffinity") if _selects(term, pod, pod)]
     near = {**(affinity.get("podAffinity") or {}), _REQUIRED: own}
-    return {**pod, "spec": {**pod["spec"], "affinity": {**affinity, "podAffinity": near}}}
+    alone = {"affinity": {**affinity, "podAffinity": near}, "topologySpreadConstraints": []}
+    return {**pod, "spec": {**pod["spec"], **alone}}
 
 
 def domains_near(pod: Object, node: Object) -> dict[str, str]:
@@ -65,7 +71,8 @@ class Neighbours:
                 self._near |= _domains(wanted, labels)
         #: Nobody whom it wants to be near is there yet, but it is one of them.
         self._first = not self._near and all(_selects(term, pod, pod) for term in wanted)
-        self.matter = bool(wanted or shunned or self._blocked)
+        self._spreads = [_Spread(each, pod, nodes, there) for each in _spreads(pod)]
+        self.matter = bool(wanted or shunned or self._blocked or self._spreads)
 
     def refusal(self, labels: Mapping[str, str]) -> str:
         """Why a node of these labels is no place; empty: it is one."""
@@ -74,7 +81,68 @@ class Neighbours:
         for key in self._keys:
             if key not in labels or not (self._first or (key, labels[key]) in self._near):
                 return "is excluded by pod affinity"
-        return ""
+        return next(filter(None, (each.refusal(labels) for each in self._spreads)), "")
+
+
+class _Spread:
+    """One constraint on topology spread, and the number of pods it counts in each domain."""
+
+    def __init__(
+        self,
+        constraint: Mapping[str, Any],
+        pod: Object,
+        nodes: Mapping[str, Object],
+        there: Sequence[Object],
+    ) -> None:
+        self._constraint, self._key = constraint, constraint["topologyKey"]
+        #: A node is in a domain of each constraint, or in none.
+        keys = {each["topologyKey"] for each in _spreads(pod)}
+        domains = {
+            name: labels_of(node)[self._key]
+            for name, node in nodes.items()
+            if keys <= labels_of(node).keys() and self._counts_on(pod, node)
+        }
+        self._counts = Counter(dict.fromkeys(domains.values(), 0))
+        # By an empty selector kube-scheduler counts no pod, although each matches it.
+        self._counts.update(
+            domains[other["spec"]["nodeName"]]
+            for other in there
+            if other["spec"]["nodeName"] in domains
+            and _says(constraint, pod)
+            and "deletionTimestamp" not in other["metadata"]
+            and _selects(constraint, pod, other)
+        )
+        self._own = int(_selects(constraint, pod, pod))
+
+    def refusal(self, labels: Mapping[str, str]) -> str:
+        """Why a node of these labels is no place; empty: it is one."""
+        enough = len(self._counts) >= self._constraint.get("minDomains", 1)
+        least = min(self._counts.values()) if enough else 0
+        skew = self._counts[labels.get(self._key, "")] + self._own - least
+        if self._key in labels and skew <= self._constraint["maxSkew"]:
+            return ""
+        return f"is excluded by topologySpreadConstraints of {self._key}"
+
+    def _counts_on(self, pod: Object, node: Object) -> bool:
+        """True if a node's pods count, by what the constraint says of affinity and taints."""
+        affinity, taints = (
+            self._constraint.get(f"node{each}Policy") for each in ("Affinity", "Taints")
+        )
+        if affinity != "Ignore" and unselected(pod, node):
+            return False
+        return not (taints == "Honor" and repelled(pod, node))
+
+
+def _says(constraint: Mapping[str, Any], pod: Object) -> bool:
+    """True if the selector of a constraint asks for any label."""
+    keys = labels_of(pod).keys() & set(constraint.get("matchLabelKeys") or ())
+    return bool(keys or any((constraint.get("labelSelector") or {}).values()))
+
+
+def _spreads(pod: Object) -> list[Mapping[str, Any]]:
+    """Constraints on topology spread that keep a pod from nodes."""
+    said = (pod.get("spec") or {}).get("topologySpreadConstraints") or ()
+    return [each for each in said if each.get("whenUnsatisfiable") == "DoNotSchedule"]
 
 
 def _domains(terms: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> set[Domain]:
@@ -83,7 +151,7 @@ def _domains(terms: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> s
 
 
 def _selects(term: Mapping[str, Any], owner: Object, other: Object) -> bool:
-    """True if an affinity term of ``owner`` is about ``other``."""
+    """True if an affinity term of ``owner``, or a spread constraint, is about ``other``."""
     home, there = (each["metadata"].get("namespace", "") for each in (owner, other))
     spaces, chosen = term.get("namespaces") or [], term.get("namespaceSelector")
     if not spaces and chosen is None:
@@ -91,9 +159,14 @@ def _selects(term: Mapping[str, Any], owner: Object, other: Object) -> bool:
     # Other labels of namespaces are not known here.
     if there not in spaces and not selected(chosen, {_NAMESPACE: there}):
         return False
-    return selected(term.get("labelSelector"), other["metadata"].get("labels") or {})
+    own, labels = labels_of(owner), labels_of(other)
+    alike = [key for key in term.get("matchLabelKeys") or () if key in own]
+    if any(labels.get(key) != own[key] for key in alike):
+        return False
+    return selected(term.get("labelSelector"), labels)
 
 
 def terms(pod: Object, kind: str) -> Sequence[Mapping[str, Any]]:
+    """Return the required terms of a pod's ``podAffinity`` or ``podAntiAffinity``."""
     affinity = (pod.get("spec") or {}).get("affinity") or {}
     return (affinity.get(kind) or {}).get(_REQUIRED) or ()
