@@ -1,6 +1,7 @@
 """The predicates of kube-scheduler, apart from the operator's: whether a node takes a pod."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -11,8 +12,19 @@ from tests.kubernetes.apiserver.objects.quantities import parsed
 
 Amounts = dict[str, Decimal]
 
-#: Ports of a host are counted as resources of which each node has one.
-_PORT = "port "
+#: Label of each namespace that says its name.
+_NAMESPACE = "kubernetes.io/metadata.name"
+_EVERY_ADDRESS = "0.0.0.0"
+#: The taint that stands for what is said of a node's condition ``Ready``.
+_SILENCES = {
+    "False": "node.kubernetes.io/not-ready",
+    "Unknown": "node.kubernetes.io/unreachable",
+}
+
+
+def labels_of(obj: Json) -> Mapping[str, str]:
+    """Return the labels of a node or pod."""
+    return obj["metadata"].get("labels") or {}
 
 
 def requests_of(pod: Mapping[str, Any]) -> Amounts:
@@ -23,12 +35,10 @@ def requests_of(pod: Mapping[str, Any]) -> Amounts:
     spec = pod["spec"]
     names = {name for one in _every_container(spec) for name in _requested(one)}
     total = {name: max(_moments(spec, name)) for name in names}
+    # A pod may say it as a whole.
+    total |= {name: parsed(amount) for name, amount in _requested(spec).items()}
     for name, amount in (spec.get("overhead") or {}).items():
         total[name] = total.get(name, Decimal(0)) + parsed(amount)
-    for container in spec.get("containers") or ():
-        for port in container.get("ports") or ():
-            if port.get("hostPort"):
-                total[f"{_PORT}{port['hostPort']}"] = Decimal(1)
     return {**total, "pods": Decimal(1)}
 
 
@@ -70,12 +80,15 @@ class Place:
         name: str = self.node["metadata"]["name"]
         return name
 
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Return the node's labels."""
+        return labels_of(self.node)
+
     def lacks(self, wanted: Amounts) -> list[str]:
         """Return the resources that do not suffice."""
-        return [name for name, amount in wanted.items() if amount and amount > self._left(name)]
-
-    def _left(self, name: str) -> Decimal:
-        return self.free.get(name, Decimal(name.startswith(_PORT)))
+        left = self.free
+        return [name for name, n in wanted.items() if n and n > left.get(name, Decimal(0))]
 
     def host(self, pod: Json) -> None:
         """Have a pod there."""
@@ -91,7 +104,7 @@ class Place:
     def take(self, wanted: Amounts, sign: int = 1) -> None:
         """Use up what a pod needs; ``sign`` -1 gives it back."""
         for name, amount in wanted.items():
-            self.free[name] = self._left(name) - sign * amount
+            self.free[name] = self.free.get(name, Decimal(0)) - sign * amount
 
 
 def place_of(node: Json, used: Iterable[Amounts]) -> Place:
@@ -105,18 +118,36 @@ def place_of(node: Json, used: Iterable[Amounts]) -> Place:
     return place
 
 
+def occupied(nodes: Sequence[Json], pods: Sequence[Json]) -> list[Place]:
+    """Return nodes with the pods that are on them and have not ended."""
+    places = {node["metadata"]["name"]: place_of(node, ()) for node in nodes}
+    for pod in pods:
+        if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
+            places[pod["spec"]["nodeName"]].take(requests_of(pod))
+            places[pod["spec"]["nodeName"]].host(pod)
+    return list(places.values())
+
+
 def refuses(node: Json, pod: Mapping[str, Any]) -> str | None:
     """Return why a node takes no such pod, whatever is free; None: it may."""
-    spec = pod["spec"]
     for taint in _taints(node):
-        if taint.get("effect") in ("NoSchedule", "NoExecute") and not _tolerated(taint, spec):
+        if _repels(taint, pod["spec"]):
             return f"node(s) had untolerated taint(s) {{{taint['key']}: {taint.get('value', '')}}}"
-    labels = node["metadata"].get("labels") or {}
-    if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
-        return "node(s) didn't match Pod's node affinity/selector"
-    if not _affine(spec.get("affinity") or {}, node, labels):
+    if not _attracted(node, pod["spec"]):
         return "node(s) didn't match Pod's node affinity/selector"
     return None
+
+
+def _attracted(node: Json, spec: Mapping[str, Any]) -> bool:
+    labels = labels_of(node)
+    chosen = all(
+        labels.get(key) == value for key, value in (spec.get("nodeSelector") or {}).items()
+    )
+    return chosen and _affine(spec.get("affinity") or {}, node, labels)
+
+
+def _repels(taint: Json, spec: Mapping[str, Any]) -> bool:
+    return taint["effect"] in ("NoSchedule", "NoExecute") and not _tolerated(taint, spec)
 
 
 def _taints(node: Json) -> list[Json]:
@@ -125,8 +156,8 @@ def _taints(node: Json) -> list[Json]:
     if spec.get("unschedulable"):
         taints.append({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"})
     for condition in (node.get("status") or {}).get("conditions") or ():
-        if condition["type"] == "Ready" and condition["status"] != "True":
-            taints.append({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"})
+        if condition["type"] == "Ready" and condition["status"] in _SILENCES:
+            taints.append({"key": _SILENCES[condition["status"]], "effect": "NoSchedule"})
     return taints
 
 
@@ -177,6 +208,7 @@ def _expressed(expression: Json, labels: Mapping[str, str]) -> bool:
 _IN_TIME = "requiredDuringSchedulingIgnoredDuringExecution"
 _AFFINITY = "node(s) didn't match pod affinity rules"
 _ANTI = "node(s) didn't match pod anti-affinity rules"
+_SPREAD = "node(s) didn't match pod topology spread constraints"
 _OTHERS_ANTI = "node(s) didn't satisfy existing pods anti-affinity rules"
 
 
@@ -187,7 +219,6 @@ def _parts(
 
     ``InterPodAffinity`` of kube-scheduler: a domain are the places that share a label's value.
     """
-    at = place.node["metadata"].get("labels") or {}
     for other, one in averse:
         for term in _required(one, "podAntiAffinity"):
             if _together(term, place, other) and _about(term, one, pod):
@@ -199,7 +230,7 @@ def _parts(
     terms = _required(pod, "podAffinity")
     if not terms:
         return None
-    if any(term["topologyKey"] not in at for term in terms):
+    if any(term["topologyKey"] not in place.labels for term in terms):
         return _AFFINITY
     friends = [
         (other, term)
@@ -207,7 +238,7 @@ def _parts(
         for one in other.pods
         if all(_about(each, pod, one) for each in terms)
         for term in terms
-        if term["topologyKey"] in (other.node["metadata"].get("labels") or {})
+        if term["topologyKey"] in other.labels
     ]
     if not friends and all(_about(term, pod, pod) for term in terms):
         return None
@@ -223,23 +254,101 @@ def _required(pod: Json, which: str) -> list[Json]:
 
 def _together(term: Json, one: Place, other: Place) -> bool:
     key = term["topologyKey"]
-    here, there = ((each.node["metadata"].get("labels") or {}).get(key) for each in (one, other))
-    return here is not None and here == there
+    return key in one.labels and one.labels[key] == other.labels.get(key)
 
 
 def _about(term: Json, owner: Json, other: Json) -> bool:
-    """Return whether a term of one pod is about another."""
-    where = other["metadata"].get("namespace")
-    spaces = term.get("namespaces") or []
-    everywhere = term.get("namespaceSelector") == {}
-    if not spaces and "namespaceSelector" not in term:
-        spaces = [owner["metadata"].get("namespace")]
-    selector = term.get("labelSelector")
-    if selector is None or not (everywhere or where in spaces):
+    """Return whether a term, or a constraint, of one pod is about another."""
+    where = other["metadata"].get("namespace", "")
+    spaces, chosen = term.get("namespaces") or [], term.get("namespaceSelector")
+    if not spaces and chosen is None:
+        spaces = [owner["metadata"].get("namespace", "")]
+    if where not in spaces and not _selected(chosen, {_NAMESPACE: where}):
         return False
-    labels = other["metadata"].get("labels") or {}
+    own, labels = labels_of(owner), labels_of(other)
+    alike = [key for key in term.get("matchLabelKeys") or () if key in own]
+    return all(labels.get(key) == own[key] for key in alike) and _selected(
+        term.get("labelSelector"), labels
+    )
+
+
+def _selected(selector: Json | None, labels: Mapping[str, str]) -> bool:
+    if selector is None:
+        return False
     equal = all(labels.get(k) == v for k, v in (selector.get("matchLabels") or {}).items())
     return equal and all(_expressed(e, labels) for e in selector.get("matchExpressions") or ())
+
+
+def _ports(pod: Json) -> set[tuple[int, str, str]]:
+    """Return number, protocol and address of each port of the host that a pod holds."""
+    spec = pod["spec"]
+    beside = [
+        one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"
+    ]
+    return {
+        (port["hostPort"], port.get("protocol", "TCP"), port.get("hostIP") or _EVERY_ADDRESS)
+        for one in (*spec["containers"], *beside)
+        for port in one.get("ports") or ()
+        if port.get("hostPort")
+    }
+
+
+def _clash(one: tuple[int, str, str], other: tuple[int, str, str]) -> bool:
+    return one[:2] == other[:2] and (one[2] == other[2] or _EVERY_ADDRESS in (one[2], other[2]))
+
+
+class _Spread:
+    """``PodTopologySpread``: how many pods like it each domain has already."""
+
+    def __init__(self, pod: Json, places: Sequence[Place]) -> None:
+        constraints = [
+            one
+            for one in pod["spec"].get("topologySpreadConstraints") or ()
+            if one["whenUnsatisfiable"] == "DoNotSchedule"
+        ]
+        keys = {one["topologyKey"] for one in constraints}
+        counted = [place for place in places if keys <= place.labels.keys()]
+        self._pod = pod
+        self._counts = [(one, self._counted(one, counted)) for one in constraints]
+
+    def _counted(self, constraint: Json, places: Sequence[Place]) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        for place in places:
+            if self._counts_in(constraint, place.node):
+                like = sum(self._like(constraint, one) for one in place.pods)
+                counts[place.labels[constraint["topologyKey"]]] += like
+        return counts
+
+    def _counts_in(self, constraint: Json, node: Json) -> bool:
+        spec = self._pod["spec"]
+        if constraint.get("nodeAffinityPolicy", "Honor") == "Honor" and not _attracted(node, spec):
+            return False
+        taints = (node.get("spec") or {}).get("taints") or ()
+        honors = constraint.get("nodeTaintsPolicy") == "Honor"
+        return not (honors and any(_repels(taint, spec) for taint in taints))
+
+    def _like(self, constraint: Json, other: Json) -> bool:
+        """Return whether a pod counts; by an empty selector none does."""
+        said = constraint.get("labelSelector") or {}
+        same = [
+            key for key in constraint.get("matchLabelKeys") or () if key in labels_of(self._pod)
+        ]
+        asks = bool(same or said.get("matchLabels") or said.get("matchExpressions"))
+        leaves = "deletionTimestamp" in other["metadata"]
+        return asks and not leaves and _about(constraint, self._pod, other)
+
+    def refuses(self, place: Place) -> str | None:
+        """Return why a place would make domains too unequal; None: it would not."""
+        for constraint, counts in self._counts:
+            domain = place.labels.get(constraint["topologyKey"])
+            if domain is None:
+                return f"{_SPREAD} (missing required label)"
+            enough = len(counts) >= constraint.get("minDomains", 1)
+            least = min(counts.values()) if enough else 0
+            coming = _about(constraint, self._pod, self._pod)
+            if counts[domain] + coming - least > constraint["maxSkew"]:
+                return _SPREAD
+        return None
 
 
 class Filters:
@@ -247,17 +356,19 @@ class Filters:
 
     def __init__(self, pod: Json, places: Sequence[Place]) -> None:
         self.wanted = requests_of(pod)
-        self._pod, self._places = pod, places
+        self._pod, self._places, self._ports = pod, places, _ports(pod)
+        self._spread = _Spread(pod, places)
         self._averse = [(place, one) for place in places for one in place.averse]
 
     def hindrances(self, place: Place) -> list[str]:
         """Return why a place does not take the pod; none: it does."""
-        pod = self._pod
-        reason = refuses(place.node, pod) or _parts(place, pod, self._places, self._averse)
-        return [reason] if reason else sorted({*map(_lacking, place.lacks(self.wanted))})
-
-
-def _lacking(name: str) -> str:
-    if name.startswith(_PORT):
-        return "node(s) didn't have free ports for the requested pod ports"
-    return f"Insufficient {name}"
+        if reason := refuses(place.node, self._pod):
+            return [reason]
+        if self._ports and any(
+            _clash(one, other) for pod in place.pods for other in _ports(pod) for one in self._ports
+        ):
+            return ["node(s) didn't have free ports for the requested pod ports"]
+        if lacks := place.lacks(self.wanted):
+            return [f"Insufficient {name}" for name in lacks]
+        reason = self._spread.refuses(place) or _parts(place, self._pod, self._places, self._averse)
+        return [reason] if reason else []

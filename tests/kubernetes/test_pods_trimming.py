@@ -9,7 +9,7 @@ from scaler.kubernetes.pods.neighbours import averse
 from scaler.kubernetes.pods.placement import needs, placed
 from scaler.kubernetes.pods.trimming import trimmed
 from scaler.kubernetes.runtime.store import Store
-from tests.kubernetes.test_gate_and_scheduler import Cluster
+from tests.kubernetes.verdicts.drawing import drawn
 
 Json = dict[str, Any]
 
@@ -57,8 +57,8 @@ def test_of_ours_and_of_dlrovers_everything_is_kept_but_who_wrote_it() -> None:
 
 
 def test_random_clusters_give_the_same_room_to_whoever_comes() -> None:
-    for seed in range(100):
-        cluster = Cluster(seed)
+    for number in range(100):
+        cluster = drawn(1, number)
         found = []
         for keep in (lambda pod: pod, trimmed):
             nodes, pods = Store(), Store()
@@ -67,7 +67,6 @@ def test_random_clusters_give_the_same_room_to_whoever_comes() -> None:
                 nodes.put(each)
             for each in cluster.others:
                 pods.put(each)
-            waiting = [cluster.template] * cluster.size
-            capacity = NodeCapacity(nodes, pods).capacity(waiting)
-            found.append((placed(waiting, capacity), sum(map(averse, pods))))
-        assert found[0] == found[1], seed
+            capacity = NodeCapacity(nodes, pods).capacity(cluster.gang)
+            found.append((placed(cluster.gang, capacity), sum(map(averse, pods))))
+        assert found[0] == found[1], number

@@ -175,6 +175,7 @@ GROUPED = (
        has_status=True, counts_generation=True),
     _k("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False,
        short_names=("pc",)),
+    _k("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False),
     _k("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", short_names=("netpol",),
        counts_generation=True),
     _k("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler",
