@@ -1,7 +1,6 @@
 """Plans that change what replicas reserve, from the service to ``kubectl get pod -o yaml``.
 
-The API server is the emulator, and its kubelets are played: they say what a real one says of a
-resize, and no control group changes.
+Kubelets are played: they say what a real one says of a resize, and no control group changes.
 """
 
 import subprocess
@@ -26,6 +25,7 @@ from scaler.kubernetes.runtime.cluster import POD, VPA
 from tests.kubernetes import jobs
 from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.apiserver.server import Server
+from tests.kubernetes.clusters import here
 from tests.kubernetes.operating import Place, Stage, accepted, living, operating, staged, until
 
 GIB = 2**30
@@ -229,13 +229,16 @@ def test_a_node_without_room_now_is_told_and_the_others_are_resized(stage: Stage
         spec["nodeSelector"] = {"disk": "tight"}
         made = running(place, made)
         other = {"name": "other", "image": "x", "resources": {"requests": {"memory": "3Gi"}}}
-        guest = {"containers": [other], "nodeName": "tight", "schedulerName": "nobody"}
+        guest = here({"containers": [other], "nodeName": "tight"})
         where = {"name": "guest", "namespace": place.namespace}
         place.cluster.create(POD, {"metadata": where, "spec": guest})
         apply_amounts(place, made, Resources(cpu_millis=1000, memory_bytes=3 * GIB))
         place.says(made, "Reserved", "False", "WaitsForRestart", "has no room for it now")
-        held = (pod["held"]["requests"].get("memory") for pod in seen(stage, place))
-        assert sorted(held) == ["2Gi", "3Gi", "3Gi"]
+
+        def held() -> list[str]:
+            return sorted(pod["held"]["requests"].get("memory") for pod in seen(stage, place))
+
+        until("the other is resized", lambda: held() == ["2Gi", "3Gi", "3Gi"], held)
     stage.kubelet.remove_node("tight")
 
 
@@ -271,6 +274,28 @@ def failed(place: Place, made: Json, generation: int, part: str) -> None:
 LESS, MORE = (Resources(cpu_millis=1000, memory_bytes=GIB * each) for each in (1, 3))
 
 
+def test_a_pod_that_its_node_could_never_hold_restarts_on_another(stage: Stage, place: Place):
+    """From 1.36 on the server says so (403), before it the kubelet (``Infeasible``)."""
+    stage.kubelet.add_nodes("small", cpu="4", memory="4500Mi", labels={"disk": "fast"})
+    with living(place):
+        made = a_job()
+        spec = made["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
+        spec["nodeSelector"] = {"disk": "fast"}
+        made = running(place, made)
+        stage.kubelet.add_nodes("large", cpu="8", memory="64Gi", labels={"disk": "fast"})
+        before = seen(stage, place)
+        asked = place.apply(plan({"memory": "5Gi"}))
+        told = "node didn't have enough allocatable resources"
+        place.says(made, "Reserved", "False", "WaitsForRestart", told)
+        assert seen(stage, place) == before
+
+        place.operator.jobs.resizing.patience = timedelta()
+        place.says(asked, "Complete", "True", "Applied")
+    assert [pod["held"]["requests"]["memory"] for pod in seen(stage, place)] == ["5Gi"] * 2
+    for name in ("small", "large"):
+        stage.kubelet.remove_node(name)
+
+
 def test_advice_that_only_a_restart_could_carry_out_fails_and_restarts_nothing(
     stage: Stage, place: Place
 ):
@@ -294,7 +319,7 @@ def test_advice_that_an_older_server_refuses_fails_and_restarts_nothing(stage: S
     if not isinstance(stage.ground, Server):
         pytest.skip("a cluster that is not ours lowers memory as its version does")
     place.operator.jobs.resizing.patience = timedelta()
-    stage.ground.api.lowers_memory = False
+    stage.ground.api.resizes_as_latest = False
     try:
         with living(place):
             made = running(place, a_job({"memory": "2Gi"}))
@@ -302,19 +327,20 @@ def test_advice_that_an_older_server_refuses_fails_and_restarts_nothing(stage: S
             failed(place, made, advised(place, made, LESS), "memory limits cannot be decreased")
             assert seen(stage, place) == before
     finally:
-        stage.ground.api.lowers_memory = True
+        stage.ground.api.resizes_as_latest = True
 
 
-def test_advice_does_not_restart_a_container_by_its_resize_policy(stage: Stage, place: Place):
-    place.operator.jobs.resizing.patience = timedelta()
+def test_a_template_that_wants_containers_restarted_is_resized_without(stage: Stage, place: Place):
+    """The server takes no such policy where containers are never restarted, as ours are."""
     with living(place):
         made = a_job()
         policy = {"resourceName": "memory", "restartPolicy": "RestartContainer"}
         jobs.main_of(made)["resizePolicy"] = [policy]
-        made = running(place, made)
-        before = seen(stage, place)
-        failed(place, made, advised(place, made, MORE), "its resizePolicy restarts its container")
-        assert seen(stage, place) == before
+        running(place, made)
+        asked = place.apply(plan({"memory": "3Gi"}))
+        place.says(asked, "Complete", "True", "Applied")
+    found = [(pod["held"]["requests"]["memory"], pod["restarts"]) for pod in seen(stage, place)]
+    assert found == [("3Gi", 0)] * 2
 
 
 TARGET = {"apiVersion": "elastic.iml.github.io/v1alpha1", "kind": "ElasticJob", "name": "digits"}

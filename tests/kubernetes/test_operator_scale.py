@@ -152,7 +152,10 @@ def test_a_job_without_workers_has_no_scale(place: Place, server: Ground):
     config = f"--kubeconfig={server.kubeconfig}"
     words = ["kubectl", config, "scale", "-n", place.namespace, "ej/digits", "--replicas=2"]
     done = subprocess.run(words, capture_output=True, text=True)
-    assert 'replicas field ".spec.replicaSpecs.worker.replicas" does not exist' in done.stderr
+    # Else the role would come into being, without a template.
+    assert "worker has no template: give the role one" in done.stderr
+    with pytest.raises(Unavailable, match=r"worker\.replicas.* does not exist"):
+        place.cluster.get(JOB, place.namespace, "digits", sub="scale")
 
 
 def test_where_an_autoscaler_sets_the_size_brain_only_advises(place: Place):

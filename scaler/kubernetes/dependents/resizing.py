@@ -36,6 +36,7 @@ from scaler.kubernetes.runtime.cluster import (
     QUOTA,
     Cluster,
     Conflict,
+    Incapable,
     Invalid,
     Kind,
     Object,
@@ -230,9 +231,7 @@ class Resizing:
 
     def _resize(self, pod: Object, requests: Mapping[str, str], view: JobView) -> Next:
         """Have the server change a pod, and write down to what, and for which plan."""
-        metadata, wanted, plan = pod["metadata"], wished(view), changing(view)
-        if plan and without_restart(plan) and amounts.restarted_by(pod, requests):
-            return Next(Way.RESTART, "its resizePolicy restarts its container")
+        metadata, wanted = pod["metadata"], wished(view)
         where = metadata["namespace"], metadata["name"]
         version = {"resourceVersion": metadata.get("resourceVersion")}
         patch = {"metadata": version, "spec": {"containers": amounts.resized_pod(pod, requests)}}
@@ -245,7 +244,7 @@ class Resizing:
         except (Conflict, NotFound) as why:
             return Next(Way.WAIT, str(why))
         except (Invalid, NotAllowed) as why:
-            if isinstance(why, Invalid) and why.final:
+            if isinstance(why, Incapable) or (isinstance(why, Invalid) and why.final):
                 self._refused[_uid(pod)] = wanted, f"the server refuses: {why}"
                 return Next(Way.RESTART, f"the server refuses: {why}")
             quota = over_quota(str(why))

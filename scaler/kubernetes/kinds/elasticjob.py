@@ -146,6 +146,11 @@ class ElasticJobSpec(Fields, frozen=True, kw_only=True):
             "the role",
         ),
         Rule(
+            cel="!('worker' in self.replicaSpecs) || has(self.replicaSpecs['worker'].template)",
+            message="worker has no template: give the role one, since a job without workers has "
+            "no scale",
+        ),
+        Rule(
             cel="has(self.steps) || !has(self.deadline) && !has(self.budget)",
             message="deadline and budget need to know how much there is to do; declare steps",
         ),

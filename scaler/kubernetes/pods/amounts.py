@@ -59,23 +59,6 @@ def without_restart(plan: ScalePlan) -> bool:
     return plan.in_place and plan.proposed_by == "brain"
 
 
-def restarted_by(pod: Object, requests: Mapping[str, str]) -> bool:
-    """True if a pod has its main container restarted when one of these requests changes."""
-    main = main_container(pod)
-    policies = {
-        each.get("resourceName"): each.get("restartPolicy")
-        for each in main.get("resizePolicy") or ()
-    }
-    before, after = main.get("resources") or {}, resized(main.get("resources") or {}, requests)
-    return any(
-        policies.get(name) == "RestartContainer" and not _same({part: {name: each[name]}}, after)
-        for part, each in before.items()
-        if part in ("requests", "limits")
-        for name in NAMES
-        if name in each
-    )
-
-
 def of_main(template: Object, wished: Resources) -> dict[str, str]:
     """Return what the main container is to request for a replica to reserve ``wished``.
 

@@ -136,6 +136,9 @@ def manifest(order: PodOrder) -> dict[str, Any]:
     spec.setdefault("enableServiceLinks", False)
     restart = spec.get("restartPolicy") or "Always"
     spec["restartPolicy"] = "Never"
+    for each in spec["containers"]:
+        # The server takes no RestartContainer where containers are never restarted.
+        each.pop("resizePolicy", None)
     return {
         "apiVersion": "v1",
         "kind": "Pod",

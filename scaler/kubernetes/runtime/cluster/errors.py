@@ -7,6 +7,7 @@ Conflict                    another wrote first: look again and decide anew
 ├── Gone                    a version or list position that is no longer kept: list again
 └── NotLeading              another operator may act by now, so this one does not
 Forbidden (NotAllowed)      the service account lacks a right; the message names it
+Incapable (NotAllowed)      a pod's node could never hold what the pod is resized to
 Denied (NotAllowed)         a policy or a webhook of the cluster says no; its words are the message
 NotSignedIn                 no valid credentials
 TooMany (Overloaded)        slow down for ``retry_after_seconds``
@@ -40,6 +41,8 @@ _DENIAL = re.compile(
 )
 #: How it begins what its decoder says of an object.
 _UNREADABLE = " cannot be handled as a "
+#: Causes of a resize that no later attempt on the same node would be granted (1.36).
+_INCAPABLE = frozenset({"NodeCapacity", "UnsupportedPlatform"})
 #: Where the server says 429 without a Retry-After.
 _RETRY_AFTER_SECONDS = 1.0
 
@@ -81,6 +84,10 @@ class NotLeading(Conflict):
 
 class Forbidden(NotAllowed):
     """The service account lacks a right; grant the verb and resource that the message names."""
+
+
+class Incapable(NotAllowed):
+    """A pod's node could never hold what the pod is resized to; another node may."""
 
 
 class Denied(NotAllowed):
@@ -163,7 +170,8 @@ def refusal(code: int, status: Status, asked: str, after: float | None = None) -
         case 401:
             return NotSignedIn(said)
         case 403:
-            return Forbidden(said)
+            causes = {each.reason for each in details.causes or ()}
+            return Incapable(said) if causes & _INCAPABLE else Forbidden(said)
         case 404:
             return NotFound(said)
         case 409:

@@ -4,7 +4,7 @@ import base64
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tests.kubernetes.apiserver.core import pods, resizing
+from tests.kubernetes.apiserver.core import limits, pods, resizing
 from tests.kubernetes.apiserver.core.kinds import Json, Kind
 from tests.kubernetes.apiserver.objects import cel
 from tests.kubernetes.apiserver.objects.errors import Cause, bad_request
@@ -47,6 +47,8 @@ def known(kind: Kind, body: Mapping[str, Any], validation: str, warnings: list[s
     """Return what the kind knows of ``body``; the rest is refused, warned of or dropped."""
     unknown: list[str] = []
     obj = pruned(body, kind.schema, unknown, root=True)
+    if kind.custom:
+        unknown.sort()
     if unknown and validation == "Strict":
         told = ", ".join(f'unknown field "{path}"' for path in unknown)
         raise bad_request(
@@ -160,6 +162,7 @@ _DEFAULTS: Mapping[str, Callable[[Json], Json]] = {
     "pods": _pod,
     "namespaces": _namespace,
     "services": _service,
+    "limitranges": limits.completed,
     "secrets": _secret,
     "customresourcedefinitions": _definition,
 }
@@ -247,6 +250,9 @@ def _scale_causes(kind: Kind, obj: Json) -> Iterator[Cause]:
     for part in path.strip(".").split("."):
         found = found.get(part) if isinstance(found, Mapping) else None
     if found is None or (isinstance(found, int) and not isinstance(found, bool)):
+        if found is not None and found < 0:
+            message = f"Invalid value: {found}: should be a non-negative integer"
+            yield Cause("FieldValueInvalid", message, path)
         return
     go = {str: "string", bool: "bool", float: "float64"}.get(type(found), "object")
     message = (

@@ -65,8 +65,8 @@ class Api:
     ) -> None:
         """``bare``: no controllers run beside it."""
         self.bare = bare
-        #: False: as 1.33 resizes pods.
-        self.lowers_memory = True
+        #: False: as 1.33 resizes pods. It lowers no memory, and leaves it to nodes what they hold.
+        self.resizes_as_latest = True
         #: Webhooks that are asked about every write, by name.
         self.webhooks: dict[str, policies.Webhook] = {}
         self.kinds = Kinds()
@@ -145,6 +145,7 @@ class Api:
             raise invalid(kind.kind, kind.group, "", [cause])
         if kind.resource == ("", "pods") and obj.get("spec", {}).get("containers"):
             obj = limits.filled(self.store, obj)
+            metadata = obj["metadata"]
         obj = admission.created(kind, obj, self._priority)
         if kind.resource == ("", "nodes") and self.bare:
             obj = admission.not_ready(obj)
@@ -273,7 +274,7 @@ class Api:
         if kind.counts_generation and _spec_changed(kind, old, obj):
             obj["metadata"] = {**obj["metadata"], "generation": old["metadata"]["generation"] + 1}
         found = admission.causes(kind, old, obj, door)
-        if door == "resize" and not self.lowers_memory:
+        if door == "resize" and not self.resizes_as_latest:
             found += resizing.lowered(old, obj)
         if found:
             raise invalid(kind.kind, kind.group, name, found)
@@ -287,6 +288,8 @@ class Api:
 
     def _admit(self, kind: Kind, old: Json, obj: Json, ask: Ask, door: str) -> None:
         if door == "resize":
+            if self.resizes_as_latest:
+                resizing.check(self.store, old, obj)
             limits.check(self.store, obj)
             quota.check(self.store, obj, old, counted=not self.bare)
         elif not door:

@@ -28,15 +28,18 @@ def _with(obj: Mapping[str, Any], parts: list[str], value: Any) -> Json:
     return {**obj, parts[0]: below}
 
 
-def scale_of(kind: Kind, stored: Stored) -> Json:
-    """Return an object's ``autoscaling/v1 Scale``."""
+def scale_of(kind: Kind, stored: Stored, *, missing: int | None = None) -> Json:
+    """Return an object's ``autoscaling/v1 Scale``; ``missing``: of one that says no replicas."""
     assert kind.scale is not None
     metadata = stored.obj["metadata"]
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     wanted = _at(stored.obj, kind.scale["specReplicasPath"])
+    wanted = missing if wanted is None else wanted
     if wanted is None:
         path = kind.scale["specReplicasPath"]
-        raise Refused(500, "InternalError", f'the spec replicas field "{path}" does not exist')
+        told = f'the spec replicas field "{path}" does not exist'
+        message = f"Internal error occurred: {told}"
+        raise Refused(500, "InternalError", message, {"causes": [{"message": told}]})
     status: Json = {"replicas": _at(stored.obj, kind.scale["statusReplicasPath"]) or 0}
     selector = _at(stored.obj, kind.scale.get("labelSelectorPath") or ".status.nothing")
     if selector:
@@ -57,7 +60,7 @@ def write_scale(api: Api, kind: Kind, stored: Stored, scale: Mapping[str, Any], 
     if version and version != str(stored.version):
         raise conflict(kind.plural, kind.group, stored.key[1])
     replicas = (scale.get("spec") or {}).get("replicas", 0)
-    if not isinstance(replicas, int) or replicas < 0:
+    if not isinstance(replicas, int):
         raise bad_request(f"Scale.spec.replicas: Invalid value: {replicas}")
     parts = kind.scale["specReplicasPath"].strip(".").split(".")
     if _at(stored.obj, ".".join(parts)) == replicas:
@@ -95,7 +98,6 @@ def bind(api: Api, kind: Kind, stored: Stored, node: str) -> Stored:
         "status": "True",
         "lastProbeTime": None,
         "lastTransitionTime": api.timestamp(),
-        "observedGeneration": pod["metadata"].get("generation", 1),
     }
     status = pod.get("status") or {}
     others = [one for one in status.get("conditions") or () if one["type"] != "PodScheduled"]
@@ -110,7 +112,11 @@ def bind(api: Api, kind: Kind, stored: Stored, node: str) -> Stored:
 def evict(api: Api, kind: Kind, stored: Stored, options: Mapping[str, Any], dry_run: bool) -> None:
     """Delete a pod unless a disruption budget forbids it."""
     for budget in api.store.all_of(("policy", "poddisruptionbudgets"), stored.key[0]):
-        _allow(api, budget.obj, stored)
+        selector = (budget.obj.get("spec") or {}).get("selector") or {}
+        if selected(selector, stored.obj["metadata"].get("labels") or {}) and _ready(stored.obj):
+            _allowed_by_others(budget.obj) if api.bare else _allow(api, budget.obj, stored)
+    if not dry_run:
+        stored = _targeted(api, kind, stored)
     preconditions = options.get("preconditions") or {}
     delete(
         api,
@@ -128,10 +134,6 @@ def evict(api: Api, kind: Kind, stored: Stored, options: Mapping[str, Any], dry_
 def _allow(api: Api, budget: Json, pod: Stored) -> None:
     spec = budget.get("spec") or {}
     selector = spec.get("selector") or {}
-    if not selected(selector, pod.obj["metadata"].get("labels") or {}):
-        return
-    if not _ready(pod.obj):
-        return
     covered = [
         one
         for one in api.store.all_of(("", "pods"), pod.key[0])
@@ -145,14 +147,43 @@ def _allow(api: Api, budget: Json, pod: Stored) -> None:
         needed = len(covered) - _share(spec.get("maxUnavailable", 0), len(covered))
     if healthy - 1 >= needed:
         return
-    name = budget["metadata"]["name"]
-    told = f"The disruption budget {name} needs {needed} healthy pods and has {healthy} currently"
-    raise Refused(
+    raise _kept(budget, f"needs {needed} healthy pods and has {healthy} currently")
+
+
+def _allowed_by_others(budget: Json) -> None:
+    """Believe what is written of a budget, where no controller of ours counts."""
+    status, generation = budget.get("status") or {}, budget["metadata"].get("generation", 1)
+    if status.get("observedGeneration", 0) < generation:
+        raise _kept(budget, "is still being processed by the server.", retry_after_seconds=10)
+    if not status.get("disruptionsAllowed"):
+        needed, healthy = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
+        raise _kept(budget, f"needs {needed} healthy pods and has {healthy} currently")
+
+
+def _kept(budget: Json, why: str, retry_after_seconds: int | None = None) -> Refused:
+    told = f"The disruption budget {budget['metadata']['name']} {why}"
+    return Refused(
         429,
         "TooManyRequests",
         "Cannot evict pod as it would violate the pod's disruption budget.",
         {"causes": [{"reason": "DisruptionBudget", "message": told}]},
+        retry_after_seconds,
     )
+
+
+def _targeted(api: Api, kind: Kind, stored: Stored) -> Stored:
+    """Say on a pod who ends it."""
+    target = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "lastProbeTime": None,
+        "lastTransitionTime": api.timestamp(),
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+    }
+    status = stored.obj.get("status") or {}
+    told = {**status, "conditions": [*(status.get("conditions") or ()), target]}
+    return api.store.put(kind.resource, stored.key, {**stored.obj, "status": told})
 
 
 def _ready(pod: Json) -> bool:

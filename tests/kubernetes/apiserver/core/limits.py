@@ -6,32 +6,55 @@ from typing import Any
 
 from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.apiserver.core.store import Store
-from tests.kubernetes.apiserver.objects.errors import Refused
+from tests.kubernetes.apiserver.objects.errors import disallowed
 from tests.kubernetes.apiserver.objects.quantities import parsed
 
 _PARTS = ("requests", "limits")
+_ANNOTATION = "kubernetes.io/limit-ranger"
 
 
 def filled(store: Store, pod: Json) -> Json:
     """Return a new pod whose containers ask for what a LimitRange has them ask for."""
-    spec = dict(pod["spec"])
+    spec, told = dict(pod["spec"]), list[str]()
     for item in _items(store, pod, "Container"):
         for group in ("containers", "initContainers"):
             if spec.get(group):
-                spec[group] = [_container(one, item) for one in spec[group]]
-    return {**pod, "spec": spec}
+                spec[group] = [_container(one, item, group, told) for one in spec[group]]
+    if not told:
+        return pod
+    said = {_ANNOTATION: f"LimitRanger plugin set: {'; '.join(told)}"}
+    metadata = pod["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), **said}
+    return {**pod, "metadata": {**metadata, "annotations": annotations}, "spec": spec}
 
 
-def _container(container: Json, item: Mapping[str, Any]) -> Json:
+def _container(container: Json, item: Mapping[str, Any], group: str, told: list[str]) -> Json:
     resources = dict(container.get("resources") or {})
-    given = {
-        "limits": item.get("default") or {},
-        "requests": item.get("defaultRequest") or item.get("default") or {},
-    }
-    for part, amounts in given.items():
+    for part, source in (("requests", "defaultRequest"), ("limits", "default")):
+        amounts, had = item.get(source) or {}, resources.get(part) or {}
+        kind = group.removesuffix("Containers").removesuffix("containers") + " container"
+        told += [
+            f"{name} {part[:-1]} for {kind.strip()} {container['name']}"
+            for name in sorted(amounts.keys() - had.keys())
+        ]
         if amounts:
-            resources[part] = {**amounts, **(resources.get(part) or {})}
+            resources[part] = {**amounts, **had}
     return {**container, "resources": resources}
+
+
+def completed(limit_range: Json) -> Json:
+    """Return a LimitRange whose containers ask, where they are silent, for as much as they may."""
+    spec = limit_range["spec"]
+    return {**limit_range, "spec": {**spec, "limits": [_item(one) for one in spec["limits"]]}}
+
+
+def _item(item: Json) -> Json:
+    if item["type"] != "Container":
+        return item
+    most = {**(item.get("max") or {}), **(item.get("default") or {})}
+    least = {**(item.get("min") or {}), **most, **(item.get("defaultRequest") or {})}
+    given = {"default": most, "defaultRequest": least}
+    return {**item, **{name: amounts for name, amounts in given.items() if amounts}}
 
 
 def check(store: Store, pod: Json) -> None:
@@ -43,9 +66,8 @@ def check(store: Store, pod: Json) -> None:
         for told in _broken(item, kind, asked)
     ]
     if found:
-        name = pod["metadata"]["name"]
         told = found[0] if len(found) == 1 else f"[{', '.join(found)}]"
-        raise Refused(403, "Forbidden", f'pods "{name}" is forbidden: {told}')
+        raise disallowed("pods", pod["metadata"]["name"], told)
 
 
 def _items(store: Store, pod: Json, kind: str) -> Iterator[Mapping[str, Any]]:

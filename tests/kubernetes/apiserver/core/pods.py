@@ -82,11 +82,13 @@ def spec_defaulted(spec: Mapping[str, Any]) -> Json:
 
 def status_defaulted(status: Mapping[str, Any]) -> Json:
     """Return a pod's status as its kind spells it: conditions always tell their times."""
-    conditions = status.get("conditions")
-    if not conditions:
-        return dict(status)
-    times = {"lastProbeTime": None, "lastTransitionTime": None}
-    return {**status, "conditions": [{**times, **condition} for condition in conditions]}
+    result, times = dict(status), {"lastProbeTime": None, "lastTransitionTime": None}
+    if status.get("conditions"):
+        result["conditions"] = [{**times, **condition} for condition in status["conditions"]]
+    for name in ("containerStatuses", "initContainerStatuses"):
+        if status.get(name):
+            result[name] = [{"state": {}, "lastState": {}, **one} for one in status[name]]
+    return result
 
 
 def admitted(pod: Json, priority_of: Callable[[str], tuple[int, str]]) -> Json:
@@ -231,6 +233,20 @@ def causes(pod: Mapping[str, Any]) -> Iterator[Cause]:
                     field = f"{where}.volumeMounts[{j}].name"
                     yield Cause("FieldValueNotFound", f'Not found: "{mount.get("name")}"', field)
             yield from request_causes(container.get("resources") or {}, where)
+            yield from _policy_causes(spec, container, where)
+
+
+def _policy_causes(
+    spec: Mapping[str, Any], container: Mapping[str, Any], where: str
+) -> Iterator[Cause]:
+    policies = {policy.get("restartPolicy") for policy in container.get("resizePolicy") or ()}
+    ends = spec.get("restartPolicy") == "Never" and container in spec["containers"]
+    if ends and "RestartContainer" in policies:
+        message = (
+            "Invalid value: \"RestartContainer\": must be 'NotRequired' when pod `restartPolicy` "
+            "is 'Never'"
+        )
+        yield Cause("FieldValueInvalid", message, f"{where}.resizePolicy")
 
 
 def _extended(name: str) -> bool:
@@ -242,6 +258,11 @@ def _extended(name: str) -> bool:
 def request_causes(resources: Mapping[str, Any], where: str) -> Iterator[Cause]:
     """Yield what is wrong with the amounts of a container."""
     limits = resources.get("limits") or {}
+    for part in ("limits", "requests"):
+        for name, amount in (resources.get(part) or {}).items():
+            if parsed(amount) < 0:
+                message = f'Invalid value: "{amount}": must be greater than or equal to 0'
+                yield Cause("FieldValueInvalid", message, f"{where}.resources.{part}[{name}]")
     for name, wanted in (resources.get("requests") or {}).items():
         if name not in limits and _extended(name):
             message = "Required value: Limit must be set for non overcommitable resources"

@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.apiserver.core.store import Store
-from tests.kubernetes.apiserver.objects.errors import Refused
-from tests.kubernetes.apiserver.objects.quantities import parsed
+from tests.kubernetes.apiserver.objects.errors import disallowed
+from tests.kubernetes.apiserver.objects.quantities import canonical, parsed
 
 _OVER = ("Succeeded", "Failed")
 #: What every container must say where a quota counts it.
@@ -20,10 +20,20 @@ _SAID = frozenset(
 def asked(pod: Mapping[str, Any]) -> dict[str, Decimal]:
     """Return what a pod counts for, as quotas spell it: ``pods``, ``requests.cpu``, ``cpu`` …"""
     found: dict[str, Decimal] = defaultdict(Decimal, {"pods": Decimal(1)})
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    held = {one["name"]: _held(one) for one in statuses}
     for container in pod["spec"].get("containers") or ():
+        holds = held.get(container["name"], {})
         for name, amount in _counted(container).items():
-            found[name] += amount
+            found[name] += max(amount, holds.get(name, amount))
     return dict(found)
+
+
+def _held(status: Json) -> dict[str, Decimal]:
+    """Return what a container counts for while a kubelet is about to resize it."""
+    allocated = status.get("allocatedResources") or {}
+    requests = {**((status.get("resources") or {}).get("requests") or {}), **allocated}
+    return _counted({"resources": {**(status.get("resources") or {}), "requests": requests}})
 
 
 def _counted(container: Mapping[str, Any]) -> dict[str, Decimal]:
@@ -42,13 +52,31 @@ def check(store: Store, pod: Json, old: Json | None = None, *, counted: bool = T
     """
     namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
     for quota in store.all_of(("", "resourcequotas"), namespace):
-        told = _exceeded(quota.obj, pod, old, store) if counted else _unknown(quota.obj)
-        if told:
-            raise Refused(403, "Forbidden", f'pods "{name}" is forbidden: {told}')
+        told = "" if counted else _unknown(quota.obj)
+        used = _used(store, namespace) if counted else _counted_by_others(quota.obj)
+        if told := told or _exceeded(quota.obj, pod, old, used):
+            raise disallowed("pods", name, told)
+
+
+def _used(store: Store, namespace: str) -> dict[str, Decimal]:
+    used: dict[str, Decimal] = defaultdict(Decimal)
+    for other in store.all_of(("", "pods"), namespace):
+        if (other.obj.get("status") or {}).get("phase") not in _OVER:
+            for resource, amount in asked(other.obj).items():
+                used[resource] += amount
+    return used
+
+
+def _counted_by_others(quota: Json) -> dict[str, Decimal]:
+    used = (quota.get("status") or {}).get("used") or {}
+    return defaultdict(Decimal, {name: parsed(amount) for name, amount in used.items()})
 
 
 def _unknown(quota: Json) -> str:
-    resources = ",".join(sorted(quota["spec"].get("hard") or {}))
+    hard = quota["spec"].get("hard") or {}
+    if hard.keys() <= ((quota.get("status") or {}).get("used") or {}).keys():
+        return ""
+    resources = ",".join(sorted(hard))
     return f"status unknown for quota: {quota['metadata']['name']}, resources: {resources}"
 
 
@@ -59,22 +87,24 @@ def _unsaid(resource: str, pod: Json) -> str:
     return f"{resource} for: {','.join(silent)}" if silent else ""
 
 
-def _exceeded(quota: Json, pod: Json, old: Json | None, store: Store) -> str:
+def _exceeded(quota: Json, pod: Json, old: Json | None, used: Mapping[str, Decimal]) -> str:
     hard = {name: parsed(amount) for name, amount in (quota["spec"].get("hard") or {}).items()}
     name, held = quota["metadata"]["name"], asked(old) if old is not None else {}
     wanted = {each: amount - held.get(each, 0) for each, amount in asked(pod).items()}
     if missing := [told for each in sorted(hard.keys() & _SAID) if (told := _unsaid(each, pod))]:
         return f"failed quota: {name}: must specify {'; '.join(missing)}"
-    used: dict[str, Decimal] = defaultdict(Decimal)
-    for other in store.all_of(("", "pods"), pod["metadata"]["namespace"]):
-        if (other.obj.get("status") or {}).get("phase") not in _OVER:
-            for resource, amount in asked(other.obj).items():
-                used[resource] += amount
     more = [each for each in hard if old is None or wanted.get(each, 0) > 0]
     over = sorted(each for each in more if used[each] + wanted.get(each, 0) > hard[each])
     if not over:
         return ""
-    requested = ",".join(f"{each}={wanted.get(each, 0):f}" for each in over)
-    spent = ",".join(f"{each}={used[each]:f}" for each in over)
-    limited = ",".join(f"{each}={hard[each]:f}" for each in over)
+    requested = ",".join(f"{each}={_said(each, wanted.get(each, Decimal(0)))}" for each in over)
+    spent = ",".join(f"{each}={_said(each, used[each])}" for each in over)
+    limited = ",".join(f"{each}={_said(each, hard[each])}" for each in over)
     return f"exceeded quota: {name}, requested: {requested}, used: {spent}, limited: {limited}"
+
+
+def _said(resource: str, amount: Decimal) -> str:
+    """Return an amount as people write it: bytes in powers of 1024."""
+    if resource.endswith(("memory", "storage")) and amount % 1024 == 0:
+        return canonical(f"{amount / 1024:f}Ki")
+    return canonical(f"{amount:f}")

@@ -63,7 +63,8 @@ def _walk(value: Any, old: Any, schema: Schema, path: str) -> Iterator[Cause]:
         for key, below in value.items():
             known = properties.get(key, more)
             if isinstance(known, dict) and below is not None:
-                yield from _walk(below, before.get(key), known, f"{path}.{key}".lstrip("."))
+                where = f"{path}.{key}".lstrip(".") if key in properties else f"{path}[{key}]"
+                yield from _walk(below, before.get(key), known, where)
     elif isinstance(value, list) and isinstance(schema.get("items"), Mapping):
         keys = schema.get("x-kubernetes-list-map-keys")
         for i, below in enumerate(value):

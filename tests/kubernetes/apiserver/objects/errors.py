@@ -88,6 +88,14 @@ def conflict(
     return Refused(409, "Conflict", message, _details(name, group, plural))
 
 
+def disallowed(
+    plural: str, name: str, words: str, causes: Sequence[Mapping[str, str]] = ()
+) -> Refused:
+    """Something beside the object's own rules says no."""
+    details = _details(name, "", plural) | ({"causes": list(causes)} if causes else {})
+    return Refused(403, "Forbidden", f'{plural} "{name}" is forbidden: {words}', details)
+
+
 def invalid(kind: str, group: str, name: str, causes: Sequence[Cause]) -> Refused:
     """The object breaks the rules of its kind."""
     lines = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))

@@ -117,13 +117,15 @@ def strategic(old: Json, patch: Json, shape: Shape) -> Json:
         elif value is None:
             result.pop(key, None)
         elif isinstance(value, list):
-            result[key] = _list(result.get(key), value, shape.child(key))
+            ordered = f"$setElementOrder/{key}" in patch
+            result[key] = _list(result.get(key), value, shape.child(key), ordered)
         else:
             result[key] = strategic(result.get(key), value, shape.child(key))
     return result
 
 
-def _list(old: Json, patch: list[Json], shape: Shape) -> list[Json]:
+def _list(old: Json, patch: list[Json], shape: Shape, ordered: bool) -> list[Json]:
+    """Merge lists; new items come first unless their order is told (recorded of 1.36)."""
     key = shape.merge_key
     if key is None:
         if shape.is_set:
@@ -131,14 +133,14 @@ def _list(old: Json, patch: list[Json], shape: Shape) -> list[Json]:
         return patch
     if any(item.get("$patch") == "replace" for item in patch):
         return [item for item in patch if item.get("$patch") != "replace"]
-    result = list(old or ())
+    result, new = list(old or ()), list[Json]()
     for item in patch:
         at = next((i for i, one in enumerate(result) if one.get(key) == item.get(key)), None)
         if item.get("$patch") == "delete":
             if at is not None:
                 del result[at]
         elif at is None:
-            result.append(strategic({}, item, shape.item))
+            new.append(strategic({}, item, shape.item))
         else:
             result[at] = strategic(result[at], item, shape.item)
-    return result
+    return [*result, *new] if ordered else [*new, *result]

@@ -161,7 +161,8 @@ class Http:
         headers = {"Content-Type": answer.media, **answer.headers}
         response = web.Response(status=answer.code, body=answer.body, headers=headers)
         for warning in answer.warnings:
-            response.headers.add("Warning", f'299 - "{warning}"'.replace('\\"', "'"))
+            told = warning.replace('"', '\\"')
+            response.headers.add("Warning", f'299 - "{told}"')
         return response
 
     async def _log(self, request: web.Request, target: Target) -> web.StreamResponse:
@@ -174,7 +175,7 @@ class Http:
                 text = self._output(request, target, pod)
                 if first:
                     await response.prepare(request)
-                    sent, first = _tail(text, request.query.get("tailLines")), False
+                    sent, first = tail(text, request.query.get("tailLines")), False
                 await response.write(text[sent:])
                 sent = len(text)
                 ended = pod["status"].get("phase") in ("Succeeded", "Failed")
@@ -283,7 +284,7 @@ def faulty(fault: Fault) -> Answer:
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def _tail(text: bytes, lines: str | None) -> int:
+def tail(text: bytes, lines: str | None) -> int:
     """Where the last so many lines of a text begin."""
     if lines is None:
         return 0

@@ -197,7 +197,7 @@ def _patch(api: Api, asked: Asked) -> Answer:
         return _object(asked, 201 if new else 200, stored, ask)
     stored = api.get(kind, target.namespace, target.name)
     if target.door == "scale":
-        scale = _patched(asked, doors.scale_of(kind, stored))
+        scale = _patched(asked, doors.scale_of(kind, stored, missing=0))
         return _object(asked, 200, doors.write_scale(api, kind, stored, scale, ask))
     new_obj = kind.stored(_patched(asked, kind.shown(stored.obj)))
     if target.door == "resize":
