@@ -4,19 +4,15 @@ import socket
 import subprocess
 import sys
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx2
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from brain import calls
 from brain.service.start import main
+from tests.certificates import self_signed
 from tests.harness import running as brain_up
 from tests.serving import Service, eventually, metric, service, wires
 
@@ -24,31 +20,7 @@ from tests.serving import Service, eventually, metric, service, wires
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file with a self-signed certificate for this machine and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "brain.example")])
-    now = datetime.now(UTC)
-    names = [x509.DNSName("brain.example"), x509.IPAddress(ip_address("127.0.0.1"))]
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    path = tmp_path_factory.mktemp("tls") / "brain.pem"
-    path.write_bytes(
-        made.public_bytes(serialization.Encoding.PEM)
-        + key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return path
+    return self_signed(tmp_path_factory.mktemp("tls") / "brain.pem", "brain.example")
 
 
 def cookie_of(running: Service, url: str = "", **headers: str) -> str:

@@ -53,7 +53,7 @@ def replay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replay]:
     """The whole conversation, played to the emulator, or to ``BRAIN_TEST_KUBECONFIG``'s cluster."""
     kubeconfig = real_kubeconfig()
     if kubeconfig is not None:
-        played = Replay(lambda: client(kubeconfig, AGENT))
+        played = Replay(lambda: client(kubeconfig, AGENT), patience_seconds=30)
         played.run(_exchanges())
         yield played
         with client(kubeconfig, AGENT) as http:

@@ -1,5 +1,6 @@
 """Pods that a policy, a webhook or their own schema keeps from being made."""
 
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -29,6 +30,7 @@ from scaler.kubernetes.runtime.store import Store
 from tests.kubernetes import jobs
 from tests.kubernetes.apiserver import Server, serving
 from tests.kubernetes.apiserver.core.kinds import Json, Kind
+from tests.kubernetes.eventually import eventually
 from tests.kubernetes.operating import Place, Stage, job, living, operating, staged, until
 from tests.scaler.wished import NOW, wish
 
@@ -83,10 +85,19 @@ def denying(stage: Stage, namespace: str) -> Iterator[None]:
     for kind, made in zip(kinds, policy("rootless", namespace), strict=True):
         hands.create(kind, made)
     try:
+        # A server takes a moment to act by a policy.
+        eventually(lambda: "denied request" in tried(stage, namespace))
         yield
     finally:
         for kind in kinds:
             hands.delete(kind, ("", "rootless"))
+
+
+def tried(stage: Stage, namespace: str) -> str:
+    """What the server says of a pod that runs as root."""
+    config = f"--kubeconfig={stage.ground.kubeconfig}"
+    words = ["kubectl", config, "-n", namespace, "run", "p", "--image=x", "--dry-run=server"]
+    return subprocess.run(words, capture_output=True, text=True, check=False).stderr
 
 
 def state(place: Place, made: Json) -> JobState:

@@ -21,7 +21,7 @@ from scaler.kubernetes.runtime.cluster import POD
 from scaler.kubernetes.runtime.store import Store
 from tests.kubernetes import jobs
 from tests.kubernetes.apiserver.core.kinds import Json
-from tests.kubernetes.clusters import here
+from tests.kubernetes.clusters import MARK, here
 from tests.kubernetes.kubelet import FakeKubelet, node
 from tests.kubernetes.operating import Place, Stage, living, operating, until
 from tests.kubernetes.real import ground
@@ -290,6 +290,8 @@ class Gang:
         self.obj: Json = obj
         self.nodes, self.pods, self.upkeep = Store(), Store(), Bystander()
         for each in nodes:
+            # Where templates are marked for a real cluster, its nodes are, too.
+            each["metadata"]["labels"][MARK] = "yes"
             self.nodes.put(each)
         self.gangs = Gangs(cast(Any, self.upkeep), self.pods, self.nodes)
         self.ended: list[str] = []

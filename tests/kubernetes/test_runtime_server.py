@@ -34,7 +34,7 @@ from tests.kubernetes.real import Ground, ground
 PLAN = Kind("elastic.iml.github.io", "v1alpha1", "scaleplans", "ScalePlan")
 JOB = Kind("elastic.iml.github.io", "v1alpha1", "elasticjobs", "ElasticJob")
 BUDGET = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
-TEAM = namespace("team")
+TEAM = namespace("runtime")
 PLANS = ("elastic.iml.github.io", "scaleplans")
 #: A leader that stands still for a while stays one.
 TERMS = ElectionTerms(namespace=TEAM, lease_seconds=60.0, renew_seconds=40.0, retry_seconds=0.5)
@@ -138,7 +138,8 @@ def test_a_budget_keeps_a_pod_from_eviction(cluster: Cluster) -> None:
 def test_replicas_are_asked_for_through_the_scale_of_a_job(cluster: Cluster) -> None:
     template = {"spec": pod("x")["spec"]}
     spec = {"replicaSpecs": {"worker": {"replicas": 2, "template": template}}}
-    cluster.create(JOB, {"metadata": {"name": "scaled", "namespace": TEAM}, "spec": spec})
+    told = {"apiVersion": JOB.api_version, "kind": JOB.kind}
+    cluster.create(JOB, told | {"metadata": {"name": "scaled", "namespace": TEAM}, "spec": spec})
     cluster.scale(JOB, TEAM, "scaled", 5)
     stored = cluster.get(JOB, TEAM, "scaled")
     assert stored["spec"]["replicaSpecs"]["worker"]["replicas"] == 5

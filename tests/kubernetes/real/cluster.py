@@ -58,6 +58,7 @@ class RealCluster(Listening):
         self._passing = Passing(Upstream(*upstream_of(real)), self.faults)
         self._passing.made = self._remember
         self.hands = Outside(real, controlled=self.collects)
+        self.hands.made = self._remember
         self._namespaces: list[str] = []
         #: Those that were made through it, gone ones included.
         self._made: set[str] = set()
@@ -138,6 +139,8 @@ class RealCluster(Listening):
         """Leave the cluster as it was, but for the kinds that we ship."""
         for name in list(self._namespaces):
             self.discard(name)
+        # The next test may want the same names.
+        eventually(lambda: not self._made & self._names(_NAMESPACES))
         for name in self._installed:
             self._http.delete(path(_DEFINITIONS, ("", name)))
         for resource in _OUTSIDE if self._made else ():
@@ -145,6 +148,9 @@ class RealCluster(Listening):
         self.hands.close()
         self._http.close()
         super().close()
+
+    def _names(self, resource: tuple[str, str]) -> set[str]:
+        return {obj["metadata"]["name"] for obj in self.objects(resource[1], resource[0])}
 
     def _take_back(self, resource: tuple[str, str]) -> None:
         """Delete what was made for a namespace of these tests."""

@@ -17,6 +17,7 @@ from tests.kubernetes.apiserver.wire.listening import Turns
 from tests.kubernetes.clusters import MARK, SCHEDULER, TAINT, client
 from tests.kubernetes.eventually import eventually
 from tests.kubernetes.kubelet import set_ready
+from tests.kubernetes.real.output import Output, OutputDoor
 
 T = TypeVar("T")
 
@@ -48,6 +49,9 @@ class Outside:
         self._controlled, self._beat_seconds = controlled, beat_seconds
         #: Nodes that a test made silent.
         self._silent: set[str] = set()
+        self._output: OutputDoor | None = None
+        #: Hears of namespaces that are made.
+        self.made: Callable[[str], None] = lambda _: None
         self._turns = Turns("kubelets")
         self._http = client(kubeconfig, "kubelets")
         self._door = Cluster(connect(kubeconfig=str(kubeconfig)))
@@ -65,6 +69,8 @@ class Outside:
             name = node["metadata"]["name"]
             self._http.delete(path(NODES, ("", name)))
             self._http.delete(path(LEASES, ("kube-node-lease", name)))
+        if self._output is not None:
+            self._output.close()
         self._turns.end()
         self._door.close()
         self._http.close()
@@ -150,10 +156,13 @@ class Outside:
             self._born(key[1])
         _good(self._http.post(path(resource, (key[0], "")), json=obj))
         if obj.get("status"):
-            self.write_status(resource, key, lambda _: obj["status"])
+            new = self._reached(obj["status"]) if resource == NODES else obj["status"]
+            self.write_status(resource, key, lambda _: new)
         if resource == NODES:
             # Every new node has it, and whoever takes it away again is slow, or not there.
             self.write_taints(key[1], lambda had: [t for t in had if t["key"] != _NOT_READY])
+        if resource == _NAMESPACES:
+            self.made(key[1])
         if resource == _NAMESPACES and self._controlled:
             # Until somebody has made it, every pod is refused.
             eventually(lambda: self.find(_ACCOUNTS, (key[1], "default")))
@@ -178,8 +187,21 @@ class Outside:
         if answer.status_code not in (404, 409):
             _good(answer)
 
-    def serve_logs(self, logs: Callable[[str, str, str], bytes | None]) -> None:
-        """Nobody asks these hands for logs: a real server asks a node's port, and there is none."""
+    def serve_logs(self, logs: Output) -> None:
+        """Answer at the port that nodes of ours have from now on."""
+        self._output = OutputDoor(logs, self._ended)
+
+    def _ended(self, namespace: str, pod: str) -> bool:
+        found = self.find(PODS, (namespace, pod))
+        return found is None or found["status"].get("phase") in ("Succeeded", "Failed")
+
+    def _reached(self, status: Json) -> Json:
+        """Return a new node's status, which says where the API server finds its output."""
+        if self._output is None:
+            return status
+        told = {"kubeletEndpoint": {"Port": self._output.port}}
+        addresses = [{"type": "InternalIP", "address": "127.0.0.1"}]
+        return {**status, "addresses": addresses, "daemonEndpoints": told}
 
     def _clear(self, key: Key) -> None:
         """Delete a node of ours that was left; the cluster's own are never touched."""
