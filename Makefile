@@ -4,8 +4,9 @@ BIN := .venv/bin
 READY := .venv/.ready
 SEED ?= 1
 SECONDS ?= 900
+EXAMPLES ?= 1000
 
-.PHONY: help demo test test-others test-browser test-cluster check test-gpu conformance corpus chaos test-upgrade soak bench-loop bench-turn bench-elastic bench-heavy-start bench-models bench-bands bench-quality bench-jct bench-simulate bench-allocator bench-resources bench-kubernetes bench-health bench-ingest screenshots bench-web web openapi manifests release clean
+.PHONY: help demo test test-others test-browser test-cluster check test-gpu conformance corpus chaos fuzz test-upgrade soak bench-loop bench-turn bench-elastic bench-heavy-start bench-models bench-bands bench-quality bench-jct bench-simulate bench-allocator bench-resources bench-kubernetes bench-health bench-ingest screenshots bench-web web openapi manifests release clean
 help:
 	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
 	@echo "make test    prove it by the tests"
@@ -15,6 +16,7 @@ help:
 	@echo "make conformance  torchrun and brain-run side by side, every case live (needs torch)"
 	@echo "make corpus  training programs by others, run, killed, resized and stopped beside torchrun (40 minutes; FULL=1 ONLY=accelerate)"
 	@echo "make chaos   20 of each fault at random moments (SEED=$(SEED))"
+	@echo "make fuzz    made-up requests by the OpenAPI document, and damaged bytes to each decoder (EXAMPLES=$(EXAMPLES))"
 	@echo "make test-upgrade  programs of the release before give way to today's while a job trains (4 minutes)"
 	@echo "make soak    a storm over several hosts, then 200 changes under DDP, 200 in process, and 500 fresh starts (SECONDS=$(SECONDS) SEED=$(SEED) STARTS=500)"
 	@echo "make bench-loop  the probe's cost and the loop's latency (4 minutes)"
@@ -84,6 +86,9 @@ corpus: $(READY)
 
 chaos: $(READY)
 	BRAIN_CHAOS_SEED=$(SEED) $(BIN)/pytest -m chaos --timeout 1800 -s
+
+fuzz: $(READY)
+	BRAIN_TEST_FUZZ=$(EXAMPLES) $(BIN)/pytest --hypothesis-profile=search --timeout 7200 tests/test_decoders.py tests/api/test_contract.py
 
 test-upgrade: $(READY)
 	$(BIN)/pytest -m upgrade tests/upgrade
