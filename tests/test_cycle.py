@@ -378,6 +378,20 @@ def test_a_plan_whose_world_was_never_measured_is_inconclusive():
     assert "no training step" in plan.outcome.detail
 
 
+def test_what_one_storage_gives_is_expected_of_more_replicas():
+    # 64 examples compute in 0.16 s of one replica; the storage takes 0.2 s for them.
+    laptop = Laptop(lambda replicas: 0.2, cpus=4).start()
+    waits = {size: 0.2 - 0.16 / size for size in (1, 2)}
+    for _ in range(30):
+        laptop.also = {"data_wait_seconds": waits[laptop.size]}
+        laptop.live(4)
+
+    assert {1, 2} <= {point.replicas for point in (*laptop.sight.earlier, laptop.sight.present)}
+    found = laptop.sight.predict(4)
+    assert found.low < 320 < found.high
+    assert found.examples_per_second == pytest.approx(320, rel=0.05)
+
+
 def test_what_if_answers_up_to_twice_what_was_seen():
     laptop = Laptop(scaling_by(0.9), cpus=8).start().train(30)
 
