@@ -123,7 +123,9 @@ def run(place: Path, task: str, seed: int, changes: Sequence[tuple[int, int]]) -
             file.keep(wish(examples), size)
             (job.traces / "gate").write_text(str(gate))
         said = job.until("the end", _PATIENCE_SECONDS, lambda: read(job.traces / "result"))
-    return Result(**said, seen=((1, FIRST_BATCH), *changes))
+    found = Result(**said, seen=((1, FIRST_BATCH), *changes))
+    print(f"{task}, seed {seed}, {len(changes)} changes: {found}", flush=True)
+    return found
 
 
 def change(job: Job, size: int) -> None:

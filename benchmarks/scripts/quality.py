@@ -78,6 +78,8 @@ class Training:
         )
         self.first_rate = self.optimizer.param_groups[0]["lr"]
         self.steps = self.gate = 0
+        #: Slow steps of this process.
+        self.slow = 0
         self.batch = Batch(FIRST_BATCH)
         self.deal({})
 
@@ -145,9 +147,11 @@ def passed(training: Training) -> bool:
         said[0] = int(gate.read_text()) if gate.exists() else 0
     dist.broadcast(said, src=0)
     if said <= training.gate:
-        time.sleep(_SLOW_SECONDS)
+        # Ever slower: on a busy machine a newcomer takes minutes, and the work must not end.
+        training.slow += 1
+        time.sleep(_SLOW_SECONDS * (1 + training.slow / 20))
         return False
-    training.gate += 1
+    training.gate, training.slow = training.gate + 1, 0
     if training.batch.renew():
         training.deal(training.sampler.state_dict())
     return True
