@@ -10,13 +10,13 @@ from brain.types.allocation import Allocation, Bounds
 from brain.types.diagnosis import Attachment, Diagnosis, FailureKind
 from brain.types.explanation import Alternative, Evidence, Explanation
 from brain.types.job import (
+    ApprovalPolicy,
     Checkpoint,
     Job,
     JobDocument,
     JobId,
     JobState,
     ObjectCondition,
-    ApprovalPolicy,
     PolicyMode,
 )
 from brain.types.plan import Approval, Outcome, PlanKind, PlanState, ScalePlan, Verdict
@@ -79,7 +79,7 @@ def judge(stores: Stores, now: datetime) -> None:
             when = now - timedelta(minutes=25 - generation)
             reason = f"{size} replicas are predicted to do more."
             promised = promise(RATE[size] * (1.3 if verdict is Verdict.FELL_SHORT else 1), 60)
-            plan = _plan(
+            plan = measured_plan(
                 generation,
                 size - 1,
                 size,
@@ -212,7 +212,7 @@ _STORY = (
 
 
 def _past(now: datetime, ago: list[timedelta]) -> Iterator[ScalePlan]:
-    yield _plan(
+    yield measured_plan(
         1,
         1,
         2,
@@ -227,7 +227,7 @@ def _past(now: datetime, ago: list[timedelta]) -> Iterator[ScalePlan]:
             "A second replica is predicted to do 1.88 times as much as one, for 8 s of restart."
         ),
     )
-    yield _plan(
+    yield measured_plan(
         2,
         2,
         4,
@@ -241,7 +241,7 @@ def _past(now: datetime, ago: list[timedelta]) -> Iterator[ScalePlan]:
         reason=("Four replicas are predicted to do 1.87 times as much as two, exploring."),
         detail="Measured 1 405 of 1 810 examples/s promised; going back to 2 replicas.",
     )
-    yield _plan(
+    yield measured_plan(
         3,
         4,
         2,
@@ -257,7 +257,7 @@ def _past(now: datetime, ago: list[timedelta]) -> Iterator[ScalePlan]:
     )
 
 
-def _plan(
+def measured_plan(
     generation: int,
     current: int,
     target: int,

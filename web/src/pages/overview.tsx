@@ -16,7 +16,7 @@ import { Shell } from "../ui/shell.tsx";
 import { PlanStrip, PromiseStrip } from "../ui/strip.tsx";
 import { about, byUrgency, type Concern, concerns, failures, holding, result } from "../words/attention.ts";
 import { count } from "../words/format.ts";
-import { tally } from "../words/verdicts.ts";
+import { missed, tally } from "../words/verdicts.ts";
 import { give, money, note, savedOf } from "../words/hours.ts";
 import { Figures } from "./pool.tsx";
 import { Welcome } from "./welcome.tsx";
@@ -163,6 +163,8 @@ function Attention({ found }: { found: readonly Concern[] }) {
 }
 
 interface Row {
+  /** Lower stands further up: missed promises, other plans, holds. */
+  rank: number;
   at: string;
   key: string;
   show: () => preact.JSX.Element;
@@ -170,15 +172,15 @@ interface Row {
 
 function Decisions({ recent, active }: { recent: readonly PlanView[]; active: readonly JobView[] }) {
   const rows: Row[] = [
-    ...recent.map((view): Row => ({ at: view.plan.updated_at, key: `${view.plan.job} ${view.plan.generation}`, show: () => <PlanRow view={view} /> })),
+    ...recent.map((view): Row => ({ rank: missed(view.verdict) ? 0 : 1, at: view.plan.updated_at, key: `${view.plan.job} ${view.plan.generation}`, show: () => <PlanRow view={view} /> })),
     ...active.flatMap((job): Row[] => {
       const { decision } = job;
-      return holding(decision) ? [{ at: decision.decided_at, key: job.id, show: () => <HoldRow job={job} decision={decision} /> }] : [];
+      return holding(decision) ? [{ rank: 2, at: decision.decided_at, key: job.id, show: () => <HoldRow job={job} decision={decision} /> }] : [];
     }),
-  ].sort((one, other) => other.at.localeCompare(one.at));
+  ].sort((one, other) => one.rank - other.rank || other.at.localeCompare(one.at));
   return (
     <section>
-      <Heading title="Decisions" sub="and why" more="measured against promise, −25 … +15 %" />
+      <Heading title="Decisions" sub="and why; missed promises first" more="measured against promise, −25 … +15 %" />
       {rows.length === 0 && <p class="quiet">None yet, because no job was measured long enough. The first decision comes with about thirty steps.</p>}
       <table class="feed">
         <caption class="vh">Decisions and their reasons</caption>
