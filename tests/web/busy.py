@@ -137,8 +137,9 @@ def _plan(
     state: PlanState = PlanState.VERIFIED,
     kind: PlanKind = PlanKind.RESIZE,
 ) -> seed.ScalePlan:
+    promise = None if promised is None else seed.promise(promised, promised * 0.05)
     made = seed.measured_plan(
-        1, current, target, at, state, promised and seed.promise(promised, promised * 0.05), at,
+        1, current, target, at, state, promise, at,
         measured=RATE[target], verdict=verdict, epoch=2, reason=why, kind=kind,
     )  # fmt: skip
     return replace(made, job=id)
