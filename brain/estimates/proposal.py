@@ -6,11 +6,12 @@ from datetime import datetime, timedelta
 
 from brain import lifecycle
 from brain.estimates.advice import advised
-from brain.lifecycle.capacity import Room, room
+from brain.lifecycle.capacity import Room, provided, room
 from brain.lifecycle.observed import ThroughputObserved
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.advice import AmountAdvice, ResourceAdvice
+from brain.types.allocation import Allocation
 from brain.types.document import UNSAID
 from brain.types.explanation import Evidence, Explanation
 from brain.types.job import Job
@@ -42,25 +43,37 @@ def propose(
     Only where every live replica is reported with what the job reserves, so that a change needs no
     restart, and where no plan of amounts is too recent.
     """
-    found = advised(tx, job, settings, now)
-    if found is None or found.exploring or found.memory_unresolved or not _settled(tx, job):
-        return None
-    if found.memory_lasts_seconds is not None:  # more memory only puts a leak's end off
-        return None
-    if _too_soon(tx, job, settings, now):
-        return None
     _, current = lifecycle.standing(tx.plans.of(job.id), job)
-    whole = wanted(job.resources, found)
-    # Memory that runs out costs work, so it does not wait for processors that nobody has left.
-    for target in (whole, replace(whole, cpu_millis=job.resources.cpu_millis)):
-        fits = room(tx, replace(job, amounts=target)) >= current.replicas
-        if target != job.resources and fits:
-            break
-    else:
+    if not _settled(tx, job, current) or _too_soon(tx, job, settings, now):
         return None
-    aim = replace(current, resources=target)
-    why = explanation(found)
-    return lifecycle.propose_amounts(tx, job, aim, why, sight.now, settings=settings, now=now)
+    for role in current.amounts:
+        found = advised(tx, job, settings, now, role=role)
+        aim = found and _aim(tx, job, current, role, found, room)
+        if found and aim:
+            why = explanation(found)
+            return lifecycle.propose_amounts(
+                tx, job, aim, why, sight.now, settings=settings, now=now
+            )
+    return None
+
+
+def _aim(
+    tx: Transaction, job: Job, current: Allocation, role: str, found: ResourceAdvice, room: Room
+) -> Allocation | None:
+    """The size with the amounts that are advised for a role; None where they stay, or do not fit.
+
+    More memory only puts the end of a leak off, so none is given then.
+    """
+    if found.exploring or found.memory_unresolved or found.memory_lasts_seconds is not None:
+        return None
+    reserved = current.of(role)
+    whole = wanted(reserved, found)
+    # Memory that runs out costs work, so it does not wait for processors that nobody has left.
+    for amounts in (whole, replace(whole, cpu_millis=reserved.cpu_millis)):
+        aim = current.reserving(role, amounts)
+        if amounts != reserved and room(tx, replace(job, amounts=aim.each)) >= current.replicas:
+            return aim
+    return None
 
 
 def wanted(reserved: Resources, advice: ResourceAdvice) -> Resources:
@@ -103,9 +116,10 @@ def _facts(name: str, one: AmountAdvice, show: Callable[[float], str]) -> list[E
     return found
 
 
-def _settled(tx: Transaction, job: Job) -> bool:
+def _settled(tx: Transaction, job: Job, current: Allocation) -> bool:
     live = [r for r in tx.worlds.replicas(job.id) if r.state is not ReplicaState.EXITED]
-    return bool(live) and all(r.resources == job.resources and not r.unenforced for r in live)
+    held = not any(one.unenforced for one in live)
+    return bool(live) and held and provided(tx, job.id, current)
 
 
 def _too_soon(tx: Transaction, job: Job, settings: Settings, now: datetime) -> bool:

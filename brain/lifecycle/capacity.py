@@ -12,6 +12,7 @@ from functools import reduce
 
 from brain.lifecycle.desired import reached, wished
 from brain.ports import Transaction
+from brain.types.allocation import Allocation
 from brain.types.job import Job, JobId, JobState
 from brain.types.plan import PlanState, ScalePlan
 from brain.types.resources import Node, NodeName, Resources
@@ -190,11 +191,10 @@ def has_left(tx: Transaction, plan: ScalePlan) -> bool:
     return target.replicas < plan.current.replicas and live.total() <= target.replicas
 
 
-def provided(tx: Transaction, plan: ScalePlan) -> bool:
-    """True if every live replica reserves what the plan's target says, as their scaler measured."""
-    roles = roles_of(tx.worlds.latest(plan.job))
-    live = _alive(tx, plan.job)
-    return all(one.resources == plan.target.of(roles.get(one.id, WORKER)) for one in live)
+def provided(tx: Transaction, job: JobId, target: Allocation) -> bool:
+    """True if every live replica reserves what a target says, as their scaler measured."""
+    roles, live = roles_of(tx.worlds.latest(job)), _alive(tx, job)
+    return all(one.resources == target.of(roles.get(one.id, WORKER)) for one in live)
 
 
 def roles_of(world: World | None) -> Mapping[int, str]:

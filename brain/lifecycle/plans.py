@@ -149,7 +149,7 @@ def settle(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetim
     only_moves = plan.target == plan.current and plan.target.elsewhere(plan.current)
     if only_moves and not moved(world, plan.target):
         return plan
-    if plan.changes_resources and not provided(tx, plan):
+    if plan.changes_resources and not provided(tx, plan.job, plan.target):
         return plan
     stands = plan.in_place and world.formed_at < plan.updated_at
     outcome = replace(

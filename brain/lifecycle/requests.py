@@ -62,8 +62,8 @@ def request(
     # An edit that is under way goes on with the new size.
     ahead = wished(plans, job)[1]
     amounts = ahead.resources
-    expect_workers(replace(ahead, replicas=replicas))
     size, clamped = clamp(tx, replace(job, amounts=amounts), replicas)
+    expect_workers(replace(ahead, replicas=size))
     active = tx.plans.active(job.id)
     _expect_change(job, size, current, active, clamped)
     sight = look(tx, job, settings=settings, now=now)
@@ -239,7 +239,7 @@ def expect_allowed(job: Job, replicas: int) -> None:
 
 def expect_workers(asked: Allocation) -> None:
     """Raise BadInput for a size that leaves no worker beside the other roles."""
-    if asked.workers < 1:
+    if asked.roles and asked.workers < 1:
         raise BadInput(
             f"replicas {asked.replicas} counts all roles, and leaves no worker beside "
             f"{others(asked.roles)} of others; ask for {others(asked.roles) + 1} at least",

@@ -34,6 +34,14 @@ class Allocation:
         own = dict(self.roles).get(role, RoleSize()).resources
         return self.resources if own is None else own
 
+    def reserving(self, role: str, amounts: Resources) -> "Allocation":
+        """Return this size with other amounts of a role."""
+        if role == WORKER:
+            return replace(self, resources=amounts)
+        roles = dict(self.roles)
+        roles[role] = replace(roles[role], resources=amounts)
+        return replace(self, roles=tuple(roles.items()))
+
     @property
     def amounts(self) -> Mapping[str, Resources]:
         """What each replica of each role reserves."""

@@ -218,3 +218,20 @@ def test_without_readings_of_its_servers_nothing_is_decided():
     here = managed()
     here.live(60)
     assert here.plans == []
+
+
+def test_memory_that_servers_nearly_fill_is_raised_for_them_alone():
+    full = Resources(cpu_millis=1000, memory_bytes=int(1.05 * GIB))
+    here = training(
+        optimize_mode=OptimizeMode.SINGLE_JOB,
+        policy=ApprovalPolicy(mode=PolicyMode.AUTO),
+        replicas=Bounds(min=5, max=5),
+        roles=ROLES | {"ps": RoleSize(replicas=2, resources=full)},
+    )
+    for _ in range(40):
+        reserve(here, dict(here.wish().roles)["ps"].resources or full)
+        decided(here, 20, r0=100, r1=100, r2=100, r3=100, r4=100)
+    (plan,) = [one for one in here.plans if one.changes_resources]
+    assert (plan.kind, plan.state) == (PlanKind.RESIZE, PlanState.VERIFIED)
+    assert 1.1 * GIB < plan.target.of("ps").memory_bytes < 1.3 * GIB
+    assert plan.target.of("worker") == plan.current.of("worker")
