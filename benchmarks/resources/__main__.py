@@ -4,23 +4,23 @@
 
 (a) requests of CPU against real use, beside Kubernetes' autoscaler; (d) warnings of leaks of
 memory, for two fixed seeds and for that of the code: the first eight hex digits of the last commit
-that touched ``brain/models/resources``, or ``SEED``.
+that touched ``brain/models/resources``, or ``SEED``; (f) a real job with parameter servers.
 """
 
 import subprocess
 import sys
 
 from benchmarks.report import publish
-from benchmarks.resources import requests, warnings
+from benchmarks.resources import requests, servers, warnings
 
 _FIXED = (1, 2)
 
 
 def main(arguments: list[str]) -> None:
-    """Judge both."""
+    """Judge all three."""
     last = int(arguments[0]) if arguments else _seed_of_code()
     leaks = [row for seed in (*_FIXED, last) for row in warnings.rows(seed)]
-    publish("resources", "Advice on resources", [*requests.rows(), *leaks])
+    publish("resources", "Advice on resources", [*requests.rows(), *leaks, *servers.rows()])
 
 
 def _seed_of_code() -> int:

@@ -69,7 +69,7 @@ def hook_checkpoints(probe: Probe, module: Any) -> None:
     for name in ("save", "write"):
         _wrap(probe, module.Checkpoint, name, _saving, _directory)
     for name in ("restore", "read"):
-        _wrap(probe, module.Checkpoint, name, _loading, _index)
+        _wrap(probe, module.Checkpoint, name, _loading, _directory)
 
 
 def hook_manager(probe: Probe, module: Any) -> None:
@@ -78,13 +78,10 @@ def hook_manager(probe: Probe, module: Any) -> None:
 
 
 def _directory(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    prefix = args[1] if len(args) > 1 else kwargs["file_prefix"]
-    return os.path.dirname(os.path.abspath(os.fspath(prefix)))
-
-
-def _index(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    prefix = args[1] if len(args) > 1 else kwargs["save_path"]
-    return None if prefix is None else os.fspath(prefix) + ".index"
+    """The directory of the files that a save or load names by their prefix; None: it names none."""
+    named = [*args[1:2], *(kwargs.get(name) for name in ("file_prefix", "save_path"))]
+    prefix = next((each for each in named if each is not None), None)
+    return None if prefix is None else os.path.dirname(os.path.abspath(os.fspath(prefix)))
 
 
 ACTIONS = {

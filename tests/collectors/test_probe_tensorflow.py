@@ -70,4 +70,4 @@ def test_a_coordinator_counts_the_steps_of_all_workers_and_its_checkpoints_are_s
             assert 0.01 <= sample.step_seconds < 0.05, "the pause after a save is no step"
         kept = str(tmp_path / "kept")
         assert [event["path"] for event in job.told("saved")] == [kept, kept]
-        assert [event["path"] for event in job.told("loaded")] == [f"{kept}/ckpt-0.index"]
+        assert [event["path"] for event in job.told("loaded")] == [kept]
