@@ -182,22 +182,32 @@ def test_a_submission_that_cannot_be_is_refused_with_field_and_remedy(
     assert it.job() == {}
 
     # The cluster's own words, at the dry run already.
-    for obj in denial("jobs of this team say what they cost"):
+    policies = denial("jobs of this team say what they cost")
+    for obj in policies:
         it.create(obj)
-    it.until("the policy holds", lambda: "what they cost" in refused("--dry-run"))
-    assert "what they cost" in refused()
-    assert it.job() == {}
+    try:
+        it.until("the policy holds", lambda: "what they cost" in refused("--dry-run"))
+        assert "what they cost" in refused()
+        assert it.job() == {}
+    finally:
+        for obj in policies:
+            it.kubectl("delete", obj["kind"], obj["metadata"]["name"])
 
 
 def denial(words: str) -> list[dict[str, Any]]:
-    """A policy that lets nobody make an ElasticJob."""
-    group, name = "admissionregistration.k8s.io/v1", {"metadata": {"name": "costs"}}
+    """A policy that lets nobody make an ElasticJob in our namespace."""
+    group, name = "admissionregistration.k8s.io/v1", {"metadata": {"name": f"costs-{NAMESPACE}"}}
     rule = {"apiGroups": [GROUP], "apiVersions": ["*"], "operations": ["CREATE"]}
     policy = {
         "matchConstraints": {"resourceRules": [rule | {"resources": ["elasticjobs"]}]},
         "validations": [{"expression": "false", "message": words}],
     }
-    binding = {"policyName": "costs", "validationActions": ["Deny"]}
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}
+    binding = {
+        "policyName": f"costs-{NAMESPACE}",
+        "validationActions": ["Deny"],
+        "matchResources": {"namespaceSelector": selector},
+    }
     return [
         {"apiVersion": group, "kind": kind, **name, "spec": spec}
         for kind, spec in (

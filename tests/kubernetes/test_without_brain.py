@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.kubernetes.clusters import here
 from tests.kubernetes.test_acceptance import NAMESPACE, SCRIPT, Cluster, cluster, rights
 
 pytestmark = [
@@ -35,7 +36,7 @@ def job(directory: Path, **spec: Any) -> Json:
     container = {"name": "main", "image": "digits:1", "command": command}
     container["resources"] = {"requests": {"cpu": "1"}}
     worker: Json = {"replicas": 2, "minReplicas": 1, "maxReplicas": 4}
-    worker["template"] = {"spec": {"containers": [container]}}
+    worker["template"] = {"spec": here({"containers": [container]})}
     return {
         "apiVersion": "elastic.iml.github.io/v1alpha1",
         "kind": "ElasticJob",
