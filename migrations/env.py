@@ -2,12 +2,22 @@
 
 from alembic import context
 
+from brain.db import samples  # noqa: F401 - it adds its tables
 from brain.db.tables import metadata
 
+connection = context.config.attributes["connection"]
+
+
+def _is_here(compared, *_) -> bool:  # type: ignore[no-untyped-def]
+    only = compared.info.get("only", "")
+    return not only or only == connection.dialect.name
+
+
 context.configure(
-    connection=context.config.attributes["connection"],
+    connection=connection,
     target_metadata=metadata,
     # SQLite cannot alter a constraint in place.
     render_as_batch=True,
+    include_object=_is_here,
 )
 context.run_migrations()

@@ -4,7 +4,7 @@
               request, then 100; beside the plain service of ``plain.py``, turn about
     overload  20 times the clients that the peak had, which ask again at once
     rate      what 10,000 nodes report every 15 s and 2,000 jobs every 5 s
-    bytes     of the table of samples, with its indexes
+    bytes     of the tables of samples, with their indexes
 
 The service is the one that ``python -m brain.service`` starts, over its route, and 200 is after
 the commit. Its tick is slowed down, because a turn of the jobs is no ingest. Clients run beside it
@@ -62,8 +62,8 @@ def measured(kind: str) -> Iterator[Row]:
             unit="µs",
             note="no peer in this run",
         )
-        yield _size(kind, ours, "throughput_samples", "job samples", 120)
-        yield _size(kind, ours, "host_samples", "node reports of 8 GPUs", 400)
+        yield _size(kind, ours, "throughput", "job samples", 120)
+        yield _size(kind, ours, "host", "node reports of 8 GPUs", 400)
         yield from overload(kind, brain, one)
         yield rate(kind, brain, one, nodes, theirs_us)
 
@@ -136,8 +136,8 @@ def _cost_row(kind: str, what: str, ours: float, theirs: float, bar: float, note
     )
 
 
-def _size(kind: str, at: services.Database, table: str, what: str, bar: float) -> Row:
-    size, count = services.table_size(at, table)
+def _size(kind: str, at: services.Database, samples: str, what: str, bar: float) -> Row:
+    size, count = services.size_of(at, samples)
     return Row(
         metric=f"{kind}: a million {what}",
         value=size / count,

@@ -235,18 +235,19 @@ def node_reports(job: str) -> Iterator[HostSample]:
         sequence += 1
 
 
-def table_size(at: Database, table: str) -> tuple[int, int]:
-    """Bytes of a table with its indexes, and its rows."""
+def size_of(at: Database, kind: str) -> tuple[int, int]:
+    """Bytes of the tables of one kind of sample with their indexes, and its samples."""
     engine = sa.create_engine(at.url.replace("postgresql://", "postgresql+psycopg://"))
+    rows, contexts = f"{kind}_rows", f"{kind}_contexts"
     bytes_of = (
         "SELECT sum(pgsize) FROM dbstat WHERE name IN "
-        f"(SELECT name FROM sqlite_master WHERE tbl_name = '{table}')"
+        f"(SELECT name FROM sqlite_master WHERE tbl_name IN ('{rows}', '{contexts}'))"
         if engine.dialect.name == "sqlite"
-        else f"SELECT pg_total_relation_size('{table}')"
+        else f"SELECT pg_total_relation_size('{rows}') + pg_total_relation_size('{contexts}')"
     )
     with engine.connect() as connection:
         size = connection.exec_driver_sql(bytes_of).scalar_one()
-        count = connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar_one()
+        count = connection.exec_driver_sql(f"SELECT count(*) FROM {rows}").scalar_one()
     engine.dispose()
     return int(size), int(count)
 

@@ -30,6 +30,8 @@ _REASON = _SOURCE = 200
 #: Nothing that is measured is beyond these: seconds that a step takes, squares of gradients, and
 #: other figures. What is added up to more than a number holds could not be read back.
 _LONGEST_STEP, _LARGEST_SQUARE, _LARGEST = 1e9, 1e100, 1e30
+#: Counts of samples, and of the steps of a window, have 32 bits where they are stored.
+_LARGEST_COUNT = 2**31 - 1
 _COUNTS = ("nodes", "replicas", "processes", "accumulation", "steps")
 _STEPS = ("step_seconds", "step_seconds_mean")
 _RATES = tuple(
@@ -194,6 +196,8 @@ def _impossible(sample: Sample) -> str | None:
     of = sample.place if isinstance(sample, ThroughputSample | SaveSample) else sample
     if len(of.source) > _SOURCE:
         return f"source has {len(of.source)} characters; name it in {_SOURCE}"
+    if not 0 <= sample.sequence <= _LARGEST_COUNT:
+        return f"sequence {sample.sequence} is none of 0 to {_LARGEST_COUNT}; begin a new source"
     if isinstance(sample, HostSample):
         return _beyond(_RATES, _rates(sample), _LARGEST) or _impossible_share(sample)
     if not isinstance(sample, ThroughputSample) or _is_ordinary(sample):
@@ -201,6 +205,8 @@ def _impossible(sample: Sample) -> str | None:
     for name, value in zip(_COUNTS, _counts(sample), strict=True):
         if value < 1:
             return f"{name} {value} is none; a window has 1 at least"
+    if sample.steps > _LARGEST_COUNT:
+        return f"steps {sample.steps} are over {_LARGEST_COUNT}; divide the window"
     for name, seconds in zip(_STEPS, _steps(sample), strict=True):
         if not 1 / _LONGEST_STEP <= seconds <= _LONGEST_STEP:
             return f"{name} {seconds:g} is no time that a step takes; leave such a window out"
@@ -214,6 +220,7 @@ def _is_ordinary(sample: ThroughputSample) -> bool:
     """True if nothing can be said against a sample; the rest is for those that need words."""
     return (
         min(_counts(sample)) >= 1
+        and sample.steps <= _LARGEST_COUNT
         and min(sample.step_seconds, sample.step_seconds_mean) >= 1 / _LONGEST_STEP
         and max(sample.step_seconds, sample.step_seconds_mean) <= _LONGEST_STEP
         and abs(sample.data_wait_seconds) <= _LARGEST

@@ -62,6 +62,22 @@ class Instant(sa.TypeDecorator[datetime]):
         return super().result_processor(dialect, coltype)
 
 
+class Micros(sa.TypeDecorator[datetime]):
+    """An instant kept as whole microseconds since 1970 everywhere."""
+
+    impl = sa.BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> Any:
+        return None if value is None else microseconds_of(value)
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> datetime | None:
+        return _instant_of(value)
+
+    def result_processor(self, dialect: sa.Dialect, coltype: object) -> Any:
+        return _instant_of
+
+
 class Value(sa.TypeDecorator[T], Generic[T]):
     """A frozen value as JSON; values that are never searched need no columns of their own."""
 
@@ -139,6 +155,9 @@ ASKED = (
         sa.column("since", Instant()),
         sa.column("until", Instant()),
         sa.column("width", sa.BigInteger),
+        # The same two instants in microseconds.
+        sa.column("since_at", Micros()),
+        sa.column("until_at", Micros()),
     )
     .alias("asked")
 )
@@ -153,7 +172,7 @@ class Microseconds(FunctionElement[int]):
 
 
 class Minute(FunctionElement[datetime]):
-    """The beginning of the minute of an instant column."""
+    """The beginning of the minute of an instant in microseconds."""
 
     type = Instant()
     inherit_cache = True
@@ -165,7 +184,8 @@ def _asked_sqlite(element: AskedRows, compiler: SQLCompiler, **kw: Any) -> str:
     given = compiler.process(element.clauses, **kw)
     return (
         "(SELECT json_extract(value, '$[0]') AS job, json_extract(value, '$[1]') AS since, "
-        "json_extract(value, '$[2]') AS until, json_extract(value, '$[3]') AS width "
+        "json_extract(value, '$[2]') AS until, json_extract(value, '$[3]') AS width, "
+        "json_extract(value, '$[1]') AS since_at, json_extract(value, '$[2]') AS until_at "
         f"FROM json_each({given}))"
     )
 
@@ -179,7 +199,8 @@ def _asked_postgresql(element: AskedRows, compiler: SQLCompiler, **kw: Any) -> s
     )
     return (
         f"(SELECT value->>0 AS job, {since} AS since, {until} AS until, "
-        f"(value->>3)::bigint AS width FROM jsonb_array_elements(CAST({given} AS jsonb)))"
+        "(value->>3)::bigint AS width, (value->>1)::bigint AS since_at, "
+        f"(value->>2)::bigint AS until_at FROM jsonb_array_elements(CAST({given} AS jsonb)))"
     )
 
 
@@ -203,7 +224,7 @@ def _minute_sqlite(element: Minute, compiler: SQLCompiler, **kw: Any) -> str:
 
 @compiles(Minute, "postgresql")
 def _minute_postgresql(element: Minute, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"date_trunc('minute', {compiler.process(element.clauses, **kw)})"
+    return f"to_timestamp({compiler.process(element.clauses, **kw)} / 60000000 * 60)"
 
 
 def asked_rows(rows: Iterable[tuple[str, datetime, datetime | None, int | None]]) -> dict[str, str]:
@@ -250,29 +271,6 @@ def _upsert(dialect: str, table: sa.Table) -> Any:
     keys = [column.name for column in table.primary_key]
     changed = {c.name: statement.excluded[c.name] for c in table.c if c.name not in keys}
     return statement.on_conflict_do_update(index_elements=keys, set_=changed)
-
-
-def insert_new(
-    connection: sa.Connection,
-    table: sa.Table,
-    rows: Sequence[Mapping[str, Any]],
-    *returning: sa.ColumnElement[Any],
-) -> Sequence[sa.Row[*tuple[Any, ...]]]:
-    """Insert the rows that are not there yet, and return ``returning`` of those."""
-    statement = insert(connection, table)
-    given: Sequence[Mapping[str, Any]] | Mapping[str, Any] = rows
-    if connection.dialect.name == "postgresql":
-        # One array per column: psycopg would read 22 placeholders per row, for longer than
-        # PostgreSQL takes to store it.
-        arrays = [
-            sa.bindparam(c.name, type_=postgresql.ARRAY(c.type, dimensions=1)) for c in table.c
-        ]
-        columns = [sa.column(c.name, c.type) for c in table.c]
-        unnested = sa.func.unnest(*arrays).table_valued(*columns).render_derived()
-        statement = statement.from_select([c.name for c in table.c], sa.select(unnested))
-        given = {c.name: [each[c.name] for each in rows] for c in table.c}
-    new = statement.on_conflict_do_nothing().returning(*returning)
-    return connection.execute(new, given).all()
 
 
 def builder(kind: type[T], part: str, names: Sequence[str]) -> Callable[[Any, Sequence[Any]], T]:

@@ -6,14 +6,15 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from brain.db.columns import Instant, Minute, insert
-from brain.db.tables import (
+from brain.db import samples
+from brain.db.columns import Instant, Micros, Minute, insert
+from brain.db.samples import (
+    host_contexts,
     host_samples,
-    loss_samples,
-    minute_means,
-    save_samples,
+    throughput_contexts,
     throughput_samples,
 )
+from brain.db.tables import minute_means, sources
 from brain.types.telemetry import Phase
 
 Number = sa.ColumnElement[Any]
@@ -22,7 +23,7 @@ Number = sa.ColumnElement[Any]
 class Metric(NamedTuple):
     """A metric as read from the rows of a table: ``brain.series.METRICS`` in SQL."""
 
-    table: sa.Table
+    table: sa.Subquery
     value: Number
     weight: Number
     says: sa.ColumnElement[bool]
@@ -53,7 +54,7 @@ def _of_gradients(value: Number) -> Metric:
     return Metric(throughput_samples, value, weight, _compared)
 
 
-def _share(used: sa.Column[int], capacity: sa.Column[int]) -> Metric:
+def _share(used: Number, capacity: Number) -> Metric:
     share = sa.cast(used, sa.Double) / capacity
     return Metric(host_samples, share, _once, capacity > 0)
 
@@ -85,16 +86,34 @@ def retire(connection: sa.Connection, *, raw_before: datetime, means_before: dat
     """Fold and drop what is old, in the caller's transaction: a crash leaves all or nothing."""
     for name, metric in METRICS.items():
         connection.execute(_fold(connection, name, metric, raw_before))
-    old = [
-        (throughput_samples.c.corrected_at, raw_before),
-        (host_samples.c.corrected_at, raw_before),
-        (loss_samples.c.corrected_at, raw_before),
+    dated = minute_means.c.minute < means_before
+    gone = connection.execute(sa.delete(minute_means).where(dated)).rowcount
+    for contexts, rows, before in (
+        (samples.throughput_contexts, samples.throughput_rows, raw_before),
+        (samples.host_contexts, samples.host_rows, raw_before),
+        (samples.loss_contexts, samples.loss_rows, raw_before),
         # Saves are few and tell how a job checkpoints; they stay as long as the means.
-        (save_samples.c.corrected_at, means_before),
-        (minute_means.c.minute, means_before),
-    ]
-    return sum(
-        connection.execute(sa.delete(at.table).where(at < limit)).rowcount for at, limit in old
+        (samples.save_contexts, samples.save_rows, means_before),
+    ):
+        limit = sa.literal(before, Micros())
+        old = (rows.c.slot <= samples.slot_of(limit)) & (samples.instant_of(rows) < limit)
+        # By their contexts, which SQLite finds them by.
+        mine = rows.c.context.in_(sa.select(contexts.c.id))
+        gone += connection.execute(sa.delete(rows).where(mine, old)).rowcount
+        connection.execute(_forget(contexts, rows, raw_before))
+    return gone
+
+
+def _forget(contexts: sa.Table, rows: sa.Table, before: datetime) -> sa.Delete:
+    """Drop contexts without samples, of sources that were silent; those that speak are locked."""
+    silent = sa.select(sources.c.job).where(
+        sources.c.job == contexts.c.job,
+        sources.c.source == contexts.c.source,
+        sources.c.heard_at < before,
+    )
+    used = sa.select(rows.c.slot).where(rows.c.context == contexts.c.id)
+    return sa.delete(contexts).where(
+        silent.with_for_update(skip_locked=True).exists(), ~used.exists()
     )
 
 
@@ -106,7 +125,10 @@ def joined(mean: Number, low: Number, high: Number, weight: Number) -> tuple[Num
 
 def _fold(connection: sa.Connection, name: str, metric: Metric, before: datetime) -> Any:
     rows = metric.table.c
-    minute = Minute(rows.corrected_at)
+    minute, limit = Minute(rows.corrected_at), sa.literal(before, Micros())
+    # SQLite would read every row otherwise.
+    of = host_contexts if metric.table is host_samples else throughput_contexts
+    by_context = rows.context.in_(sa.select(of.c.id))
     folded = (
         sa.select(
             rows.job,
@@ -114,7 +136,9 @@ def _fold(connection: sa.Connection, name: str, metric: Metric, before: datetime
             sa.type_coerce(minute, Instant).label("minute"),
             *joined(metric.value, metric.value, metric.value, metric.weight),
         )
-        .where(rows.corrected_at < before, metric.says)
+        .where(
+            rows.slot <= samples.slot_of(limit), rows.corrected_at < limit, metric.says, by_context
+        )
         # The minute first: grouped by job first, SQLite would read every row in that order.
         .group_by(minute, rows.job)
     )

@@ -133,7 +133,8 @@ def _migrate(
     before = current(connection)
     missing = _missing(scripts, before)
     waiting = next((i for i, step in enumerate(missing) if step.module.KIND == "contract"), None)
-    now = missing if contract or waiting is None else missing[:waiting]
+    # Nobody older can be serving from a database that is new.
+    now = missing if contract or not before or waiting is None else missing[:waiting]
     copy = None
     if now and before and connection.dialect.name == "sqlite":
         copy = _copied(sqlite_file(connection.engine.url), now[-1].revision)

@@ -7,6 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from brain.db import samples
 from brain.db.columns import ASKED, Microseconds, asked_rows
 from brain.db.retention import METRICS, joined
 from brain.db.tables import minute_means
@@ -45,32 +46,40 @@ def _row(job: JobId, drawn: Buckets) -> tuple[str, Any, Any, int]:
 def _statement(metric: str) -> sa.CompoundSelect[Any]:
     """The readings of raw samples and of means, joined by job and bucket."""
     raw, means = METRICS[metric], minute_means.c
+    of, asked = raw.table.c, ASKED.c
     from_raw = _readings(
         raw.table,
-        raw.table.c.corrected_at,
+        _after(of.corrected_at),
         joined(raw.value, raw.value, raw.value, raw.weight),
-        raw.says,
+        samples.since(raw.table, asked.since_at)
+        & samples.until(raw.table, asked.until_at)
+        & (of.corrected_at < asked.until_at)
+        & raw.says,
     )
     from_means = _readings(
         minute_means,
-        means.minute,
+        _after(Microseconds(means.minute)),
         joined(means.mean, means.low, means.high, means.weight),
-        means.metric == metric,
+        (means.minute >= asked.since) & (means.minute < asked.until) & (means.metric == metric),
     )
     return sa.union_all(from_raw, from_means)
 
 
+def _after(at: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
+    """Microseconds from the beginning of a line on."""
+    whole, since = (sa.type_coerce(each, sa.BigInteger) for each in (at, ASKED.c.since_at))
+    return whole - since
+
+
 def _readings(
-    table: sa.Table,
-    at: sa.Column[Any],
+    table: sa.FromClause,
+    after: sa.ColumnElement[Any],
     reading: Sequence[sa.ColumnElement[Any]],
     says: sa.ColumnElement[bool],
 ) -> sa.Select[Any]:
-    asked = ASKED.c
-    bucket = ((Microseconds(at) - Microseconds(asked.since)) // asked.width).label("bucket")
-    mine = (table.c.job == asked.job) & (at >= asked.since) & (at < asked.until) & says
+    bucket = (after // ASKED.c.width).label("bucket")
     return (
         sa.select(table.c.job, bucket, *reading)
-        .select_from(sa.join(ASKED, table, mine))
+        .select_from(sa.join(ASKED, table, (table.c.job == ASKED.c.job) & says))
         .group_by(table.c.job, bucket)
     )

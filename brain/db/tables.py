@@ -15,7 +15,6 @@ from brain.types.recommendation import Prediction, Recommendation
 from brain.types.record import Role
 from brain.types.resources import Resources
 from brain.types.sharing import PoolRound, PoolShares
-from brain.types.telemetry import GpuReading, Phase, ReplicaReading, StorageReading
 from brain.types.world import Cause, Member, ReplicaExit, ReplicaState
 
 metadata = sa.MetaData(
@@ -126,92 +125,9 @@ decisions = sa.Table(
 )
 
 
-def _samples(kind: str, *columns: sa.Column[object]) -> sa.Table:
-    """A table of one kind of sample: identity, place, and the two orders it is read in."""
-    return sa.Table(
-        f"{kind}_samples",
-        metadata,
-        sa.Column("source", Name, primary_key=True),
-        # As the sender's clock had it; for what it is known again by.
-        sa.Column("measured_at", Instant, primary_key=True),
-        # The same on service time (``brain.clocks``); for everything else.
-        sa.Column("corrected_at", Instant, nullable=False),
-        sa.Column("sequence", sa.BigInteger, nullable=False),
-        sa.Column("job", Name, nullable=False),
-        *columns,
-        # What a job did since.
-        sa.Index(f"ix_{kind}_samples_job_corrected_at", "job", "corrected_at"),
-        # What is old enough to retire; rows come nearly in this order, so BRIN is all it needs.
-        sa.Index(f"ix_{kind}_samples_corrected_at", "corrected_at", postgresql_using="brin"),
-    )
+def _real(*names: str) -> tuple[sa.Column[object], ...]:
+    return tuple(sa.Column(name, sa.Double, nullable=False) for name in names)
 
-
-def _whole(*names: str) -> tuple[sa.Column[object], ...]:
-    return tuple(sa.Column(name, sa.BigInteger, nullable=False) for name in names)
-
-
-def _real(*names: str, nullable: bool = False) -> tuple[sa.Column[object], ...]:
-    return tuple(sa.Column(name, sa.Double, nullable=nullable) for name in names)
-
-
-def _place() -> tuple[sa.Column[object], ...]:
-    return _whole("replica", "local_rank", "rank", "epoch", "generation")
-
-
-throughput_samples = _samples(
-    "throughput",
-    *_place(),
-    sa.Column("phase", Word(Phase), nullable=False),
-    *_whole("nodes", "replicas", "processes"),
-    sa.Column("accelerator", sa.String, nullable=False),
-    sa.Column("local_batch", sa.BigInteger),
-    *_whole("accumulation", "steps", "step"),
-    *_real("step_seconds", "step_seconds_mean", "data_wait_seconds"),
-    *_real("examples_per_second", "exchange_wait_seconds", nullable=True),
-    sa.Column("gns_steps", sa.BigInteger),
-    sa.Column("gns_small_batch", sa.BigInteger),
-    sa.Column("gns_big_batch", sa.BigInteger),
-    *_real("gns_small_square", "gns_big_square", nullable=True),
-    sa.Column("gns_unavailable", sa.String),
-    sa.Column("met", sa.Boolean),
-)
-
-save_samples = _samples(
-    "save",
-    *_place(),
-    sa.Column("path", sa.String, nullable=False),
-    sa.Column("step", sa.BigInteger, nullable=False),
-    sa.Column("save_seconds", sa.Double, nullable=False),
-    sa.Column("size_bytes", sa.BigInteger, nullable=False),
-)
-
-host_samples = _samples(
-    "host",
-    sa.Column("node", Name, nullable=False),
-    *_whole("cpu_millis", "cpu_capacity_millis", "memory_bytes", "memory_capacity_bytes"),
-    *_whole("job_cpu_millis", "job_memory_bytes"),
-    *_real("network_receive_bytes_per_second", "network_send_bytes_per_second"),
-    *_real("disk_read_bytes_per_second", "disk_write_bytes_per_second"),
-    sa.Column("gpus", Value[object](tuple[GpuReading, ...]), nullable=False),
-    # Of ``gpus``, so that a series needs not read JSON.
-    *_real("gpu_share", "gpu_memory_share", nullable=True),
-    sa.Column("storage", Value[object](StorageReading)),
-    sa.Column("unavailable", Value[object](tuple[str, ...]), nullable=False),
-    sa.Column("replica_memory_bytes", sa.BigInteger),
-    *_real("throttled_share", nullable=True),
-    sa.Column(
-        "replica_readings",
-        Value[object](tuple[ReplicaReading, ...]),
-        nullable=False,
-        server_default="[]",
-    ),
-)
-
-loss_samples = _samples(
-    "loss",
-    sa.Column("where", sa.String, nullable=False),
-    sa.Column("dropped", sa.BigInteger, nullable=False),
-)
 
 #: What came of each source, and its clock: both stay known after the samples retired.
 sources = sa.Table(

@@ -1,32 +1,30 @@
-"""Samples: one table per kind, each once by (source, measured_at), read by corrected_at."""
+"""Samples, each once by (source, measured_at), read by their instants on service time."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import sqlalchemy as sa
 
-from brain.clocks import SourceClock, corrected
-from brain.db import retention, series, writing
+from brain.db import packing, retention, samples, series, writing
 from brain.db.ahead import Heard, KnownSamples
-from brain.db.columns import ASKED, asked_rows, builder, insert_new, row, value
-from brain.db.tables import (
+from brain.db.columns import ASKED, Micros, asked_rows, builder, value
+from brain.db.samples import (
     host_samples,
-    loss_samples,
     save_samples,
-    sources,
+    throughput_contexts,
+    throughput_rows,
     throughput_samples,
-    worlds,
 )
+from brain.db.tables import sources, worlds
 from brain.ports import SampleBatch, SeriesBucket, SeriesStretch
-from brain.series import NEAR, gpu_memory_share, gpu_share
+from brain.series import NEAR
 from brain.types.job import JobId
 from brain.types.telemetry import (
     HostSample,
-    LossSample,
     Receipt,
     Sample,
     SampleSource,
@@ -34,36 +32,6 @@ from brain.types.telemetry import (
     TelemetryLosses,
     ThroughputSample,
 )
-
-S = TypeVar("S", bound=Sample)
-
-_Row = dict[str, Any]
-
-
-def _placed_row(sample: ThroughputSample | SaveSample) -> dict[str, Any]:
-    given = row(sample)
-    return given | row(given.pop("place"))
-
-
-def _host_row(sample: HostSample) -> dict[str, Any]:
-    shares = {"gpu_share": gpu_share(sample), "gpu_memory_share": gpu_memory_share(sample)}
-    return row(sample) | shares
-
-
-class _Kind(NamedTuple):
-    """The table of a kind of sample, and the function that turns a sample into a row."""
-
-    table: sa.Table
-    row: Callable[[Any], dict[str, Any]]
-
-
-_KINDS: Mapping[type[Sample], _Kind] = {
-    ThroughputSample: _Kind(throughput_samples, _placed_row),
-    SaveSample: _Kind(save_samples, _placed_row),
-    HostSample: _Kind(host_samples, _host_row),
-    LossSample: _Kind(loss_samples, row),
-}
-
 
 P = TypeVar("P", bound=ThroughputSample | SaveSample)
 _PLACE = tuple(field.name for field in fields(SampleSource))
@@ -78,26 +46,29 @@ class _Placed(Generic[P]):
 
 
 def _question(
-    kind: type[P], table: sa.Table, *, of_epoch: bool = False, of_many: bool = False
+    kind: type[P], table: sa.Subquery, *, of_epoch: bool = False, of_many: bool = False
 ) -> _Placed[P]:
     names: tuple[str, ...] = tuple(f.name for f in fields(kind) if f.name != "place")
     kept_in: list[str] = ["corrected_at" if name == "measured_at" else name for name in names]
     columns = [table.c[name] for name in (*kept_in, *_PLACE)]
     if of_many:
         return _Placed(_since_asked(table, *columns), builder(kind, "place", names))
-    recent = sa.select(*columns).where(
-        table.c.job == sa.bindparam("job"),
-        table.c.corrected_at >= sa.bindparam("since", type_=table.c.corrected_at.type),
-    )
+    recent = _recent(table, *columns)
     if of_epoch:
         recent = recent.where(table.c.epoch == sa.bindparam("epoch"))
-    ordered = recent.order_by(table.c.corrected_at, table.c.source)
-    return _Placed(ordered, builder(kind, "place", names))
+    return _Placed(recent, builder(kind, "place", names))
 
 
-def _since_asked(table: sa.Table, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
+def _recent(table: sa.Subquery, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
+    """Rows of one job from an instant on."""
+    since = samples.since(table, sa.bindparam("since", type_=table.c.corrected_at.type))
+    found = sa.select(*columns).where(table.c.job == sa.bindparam("job"), since)
+    return found.order_by(table.c.corrected_at, table.c.source)
+
+
+def _since_asked(table: sa.Subquery, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
     """Rows of many jobs, each from an instant of its own on."""
-    mine = (table.c.job == ASKED.c.job) & (table.c.corrected_at >= ASKED.c.since)
+    mine = (table.c.job == ASKED.c.job) & samples.since(table, ASKED.c.since_at)
     found = sa.select(*columns).select_from(sa.join(ASKED, table, mine))
     return found.order_by(table.c.job, table.c.corrected_at, table.c.source)
 
@@ -105,16 +76,21 @@ def _since_asked(table: sa.Table, *columns: sa.ColumnElement[Any]) -> sa.Select[
 _THROUGHPUT = _question(ThroughputSample, throughput_samples)
 _THROUGHPUT_OF_EPOCH = _question(ThroughputSample, throughput_samples, of_epoch=True)
 _THROUGHPUT_OF_MANY = _question(ThroughputSample, throughput_samples, of_many=True)
+_HOSTS = _recent(host_samples, *host_samples.c)
 _HOSTS_OF_MANY = _since_asked(host_samples, *host_samples.c)
 _SAVES = _question(SaveSample, save_samples)
-_NEWEST = sa.select(sa.func.max(throughput_samples.c.corrected_at)).where(
-    throughput_samples.c.job == sa.bindparam("job")
+_newest_row = (
+    sa.select(samples.instant_of(throughput_rows))
+    .where(throughput_rows.c.context == throughput_contexts.c.id)
+    .order_by(throughput_rows.c.slot.desc(), throughput_rows.c.within.desc())
+    .limit(1)
+    .scalar_subquery()
 )
+_newest = sa.func.max(_newest_row, type_=Micros())
+_NEWEST = sa.select(_newest).where(throughput_contexts.c.job == sa.bindparam("job"))
 _NEWEST_OF_MANY = sa.select(
     ASKED.c.job,
-    sa.select(sa.func.max(throughput_samples.c.corrected_at))
-    .where(throughput_samples.c.job == ASKED.c.job)
-    .scalar_subquery(),
+    sa.select(_newest).where(throughput_contexts.c.job == ASKED.c.job).scalar_subquery(),
 )
 # In this order, which the highest of numbers does not overflow.
 _missing = sources.c.highest - sources.c.stored + 1
@@ -137,8 +113,8 @@ _LAST_STEP = sa.select(
     sa.select(throughput_samples.c.step)
     .where(
         throughput_samples.c.job == ASKED.c.job,
-        throughput_samples.c.corrected_at >= ASKED.c.since,
-        throughput_samples.c.corrected_at <= ASKED.c.until,
+        samples.since(throughput_samples, ASKED.c.since_at),
+        samples.until(throughput_samples, ASKED.c.until_at),
         throughput_samples.c.epoch == ASKED.c.width,
         throughput_samples.c.rank == 0,
     )
@@ -158,19 +134,7 @@ class SqlTelemetry:
         self._known = known
 
     def add_all(self, batches: Sequence[SampleBatch]) -> Sequence[Receipt]:
-        wanted = {writing.origin(sample) for batch in batches for sample in batch.samples}
-        clocks = writing.clocks_of(self._connection, wanted)
-        fresh, receipts = writing.Fresh(), list[Receipt]()
-        for batch in batches:
-            if fresh.take(batch, clocks):
-                continue
-            # Something of it may be known: alone, after those that came before it.
-            receipts += self._write(fresh, clocks)
-            receipts.append(self._add(batch))
-            mine = map(writing.origin, batch.samples)
-            clocks.update(writing.clocks_of(self._connection, mine))
-            fresh = writing.Fresh()
-        return [*receipts, *self._write(fresh, clocks)]
+        return writing.add_all(self._connection, batches)
 
     def add(
         self, samples: Sequence[Sample], *, received_at: datetime, offset_seconds: float = 0.0
@@ -224,7 +188,7 @@ class SqlTelemetry:
         readings: defaultdict[JobId, list[HostSample]] = defaultdict(list)
         asked = asked_rows(_from(since, job) for job, since in sinces.items())
         for found in self._connection.execute(_HOSTS_OF_MANY, asked).mappings():
-            readings[found["job"]].append(_seen(HostSample, found))
+            readings[found["job"]].append(_host(found))
         self._known.hosts.update((job, (since, readings[job])) for job, since in sinces.items())
         self._known.losses.update(self._losses(ends))
 
@@ -243,7 +207,8 @@ class SqlTelemetry:
     def hosts(self, job: JobId, *, since: datetime) -> Sequence[HostSample]:
         if (known := self._known.hosts_since(job, since)) is not None:
             return known
-        return [_seen(HostSample, found) for found in self._rows(_since(host_samples, job, since))]
+        found = self._connection.execute(_HOSTS, {"job": job, "since": since})
+        return [_host(each) for each in found.mappings()]
 
     def losses(self, job: JobId) -> TelemetryLosses:
         return self._known.losses.get(job) or self._losses([job])[job]
@@ -270,52 +235,6 @@ class SqlTelemetry:
     def retire(self, *, raw_before: datetime, means_before: datetime) -> int:
         return retention.retire(self._connection, raw_before=raw_before, means_before=means_before)
 
-    def _write(self, fresh: writing.Fresh, clocks: writing.Clocks) -> list[Receipt]:
-        """Store batches of new samples; one at a time where another writer was faster."""
-        if writing.write(self._connection, fresh, clocks):
-            return [Receipt(stored=len(each.samples), duplicates=0) for each in fresh.batches]
-        return [self._add(each) for each in fresh.batches]
-
-    def _add(self, batch: SampleBatch) -> Receipt:
-        """Store what is new of a batch of which some may be known."""
-        # Kinds in one order for everybody, like the rows of each (``_store``).
-        by_kind: dict[type[Sample], list[_Row]] = {kind: [] for kind in _KINDS}
-        for sample in batch.samples:
-            by_kind[type(sample)].append(_KINDS[type(sample)].row(sample))
-        rows = [each for mine in by_kind.values() for each in mine]
-        stamps: defaultdict[writing.Source, list[datetime]] = defaultdict(list)
-        for each in rows:
-            stamps[_whose(each)].append(each["measured_at"])
-        known = writing.clocks_of(self._connection, stamps)
-        offset, after = timedelta(seconds=batch.offset_seconds), writing.Clocks()
-        instants = {}
-        for whose, mine in stamps.items():
-            instants[whose], after[whose] = corrected(known.get(whose, SourceClock()), mine, offset)
-        for each in rows:
-            each["corrected_at"] = instants[_whose(each)][each["measured_at"]]
-        new = [each for kind, mine in by_kind.items() if mine for each in self._store(kind, mine)]
-        counts: writing.Counts = {}
-        for job, source, sequence, dropped in new:
-            count = counts.setdefault((job, source), writing.Count(batch.received_at))
-            count.add(sequence, dropped)
-        writing.add_up(self._connection, counts, after)
-        return Receipt(stored=len(new), duplicates=len(rows) - len(new))
-
-    def _store(
-        self, kind: type[Sample], rows: Iterable[_Row]
-    ) -> Sequence[sa.Row[*tuple[Any, ...]]]:
-        """Store samples of one kind and return the rows that are new."""
-        table = _KINDS[kind].table
-        # In one order for everybody, so that two batches of the same samples cannot wait for
-        # each other in a circle.
-        rows = sorted(rows, key=lambda each: (each["source"], each["measured_at"]))
-        dropped = table.c.dropped if kind is LossSample else sa.literal(0)
-        counted = (table.c.job, table.c.source, table.c.sequence, dropped)
-        return insert_new(self._connection, table, rows, *counted)
-
-    def _rows(self, statement: sa.Select[Any]) -> sa.MappingResult:
-        return self._connection.execute(statement).mappings()
-
     def _placed(self, asked: _Placed[P], given: Mapping[str, object]) -> list[P]:
         """Samples with their places; thousands in a turn, so that each place is made once."""
         places: dict[Any, SampleSource] = {}
@@ -330,18 +249,15 @@ class SqlTelemetry:
         return found
 
 
-def _since(table: sa.Table, job: JobId, since: datetime) -> sa.Select[Any]:
-    recent = sa.select(table).where(table.c.job == job, table.c.corrected_at >= since)
-    return recent.order_by(table.c.corrected_at, table.c.source)
-
-
 def _from(since: datetime, job: JobId) -> tuple[JobId, datetime, None, None]:
     return job, since, None, None
 
 
-def _whose(row: Mapping[Any, Any]) -> writing.Source:
-    return row["job"], row["source"]
-
-
-def _seen(kind: type[S], found: Mapping[Any, Any]) -> S:
-    return value(kind, {**found, "measured_at": found["corrected_at"]})
+def _host(found: Mapping[Any, Any]) -> HostSample:
+    unpacked = {
+        "measured_at": found["corrected_at"],
+        "gpus": packing.gpus_of(found["devices"], found["gpus"]),
+        "storage": packing.storage_of(found["storage"]),
+        "replica_readings": packing.replicas_of(found["replica_readings"]),
+    }
+    return value(HostSample, {**found, **unpacked})

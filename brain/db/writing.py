@@ -1,81 +1,108 @@
 """Samples into SQLite and PostgreSQL: many batches in one transaction, many rows in one statement.
 
-Batches of which every sample is newer than all that its source had sent are written together: none
-of them can be known already, and nothing has to be asked for row by row. The others, which are
-repeated or late, go through ``SqlTelemetry.add`` one at a time.
+The row of a source in ``sources`` is locked before its samples are looked at, so that what is known
+of it stays so: a sample newer than all that its source had sent is new, and of the others, which
+are late or repeated, one question finds those that are known.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from hashlib import blake2b
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-import psycopg
 import sqlalchemy as sa
 
 from brain import wire
 from brain.clocks import SourceClock, corrected
-from brain.db import faults
-from brain.db.columns import microseconds_of
-from brain.db.tables import host_samples, loss_samples, save_samples, throughput_samples
+from brain.db import faults, packing, samples
+from brain.db.columns import insert, microseconds_of
 from brain.ports import SampleBatch
 from brain.series import gpu_memory_share, gpu_share
-from brain.types.telemetry import HostSample, LossSample, Sample, SaveSample, ThroughputSample
+from brain.types.telemetry import (
+    HostSample,
+    LossSample,
+    Receipt,
+    Sample,
+    SaveSample,
+    ThroughputSample,
+)
 
 #: Job and source.
 Source = tuple[str, str]
 Clocks = dict[Source, SourceClock]
 _Row = tuple[Any, ...]
-
-_PLACE = ("source", "job", "replica", "local_rank", "rank", "epoch", "generation")
-#: PostgreSQL counts its microseconds from 2000.
-_POSTGRESQL_EPOCH = microseconds_of(datetime(2000, 1, 1, tzinfo=UTC))
-#: First byte of JSONB on the wire.
-_JSONB = b"\x01"
-
-
-def _names(table: sa.Table, *first: str) -> tuple[str, ...]:
-    given = (*first, "measured_at", "corrected_at")
-    return (*first, *(column.name for column in table.c if column.name not in given))
+#: Kind, job, source and microseconds of the instant as it was sent.
+_Identity = tuple[str, str, str, int]
+_MICROSECOND = timedelta(microseconds=1)
+#: A source that was locked before it was heard has this for its newest instant.
+_NEVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
 class _Kind(NamedTuple):
-    """How samples of one kind become rows, whose first columns are the two instants."""
+    """How samples of one kind become rows."""
 
-    table: sa.Table
-    #: Of the columns behind the instants.
-    names: tuple[str, ...]
+    name: str
+    contexts: sa.Table
+    rows: sa.Table
+    #: The columns of a context behind id, job, source and skew, and those of a row behind its key.
+    context: Callable[[Any], _Row]
     row: Callable[[Any], _Row]
 
 
-def _placed(table: sa.Table, **paths: str) -> _Kind:
-    names = _names(table)
-    placed = {name: f"place.{name}" for name in _PLACE}
-    return _Kind(table, names, attrgetter(*(({**placed, **paths}).get(n, n) for n in names)))
+def _of(table: sa.Table, skipped: int, *, placed: bool = False) -> Callable[[Any], _Row]:
+    names = [column.name for column in table.c][skipped:]
+    paths = [f"place.{name}" if placed and name in _PLACE else name for name in names]
+    found = attrgetter(*paths)
+    return found if len(paths) > 1 else lambda sample: (found(sample),)
 
 
-_JSON = ("storage", "gpus", "unavailable", "replica_readings")
-_HOST = tuple(
-    name for name in _names(host_samples) if name not in (*_JSON, "gpu_share", "gpu_memory_share")
+_PLACE = ("replica", "local_rank", "rank", "epoch", "generation")
+_node = attrgetter("node", "cpu_capacity_millis", "memory_capacity_bytes")
+_host = attrgetter(
+    "sequence",
+    "cpu_millis",
+    "memory_bytes",
+    "job_cpu_millis",
+    "job_memory_bytes",
+    "network_receive_bytes_per_second",
+    "network_send_bytes_per_second",
+    "disk_read_bytes_per_second",
+    "disk_write_bytes_per_second",
 )
-_host = attrgetter(*_HOST)
+
+
+def _host_context(sample: HostSample) -> _Row:
+    return (*_node(sample), packing.devices_of(sample.gpus), sample.unavailable)
 
 
 def _host_row(sample: HostSample) -> _Row:
-    shares = gpu_share(sample), gpu_memory_share(sample)
-    storage = None if sample.storage is None else wire.encode(sample.storage).decode()
-    lists = (sample.gpus, sample.unavailable, sample.replica_readings)
-    said = (wire.encode(each).decode() for each in lists)
-    return (*_host(sample), *shares, storage, *said)
+    return (
+        *_host(sample),
+        packing.packed_gpus(sample.gpus),
+        gpu_share(sample),
+        gpu_memory_share(sample),
+        packing.packed_storage(sample.storage),
+        packing.packed_replicas(sample.replica_readings),
+        sample.replica_memory_bytes,
+        sample.throttled_share,
+    )
+
+
+def _kind(name: str, contexts: sa.Table, rows: sa.Table, *, placed: bool = False) -> _Kind:
+    return _Kind(name, contexts, rows, _of(contexts, 4, placed=placed), _of(rows, 3))
 
 
 _KINDS: Mapping[type[Sample], _Kind] = {
-    ThroughputSample: _placed(throughput_samples, phase="phase.value"),
-    SaveSample: _placed(save_samples),
-    HostSample: _Kind(host_samples, (*_HOST, "gpu_share", "gpu_memory_share", *_JSON), _host_row),
-    LossSample: _Kind(loss_samples, _names(loss_samples), attrgetter(*_names(loss_samples))),
+    ThroughputSample: _kind(
+        "throughput", samples.throughput_contexts, samples.throughput_rows, placed=True
+    ),
+    SaveSample: _kind("save", samples.save_contexts, samples.save_rows, placed=True),
+    HostSample: _Kind("host", samples.host_contexts, samples.host_rows, _host_context, _host_row),
+    LossSample: _kind("loss", samples.loss_contexts, samples.loss_rows),
 }
 
 
@@ -88,84 +115,116 @@ class Count:
     stored: int = 0
     dropped: int = 0
 
-    def add(self, sequence: int, dropped: int) -> None:
+    def add(self, sample: Sample) -> None:
         """Count one sample."""
-        self.highest = max(self.highest, sequence)
+        self.highest = max(self.highest, sample.sequence)
         self.stored += 1
-        self.dropped += dropped
-
-
-Counts = dict[Source, Count]
+        if isinstance(sample, LossSample):
+            self.dropped += sample.dropped
 
 
 @dataclass(slots=True)
-class Fresh:
-    """Rows of batches that are written together."""
+class _Found:
+    """Samples of one batch with their instants; of ``doubtful`` ones some may be known."""
 
-    rows: dict[type[Sample], list[_Row]] = field(default_factory=dict)
-    counts: Counts = field(default_factory=dict)
-    batches: list[SampleBatch] = field(default_factory=list)
-
-    def take(self, batch: SampleBatch, clocks: Clocks) -> bool:
-        """Add a batch and move the clocks of its sources on; False, and nothing done, where one
-        of its samples may be known."""
-        by_source: dict[Source, list[Sample]] = {}
-        for sample in batch.samples:
-            by_source.setdefault(origin(sample), []).append(sample)
-        offset = timedelta(seconds=batch.offset_seconds)
-        moved: Clocks = {}
-        instants: dict[Source, Mapping[datetime, datetime]] = {}
-        for source, mine in by_source.items():
-            clock, stamps = clocks.get(source, SourceClock()), [one.measured_at for one in mine]
-            if clock.newest is not None and min(stamps) <= clock.newest[0]:
-                return False
-            instants[source], moved[source] = corrected(clock, stamps, offset)
-            if len(instants[source]) < len(mine) > len({(type(s), s.measured_at) for s in mine}):
-                return False
-        clocks.update(moved)
-        for source, mine in by_source.items():
-            self._add(source, mine, instants[source], batch.received_at)
-        self.batches.append(batch)
-        return True
-
-    def _add(
-        self,
-        source: Source,
-        samples: Iterable[Sample],
-        instants: Mapping[datetime, datetime],
-        heard_at: datetime,
-    ) -> None:
-        count = self.counts.setdefault(source, Count(heard_at))
-        count.heard_at = heard_at
-        for sample in samples:
-            kind, stamp = type(sample), sample.measured_at
-            sent, instant = microseconds_of(stamp), microseconds_of(instants[stamp])
-            self.rows.setdefault(kind, []).append((sent, instant, *_KINDS[kind].row(sample)))
-            count.add(sample.sequence, sample.dropped if isinstance(sample, LossSample) else 0)
+    batch: SampleBatch
+    #: Kind, identity, instant on service time in microseconds, sample.
+    placed: list[tuple[_Kind, _Identity, int, Sample]] = field(default_factory=list)
+    doubtful: set[_Identity] = field(default_factory=set)
 
 
-def write(connection: sa.Connection, fresh: Fresh, clocks: Clocks) -> bool:
-    """Store rows and count them; False, and nothing done, where another one stored a sample."""
-    postgresql = connection.dialect.name == "postgresql"
-    put = _copy if postgresql else _insert
-    # By hand: SQLAlchemy compiles such a statement each time, which takes longer than it does.
-    connection.exec_driver_sql("SAVEPOINT fresh")
-    try:
-        for kind, shape in _KINDS.items():
-            # In one order for everybody, so that no two writers wait for each other.
-            if rows := sorted(fresh.rows.get(kind, ()), key=_identity(shape)):
-                put(connection, shape, rows)
-    except (sa.exc.IntegrityError, psycopg.errors.UniqueViolation) as known:
-        if not _is_duplicate(getattr(known, "orig", known)):
-            raise
-        connection.exec_driver_sql("ROLLBACK TO SAVEPOINT fresh")
-        return False
-    connection.exec_driver_sql("RELEASE SAVEPOINT fresh")
-    add_up(connection, fresh.counts, clocks)
-    return True
+def add_all(connection: sa.Connection, batches: Sequence[SampleBatch]) -> list[Receipt]:
+    """Store what is new of batches, in their order; one receipt each."""
+    clocks = _clocks_of(connection, {_origin(s) for batch in batches for s in batch.samples})
+    found = [_placed(batch, clocks) for batch in batches]
+    known = _known(connection, set().union(*(each.doubtful for each in found)))
+    contexts: dict[_Kind, dict[int, _Row]] = {}
+    rows: dict[_Kind, list[_Row]] = {}
+    counts: dict[Source, Count] = {}
+    receipts = []
+    for each in found:
+        stored = 0
+        for kind, identity, instant, sample in each.placed:
+            if identity in known:
+                continue
+            known.add(identity)
+            stored += 1
+            _, job, source, sent = identity
+            told = (job, source, instant - sent, *kind.context(sample))
+            id = _context_id(told)
+            contexts.setdefault(kind, {})[id] = told
+            slot, within = divmod(instant, samples.SLOT)
+            rows.setdefault(kind, []).append((id, slot, within, *kind.row(sample)))
+            count = counts.setdefault((job, source), Count(each.batch.received_at))
+            count.heard_at = each.batch.received_at
+            count.add(sample)
+        receipts.append(Receipt(stored=stored, duplicates=len(each.placed) - stored))
+    for kind, mine in contexts.items():
+        _keep_contexts(connection, kind, mine)
+    put = _copy if connection.dialect.name == "postgresql" else _insert
+    for kind, new in rows.items():
+        put(connection, kind.rows, sorted(new))
+    _add_up(connection, counts, clocks)
+    return receipts
 
 
-def add_up(connection: sa.Connection, counts: Counts, clocks: Clocks) -> None:
+def _placed(batch: SampleBatch, clocks: Clocks) -> _Found:
+    """Give each sample its instant, and move the clocks of its sources on."""
+    stamps: dict[Source, list[datetime]] = {}
+    for sample in batch.samples:
+        stamps.setdefault(_origin(sample), []).append(sample.measured_at)
+    offset = timedelta(seconds=batch.offset_seconds)
+    newest, instants = {}, {}
+    for source, mine in stamps.items():
+        clock = clocks.get(source, SourceClock())
+        newest[source] = clock.newest
+        instants[source], clocks[source] = corrected(clock, mine, offset)
+    found = _Found(batch)
+    for sample in batch.samples:
+        source, stamp = _origin(sample), sample.measured_at
+        kind, before = _KINDS[type(sample)], newest[source]
+        identity = (kind.name, *source, microseconds_of(stamp))
+        if before is not None and stamp <= before[0]:
+            found.doubtful.add(identity)
+        instant = microseconds_of(instants[source][stamp])
+        found.placed.append((kind, identity, instant, sample))
+    return found
+
+
+@lru_cache(maxsize=65_536)
+def _context_id(told: _Row) -> int:
+    """A digest of what a context holds; of 2^63, so that no two of them are ever alike."""
+    return int.from_bytes(blake2b(wire.encode(told), digest_size=8).digest()) >> 1
+
+
+def _known(connection: sa.Connection, doubtful: set[_Identity]) -> set[_Identity]:
+    """Those of some samples that are stored; their sources are locked."""
+    if not doubtful:
+        return set()
+    known: set[_Identity] = set()
+    for kind in _KINDS.values():
+        asked = sorted(each[1:] for each in doubtful if each[0] == kind.name)
+        if asked:
+            statement = _KNOWN[connection.dialect.name].format(kind=kind.name, slot=samples.SLOT)
+            found = connection.exec_driver_sql(statement, (wire.encode(asked).decode(),))
+            known |= {(kind.name, job, source, int(sent)) for job, source, sent in found}
+    return known
+
+
+def _keep_contexts(connection: sa.Connection, kind: _Kind, told: Mapping[int, _Row]) -> None:
+    """Store the contexts that are not yet."""
+    statement = _CONTEXTS[connection.dialect.name].format(kind=kind.name)
+    asked = wire.encode(list(told)).decode()
+    kept = {id for (id,) in connection.exec_driver_sql(statement, (asked,))}
+    if missing := sorted(told.keys() - kept):
+        names = [column.name for column in kind.contexts.c]
+        new = [dict(zip(names, (id, *told[id]), strict=True)) for id in missing]
+        connection.execute(insert(connection, kind.contexts).on_conflict_do_nothing(), new)
+
+
+def _add_up(
+    connection: sa.Connection, counts: Mapping[Source, Count], clocks: Mapping[Source, SourceClock]
+) -> None:
     """Keep what came of each source, and its clock."""
     rows = []
     for source, of in sorted(counts.items()):
@@ -181,17 +240,27 @@ def add_up(connection: sa.Connection, counts: Counts, clocks: Clocks) -> None:
         connection.exec_driver_sql(_COUNT_SQLITE, whole)
 
 
-def clocks_of(connection: sa.Connection, wanted: Iterable[Source]) -> Clocks:
-    """The clocks of sources that were heard before, locked until the transaction ends."""
-    asked = sorted(set(wanted))
+def _clocks_of(connection: sa.Connection, wanted: Iterable[Source]) -> Clocks:
+    """The clocks of sources that were heard before; all are locked until the transaction ends."""
+    asked = sorted(wanted)
     if connection.dialect.name == "sqlite":
         found = connection.exec_driver_sql(_CLOCKS_SQLITE, (wire.encode(asked).decode(),))
-        read: Callable[[Any], datetime] = _instant
-    else:
-        # Two batches of one source take turns, or the later could stand before the earlier.
-        jobs, sources = zip(*asked, strict=True) if asked else ((), ())
-        found = connection.exec_driver_sql(_CLOCKS_POSTGRESQL, (list(jobs), list(sources)))
-        read = _utc
+        return _read(found, _instant)
+    # Two batches of one source take turns, or the later could stand before the earlier.
+    clocks = _locked(connection, asked)
+    if missing := [source for source in asked if source not in clocks]:
+        connection.exec_driver_sql(_LOCKED, (_NEVER, _NEVER, _NEVER, wire.encode(missing).decode()))
+        # Another one may have been faster.
+        clocks |= _locked(connection, missing)
+    return {source: clock for source, clock in clocks.items() if clock.newest != (_NEVER, _NEVER)}
+
+
+def _locked(connection: sa.Connection, asked: Sequence[Source]) -> Clocks:
+    given = (wire.encode(asked).decode(),)
+    return _read(connection.exec_driver_sql(_CLOCKS_POSTGRESQL, given), _utc)
+
+
+def _read(found: Iterable[Any], read: Callable[[Any], datetime]) -> Clocks:
     return {
         (job, source): SourceClock(
             offset=timedelta(seconds=seconds), newest=(read(stamp), read(instant))
@@ -200,7 +269,7 @@ def clocks_of(connection: sa.Connection, wanted: Iterable[Source]) -> Clocks:
     }
 
 
-def origin(sample: Sample) -> Source:
+def _origin(sample: Sample) -> Source:
     """The job and the source of any sample."""
     if isinstance(sample, ThroughputSample | SaveSample):
         return sample.place.job, sample.place.source
@@ -212,11 +281,42 @@ SELECT s.job, s.source, s.offset_seconds, s.measured_at, s.corrected_at
 FROM json_each(?) AS w CROSS JOIN sources AS s
 ON s.job = json_extract(w.value, '$[0]') AND s.source = json_extract(w.value, '$[1]')
 """
-_CLOCKS_POSTGRESQL = """
+_ASKED_POSTGRESQL = "json_array_elements(%s::json) AS r"
+_CLOCKS_POSTGRESQL = f"""
 SELECT job, source, offset_seconds, measured_at, corrected_at FROM sources
-WHERE (job, source) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
+WHERE (job, source) IN (SELECT r->>0, r->>1 FROM {_ASKED_POSTGRESQL})
 ORDER BY job, source FOR UPDATE
 """
+_LOCKED = f"""
+INSERT INTO sources (job, source, highest, stored, dropped, offset_seconds,
+    heard_at, measured_at, corrected_at)
+SELECT r->>0, r->>1, -1, 0, 0, 0, %s, %s, %s FROM {_ASKED_POSTGRESQL}
+ON CONFLICT (job, source) DO NOTHING
+"""
+_KNOWN = {
+    "sqlite": """
+SELECT c.job, c.source, json_extract(w.value, '$[2]') FROM json_each(?) AS w
+CROSS JOIN {kind}_contexts AS c ON c.job = json_extract(w.value, '$[0]')
+    AND c.source = json_extract(w.value, '$[1]')
+CROSS JOIN {kind}_rows AS r ON r.context = c.id
+    AND r.slot = (json_extract(w.value, '$[2]') + c.skew) / {slot}
+    AND r.within = (json_extract(w.value, '$[2]') + c.skew) % {slot}
+""",
+    "postgresql": """
+SELECT c.job, c.source, w.sent
+FROM (SELECT r->>0 AS job, r->>1 AS source, (r->>2)::int8 AS sent
+    FROM json_array_elements(%s::json) AS r) AS w
+JOIN {kind}_contexts AS c ON c.job = w.job AND c.source = w.source
+JOIN {kind}_rows AS r ON r.context = c.id
+    AND r.slot = (w.sent + c.skew) / {slot} AND r.within = (w.sent + c.skew) %% {slot}
+""",
+}
+_CONTEXTS = {
+    "sqlite": "SELECT c.id FROM json_each(?) AS w CROSS JOIN {kind}_contexts AS c "
+    "ON c.id = w.value",
+    "postgresql": "SELECT c.id FROM json_array_elements_text(%s::json) AS w(id) "
+    "JOIN {kind}_contexts AS c ON c.id = w.id::int8",
+}
 _COUNT = """
 ON CONFLICT (job, source) DO UPDATE SET
 highest = CASE WHEN excluded.highest > sources.highest
@@ -243,38 +343,26 @@ FROM json_array_elements(%s::json) AS r {_COUNT}
 """
 
 
-def _insert(connection: sa.Connection, shape: _Kind, rows: Sequence[_Row]) -> None:
-    names = ", ".join(f'"{name}"' for name in ("measured_at", "corrected_at", *shape.names))
-    marks = ", ".join("?" * (2 + len(shape.names)))
-    connection.exec_driver_sql(
-        f"INSERT INTO {shape.table.name} ({names}) VALUES ({marks})", list(rows)
-    )
+def _insert(connection: sa.Connection, table: sa.Table, rows: list[_Row]) -> None:
+    marks = ", ".join("?" * len(table.c))
+    connection.exec_driver_sql(f"INSERT INTO {table.name} VALUES ({marks})", rows)
 
 
-def _copy(connection: sa.Connection, shape: _Kind, rows: Sequence[_Row]) -> None:
-    names = ("measured_at", "corrected_at", *shape.names)
-    listed = ", ".join(f'"{name}"' for name in names)
+def _copy(connection: sa.Connection, table: sa.Table, rows: list[_Row]) -> None:
     driver: Any = connection.connection.driver_connection
-    encoded = [i for i, name in enumerate(names) if name in _JSON]
-    with _translated(connection), driver.cursor() as cursor:
-        statement = f"COPY {shape.table.name} ({listed}) FROM STDIN (FORMAT BINARY)"
-        with cursor.copy(statement) as copy:
-            copy.set_types([_wire_type(shape.table.c[name]) for name in names])
-            for stamp, instant, *others in rows:
-                row = [stamp - _POSTGRESQL_EPOCH, instant - _POSTGRESQL_EPOCH, *others]
-                for i in encoded:
-                    row[i] = row[i] and _JSONB + row[i].encode()
-                copy.write_row(row)
+    statement = f"COPY {table.name} FROM STDIN (FORMAT BINARY)"
+    with _translated(connection), driver.cursor() as cursor, cursor.copy(statement) as copy:
+        copy.set_types([_WIRE_TYPES.get(type(column.type), "text") for column in table.c])
+        for row in rows:
+            copy.write_row(row)
 
 
-def _wire_type(column: sa.Column[Any]) -> str:
-    """How a column travels: instants as their microseconds, JSON as its bytes."""
-    if column.name in ("measured_at", "corrected_at"):
-        return "int8"
-    if column.name in _JSON:
-        return "bytea"
-    kinds = {sa.BigInteger: "int8", sa.Double: "float8", sa.Boolean: "bool"}
-    return kinds.get(type(column.type), "text")
+_WIRE_TYPES = {
+    sa.BigInteger: "int8",
+    sa.Integer: "int4",
+    sa.Double: "float8",
+    sa.LargeBinary: "bytea",
+}
 
 
 class _translated(AbstractContextManager[None]):
@@ -294,16 +382,6 @@ class _translated(AbstractContextManager[None]):
         )
         if known is not None:
             raise known from said
-
-
-def _identity(shape: _Kind) -> Callable[[_Row], tuple[Any, ...]]:
-    source = 2 + shape.names.index("source")
-    return lambda row: (row[source], row[0])
-
-
-def _is_duplicate(said: object) -> bool:
-    code = getattr(said, "sqlite_errorname", "") or getattr(said, "sqlstate", "")
-    return code in ("SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_UNIQUE", "23505")
 
 
 def _instant(microseconds: int) -> datetime:

@@ -177,6 +177,7 @@ def test_gradient_norms_that_cannot_be_are_rejected_by_name(
         ({"step_seconds": 1e-320}, "step_seconds 9.99989e-321 is no time that a step takes"),
         ({"step_seconds_mean": -1.0}, "step_seconds_mean -1 is no time that a step takes"),
         ({"accumulation": 0}, "accumulation 0 is none"),
+        ({"steps": 2**31}, "steps 2147483648 are over 2147483647"),
         ({"replicas": -1}, "replicas -1 is none"),
         ({"data_wait_seconds": 1e300}, "data_wait_seconds 1e+300 is beyond anything"),
     ],

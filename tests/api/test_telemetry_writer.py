@@ -119,7 +119,8 @@ def test_a_batch_that_cannot_be_stored_harms_none_that_waits_with_it(
     api: Api, stores: GatedStores, tmp_path: Path
 ) -> None:
     agents = _agents(api, 8)
-    _die(f"sqlite:///{tmp_path}/brain.db", f"NEW.job = '{agents[3][0]}'")
+    mine = f"SELECT id FROM throughput_contexts WHERE job = '{agents[3][0]}'"
+    _die(f"sqlite:///{tmp_path}/brain.db", f"NEW.context IN ({mine})")
     with ThreadPoolExecutor(len(agents)) as beside:
         sent = _held(api, stores, beside, [(agent, [1]) for agent in agents])
         stores.gate.set()
@@ -134,7 +135,7 @@ BEGIN
     RETURN NEW;
 END;
 $$;
-CREATE TRIGGER refuse BEFORE INSERT ON throughput_samples FOR EACH ROW EXECUTE FUNCTION refuse();
+CREATE TRIGGER refuse BEFORE INSERT ON throughput_rows FOR EACH ROW EXECUTE FUNCTION refuse();
 """
 
 
@@ -266,7 +267,7 @@ def _die(url: str, when: str) -> None:
     engine = sa.create_engine(url)
     with engine.begin() as connection:
         connection.exec_driver_sql(
-            f"CREATE TRIGGER die BEFORE INSERT ON throughput_samples WHEN {when} "
+            f"CREATE TRIGGER die BEFORE INSERT ON throughput_rows WHEN {when} "
             "BEGIN SELECT RAISE(ABORT, 'a bug'); END"
         )
     engine.dispose()

@@ -24,4 +24,4 @@ def test_samples_that_were_acknowledged_are_those_that_are_stored(tmp_path: Path
     stores.close()
     assert set(told.statuses) == {200}
     assert told.samples == stored > 0
-    assert services.table_size(services.Database(url), "throughput_samples")[1] == stored
+    assert services.size_of(services.Database(url), "throughput")[1] == stored
