@@ -25,7 +25,7 @@ from brain.types.telemetry import Receipt, RejectedSample
 #: decisions wait for it.
 _MOST_WAITING, _MOST_TOGETHER = 20_000, 2_000
 #: Seconds that the writer waits for more batches where the last commit was faster than that.
-_LINGER_SECONDS = 0.01
+_LINGER_SECONDS = 0.02
 #: What becomes of a batch; positions of rejected samples are those in the batch.
 Outcome = Receipt | Exception
 

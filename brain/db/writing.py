@@ -8,7 +8,7 @@ are late or repeated, one question finds those that are known.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from hashlib import blake2b
 from operator import attrgetter
@@ -18,8 +18,11 @@ import sqlalchemy as sa
 
 from brain import wire
 from brain.clocks import SourceClock, corrected
-from brain.db import faults, packing, samples
+from brain.db import faults, packing, sources
+from brain.db import samples as tables
 from brain.db.columns import insert, microseconds_of
+from brain.db.samples import SLOT
+from brain.db.sources import Clocks, Count, Source
 from brain.ports import SampleBatch
 from brain.series import gpu_memory_share, gpu_share
 from brain.types.telemetry import (
@@ -31,15 +34,9 @@ from brain.types.telemetry import (
     ThroughputSample,
 )
 
-#: Job and source.
-Source = tuple[str, str]
-Clocks = dict[Source, SourceClock]
 _Row = tuple[Any, ...]
 #: Kind, job, source and microseconds of the instant as it was sent.
 _Identity = tuple[str, str, str, int]
-_MICROSECOND = timedelta(microseconds=1)
-#: A source that was locked before it was heard has this for its newest instant.
-_NEVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
 class _Kind(NamedTuple):
@@ -98,97 +95,138 @@ def _kind(name: str, contexts: sa.Table, rows: sa.Table, *, placed: bool = False
 
 _KINDS: Mapping[type[Sample], _Kind] = {
     ThroughputSample: _kind(
-        "throughput", samples.throughput_contexts, samples.throughput_rows, placed=True
+        "throughput", tables.throughput_contexts, tables.throughput_rows, placed=True
     ),
-    SaveSample: _kind("save", samples.save_contexts, samples.save_rows, placed=True),
-    HostSample: _Kind("host", samples.host_contexts, samples.host_rows, _host_context, _host_row),
-    LossSample: _kind("loss", samples.loss_contexts, samples.loss_rows),
+    SaveSample: _kind("save", tables.save_contexts, tables.save_rows, placed=True),
+    HostSample: _Kind("host", tables.host_contexts, tables.host_rows, _host_context, _host_row),
+    LossSample: _kind("loss", tables.loss_contexts, tables.loss_rows),
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The samples of one kind and source in a batch."""
+
+    kind: _Kind
+    source: Source
+    samples: Sequence[Sample]
+    #: Of each sample, in microseconds: as it was sent, and on service time.
+    instants: Sequence[tuple[int, int]]
+    #: Newer than all that the source had sent, and each another: none of them can be known.
+    fresh: bool
+
+    @property
+    def identities(self) -> Sequence[_Identity]:
+        """What each sample is known by."""
+        return [(self.kind.name, *self.source, sent) for sent, _ in self.instants]
+
+
 @dataclass(slots=True)
-class Count:
-    """What came of one source, as ``sources`` adds it up."""
+class _Writing:
+    """What a transaction writes."""
 
-    heard_at: datetime
-    highest: int = -1
-    stored: int = 0
-    dropped: int = 0
+    contexts: dict[_Kind, dict[int, _Row]] = field(default_factory=dict)
+    rows: dict[_Kind, list[_Row]] = field(default_factory=dict)
+    counts: dict[Source, Count] = field(default_factory=dict)
 
-    def add(self, sample: Sample) -> None:
-        """Count one sample."""
-        self.highest = max(self.highest, sample.sequence)
-        self.stored += 1
-        if isinstance(sample, LossSample):
-            self.dropped += sample.dropped
-
-
-@dataclass(slots=True)
-class _Found:
-    """Samples of one batch with their instants; of ``doubtful`` ones some may be known."""
-
-    batch: SampleBatch
-    #: Kind, identity, instant on service time in microseconds, sample.
-    placed: list[tuple[_Kind, _Identity, int, Sample]] = field(default_factory=list)
-    doubtful: set[_Identity] = field(default_factory=set)
+    def add(
+        self,
+        group: _Group,
+        samples: Sequence[Sample],
+        instants: Iterable[tuple[int, int]],
+        heard_at: datetime,
+    ) -> None:
+        """Add those of a group that are new."""
+        kind, source = group.kind, group.source
+        contexts = self.contexts.setdefault(kind, {})
+        rows = self.rows.setdefault(kind, [])
+        context, row = kind.context, kind.row
+        for sample, (sent, instant) in zip(samples, instants, strict=True):
+            told = (*source, instant - sent, *context(sample))
+            id = _context_id(told)
+            contexts[id] = told
+            rows.append((id, *divmod(instant, SLOT), *row(sample)))
+        count = self.counts.setdefault(source, Count(heard_at))
+        count.heard_at = heard_at
+        count.add(samples)
 
 
 def add_all(connection: sa.Connection, batches: Sequence[SampleBatch]) -> list[Receipt]:
     """Store what is new of batches, in their order; one receipt each."""
-    clocks = _clocks_of(connection, {_origin(s) for batch in batches for s in batch.samples})
-    found = [_placed(batch, clocks) for batch in batches]
-    known = _known(connection, set().union(*(each.doubtful for each in found)))
-    contexts: dict[_Kind, dict[int, _Row]] = {}
-    rows: dict[_Kind, list[_Row]] = {}
-    counts: dict[Source, Count] = {}
-    receipts = []
-    for each in found:
+    divided = [_by_source(batch.samples) for batch in batches]
+    clocks = sources.clocks_of(connection, set().union(*divided))
+    placed = [_placed(batch, mine, clocks) for batch, mine in zip(batches, divided, strict=True)]
+    doubtful = {
+        each
+        for groups in placed
+        for group in groups
+        if not group.fresh
+        for each in group.identities
+    }
+    known = _known(connection, doubtful)
+    writing, receipts = _Writing(), []
+    for batch, groups in zip(batches, placed, strict=True):
         stored = 0
-        for kind, identity, instant, sample in each.placed:
-            if identity in known:
-                continue
-            known.add(identity)
-            stored += 1
-            _, job, source, sent = identity
-            told = (job, source, instant - sent, *kind.context(sample))
-            id = _context_id(told)
-            contexts.setdefault(kind, {})[id] = told
-            slot, within = divmod(instant, samples.SLOT)
-            rows.setdefault(kind, []).append((id, slot, within, *kind.row(sample)))
-            count = counts.setdefault((job, source), Count(each.batch.received_at))
-            count.heard_at = each.batch.received_at
-            count.add(sample)
-        receipts.append(Receipt(stored=stored, duplicates=len(each.placed) - stored))
-    for kind, mine in contexts.items():
-        _keep_contexts(connection, kind, mine)
-    put = _copy if connection.dialect.name == "postgresql" else _insert
-    for kind, new in rows.items():
-        put(connection, kind.rows, sorted(new))
-    _add_up(connection, counts, clocks)
+        for group in groups:
+            samples, instants = group.samples, group.instants
+            if doubtful:
+                new = _new(group, known)
+                samples, instants = [samples[i] for i in new], [instants[i] for i in new]
+            if samples:
+                writing.add(group, samples, instants, batch.received_at)
+            stored += len(samples)
+        receipts.append(Receipt(stored=stored, duplicates=len(batch.samples) - stored))
+    _write(connection, writing, clocks)
     return receipts
 
 
-def _placed(batch: SampleBatch, clocks: Clocks) -> _Found:
+def _write(connection: sa.Connection, writing: _Writing, clocks: Clocks) -> None:
+    for kind, mine in writing.contexts.items():
+        _keep_contexts(connection, kind, mine)
+    put = _copy if connection.dialect.name == "postgresql" else _insert
+    for kind, new in writing.rows.items():
+        put(connection, kind.rows, sorted(new))
+    sources.add_up(connection, writing.counts, clocks)
+
+
+def _new(group: _Group, known: set[_Identity]) -> list[int]:
+    """Positions of the samples that are new, which are known from now on."""
+    new = []
+    for index, identity in enumerate(group.identities):
+        if identity not in known:
+            known.add(identity)
+            new.append(index)
+    return new
+
+
+def _by_source(samples: Iterable[Sample]) -> dict[Source, dict[type[Sample], list[Sample]]]:
+    """Samples by source and kind, each list in their order."""
+    divided: dict[Source, dict[type[Sample], list[Sample]]] = {}
+    for sample in samples:
+        kinds = divided.setdefault(_origin(sample), {})
+        kinds.setdefault(type(sample), []).append(sample)
+    return divided
+
+
+def _placed(
+    batch: SampleBatch,
+    divided: Mapping[Source, Mapping[type[Sample], Sequence[Sample]]],
+    clocks: Clocks,
+) -> list[_Group]:
     """Give each sample its instant, and move the clocks of its sources on."""
-    stamps: dict[Source, list[datetime]] = {}
-    for sample in batch.samples:
-        stamps.setdefault(_origin(sample), []).append(sample.measured_at)
-    offset = timedelta(seconds=batch.offset_seconds)
-    newest, instants = {}, {}
-    for source, mine in stamps.items():
+    offset, groups = timedelta(seconds=batch.offset_seconds), []
+    for source, kinds in divided.items():
         clock = clocks.get(source, SourceClock())
-        newest[source] = clock.newest
-        instants[source], clocks[source] = corrected(clock, mine, offset)
-    found = _Found(batch)
-    for sample in batch.samples:
-        source, stamp = _origin(sample), sample.measured_at
-        kind, before = _KINDS[type(sample)], newest[source]
-        identity = (kind.name, *source, microseconds_of(stamp))
-        if before is not None and stamp <= before[0]:
-            found.doubtful.add(identity)
-        instant = microseconds_of(instants[source][stamp])
-        found.placed.append((kind, identity, instant, sample))
-    return found
+        stamps = {kind: [each.measured_at for each in mine] for kind, mine in kinds.items()}
+        everything = [stamp for mine in stamps.values() for stamp in mine]
+        instants, clocks[source] = corrected(clock, everything, offset)
+        newest = clock.newest
+        fresh = newest is None or min(everything) > newest[0]
+        for kind, mine in kinds.items():
+            own = [(microseconds_of(at), microseconds_of(instants[at])) for at in stamps[kind]]
+            apart = len(set(own)) == len(own)
+            groups.append(_Group(_KINDS[kind], source, mine, own, fresh and apart))
+    return groups
 
 
 @lru_cache(maxsize=65_536)
@@ -205,7 +243,7 @@ def _known(connection: sa.Connection, doubtful: set[_Identity]) -> set[_Identity
     for kind in _KINDS.values():
         asked = sorted(each[1:] for each in doubtful if each[0] == kind.name)
         if asked:
-            statement = _KNOWN[connection.dialect.name].format(kind=kind.name, slot=samples.SLOT)
+            statement = _KNOWN[connection.dialect.name].format(kind=kind.name, slot=SLOT)
             found = connection.exec_driver_sql(statement, (wire.encode(asked).decode(),))
             known |= {(kind.name, job, source, int(sent)) for job, source, sent in found}
     return known
@@ -222,53 +260,6 @@ def _keep_contexts(connection: sa.Connection, kind: _Kind, told: Mapping[int, _R
         connection.execute(insert(connection, kind.contexts).on_conflict_do_nothing(), new)
 
 
-def _add_up(
-    connection: sa.Connection, counts: Mapping[Source, Count], clocks: Mapping[Source, SourceClock]
-) -> None:
-    """Keep what came of each source, and its clock."""
-    rows = []
-    for source, of in sorted(counts.items()):
-        clock = clocks[source]
-        assert clock.newest is not None, "something was heard"
-        seconds = clock.offset.total_seconds()
-        instants = of.heard_at, *clock.newest
-        rows.append((*source, of.highest, of.stored, of.dropped, seconds, *instants))
-    if rows and connection.dialect.name == "postgresql":
-        connection.exec_driver_sql(_COUNT_POSTGRESQL, (wire.encode(rows).decode(),))
-    elif rows:
-        whole = [(*row[:6], *map(microseconds_of, row[6:])) for row in rows]
-        connection.exec_driver_sql(_COUNT_SQLITE, whole)
-
-
-def _clocks_of(connection: sa.Connection, wanted: Iterable[Source]) -> Clocks:
-    """The clocks of sources that were heard before; all are locked until the transaction ends."""
-    asked = sorted(wanted)
-    if connection.dialect.name == "sqlite":
-        found = connection.exec_driver_sql(_CLOCKS_SQLITE, (wire.encode(asked).decode(),))
-        return _read(found, _instant)
-    # Two batches of one source take turns, or the later could stand before the earlier.
-    clocks = _locked(connection, asked)
-    if missing := [source for source in asked if source not in clocks]:
-        connection.exec_driver_sql(_LOCKED, (_NEVER, _NEVER, _NEVER, wire.encode(missing).decode()))
-        # Another one may have been faster.
-        clocks |= _locked(connection, missing)
-    return {source: clock for source, clock in clocks.items() if clock.newest != (_NEVER, _NEVER)}
-
-
-def _locked(connection: sa.Connection, asked: Sequence[Source]) -> Clocks:
-    given = (wire.encode(asked).decode(),)
-    return _read(connection.exec_driver_sql(_CLOCKS_POSTGRESQL, given), _utc)
-
-
-def _read(found: Iterable[Any], read: Callable[[Any], datetime]) -> Clocks:
-    return {
-        (job, source): SourceClock(
-            offset=timedelta(seconds=seconds), newest=(read(stamp), read(instant))
-        )
-        for job, source, seconds, stamp, instant in found
-    }
-
-
 def _origin(sample: Sample) -> Source:
     """The job and the source of any sample."""
     if isinstance(sample, ThroughputSample | SaveSample):
@@ -276,23 +267,6 @@ def _origin(sample: Sample) -> Source:
     return sample.job, sample.source
 
 
-_CLOCKS_SQLITE = """
-SELECT s.job, s.source, s.offset_seconds, s.measured_at, s.corrected_at
-FROM json_each(?) AS w CROSS JOIN sources AS s
-ON s.job = json_extract(w.value, '$[0]') AND s.source = json_extract(w.value, '$[1]')
-"""
-_ASKED_POSTGRESQL = "json_array_elements(%s::json) AS r"
-_CLOCKS_POSTGRESQL = f"""
-SELECT job, source, offset_seconds, measured_at, corrected_at FROM sources
-WHERE (job, source) IN (SELECT r->>0, r->>1 FROM {_ASKED_POSTGRESQL})
-ORDER BY job, source FOR UPDATE
-"""
-_LOCKED = f"""
-INSERT INTO sources (job, source, highest, stored, dropped, offset_seconds,
-    heard_at, measured_at, corrected_at)
-SELECT r->>0, r->>1, -1, 0, 0, 0, %s, %s, %s FROM {_ASKED_POSTGRESQL}
-ON CONFLICT (job, source) DO NOTHING
-"""
 _KNOWN = {
     "sqlite": """
 SELECT c.job, c.source, json_extract(w.value, '$[2]') FROM json_each(?) AS w
@@ -317,30 +291,6 @@ _CONTEXTS = {
     "postgresql": "SELECT c.id FROM json_array_elements_text(%s::json) AS w(id) "
     "JOIN {kind}_contexts AS c ON c.id = w.id::int8",
 }
-_COUNT = """
-ON CONFLICT (job, source) DO UPDATE SET
-highest = CASE WHEN excluded.highest > sources.highest
-    THEN excluded.highest ELSE sources.highest END,
-stored = sources.stored + excluded.stored,
-dropped = sources.dropped + excluded.dropped,
-heard_at = excluded.heard_at,
-offset_seconds = CASE WHEN excluded.measured_at > sources.measured_at
-    THEN excluded.offset_seconds ELSE sources.offset_seconds END,
-corrected_at = CASE WHEN excluded.measured_at > sources.measured_at
-    THEN excluded.corrected_at ELSE sources.corrected_at END,
-measured_at = CASE WHEN excluded.measured_at > sources.measured_at
-    THEN excluded.measured_at ELSE sources.measured_at END
-"""
-_SOURCES = (
-    "job, source, highest, stored, dropped, offset_seconds, heard_at, measured_at, corrected_at"
-)
-_COUNT_SQLITE = f"INSERT INTO sources ({_SOURCES}) VALUES (?,?,?,?,?,?,?,?,?) {_COUNT}"
-_COUNT_POSTGRESQL = f"""
-INSERT INTO sources ({_SOURCES})
-SELECT r->>0, r->>1, (r->>2)::int8, (r->>3)::int8, (r->>4)::int8, (r->>5)::float8,
-    (r->>6)::timestamptz, (r->>7)::timestamptz, (r->>8)::timestamptz
-FROM json_array_elements(%s::json) AS r {_COUNT}
-"""
 
 
 def _insert(connection: sa.Connection, table: sa.Table, rows: list[_Row]) -> None:
@@ -382,11 +332,3 @@ class _translated(AbstractContextManager[None]):
         )
         if known is not None:
             raise known from said
-
-
-def _instant(microseconds: int) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
-
-
-def _utc(at: datetime) -> datetime:
-    return at.astimezone(UTC)

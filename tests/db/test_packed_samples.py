@@ -1,5 +1,6 @@
 """Samples of a release before packed tables come through the migration as they were."""
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -80,6 +81,26 @@ def test_samples_of_the_release_before_are_read_as_they_were(old_url: str) -> No
         # By what the sender's clock said they are known again.
         again = tx.telemetry.add([*THROUGHPUT, *HOSTS, save(1), loss(4)], received_at=NOW)
         assert (again.stored, again.duplicates) == (0, 7)
+
+
+def test_sqlite_gives_the_pages_of_retired_samples_back(sqlite_url: str, tmp_path: Path) -> None:
+    def pages() -> tuple[int, int]:
+        with closing(sqlite3.connect(tmp_path / "brain.db")) as connection:
+            return tuple(
+                connection.execute(f"PRAGMA {what}").fetchone()[0]
+                for what in ("page_count", "freelist_count")
+            )  # type: ignore[return-value]
+
+    empty, _ = pages()
+    with closing(SqlStores(sqlite_url)) as stores:
+        with stores.transaction() as tx:
+            tx.telemetry.add([throughput(n) for n in range(5000)], received_at=NOW)
+        assert pages()[0] > empty + 50
+        with stores.transaction() as tx:
+            tx.telemetry.retire(raw_before=at(9000), means_before=at(9000))
+    used, free = pages()
+    assert used < empty + 20
+    assert free == 0
 
 
 def test_readings_are_packed_without_loss() -> None:

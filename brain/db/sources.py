@@ -1,0 +1,133 @@
+"""What came of each source, and its clock: the row that a writer of its samples holds."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from brain import wire
+from brain.clocks import SourceClock
+from brain.db.columns import microseconds_of
+from brain.types.telemetry import LossSample, Sample
+
+#: Job and source.
+Source = tuple[str, str]
+Clocks = dict[Source, SourceClock]
+#: A source that was locked before it was heard has this for its newest instant.
+_NEVER = datetime(1, 1, 1, tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class Count:
+    """What came of one source, as ``sources`` adds it up."""
+
+    heard_at: datetime
+    highest: int = -1
+    stored: int = 0
+    dropped: int = 0
+
+    def add(self, samples: Sequence[Sample]) -> None:
+        """Count samples of one kind."""
+        self.highest = max(self.highest, *(each.sequence for each in samples))
+        self.stored += len(samples)
+        self.dropped += sum(each.dropped for each in samples if isinstance(each, LossSample))
+
+
+def add_up(
+    connection: sa.Connection, counts: Mapping[Source, Count], clocks: Mapping[Source, SourceClock]
+) -> None:
+    """Keep what came of each source, and its clock."""
+    rows = []
+    for source, of in sorted(counts.items()):
+        clock = clocks[source]
+        assert clock.newest is not None, "something was heard"
+        seconds = clock.offset.total_seconds()
+        instants = of.heard_at, *clock.newest
+        rows.append((*source, of.highest, of.stored, of.dropped, seconds, *instants))
+    if rows and connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(_COUNT_POSTGRESQL, (wire.encode(rows).decode(),))
+    elif rows:
+        whole = [(*row[:6], *map(microseconds_of, row[6:])) for row in rows]
+        connection.exec_driver_sql(_COUNT_SQLITE, whole)
+
+
+def clocks_of(connection: sa.Connection, wanted: Iterable[Source]) -> Clocks:
+    """The clocks of sources that were heard before; all are locked until the transaction ends."""
+    asked = sorted(wanted)
+    if connection.dialect.name == "sqlite":
+        found = connection.exec_driver_sql(_CLOCKS_SQLITE, (wire.encode(asked).decode(),))
+        return _read(found, _instant)
+    # Two batches of one source take turns, or the later could stand before the earlier.
+    clocks = _locked(connection, asked)
+    if missing := [source for source in asked if source not in clocks]:
+        connection.exec_driver_sql(_LOCKED, (_NEVER, _NEVER, _NEVER, wire.encode(missing).decode()))
+        # Another one may have been faster.
+        clocks |= _locked(connection, missing)
+    return {source: clock for source, clock in clocks.items() if clock.newest != (_NEVER, _NEVER)}
+
+
+def _locked(connection: sa.Connection, asked: Sequence[Source]) -> Clocks:
+    given = (wire.encode(asked).decode(),)
+    return _read(connection.exec_driver_sql(_CLOCKS_POSTGRESQL, given), _utc)
+
+
+def _read(found: Iterable[Any], read: Callable[[Any], datetime]) -> Clocks:
+    return {
+        (job, source): SourceClock(
+            offset=timedelta(seconds=seconds), newest=(read(stamp), read(instant))
+        )
+        for job, source, seconds, stamp, instant in found
+    }
+
+
+_CLOCKS_SQLITE = """
+SELECT s.job, s.source, s.offset_seconds, s.measured_at, s.corrected_at
+FROM json_each(?) AS w CROSS JOIN sources AS s
+ON s.job = json_extract(w.value, '$[0]') AND s.source = json_extract(w.value, '$[1]')
+"""
+_ASKED_POSTGRESQL = "json_array_elements(%s::json) AS r"
+_CLOCKS_POSTGRESQL = f"""
+SELECT job, source, offset_seconds, measured_at, corrected_at FROM sources
+WHERE (job, source) IN (SELECT r->>0, r->>1 FROM {_ASKED_POSTGRESQL})
+ORDER BY job, source FOR UPDATE
+"""
+_LOCKED = f"""
+INSERT INTO sources (job, source, highest, stored, dropped, offset_seconds,
+    heard_at, measured_at, corrected_at)
+SELECT r->>0, r->>1, -1, 0, 0, 0, %s, %s, %s FROM {_ASKED_POSTGRESQL}
+ON CONFLICT (job, source) DO NOTHING
+"""
+_COUNT = """
+ON CONFLICT (job, source) DO UPDATE SET
+highest = CASE WHEN excluded.highest > sources.highest
+    THEN excluded.highest ELSE sources.highest END,
+stored = sources.stored + excluded.stored,
+dropped = sources.dropped + excluded.dropped,
+heard_at = excluded.heard_at,
+offset_seconds = CASE WHEN excluded.measured_at > sources.measured_at
+    THEN excluded.offset_seconds ELSE sources.offset_seconds END,
+corrected_at = CASE WHEN excluded.measured_at > sources.measured_at
+    THEN excluded.corrected_at ELSE sources.corrected_at END,
+measured_at = CASE WHEN excluded.measured_at > sources.measured_at
+    THEN excluded.measured_at ELSE sources.measured_at END
+"""
+_SOURCES = (
+    "job, source, highest, stored, dropped, offset_seconds, heard_at, measured_at, corrected_at"
+)
+_COUNT_SQLITE = f"INSERT INTO sources ({_SOURCES}) VALUES (?,?,?,?,?,?,?,?,?) {_COUNT}"
+_COUNT_POSTGRESQL = f"""
+INSERT INTO sources ({_SOURCES})
+SELECT r->>0, r->>1, (r->>2)::int8, (r->>3)::int8, (r->>4)::int8, (r->>5)::float8,
+    (r->>6)::timestamptz, (r->>7)::timestamptz, (r->>8)::timestamptz
+FROM json_array_elements(%s::json) AS r {_COUNT}
+"""
+
+
+def _instant(microseconds: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
+
+
+def _utc(at: datetime) -> datetime:
+    return at.astimezone(UTC)
