@@ -99,8 +99,9 @@ def _sqlite(url: sa.URL, patience_seconds: float) -> sa.Engine:
         # The driver must not begin transactions by itself: it would begin them too late.
         connection.isolation_level = None
         connection.execute(f"PRAGMA busy_timeout = {round(patience_seconds * 1000)}")
-        # Of a new file alone, and before all else: retirement gives its free pages back.
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        if not connection.execute("PRAGMA page_count").fetchone()[0]:
+            # Of a new file alone, because it takes the writers' lock: retirement gives pages back.
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL")
         # WAL alone may forget the last commits in a power cut; acknowledged means on disk.
         connection.execute("PRAGMA synchronous = FULL")
