@@ -1,7 +1,8 @@
 """``python -m scaler.adapters``: Kubeflow's PyTorchJobs in a pool of Brain.
 
-Beside ``brain-scale --kubernetes``, in other namespaces or on other nodes: a node is in one pool.
-Two of them may run: a Lease says which one acts, the other follows with everything in memory.
+The adapter runs beside ``brain-scale --kubernetes``, in other namespaces or on other nodes: a node
+is in one pool. Two adapters may run: a Lease says which one acts, and the other follows with
+everything in memory.
 """
 
 import argparse
@@ -32,17 +33,17 @@ from scaler.loop import Pace, Scaler
 
 log = logging.getLogger(__name__)
 
-#: Kubeflow needs seconds for what it does; looks cost the API server nothing.
+#: Seconds between looks. Kubeflow needs seconds to act; a look costs the API server nothing.
 PACE = Pace(look=2.0, heartbeat=10.0, repeat=30.0)
-#: Worlds are told of so often, and whenever a pod changed.
+#: Seconds between reports of worlds; a changed pod brings the report forward.
 _TELL_SECONDS = 10.0
-#: However many pods change, Brain is asked no more often than that.
+#: Least seconds between requests to Brain, however many pods change.
 _REST_SECONDS = 1.0
 _LOOK_SECONDS = 0.25
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until SIGTERM or SIGINT; pods go on."""
+    """Serve until SIGTERM or SIGINT; pods go on running."""
     given = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx2").setLevel(logging.WARNING)
@@ -67,7 +68,10 @@ async def _until_told(given: argparse.Namespace, cluster: Cluster, token: str) -
 async def serve(
     given: argparse.Namespace, cluster: Cluster, token: str, stop: asyncio.Event
 ) -> int:
-    """Follow until this process leads, then act until it does not, or ``stop``; the exit code."""
+    """Follow until this process leads, then act until it loses the lease or ``stop`` is set.
+
+    Returns the exit code.
+    """
     if not served(cluster, PYTORCHJOB, given.namespace):
         raise BadInput(
             "PyTorchJobs (kubeflow.org/v1) are not served here, or may not be listed; install "
@@ -117,7 +121,8 @@ async def _act(
             work = asyncio.create_task(scaler.run())
             try:
                 while not await _set_within(stop, _LOOK_SECONDS):
-                    # One that ended by itself takes the other along, and is to be seen.
+                    # A thread that ended by itself stops the other thread, too, and its error has
+                    # to be seen.
                     for task in (work, mirroring):
                         if task.done():
                             task.result()
@@ -133,7 +138,7 @@ async def _act(
 
 
 class _Probed:
-    """What probes and Prometheus ask of adapters."""
+    """The adapters' answers to probes and Prometheus."""
 
     def __init__(self, manager: Manager) -> None:
         self._manager = manager
@@ -144,7 +149,7 @@ class _Probed:
         return self._manager.synced()
 
     def metrics(self) -> bytes:
-        """In Prometheus' text format."""
+        """Return the metrics in Prometheus' text format."""
         return self._manager.metrics.text()
 
 

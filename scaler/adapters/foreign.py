@@ -1,4 +1,4 @@
-"""Annotations by which owners of foreign objects instruct Brain: their kinds have no fields."""
+"""Annotations by which owners instruct Brain about objects whose kinds have no fields for it."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from brain.errors import BadInput
 from brain.types.allocation import Bounds
 from scaler.kubernetes.kinds.fields import GROUP
 
-#: ``brain``: Brain may resize it. Without it Brain advises only.
+#: Value ``brain``: Brain may resize the object. Without the annotation Brain only advises.
 MANAGED_BY = f"{GROUP}/managed-by"
 MIN, MAX, UNIT = (f"{GROUP}/{word}" for word in ("min-replicas", "max-replicas", "unit"))
 MANAGER = "brain"
@@ -18,7 +18,7 @@ def may_act(annotations: Mapping[str, str]) -> bool:
 
 
 def narrowed(given: Bounds, annotations: Mapping[str, str]) -> Bounds:
-    """The bounds of the object's own fields, narrowed by annotations, never widened.
+    """Narrow the bounds of the object's own fields by its annotations; they never widen.
 
     Raises:
         BadInput: an annotation is no whole number, or leaves no size.
@@ -40,7 +40,7 @@ def narrowed(given: Bounds, annotations: Mapping[str, str]) -> Bounds:
 
 
 def clamped(bounds: Bounds, replicas: int) -> int:
-    """The nearest size that the bounds allow, the smaller of two.
+    """Return the nearest size that the bounds allow; of two equally near, the smaller.
 
     >>> [clamped(Bounds(min=2, max=7, unit=2), n) for n in (0, 3, 4, 9)]
     [2, 2, 4, 6]

@@ -1,11 +1,11 @@
 """A PyTorchJob (``kubeflow.org/v1``) as its operator reads it.
 
-Facts from the project's sources (training-operator, release 1.9): with ``elasticPolicy`` every pod
-is told ``PET_NNODES=minReplicas:maxReplicas``, so pods that run need no restart when others come or
-go; without both bounds it is told the number of workers, which then is fixed. The rendezvous is at
-``<job>-worker-0``, so that one goes last: by ``suspend``. Pods are ``<job>-master-0`` and
-``<job>-worker-<index>``; only the highest index can be taken away. ``elasticPolicy.metrics`` makes
-the operator keep a HorizontalPodAutoscaler of the job's name.
+Facts from the project's sources (training-operator, release 1.9): with ``elasticPolicy`` the
+operator gives every pod ``PET_NNODES=minReplicas:maxReplicas``, so running pods need no restart
+when others come or go. Without both bounds a pod gets the number of workers, which then is fixed.
+The rendezvous is at ``<job>-worker-0``, so that pod goes last: by ``suspend``. Pods are
+``<job>-master-0`` and ``<job>-worker-<index>``; only the highest index can be taken away.
+``elasticPolicy.metrics`` makes the operator keep a HorizontalPodAutoscaler of the job's name.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,35 +32,38 @@ _OURS = "kubeflow.org/training-operator"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """Parts of a PyTorchJob that scaling needs; a separate Master counts as the first replica."""
+    """Parts of a PyTorchJob that scaling needs.
+
+    A separate Master counts as the first replica.
+    """
 
     job: JobId
     namespace: str
     name: str
-    #: Whether there is a Master beside the workers.
+    #: True if there is a Master beside the workers.
     master: bool
     workers: int
-    #: Sizes that it may have; one alone where it is not elastic.
+    #: Sizes that the job may have; a single size where the job is not elastic.
     bounds: Bounds
     suspended: bool
-    #: ``Succeeded`` or ``Failed`` once it is over.
+    #: ``Succeeded`` or ``Failed`` once the job is over.
     over: str | None
-    #: Reserved by each worker.
+    #: Resources that each worker reserves.
     resources: Resources
-    #: Why its size is not ours to change; None: it is.
+    #: Why Brain may not change the size; None: Brain may.
     refusal: str | None
 
     @property
     def replicas(self) -> int:
-        """Pods that it should have."""
+        """Return the number of pods that the job should have."""
         return 0 if self.suspended or self.over else self.workers + self.master
 
     def workers_for(self, replicas: int) -> int:
-        """The workers that make so many replicas."""
+        """Return the number of workers that make so many replicas."""
         return max(1, replicas - self.master)
 
     def pod_name(self, position: int) -> str:
-        """The pod of the replica at a position, from 0: the Master first."""
+        """Return the name of the pod at a position; position 0 is the Master, if there is one."""
         if self.master and position == 0:
             return f"{self.name}-master-0"
         return f"{self.name}-worker-{position - self.master}"
@@ -70,7 +73,8 @@ def training(obj: Object, autoscalers: Iterable[Object] = ()) -> Training:
     """Read a PyTorchJob, with the autoscalers of its namespace.
 
     Raises:
-        BadInput: it has no workers, or its annotations leave no size; the message names the field.
+        BadInput: the job has no workers, or its annotations leave no size; the message names the
+            field.
     """
     meta, spec = obj["metadata"], obj.get("spec") or {}
     roles: Mapping[str, Any] = spec.get("pytorchReplicaSpecs") or {}
@@ -104,7 +108,7 @@ def document(obj: Object) -> JobDocument:
     """Build the job document of a PyTorchJob: advice only, unless its owner allows more.
 
     Raises:
-        BadInput: it cannot be a job of Brain; the message names the field.
+        BadInput: the PyTorchJob cannot be a job of Brain; the message names the field.
     """
     read = training(obj)
     spec = obj["spec"]
@@ -133,7 +137,7 @@ def document(obj: Object) -> JobDocument:
 
 
 def _own_bounds(spec: Mapping[str, Any]) -> Bounds | None:
-    """Bounds that ``elasticPolicy`` allows; None where it gives no range."""
+    """Return the bounds that ``elasticPolicy`` allows; None where it gives no range."""
     policy = spec.get("elasticPolicy")
     if not policy or policy.get("minReplicas") is None or policy.get("maxReplicas") is None:
         return None
@@ -154,7 +158,7 @@ def _whole(value: object, field: str) -> int:
 
 
 def _refusal(obj: Object, elastic: bool, autoscalers: Iterable[Object]) -> str | None:
-    """The first reason to keep our hands off."""
+    """Return the first reason why Brain may not resize the job."""
     meta, spec = obj["metadata"], obj.get("spec") or {}
     name, policy = meta["name"], spec.get("runPolicy") or {}
     if not foreign.may_act(meta.get("annotations") or {}):
@@ -199,7 +203,7 @@ def _over(obj: Object) -> str | None:
 
 
 def _processes(spec: Mapping[str, Any], launched: int | str | None, resources: Resources) -> int:
-    """``nprocPerNode``, the deprecated ``elasticPolicy.nProcPerNode``, or what the command says."""
+    """Return ``nprocPerNode`` of spec or (deprecated) ``elasticPolicy``, else the command's."""
     said = spec.get("nprocPerNode") or (spec.get("elasticPolicy") or {}).get("nProcPerNode")
     said = launched if said is None else said
     text = str(said) if said is not None else "1"

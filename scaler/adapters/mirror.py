@@ -1,4 +1,4 @@
-"""Brings PyTorchJobs to Brain: a copy of each, and worlds as their pods show them."""
+"""Copies each PyTorchJob to Brain, and reports worlds as the pods show them."""
 
 import logging
 from collections.abc import Callable
@@ -16,12 +16,12 @@ from scaler.kubernetes.runtime.cluster import Object
 
 log = logging.getLogger(__name__)
 
-#: Annotation that names who a job is of.
+#: Annotation that names the job's owner.
 _OWNER = "elastic.iml.github.io/owner"
 
 
 class Mirror:
-    """``look`` again and again; what was told is told again only when it changed."""
+    """Call ``look`` again and again. Each fact goes to Brain once, and again when it changed."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Mirror:
         self._refused: dict[JobId, str] = {}
 
     def look(self) -> None:
-        """Bring every job's copy up to date, tell worlds, end what is gone."""
+        """Bring every job's copy up to date, report worlds, and end jobs whose objects are gone."""
         self._brain.look()
         if not self._brain.known or self._brain.trouble:
             return
@@ -50,7 +50,7 @@ class Mirror:
                     log.warning("PyTorchJob %s: %s", obj["metadata"]["name"], why)
                 self._refused[job] = str(why)
             except Exception:
-                # An object of a form that nobody foresaw must not keep the others from Brain.
+                # One malformed object must not keep the others from Brain.
                 log.exception("PyTorchJob %s", obj["metadata"]["name"])
         for job, view in self._brain.views().items():
             if job not in there and view.state not in FINISHED and view.intent is not Intent.CANCEL:
@@ -60,7 +60,7 @@ class Mirror:
         try:
             self._brain.cancel(job)
         except BrainError as why:
-            # The next look tries again; the others' turn comes now.
+            # The next look tries this job again; the other jobs come first.
             log.warning("job %s has no PyTorchJob and cannot be cancelled: %s", job, why)
 
     def _keep(self, job: JobId, obj: Object) -> None:
@@ -82,7 +82,8 @@ class Mirror:
         detail = self._brain.detail(job)
         wish = self._client.send(calls.world(job))
         if detail is None or wish is None or detail.job.state is JobState.QUEUED:
-            # Kubeflow may run what Brain has no room for; it is told once Brain has let it begin.
+            # Kubeflow may run a job for which Brain has no capacity; Brain hears of the world once
+            # it has let the job begin.
             return
         self._backend.amounts[job] = wish.resources
         seen = self._backend.observe(job, now)

@@ -1,11 +1,11 @@
-"""Kubeflow's PyTorchJobs behind the port: their operator makes pods, Brain says how many.
+"""Kubeflow's PyTorchJobs behind the port: their operator makes pods, Brain sets the number.
 
-A replica is a pod; a separate Master is the first one. Sizes go through the scale subresource,
-nothing at all through ``runPolicy.suspend``. Kubeflow takes away the highest index only, so a
-replica that is asked to leave goes once all above it may. What it heals itself, it heals: a pod
-that it made anew is adopted as a new replica.
+A replica is a pod; a separate Master is the first replica. The backend sets sizes through the scale
+subresource, and size 0 through ``runPolicy.suspend``. Kubeflow removes only the highest index, so a
+replica that is asked to leave goes once all replicas above it may go. Kubeflow heals by itself: a
+pod that it made anew is adopted as a new replica.
 
-*Not run*: this has met objects of the form that the project's API has, never its operator.
+*Not run*: this adapter has met objects of the project's form, never the project's operator.
 """
 
 import base64
@@ -45,11 +45,11 @@ class PyTorchJobBackend:
     def __init__(self, cluster: Cluster, sources: Sources, *, pool: str = "kubernetes") -> None:
         self._cluster, self._sources = cluster, sources
         self._pool = PoolName(pool)
-        #: What the Secret beside each job has, as it was read once and is written here alone.
+        #: Content of the Secret beside each job, read once; only this backend writes it.
         self._secrets: dict[JobId, dict[str, str]] = {}
-        #: What plans want each replica to reserve, where that is not what its template says.
+        #: Amounts that plans ask each replica to reserve, where they differ from the template.
         self.amounts: dict[JobId, Resources | None] = {}
-        #: The loop and whoever tells of worlds look at the same jobs.
+        #: The loop and the reporter of worlds look at the same jobs from two threads.
         self._lock = threading.RLock()
 
     def nodes(self, now: datetime) -> Sequence[Node]:
@@ -68,7 +68,7 @@ class PyTorchJobBackend:
         ]
 
     def jobs(self) -> Sequence[JobId]:
-        """Jobs with pods, or with a record of some."""
+        """List jobs with pods, or with recorded replicas."""
         found = []
         for obj in self.objects():
             read = self._read(obj)
@@ -77,7 +77,7 @@ class PyTorchJobBackend:
         return sorted(found)
 
     def observe(self, job: JobId, now: datetime) -> Observed:
-        """Look at a job's pods; what they tell that was not written down yet is then."""
+        """Look at a job's pods, and record news that they show."""
         with self._lock:
             free = self._free(now)
             read = self.find(job)
@@ -98,9 +98,9 @@ class PyTorchJobBackend:
     def start(
         self, wish: DesiredJob, replica: int, environment: Mapping[str, str], now: datetime
     ) -> None:
-        """Write the replica down, then ask Kubeflow for one more.
+        """Write the replica down, then ask Kubeflow for one more pod.
 
-        The template is its author's: ``environment`` does not reach it.
+        The template is its author's, so ``environment`` does not reach the pod.
         """
         with self._lock:
             read = self.find(wish.job)
@@ -127,10 +127,10 @@ class PyTorchJobBackend:
                 self._resize(read, max(read.replicas, len(known.open)))
 
     def reserve(self, wish: DesiredJob, replica: int, now: datetime) -> None:
-        """Nothing: no pod is said to be adjustable."""
+        """Do nothing: this backend reports no pod as adjustable."""
 
     def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
-        """Write down that it is to leave, then ask for as few as keep all the others."""
+        """Record that a replica is to leave, then ask for the least size that keeps the others."""
         with self._lock:
             read = self.find(job)
             if read is None or read.refusal:
@@ -154,7 +154,7 @@ class PyTorchJobBackend:
     def close(
         self, job: JobId, replica: int, exit: ReplicaExit, detail: str, now: datetime
     ) -> None:
-        """Write down how a replica ended that is gone, or that nobody asked Kubeflow for."""
+        """Record how a replica ended whose pod is gone, or that nobody asked Kubeflow for."""
         with self._lock:
             read = self.find(job)
             if read is None:
@@ -172,12 +172,15 @@ class PyTorchJobBackend:
                 self._keep(read, known.put(ended))
 
     def has_token(self, job: JobId) -> bool:
-        """True if the Secret beside the job has one; its pods get it where their template asks."""
+        """True if the Secret beside the job has a token.
+
+        Pods get it where their template asks for it.
+        """
         read = self.find(job)
         return read is not None and "token" in self._secret(read)
 
     def put_token(self, job: JobId, secret: str) -> None:
-        """Write it into the Secret."""
+        """Write the token into the Secret."""
         if (read := self.find(job)) is not None:
             self._write(read, {"token": secret})
 
@@ -221,12 +224,12 @@ class PyTorchJobBackend:
         return next(each.phase for each in seen if each.id == entry.id)
 
     def find(self, job: JobId) -> Training | None:
-        """A job by its uid; None where there is none that can be read."""
+        """Return a job by its uid; None where no readable job has it."""
         obj = self._sources.job(job)
         return None if obj is None else self._read(obj)
 
     def objects(self) -> Iterable[Object]:
-        """All PyTorchJobs."""
+        """Return all PyTorchJobs."""
         return self._sources.jobs()
 
     def _read(self, obj: Object) -> Training | None:
@@ -242,7 +245,7 @@ class PyTorchJobBackend:
         return [pod for pod in found if _owned(pod, read.job)]
 
     def _free(self, now: datetime) -> Resources:
-        """Resources that no pod of the watched namespaces reserves."""
+        """Return the resources that no pod of the watched namespaces reserves."""
         whole = sum((node.capacity for node in self.nodes(now) if node.schedulable), NOTHING)
         return whole - self._sources.used()
 
@@ -264,7 +267,7 @@ class PyTorchJobBackend:
         except NotFound:
             return {}
         if (found["metadata"].get("labels") or {}).get(_UID) != read.job:
-            # Left by an earlier job of the name, until it is collected.
+            # An earlier job of this name left the Secret, until it is garbage-collected.
             return {}
         return {
             key: base64.b64decode(value).decode()
@@ -272,19 +275,19 @@ class PyTorchJobBackend:
         }
 
     def _write(self, read: Training, values: Mapping[str, str | None]) -> None:
-        """Put values into the Secret beside the job; None takes one out."""
+        """Write values into the Secret beside the job; a None value removes its key."""
         kept = {k: v for k, v in (self._secret(read) | dict(values)).items() if v is not None}
         self._cluster.apply(SECRET, secret(read, kept))
         self._secrets[read.job] = kept
 
 
 def secret_name(job: str) -> str:
-    """The Secret of ours beside a PyTorchJob."""
+    """Return the name of our Secret beside a PyTorchJob."""
     return f"{job}-brain"
 
 
 def secret(read: Training, values: Mapping[str, str]) -> dict[str, Any]:
-    """The Secret as it is applied: owned by the job, so that it goes with it."""
+    """Build the Secret as it is applied. The job owns it, so it goes with the job."""
     return {
         "metadata": {
             "name": secret_name(read.name),

@@ -1,8 +1,8 @@
 """The record of the replicas that were asked for in a foreign job, and of their ends.
 
 Kubeflow knows positions, which are used again; Brain knows ids, which are not. The record ties a
-position to an id. It is kept in a Secret of the scaler's own, beside the job and owned by it.
-``matched`` compares it with the pods; the module is pure.
+position to an id. A Secret of the scaler's own, beside the job and owned by the job, keeps it.
+``matched`` compares the record with the pods. The module is pure.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -17,18 +17,18 @@ from scaler.kubernetes.pods.failures import Remedy, failure
 from scaler.kubernetes.runtime.cluster.kind import Object
 from scaler.ports import ReplicaPhase, ReplicaSeen
 
-#: So many replicas that ended are remembered: a Secret holds 1 MiB, an entry takes 200 bytes.
+#: Number of ended replicas that are remembered: a Secret holds 1 MiB, an entry takes 200 bytes.
 ENDED_KEPT = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordEntry:
-    """One replica that was asked for, or that was found."""
+    """One replica that was asked for or found."""
 
     id: int
-    #: Name of its pod; another replica may have it after this one has ended.
+    #: Name of the replica's pod; another replica may have the name after this one has ended.
     pod: str
-    #: Of its pod, once that was seen.
+    #: uid of the replica's pod, once the pod was seen.
     uid: str | None = None
     generation: int
     started_at: datetime
@@ -41,20 +41,20 @@ class RecordEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """The replicas of a job that matter still, lowest id first: those that ended last, too."""
+    """The replicas of a job that still matter, lowest id first, with the last ones that ended."""
 
     entries: tuple[RecordEntry, ...] = ()
-    #: Above every id of those that were forgotten.
+    #: Greater than every id of a forgotten replica.
     forgotten: int = 0
 
     @property
     def next_id(self) -> int:
-        """Above every id that was ever used."""
+        """Return an id greater than every id that was ever used."""
         return max(self.forgotten, max((each.id for each in self.entries), default=-1) + 1)
 
     @property
     def open(self) -> tuple[RecordEntry, ...]:
-        """Entries whose end is not written down."""
+        """Return the entries whose end is not written down."""
         return tuple(each for each in self.entries if each.exit is None)
 
     def entry(self, id: int) -> RecordEntry | None:
@@ -62,12 +62,15 @@ class JobRecord:
         return next((each for each in self.entries if each.id == id), None)
 
     def put(self, entry: RecordEntry) -> "JobRecord":
-        """Return the record with this entry in the place of the one of its id."""
+        """Return the record with this entry in place of the entry of the same id."""
         others = [each for each in self.entries if each.id != entry.id]
         return replace(self, entries=tuple(sorted((*others, entry), key=lambda each: each.id)))
 
     def bounded(self, present: Collection[str], count: int = ENDED_KEPT) -> "JobRecord":
-        """Return the record without its oldest ended entries; uids in ``present`` are kept."""
+        """Return the record without its oldest ended entries.
+
+        Entries whose uid is in ``present`` stay.
+        """
         ended = [each for each in self.entries if each.exit is not None]
         going = {each.id for each in ended[: max(0, len(ended) - count)]}
         going -= {each.id for each in ended if each.uid in present}
@@ -78,9 +81,9 @@ class JobRecord:
 
 
 def matched(record: JobRecord, pods: Sequence[Object], now: datetime) -> JobRecord:
-    """The record after a look at the pods: seen ones are bound, strange ones adopted, ends noted.
+    """Return the record after a look at the pods: pods bound or adopted, ends noted.
 
-    A pod that Kubeflow made anew is a new replica: what ran in the old one is gone.
+    A pod that Kubeflow made anew is a new replica: the processes of the old pod are gone.
     """
     by_name = {pod["metadata"]["name"]: pod for pod in pods}
     for entry in record.open:
@@ -104,9 +107,9 @@ def sights(
     pods: Sequence[Object],
     amounts: Resources | None = None,
 ) -> tuple[ReplicaSeen, ...]:
-    """Every replica as it stands, lowest id first; ``amounts``: what a plan wants them to reserve.
+    """Return every replica as it stands, lowest id first.
 
-    None: those of the template, as they have.
+    ``amounts``: the amounts that a plan asks each replica to reserve; None: those of the template.
     """
     by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
     wanted = {training.pod_name(position) for position in range(training.replicas)}
@@ -128,7 +131,7 @@ def _told(seen: ReplicaSeen, amounts: Resources | None) -> ReplicaSeen:
 def asked(record: JobRecord, training: Training) -> int:
     """Return the smallest size that keeps every replica that was not asked to leave.
 
-    Positions have no holes.
+    Positions have no gaps.
     """
     kept = {each.pod for each in record.open if each.asked_at is None}
     positions = [p for p in range(training.replicas) if training.pod_name(p) in kept]
@@ -136,7 +139,7 @@ def asked(record: JobRecord, training: Training) -> int:
 
 
 def free_position(record: JobRecord, training: Training) -> int:
-    """The first position that no replica has."""
+    """Return the first position that no replica has."""
     taken = {each.pod for each in record.open}
     position = 0
     while training.pod_name(position) in taken:
@@ -192,7 +195,7 @@ def _adopted(record: JobRecord, pod: Object, now: datetime) -> RecordEntry:
 
 
 def _with_ends(record: JobRecord, by_name: Mapping[str, Object], now: datetime) -> JobRecord:
-    """Note how pods ended for good: succeeded, or failed in a way that would fail again."""
+    """Record final ends: a pod succeeded, or failed in a way that another pod would repeat."""
     for entry in record.open:
         pod = by_name.get(entry.pod)
         if pod is None or pod["metadata"]["uid"] != entry.uid:
@@ -214,7 +217,7 @@ def _with_ends(record: JobRecord, by_name: Mapping[str, Object], now: datetime) 
 
 
 def _born(pod: Object) -> tuple[str, bool, int]:
-    """By age; of one second the Master first, then by index."""
+    """Order by age; at equal age the Master first, then by index."""
     meta = pod["metadata"]
     role, _, index = str(meta["name"]).rpartition("-")
     number = int(index) if index.isdecimal() else 0

@@ -1,4 +1,4 @@
-"""Sources of facts about other people's jobs: asked for anew each time, or reflected."""
+"""Sources of facts about other people's jobs: asked for each time, or reflected."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -16,32 +16,32 @@ _OVER = ("Succeeded", "Failed")
 
 
 class Sources(Protocol):
-    """Objects as they were last heard of; nobody changes them."""
+    """Objects as the API server last gave them; nobody changes them."""
 
     def jobs(self) -> Iterable[Object]:
-        """All PyTorchJobs."""
+        """Return all PyTorchJobs."""
 
     def job(self, uid: str) -> Object | None:
-        """One of them."""
+        """Return one PyTorchJob."""
 
     def autoscalers(self, namespace: str) -> Sequence[Object]:
-        """HorizontalPodAutoscalers."""
+        """Return HorizontalPodAutoscalers."""
 
     def pods(self, namespace: str, job: str) -> Sequence[Object]:
-        """Pods with the name of a job as their label."""
+        """Return pods whose label names a job."""
 
     def nodes(self) -> Iterable[Object]:
-        """All nodes."""
+        """Return all nodes."""
 
     def used(self) -> Resources:
-        """Sum of the resources that pods reserve, except pods that are over."""
+        """Return the sum of the resources that pods reserve, except pods that are over."""
 
 
 class Reflected:
-    """Stores that follow the API server: a look costs it nothing."""
+    """Stores that follow the API server, so a look costs the API server nothing."""
 
     def __init__(self, manager: Manager, *, autoscalers: bool) -> None:
-        """``autoscalers``: they are served and may be read."""
+        """``autoscalers``: True if HorizontalPodAutoscalers are served and may be read."""
         self._jobs = manager.store(PYTORCHJOB, indexes={"uid": _uid})
         self._pods = manager.store(POD, indexes={"name of job": _name_of_job})
         self._nodes = manager.store(NODE)
@@ -49,58 +49,58 @@ class Reflected:
         self._used = self._pods.sum("reserves", reserves, NOTHING)
 
     def jobs(self) -> Iterable[Object]:
-        """All PyTorchJobs."""
+        """Return all PyTorchJobs."""
         return self._jobs
 
     def job(self, uid: str) -> Object | None:
-        """One of them."""
+        """Return one PyTorchJob."""
         return next(iter(self._jobs.by("uid", uid)), None)
 
     def autoscalers(self, namespace: str) -> Sequence[Object]:
-        """HorizontalPodAutoscalers."""
+        """Return HorizontalPodAutoscalers."""
         return [each for each in self._scalers if key_of(each).namespace == namespace]
 
     def pods(self, namespace: str, job: str) -> Sequence[Object]:
-        """Pods with the name of a job as their label."""
+        """Return pods whose label names a job."""
         return self._pods.by("name of job", str(Key(namespace, job)))
 
     def nodes(self) -> Iterable[Object]:
-        """All nodes."""
+        """Return all nodes."""
         return self._nodes
 
     def used(self) -> Resources:
-        """Sum of the resources that pods reserve, except pods that are over."""
+        """Return the sum of the resources that pods reserve, except pods that are over."""
         return self._used()
 
 
 class ListedJobs:
-    """Asks the API server each time: for one look, or where nothing may be watched."""
+    """Asks the API server each time: for a single look, or without the right to watch."""
 
     def __init__(self, cluster: Cluster, namespaces: Sequence[str] = ()) -> None:
         self._cluster, self._namespaces = cluster, tuple(namespaces) or ("",)
 
     def jobs(self) -> Iterable[Object]:
-        """All PyTorchJobs."""
+        """Return all PyTorchJobs."""
         return [each for where in self._namespaces for each in self._all(PYTORCHJOB, where)]
 
     def job(self, uid: str) -> Object | None:
-        """One of them."""
+        """Return one PyTorchJob."""
         return next((each for each in self.jobs() if each["metadata"]["uid"] == uid), None)
 
     def autoscalers(self, namespace: str) -> Sequence[Object]:
-        """HorizontalPodAutoscalers."""
+        """Return HorizontalPodAutoscalers."""
         return self._all(HPA, namespace)
 
     def pods(self, namespace: str, job: str) -> Sequence[Object]:
-        """Pods with the name of a job as their label."""
+        """Return pods whose label names a job."""
         return self._all(POD, namespace, label_selector=f"{JOB_NAME}={job}")
 
     def nodes(self) -> Iterable[Object]:
-        """All nodes."""
+        """Return all nodes."""
         return self._all(NODE, "")
 
     def used(self) -> Resources:
-        """Sum of the resources that pods reserve, except pods that are over."""
+        """Return the sum of the resources that pods reserve, except pods that are over."""
         pods = (pod for where in self._namespaces for pod in self._all(POD, where))
         return sum((reserves(pod) for pod in pods), NOTHING)
 
@@ -122,7 +122,7 @@ class ListedJobs:
 
 
 def reserves(pod: Object) -> Resources:
-    """Return the resources that a pod keeps from others: none once it is over."""
+    """Return the resources that a pod keeps from others: none once the pod is over."""
     over = (pod.get("status") or {}).get("phase") in _OVER
     return NOTHING if over else reserved(pod)
 

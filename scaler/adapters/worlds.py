@@ -1,7 +1,8 @@
-"""Worlds of jobs that no agent of ours is in, told by what is seen of their pods: pure.
+"""Derives worlds of jobs without an agent of ours from their pods. Pure.
 
-Where a coordinator would say that a world formed, here all pods that the job asks for run. What it
-measures, redoes or loses nobody knows; a plan for such a job is verified as inconclusive.
+A coordinator would report that a world formed; here a world has formed when all pods that the job
+asks for run. Nobody knows what such a world measures, redoes or loses, so the verdict on its plans
+is inconclusive.
 """
 
 from datetime import datetime
@@ -27,8 +28,8 @@ def reports(
     """Return the reports that Brain has not had yet, in order.
 
     Args:
-        known: the latest world that Brain was told of.
-        processes: of each replica.
+        known: the latest world in Brain.
+        processes: worker processes of each replica.
     """
     alive = known is not None and known.ended_at is None
     running = [each for each in seen.replicas if each.phase is ReplicaPhase.RUNNING]
@@ -57,7 +58,10 @@ def _following(
     members: tuple[Member, ...],
     now: datetime,
 ) -> World:
-    """The next world: it answers the wish where it has its size, else what stood before."""
+    """Return the next world.
+
+    It answers the desired world if it has that size, else the earlier one.
+    """
     before = known.generation if known is not None else 0
     generation = wish.generation if size == wish.replicas else before
     cause = Cause.PLAN if generation > before else Cause.MEMBERSHIP
