@@ -1,7 +1,7 @@
 """The kinds: ElasticJob and ScalePlan, one source of types, schema, rights and reference.
 
 ``python -m scaler.kubernetes.kinds`` writes everything under ``deploy/`` and ``docs/reference/``
-that follows from them. Nothing here talks to a cluster but ``upgrade``.
+that is derived from the kinds. Only ``upgrade`` talks to a cluster.
 """
 
 from scaler.kubernetes.kinds.conditions import JobCondition, PlanCondition, Reason

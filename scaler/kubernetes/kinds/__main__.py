@@ -1,4 +1,4 @@
-"""``python -m scaler.kubernetes.kinds [ROOT]``: write all that follows from the kinds."""
+"""``python -m scaler.kubernetes.kinds [ROOT]``: writes all files derived from the kinds."""
 
 import sys
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _NOTE = "# Written by `python -m scaler.kubernetes.kinds`; edit the kinds, not t
 
 @cache
 def files() -> Mapping[str, str]:
-    """Path below the repository -> content."""
+    """Return content by path below the repository."""
     crds = {f"{kind.PLURAL}.yaml": [definition(kind)] for kind in (ElasticJob, ScalePlan)}
     chart = "deploy/helm/brain"
     documents: dict[str, list[Any]] = {
@@ -56,7 +56,7 @@ def _yaml(documents: list[Any]) -> str:
 
 
 class _Plain(yaml.CSafeDumper):
-    """Without anchors: they are for machines."""
+    """YAML without anchors: machines read it."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""Find faults of an object that the schema accepts: field, value, remedy."""
+"""Finds faults of an object that the schema accepts; an error has field, value and remedy."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -66,7 +66,7 @@ def check_plan(plan: ScalePlan) -> None:
 
 
 def check_template(template: Mapping[str, Any] | None, path: str) -> None:
-    """Refuse a pod that cannot be: no containers, no image, amounts that are none.
+    """Refuse an impossible pod: without containers or image, or with malformed amounts.
 
     Raises:
         BadInput: with field, value and remedy.
@@ -112,7 +112,7 @@ def _check_pod_shape(spec: Mapping[str, Any], path: str) -> None:
 
 
 def _check_term(term: Mapping[str, Any], path: str) -> None:
-    """One required term of any kind of affinity."""
+    """Check one required term of any kind of affinity."""
     for name in ("matchExpressions", "matchFields"):
         _check_objects(term.get(name), f"{path}.{name}")
     for name in ("labelSelector", "namespaceSelector"):

@@ -19,53 +19,54 @@ class JobCondition(StrEnum):
     RUNNING = "Running"
     #: A plan changes the size.
     SCALING = "Scaling"
-    #: The size is not the one that `replicas` says. The message names the plan that made it so, and
-    #: the command by which a person has that size back: an edit to the same number is none.
+    #: The size differs from `replicas`. The message names the plan that set the size, and the
+    #: command that restores the size in `replicas`: an edit to the same number changes nothing.
     SIZE_DIFFERS = "SizeDiffers"
-    #: A size was asked for, and no Brain answers: it is asked again.
+    #: Somebody asked for a size, and no Brain answers: the operator asks again.
     RESIZE_WAITING = "ResizeWaiting"
-    #: Fewer of its pods are ready than are wished, or fewer train.
+    #: Fewer of its pods are ready, or train, than are desired.
     DEGRADED = "Degraded"
-    #: Each replica reserves what the plan that is applied says. False: the message says which do
-    #: not, and why.
+    #: Each replica reserves the amounts of the applied plan. False: the message names the replicas
+    #: that do not, and why.
     RESERVED = "Reserved"
-    #: It was stopped until somebody lets it go on.
+    #: The job was stopped, until somebody resumes it.
     SUSPENDED = "Suspended"
-    #: What is measured: inside the workers, or on their nodes only.
+    #: The place of measurement: inside the workers, or on their nodes only.
     TELEMETRY = "Telemetry"
     #: Another controller acts on the same replicas. Brain does not: it does nothing where that
     #: makes pods, and only advises where that is an autoscaler.
     CONFLICT = "Conflict"
-    #: Set once, at the end.
+    #: The job succeeded; set once, at the end.
     COMPLETE = "Complete"
-    #: Set once, at the end.
+    #: The job failed; set once, at the end.
     FAILED = "Failed"
-    #: It is on its way to what is wished: tools that follow kstatus wait.
+    #: The job is on its way to the desired state: tools that follow kstatus wait.
     RECONCILING = "Reconciling"
-    #: It gets no further by itself: tools that follow kstatus give up.
+    #: The job cannot get further by itself: tools that follow kstatus give up.
     STALLED = "Stalled"
 
 
 class PlanCondition(StrEnum):
     """Conditions of a ScalePlan."""
 
-    #: It was turned into a target. False: it never will be, and the message says why.
+    #: Brain turned the plan into a target. False: that can never happen, and the message says why.
     ACCEPTED = "Accepted"
-    #: The target is not what was asked for: the message says what was changed, and why.
+    #: The target differs from the request: the message says how, and why.
     CLAMPED = "Clamped"
-    #: All that it asks for beside its size is done, too. False: the message lists what is not.
+    #: Every request of the plan beside its size is carried out. False: the message lists the
+    #: others.
     HONOURED = "Honoured"
     APPROVED = "Approved"
     EXECUTING = "Executing"
     #: The world met the target.
     COMPLETE = "Complete"
-    #: What was measured kept the promise.
+    #: The measurements kept the plan's promise.
     VERIFIED = "Verified"
     FAILED = "Failed"
 
 
 class Reason(StrEnum):
-    """Why a condition is as it is."""
+    """Reasons of conditions."""
 
     VALID = "Valid"
     INVALID = "Invalid"

@@ -12,7 +12,7 @@ Many = Annotated[int, Meta(ge=1, extra={"format": "int64"})]
 
 
 class CheckpointSpec(Fields, frozen=True, kw_only=True):
-    """What the owner says of the script's checkpoints; the probe finds most by itself."""
+    """The owner's facts about the script's checkpoints; the probe finds most of them by itself."""
 
     #: File or directory.
     path: Text | None = None
@@ -35,9 +35,9 @@ class BatchSpec(Fields, frozen=True, kw_only=True):
     global_size: Many | None = None
     #: Largest global batch that training bears.
     global_max: Many | None = None
-    #: Least per worker.
+    #: Smallest batch of a worker.
     local_min: Many | None = None
-    #: Most per worker.
+    #: Largest batch of a worker.
     local_max: Many | None = None
     #: The script takes its batch from the file that BRAIN_BATCH_FILE names.
     tune: bool | None = None
@@ -53,7 +53,7 @@ class BudgetSpec(Fields, frozen=True, kw_only=True):
 
 
 class RestartsSpec(Fields, frozen=True, kw_only=True):
-    """How much failing a job may do."""
+    """Limits for failures of a job."""
 
     #: Worlds lost to failures before the job is Failed. Without it `--max_restarts` of the
     #: command, else 10.

@@ -1,4 +1,4 @@
-"""ElasticJob: a training job as people already write it for DLRover, and what we add to it."""
+"""ElasticJob: a training job as people already write it for DLRover, and our additional fields."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -36,7 +36,7 @@ from scaler.kubernetes.kinds.fields import (
 
 #: ``spec.managedBy`` of jobs that DLRover's own master runs.
 DLROVER = "dlrover"
-#: Values of ``spec.managedBy`` that mean this operator: kinds of Kubernetes want a domain in it.
+#: Values of ``spec.managedBy`` that mean this operator; Kubernetes' kinds require a domain in them.
 OURS = ("brain", f"{GROUP}/brain")
 
 
@@ -56,7 +56,7 @@ class ReplicaType(StrEnum):
     PS = "ps"
     CHIEF = "chief"
     EVALUATOR = "evaluator"
-    #: DLRover's master pod; there is none here, and the job says so.
+    #: DLRover's master pod; this operator makes none, and a condition of the job says so.
     MASTER = "dlrover-master"
 
 
@@ -95,40 +95,41 @@ class ReplicaSpec(Fields, frozen=True, kw_only=True):
         ),
     )
 
-    #: How many the user wants; nobody else writes it. The job begins with so many, within its
-    #: bounds; 0: Brain chooses, beginning with the least. A later edit, like `kubectl scale`, is a
-    #: request that is clamped to the bounds and answered in `status.request`. `status.replicas` is
-    #: the number that there is.
+    #: Number of replicas that the user wants; only users write it. The job begins with this number,
+    #: within its bounds; 0: Brain chooses, beginning with the least. A later edit, like `kubectl
+    #: scale`, is a request that is clamped to the bounds and answered in `status.request`.
+    #: `status.replicas` is the present number.
     replicas: Count = 1
-    #: The least with which it may run. Without it `--nnodes` of the command, else `replicas`.
+    #: Least number of replicas. Without it `--nnodes` of the command, else `replicas`.
     min_replicas: Positive | None = None
-    #: The most. Without it `--nnodes` of the command, else `replicas`.
+    #: Greatest number of replicas. Without it `--nnodes` of the command, else `replicas`.
     max_replicas: Positive | None = None
-    #: Replicas come and go in multiples of it. Without it what `parallelism` needs, else
-    #: `--node_unit` of the command, else 1.
+    #: Replicas come and go in multiples of this number. Without it the number that `parallelism`
+    #: needs, else `--node_unit` of the command, else 1.
     unit: Positive | None = None
     #: Worker processes of each replica. Without it `--nproc_per_node` of the command, else 1.
     processes_per_replica: Positive | None = None
     #: The pod of a replica, as Kubernetes knows it; every field goes through.
     template: PodTemplate | None = None
-    #: Wins over the template's: `Always` relaunches whatever failed, `OnFailure` and `ExitCode`
-    #: what may go better another time, `Never` nothing. Without both: `Always`.
+    #: Takes precedence over the template's policy: `Always` relaunches after every failure,
+    #: `OnFailure` and `ExitCode` after failures that another attempt may not meet, `Never` after
+    #: none. Without both: `Always`.
     restart_policy: RestartPolicy | None = None
     #: How often one replica is relaunched after a failure of its own. Evictions, preemptions and
     #: lost nodes do not count.
     restart_count: Count | None = None
     #: False: only people change the size.
     auto_scale: bool | None = None
-    #: Seconds that a relaunched replica may take until it is ready before another one is tried.
+    #: Seconds for a relaunched replica to be ready; after that another one is tried.
     restart_timeout: Seconds | None = None
     #: `high`, `low`, a share of replicas that are high (`0.5`), or the name of a PriorityClass.
     priority: Name | None = None
-    #: Who admits the gang: `default` by scheduling gates on any scheduler, `volcano` by a PodGroup.
+    #: Admits the gang: `default` by scheduling gates on any scheduler, `volcano` by a PodGroup.
     batch_scheduler: BatchScheduler | None = msgspec.field(default=None, name="BatchScheduler")
 
 
 class PolicySpec(Fields, frozen=True, kw_only=True):
-    """Who approves plans."""
+    """Approval of plans."""
 
     #: `off`, `shadow` (record and score, never act), `approve` (a person) or `auto`. Without it
     #: the installation's.
@@ -136,7 +137,7 @@ class PolicySpec(Fields, frozen=True, kw_only=True):
 
 
 class ElasticJobSpec(Fields, frozen=True, kw_only=True):
-    """What the user wants."""
+    """The desired state, as the user gives it."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -162,27 +163,27 @@ class ElasticJobSpec(Fields, frozen=True, kw_only=True):
 
     #: Without it `ParameterServerStrategy` where there is a role `ps`, else `AllreduceStrategy`.
     distribution_strategy: Strategy | None = None
-    #: Who may propose plans, and over what: `manual` people only, `single-job` this job alone,
-    #: `cluster` all jobs of the pool together.
+    #: Proposes plans: `manual` people only, `single-job` Brain for this job alone, `cluster` Brain
+    #: for all jobs of the pool together.
     optimize_mode: OptimizeMode = OptimizeMode.SINGLE_JOB
     #: The roles and their replicas.
     replica_specs: Annotated[Mapping[str, ReplicaSpec], Meta(min_length=1, max_length=8)]
-    #: The most that all pods of the job may reserve together: `cpu`, `memory`, `gpu` or the name
-    #: of a resource.
+    #: Greatest amounts that all pods of the job may reserve together: `cpu`, `memory`, `gpu` or the
+    #: name of a resource.
     resource_limits: Amounts = msgspec.field(default_factory=dict)
     #: Address of a Brain. Only this installation's own is used.
     brain_service: Text | None = None
-    #: Seconds for which pods that cannot begin without others keep their nodes, counted anew with
-    #: each node that comes. Then they let go of all of them, and wait again. Without it 900.
+    #: Seconds for which the pods of an incomplete gang keep their nodes, counted anew with each
+    #: node that comes. Then the pods release all nodes, and wait again. Without it 900.
     gang_patience: Annotated[int, Meta(ge=1, le=31_536_000)] | None = None
     #: Pods of a cordoned node run elsewhere before they leave it at a safe point, and a
     #: PodDisruptionBudget keeps `kubectl drain` waiting until then, for `gangPatience` at most.
     #: False: a cordon moves nothing, and a drain evicts at once. Pods without our agent are moved
     #: by no cordon.
     drain_on_cordon: bool = True
-    #: Environment of every container, by name; the template's own wins.
+    #: Environment of every container, by name; a variable of the template takes precedence.
     envs: Annotated[Mapping[str, Opaque], Meta(max_length=256)] = {}
-    #: No pods while it is true; what runs leaves at the next safe point.
+    #: The job has no pods while this is true; running pods leave at the next safe point.
     suspend: bool = False
     #: DLRover's data sharding service, which is not served here.
     enable_dynamic_sharding: bool | None = None
@@ -190,9 +191,9 @@ class ElasticJobSpec(Fields, frozen=True, kw_only=True):
     enable_elastic_scheduling: bool | None = None
     #: Tensor and pipeline parallelism, from which the unit follows.
     parallelism: ParallelismSpec | None = None
-    #: Who approves plans.
+    #: Approval of plans.
     policy: PolicySpec | None = None
-    #: What the script's checkpoints are.
+    #: Facts about the script's checkpoints.
     checkpoint: CheckpointSpec | None = None
     #: Bounds of the batch.
     batch: BatchSpec | None = None
@@ -200,41 +201,43 @@ class ElasticJobSpec(Fields, frozen=True, kw_only=True):
     epochs: Many | None = None
     #: Declared optimizer steps.
     steps: Many | None = None
-    #: The most that the run may use.
+    #: Greatest cost of the run.
     budget: BudgetSpec | None = None
-    #: No size is taken that would end later; needs `steps`.
+    #: Deadline: Brain takes no size that would end later; needs `steps`.
     deadline: datetime | None = None
-    #: How much failing the job may do.
+    #: Limits for failures of the job.
     restarts: RestartsSpec | None = None
-    #: Product name of the accelerator. Without it what the template selects its nodes by.
+    #: Product name of the accelerator. Without it the name in the template's node selector.
     accelerator: Text | None = None
-    #: Class in the sharing of a pool, from -8 to 8; each step counts fourfold.
+    #: Class of the job in the sharing of a pool, from -8 to 8; each step counts fourfold.
     priority: Annotated[int, Meta(ge=-8, le=8)] | None = None
-    #: True: replicas are meant to do work of their own. Else those that know nothing of each other
-    #: are taken back to one.
+    #: True: replicas are meant to work independently of each other. Else Brain takes replicas that
+    #: never met back to one.
     independent: bool = False
-    #: Who acts: `brain`, or with its domain `elastic.iml.github.io/brain`; `dlrover` (Brain only
-    #: advises); anything else, such as `kueue.x-k8s.io/multikueue`, is left alone.
+    #: Controller of the job: `brain`, or with its domain `elastic.iml.github.io/brain`; `dlrover`
+    #: (Brain only advises); with any other value, such as `kueue.x-k8s.io/multikueue`, Brain leaves
+    #: the job alone.
     managed_by: Name = "brain"
-    #: Seconds for which the job may be active, from `startTime` on, which a suspension sets anew.
-    #: Then it is ended, as Failed with the reason `DeadlineExceeded`; never without it.
+    #: Seconds for which the job may be active, from `startTime` on; a suspension sets that anew.
+    #: Then the operator ends the job, as Failed with the reason `DeadlineExceeded`. Without it no
+    #: limit.
     active_deadline_seconds: Annotated[int, Meta(ge=1, le=315_360_000)] | None = None
-    #: Seconds after which a finished job is deleted, with its pods and plans; never without it.
+    #: Seconds after which a finished job is deleted, with its pods and plans. Without it never.
     ttl_seconds_after_finished: Seconds | None = None
 
 
 class ElasticJobCondition(Fields, frozen=True, kw_only=True):
-    """One thing that is true, false or unknown."""
+    """A condition: true, false or unknown."""
 
-    #: What it is about.
+    #: Type of the condition.
     type: Name
     #: `True`, `False` or `Unknown`.
     status: Name
     #: One word.
     reason: Name = ""
-    #: One sentence: what, and what to do about it.
+    #: One sentence: the finding, and its remedy.
     message: str = ""
-    #: Generation of the object that this was said of.
+    #: Generation of the object that the condition describes.
     observed_generation: Int64 = 0
     #: When the status last changed.
     last_transition_time: datetime | None = None
@@ -245,7 +248,7 @@ class RoleStatus(Fields, frozen=True, kw_only=True):
 
     #: The role.
     name: Name
-    #: By the standing target.
+    #: Replicas by the standing target.
     desired: int = 0
     #: Pods that exist.
     observed: int = 0
@@ -253,46 +256,46 @@ class RoleStatus(Fields, frozen=True, kw_only=True):
     ready: int = 0
     #: Pods without a node.
     pending: int = 0
-    #: Pods that failed since the beginning.
+    #: Pods that failed since the job began.
     failed: int = 0
-    #: Running outside the world, kept warm.
+    #: Pods that run outside the world, kept warm.
     spare: int = 0
-    #: What each is to reserve, by the plan that is applied or the target that stands.
+    #: Amounts that each replica is to reserve, by the applying plan or the standing target.
     resources: Amounts = msgspec.field(default_factory=dict)
 
 
 class Request(Fields, frozen=True, kw_only=True):
     """The answer to an edit of `replicas` or `kubectl scale`."""
 
-    #: Generation of the object that asked.
+    #: Generation of the object with the edit.
     observed_generation: Int64 = 0
     #: Replicas asked for.
     replicas: int = 0
     #: `accepted`, `clamped`, `refused` or `waiting`.
     outcome: str = ""
-    #: Replicas that the plan which answers it has.
+    #: Replicas of the plan that answers the request.
     granted: int | None = None
-    #: Generation of the plan that answers it.
+    #: Generation of the plan that answers the request.
     generation: Int64 | None = None
     #: One sentence.
     message: str = ""
 
 
 class ElasticJobStatus(Fields, frozen=True, kw_only=True):
-    """What is."""
+    """The observed state."""
 
-    #: Generation of the spec that all of this is about.
+    #: Generation of the spec that the status describes.
     observed_generation: Int64 = 0
     #: Queued, Starting, Running, Changing, Degraded, Suspended, Succeeded, Failed or Cancelled.
     phase: str = ""
-    #: Why, in one sentence.
+    #: The reason for the phase, in one sentence.
     message: str = ""
     conditions: tuple[ElasticJobCondition, ...] = ()
-    #: Worker pods that exist; of the scale subresource.
+    #: Worker pods that exist; for the scale subresource.
     replicas: int = 0
     #: Worker pods that are ready.
     ready_replicas: int = 0
-    #: Selects the worker pods; of the scale subresource.
+    #: Selector of the worker pods; for the scale subresource.
     selector: str = ""
     roles: tuple[RoleStatus, ...] = ()
     #: Generation of the standing plan; 0 is the size that was submitted.
@@ -307,7 +310,7 @@ class ElasticJobStatus(Fields, frozen=True, kw_only=True):
     restarts: int = 0
     start_time: datetime | None = None
     completion_time: datetime | None = None
-    #: Written by DLRover's own controller, where that runs; kept.
+    #: Written by DLRover's own controller, where that runs; this operator keeps it.
     status: Opaque | None = None
 
 
@@ -345,7 +348,7 @@ class ElasticJob(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def strategy(self) -> Strategy:
-        """The strategy that ``distributionStrategy`` names, or that the roles imply."""
+        """Return the strategy that ``distributionStrategy`` names, or that the roles imply."""
         implied = (
             Strategy.PARAMETER_SERVER
             if ReplicaType.PS in self.spec.replica_specs
@@ -355,6 +358,6 @@ class ElasticJob(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def scaled(self) -> str:
-        """The role whose size plans change: ``worker``, else the only one there is."""
+        """Return the role whose size plans change: ``worker``, else the only one there is."""
         roles = [role for role in self.spec.replica_specs if role != ReplicaType.MASTER]
         return ReplicaType.WORKER if ReplicaType.WORKER in roles else roles[0]

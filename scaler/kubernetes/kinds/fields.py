@@ -1,8 +1,8 @@
-"""Building blocks of the kinds' fields: one declaration says type, bounds, default, text and rules.
+"""Building blocks of the kinds' fields: one declaration has type, bounds, default, text and rules.
 
-A field's description is the ``#:`` comment above it, its rules stand in ``RULES`` of its struct.
-``scaler.kubernetes.kinds.generate`` turns both into schema and reference; ``reading`` holds objects
-to the same types.
+The description of a field is the ``#:`` comment above it; the rules of a field stand in ``RULES``
+of its struct. ``scaler.kubernetes.kinds.generate`` turns both into schema and reference;
+``reading`` holds objects to the same types.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,8 @@ GROUP = "elastic.iml.github.io"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
-#: More is a mistake, and CEL's cost is estimated by it; as ``brain.types.job.MOST_REPLICAS``.
+#: Most replicas. A larger number is a mistake; the API server estimates CEL's cost by it. Equal to
+#: ``brain.types.job.MOST_REPLICAS``.
 MOST = 16_384
 
 
@@ -24,7 +25,7 @@ MOST = 16_384
 class Rule:
     """A rule by which the API server refuses an object at once, with its message."""
 
-    #: CEL over ``self`` (and ``oldSelf``, where it is about a change).
+    #: CEL over ``self`` (and ``oldSelf``, where the rule is about a change).
     cel: str
     message: str
 
@@ -40,7 +41,7 @@ class PrinterColumn:
 
 
 class Fields(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """An object inside a kind: unknown fields are tolerated here, pruned by the API server."""
+    """An object inside a kind: this reader tolerates unknown fields, the API server prunes them."""
 
     RULES: ClassVar[tuple[Rule, ...]] = ()
 
@@ -52,7 +53,7 @@ Positive = Annotated[int, Meta(ge=1, le=MOST)]
 Seconds = Annotated[int, Meta(ge=0, le=31_536_000)]
 Int64 = Annotated[int, Meta(ge=0, extra={"format": "int64"})]
 
-#: As the API server itself checks quantities.
+#: The pattern by which the API server itself checks quantities.
 QUANTITY = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"  # noqa: E501
 Quantity = Annotated[
     str | int | float,
@@ -67,14 +68,14 @@ Quantity = Annotated[
 ]
 Amounts = Annotated[Mapping[str, Quantity], Meta(max_length=32)]
 
-#: Anything; kept as it came.
+#: Any value, kept as it came.
 Opaque = Annotated[
     Mapping[str, Any],
     Meta(extra_json_schema={"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
 ]
 
 _KEPT: Mapping[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-#: A pod template: what is not named here is kept, so that fields of every release of Kubernetes
+#: A pod template: fields that are not named here are kept, so fields of every release of Kubernetes
 #: go through.
 PodTemplate = Annotated[
     Mapping[str, Any],
@@ -106,7 +107,7 @@ PodTemplate = Annotated[
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The fields that are read of an object's metadata."""
+    """The metadata fields that Brain reads."""
 
     name: str
     namespace: str = "default"

@@ -1,4 +1,4 @@
-"""Quantities of Kubernetes as our units."""
+"""Converts quantities of Kubernetes to our units."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from brain.types.accelerators import devices
 from brain.types.resources import Resources
 from scaler.kubernetes.kinds.fields import QUANTITY
 
-#: Powers of a thousand; of 1024 where an `i` follows.
+#: Powers of 1000; of 1024 where an `i` follows.
 _POWERS: Mapping[str, int] = {
     "n": -3, "u": -2, "m": -1, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6,
 }  # fmt: skip
@@ -20,7 +20,7 @@ _POWERS: Mapping[str, int] = {
 def _number(text: str) -> Decimal:
     """Return the number of a well-formed text.
 
-    Pods and nodes of a cluster say a few texts over and over.
+    Results are cached, because pods and nodes of a cluster repeat a few texts.
     """
     if not re.fullmatch(QUANTITY, text):
         # Decimal takes `nan`, `1_000` and blanks, which no API server does.
@@ -33,10 +33,10 @@ def _number(text: str) -> Decimal:
 
 
 def quantity(value: object, field: str) -> Decimal:
-    """``3Gi`` as a number.
+    """Return the number that ``3Gi`` stands for.
 
     Raises:
-        BadInput: it is none, or less than nothing.
+        BadInput: the text is no quantity, or is negative.
     """
     try:
         number = _number("" if isinstance(value, bool) else str(value))
@@ -50,7 +50,7 @@ def quantity(value: object, field: str) -> Decimal:
 
 
 def resources(amounts: Mapping[str, object], field: str) -> Resources:
-    """CPU, memory and GPUs among ``amounts``; other resources are Kubernetes' affair.
+    """Return CPU, memory and GPUs among ``amounts``; only Kubernetes cares for other resources.
 
     Raises:
         BadInput: an amount is no quantity.

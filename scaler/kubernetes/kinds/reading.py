@@ -1,7 +1,7 @@
-"""Objects of the API -> kinds; what cannot be used is refused with field, value and remedy.
+"""Reads API objects as kinds; an unusable object is refused with field, value and remedy.
 
-The schema refuses most of it before; objects that are older than the schema, or came through
-another one, do not get past here.
+The schema refuses most of these objects earlier. This module also refuses objects that are older
+than the schema, or came through another one.
 """
 
 from collections.abc import Mapping
@@ -19,8 +19,9 @@ from scaler.kubernetes.kinds.scaleplan import ScalePlan
 
 T = TypeVar("T")
 
-# msgspec builds what it knows of a class at its first use, and shows other threads what is half
-# built, whereupon the process dies (0.22): so it is built here, while an import lets nobody in.
+# msgspec 0.22 builds its knowledge of a class at the first use and shows other threads the
+# half-built result, which crashes the process. So this module builds it at import, where no other
+# thread runs.
 for _kind in (ElasticJob, ScalePlan):
     msgspec.json.Decoder(_kind)
 
@@ -29,7 +30,7 @@ def read_elastic_job(obj: Mapping[str, Any]) -> ElasticJob:
     """Read an ElasticJob.
 
     Raises:
-        BadInput: it cannot be run as it stands.
+        BadInput: the object cannot run as it stands.
     """
     job = _converted(obj, ElasticJob)
     checks.check_job(job)
@@ -40,7 +41,7 @@ def read_scale_plan(obj: Mapping[str, Any]) -> ScalePlan:
     """Read a ScalePlan.
 
     Raises:
-        BadInput: nothing can be done with it.
+        BadInput: the object cannot be carried out.
     """
     plan = _converted(obj, ScalePlan)
     checks.check_plan(plan)
@@ -48,7 +49,7 @@ def read_scale_plan(obj: Mapping[str, Any]) -> ScalePlan:
 
 
 def _converted(obj: Mapping[str, Any], kind: type[T]) -> T:
-    # What another version wrote into the status must not keep the spec from being read.
+    # A status that another version wrote must not keep the spec from being read.
     for data in (obj, {key: value for key, value in obj.items() if key != "status"}):
         try:
             return msgspec.convert(data, type=kind)
@@ -59,7 +60,7 @@ def _converted(obj: Mapping[str, Any], kind: type[T]) -> T:
 
 
 def _located(value: object, kind: Any, path: str) -> BadInput | None:
-    """The first fault in ``value``, deepest first, so that its path is whole."""
+    """Return the first fault in ``value``, deepest first, so that its path is complete."""
     if value is None and type(None) in get_args(_bare(kind)[0]):
         return None
     whole = _without_none(kind)
@@ -76,7 +77,7 @@ def _located(value: object, kind: Any, path: str) -> BadInput | None:
 
 
 def _parts(value: object, kind: Any) -> list[tuple[str, object, Any]]:
-    """Key, value and type of everything directly inside."""
+    """Yield key, value and type of everything directly inside."""
     if isinstance(value, Mapping) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         hints = get_type_hints(kind, include_extras=True)
         return [
@@ -92,7 +93,7 @@ def _parts(value: object, kind: Any) -> list[tuple[str, object, Any]]:
 
 
 def _bare(kind: Any) -> tuple[Any, str | None]:
-    """A type without ``Annotated``, and how its values are written."""
+    """Return a type without ``Annotated``, and the form in which its values are written."""
     if get_origin(kind) is not Annotated:
         return kind, None
     inner, *metas = get_args(kind)

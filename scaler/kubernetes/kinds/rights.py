@@ -1,6 +1,6 @@
 """Rights of the operator in a cluster, with reasons: the source of RBAC, reference and doctor.
 
-Nothing here lets it run commands in pods, change roles, or list secrets.
+No right here lets the operator run commands in pods, change roles, or list secrets.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Scope(StrEnum):
     JOBS = "jobs"
     #: In the namespace that the operator itself runs in.
     OWN = "own"
-    #: On what belongs to no namespace.
+    #: On objects without a namespace.
     CLUSTER = "cluster"
 
 
@@ -30,7 +30,7 @@ class Right:
     resources: tuple[str, ...]
     verbs: tuple[str, ...]
     scope: Scope = Scope.JOBS
-    #: What stops working without it.
+    #: The function that stops working without the right.
     why: str
 
 
@@ -180,7 +180,7 @@ RIGHTS: tuple[Right, ...] = (
     ),
 )
 
-#: What `brain migrate --crds` needs, once, of whoever runs it.
+#: Rights that the person who runs `brain migrate --crds` needs, once.
 INSTALL_RIGHTS: tuple[Right, ...] = (
     Right(
         group="apiextensions.k8s.io",

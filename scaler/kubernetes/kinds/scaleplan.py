@@ -21,18 +21,18 @@ from scaler.kubernetes.kinds.fields import (
     Text,
 )
 
-#: By which DLRover finds the plans of a job.
+#: Label by which DLRover finds the plans of a job.
 JOB_LABEL = "elasticjob.dlrover/name"
-#: As DLRover's own examples misspell it.
+#: The same label as DLRover's own examples misspell it.
 OLD_JOB_LABEL = "elasticjob-name"
 
 
 class ReplicaResource(Fields, frozen=True, kw_only=True):
-    """What one role should have."""
+    """The replicas that one role should have."""
 
-    #: How many.
+    #: Number of replicas.
     replicas: Count | None = None
-    #: What each reserves.
+    #: Amounts that each replica reserves.
     resource: Amounts = msgspec.field(default_factory=dict)
 
 
@@ -41,20 +41,20 @@ class PodMeta(Fields, frozen=True, kw_only=True):
 
     #: Name of the pod.
     name: Name = ""
-    #: Its id within the role.
+    #: The pod's id within its role.
     id: Int64 | None = None
-    #: Its role.
+    #: The pod's role.
     type: Name = "worker"
-    #: Its rank.
+    #: The pod's rank.
     rank_index: Int64 | None = None
-    #: `host:port` of its service.
+    #: `host:port` of the pod's service.
     service: Text = ""
-    #: What it reserves.
+    #: Amounts that the pod reserves.
     resource: Amounts = msgspec.field(default_factory=dict)
 
 
 class ScalePlanSpec(Fields, frozen=True, kw_only=True):
-    """What is asked for; it never changes."""
+    """The request; it never changes."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -65,22 +65,22 @@ class ScalePlanSpec(Fields, frozen=True, kw_only=True):
 
     #: Name of the ElasticJob. Without it the label `elasticjob.dlrover/name`.
     owner_job: Name = ""
-    #: Replicas, and what each reserves, by role.
+    #: Replicas by role, and the amounts that each reserves.
     replica_resource_specs: Annotated[Mapping[str, ReplicaResource], Meta(max_length=8)] = {}
     #: Pods to create beside those that exist.
     create_pods: Annotated[tuple[PodMeta, ...], Meta(max_length=1024)] = ()
     #: Pods to remove, by name.
     remove_pods: Annotated[tuple[PodMeta, ...], Meta(max_length=1024)] = ()
-    #: Pods to replace by others that reserve what is said here.
+    #: Pods to replace by others that reserve the amounts given here.
     migrate_pods: Annotated[tuple[PodMeta, ...], Meta(max_length=1024)] = ()
     #: Addresses of the parameter servers in their order.
     ps_hosts: Annotated[tuple[Text, ...], Meta(max_length=1024)] = ()
-    #: Instant after which nobody may approve it any more.
+    #: Instant after which nobody may approve the plan any more.
     expires_at: datetime | None = None
 
 
 class ApprovalSpec(Fields, frozen=True, kw_only=True):
-    """Who said yes."""
+    """The approval."""
 
     #: A person's name, or `policy:auto`.
     by: str = ""
@@ -92,38 +92,38 @@ class Target(Fields, frozen=True, kw_only=True):
 
     #: Replicas and resources by role, absolute.
     roles: Mapping[str, ReplicaResource] = {}
-    #: Pods that go, by name.
+    #: Names of pods to remove.
     remove: tuple[str, ...] = ()
-    #: Pods that are replaced, by name, and what their successors reserve.
+    #: Pods to replace, by name, with the amounts that their successors reserve.
     migrate: Mapping[str, Amounts] = {}
 
 
 class Throughput(Fields, frozen=True, kw_only=True):
     """Examples per second, with its band."""
 
-    #: As text, because objects hold no fractions portably: `412.5`.
+    #: Number as text, because objects hold no fractions portably: `412.5`.
     examples_per_second: str = ""
     low: str = ""
     high: str = ""
 
 
 class ScalePlanStatus(Fields, frozen=True, kw_only=True):
-    """What became of it."""
+    """The course of the plan."""
 
-    #: Generation of the spec that all of this is about; always 1.
+    #: Generation of the spec that the status describes; always 1.
     observed_generation: Int64 = 0
     #: Brain's number of the plan, given on acceptance.
     generation: Int64 | None = None
     #: Pending, Proposed, Approved, Applying, Applied, Verified, RolledBack, Rejected, Superseded,
     #: Expired or Failed.
     phase: str = ""
-    #: Why, in one sentence.
+    #: The reason for the state, in one sentence.
     message: str = ""
     approval: ApprovalSpec | None = None
     target: Target | None = None
     #: Throughput promised at the target.
     predicted: Throughput | None = None
-    #: Throughput measured there.
+    #: Throughput measured at the target.
     observed: Throughput | None = None
     #: Reason, evidence, alternatives and confidence, as Brain gave them.
     explanation: Opaque | None = None
@@ -156,6 +156,6 @@ class ScalePlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def job(self) -> str:
-        """Name of the job, in the plan's namespace."""
+        """Return the name of the job, in the plan's namespace."""
         labels = self.metadata.labels
         return self.spec.owner_job or labels.get(JOB_LABEL) or labels.get(OLD_JOB_LABEL, "")

@@ -1,7 +1,7 @@
-"""``brain migrate --crds``: bring the cluster's kinds to this version, never to the loss of fields.
+"""``brain migrate --crds``: brings the cluster's kinds to this version, and drops no stored field.
 
-A schema that knows fewer fields than the one that is installed drops them from stored objects at
-their next write. What would be dropped is looked for first, in every object that there is.
+A schema that knows fewer fields than the installed one drops the others from stored objects at
+their next write. So the upgrade first looks for such fields in every stored object.
 """
 
 import argparse
@@ -27,7 +27,7 @@ DEFINITIONS = Kind(
     namespaced=False,
 )
 _OWNER = "brain-crds"
-#: Until the API server serves a kind; it takes milliseconds where all is well.
+#: Seconds for the API server to serve a kind; a healthy server takes milliseconds.
 _PATIENCE_SECONDS = 30.0
 
 
@@ -49,7 +49,7 @@ class DroppedFields:
 
 
 def step(shipped: Object, stored: Object | None) -> Step:
-    """Return the action on a kind, if nothing is lost by it."""
+    """Return the action on a kind, if it drops no field."""
     if stored is None:
         return Step.CREATE
     same = _covers(stored, shipped) and _schemas(stored) == _schemas(shipped)
@@ -57,10 +57,10 @@ def step(shipped: Object, stored: Object | None) -> Step:
 
 
 def losses(schema: Mapping[str, Any], objects: Sequence[Object]) -> tuple[DroppedFields, ...]:
-    """Return those of ``objects`` that hold fields which ``schema`` would drop."""
+    """Return the ``objects`` with fields that ``schema`` would drop."""
     found = []
     for obj in objects:
-        # The API server itself keeps whatever metadata knows.
+        # The API server itself keeps all metadata that it knows.
         inner = {key: value for key, value in obj.items() if key in ("spec", "status")}
         fields = tuple(_unknown(inner, schema, ""))
         if fields:
@@ -77,7 +77,7 @@ def upgrade(
     patience_seconds: float = _PATIENCE_SECONDS,
     sleep: Callable[[float], object] = time.sleep,
 ) -> dict[str, Step]:
-    """Apply the kinds; return what was done about each.
+    """Apply the kinds; return the action on each.
 
     Raises:
         Conflict: a stored object would lose fields; nothing was changed.
@@ -147,7 +147,7 @@ def _objects(cluster: Cluster, kind: type[ElasticJob] | type[ScalePlan]) -> Iter
         try:
             page = cluster.list(here, continue_=continue_)
         except NotFound:
-            # The definition is there, but not yet served: nothing can be stored.
+            # The definition exists but is not served yet: no object can be stored.
             return
         yield from page.items
         continue_ = page.continue_
@@ -174,7 +174,7 @@ def _schemas(crd: Object) -> list[object]:
 
 
 def _covers(stored: Any, shipped: Any) -> bool:
-    """True if everything in ``shipped`` is in ``stored`` just so, beside what a server adds."""
+    """True if ``stored`` has everything in ``shipped`` unchanged, whatever a server added."""
     if isinstance(shipped, Mapping) and isinstance(stored, Mapping):
         return all(key in stored and _covers(stored[key], shipped[key]) for key in shipped)
     if isinstance(shipped, list) and isinstance(stored, list):

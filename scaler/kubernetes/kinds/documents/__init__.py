@@ -1,4 +1,4 @@
-"""ElasticJob and job document: what a pod template and its command say, and the mapping."""
+"""Maps an ElasticJob to a job document and back, and reads pod templates and their commands."""
 
 from scaler.kubernetes.kinds.documents.commands import Launch, LaunchKind, launch_of
 from scaler.kubernetes.kinds.documents.mapping import (

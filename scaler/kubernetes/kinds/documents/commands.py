@@ -1,7 +1,7 @@
 """Find the launcher and its options in a container's command, also behind ``sh -c``.
 
-A shell's text is read, never evaluated: variables are filled in where the container's own
-environment has them as literals. Words that still depend on a variable count as not said.
+The text of a shell is read, never evaluated: variables are filled in where the container's own
+environment has literal values for them. A word that still depends on a variable is ignored.
 """
 
 import re
@@ -14,19 +14,19 @@ from pathlib import PurePosixPath
 
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh"})
 _TORCHRUNS = frozenset({"torchrun", "dlrover-run", "brain-run"})
-#: Commands whose words only talk about programs.
+#: Commands that only mention programs in their words, and start none.
 _TALKERS = frozenset(
     {"echo", "printf", "pip", "pip3", "which", "type", "export", "cd", "ls", "cat"}
 )
 _RUN, _LAUNCH = "torch.distributed.run", "torch.distributed.launch"
-#: Modules that are launchers, and the launcher that each is.
+#: Launcher of each module that is one.
 _MODULES = {
     _RUN: _RUN,
     _LAUNCH: _LAUNCH,
     "launcher.cli": "brain-run",
     "dlrover.trainer.torch.main": "dlrover-run",
 }
-#: Options of Python that take a value of their own.
+#: Options of Python that take a value.
 _WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})
 _PYTHON = re.compile(r"python[0-9.]*|pypy[0-9.]*")
 _ENDS = re.compile(r"[;&|()\n]+")
@@ -56,7 +56,7 @@ _FLAGS = frozenset(
 
 
 class LaunchKind(StrEnum):
-    """The rows of the table *What a worker process sees*."""
+    """Kinds of launch: the rows of the table *What a worker process sees*."""
 
     #: torchrun, dlrover-run, brain-run, ``python -m torch.distributed.run``.
     TORCHRUN = "torchrun"
@@ -64,7 +64,7 @@ class LaunchKind(StrEnum):
     LAUNCH = "launch"
     #: ``python train.py``.
     PYTHON = "python"
-    #: Nothing visible: the image's entry point, or a script of the shell.
+    #: Unknown: the image's entry point, or a script of the shell.
     OPAQUE = "opaque"
 
 
@@ -77,14 +77,14 @@ class Launch:
     program: str = ""
     #: The simple command, from the program on.
     words: tuple[str, ...] = ()
-    #: Whether it was found in the text of a shell.
+    #: True if the launch was found in the text of a shell.
     in_shell: bool = False
-    #: The launcher's options, without dashes before and with ``-`` for ``_`` inside.
+    #: The launcher's options, without leading dashes and with ``-`` for ``_`` inside.
     options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def nodes(self) -> tuple[int, int] | None:
-        """``--nnodes`` as least and most; None where it is not said in numbers."""
+        """Return ``--nnodes`` as least and most; None where the command has no numbers for it."""
         found = re.fullmatch(r"(\d+)(?::(\d+))?", self.options.get("nnodes", ""))
         if found is None or int(found[1]) < 1:
             return None
@@ -92,7 +92,7 @@ class Launch:
 
     @property
     def processes(self) -> int | str | None:
-        """``--nproc-per-node``: a number, or one of gpu, cpu, auto; None where it is not said."""
+        """Return ``--nproc-per-node``: a number, or one of gpu, cpu, auto; None: it is missing."""
         said = self.options.get("nproc-per-node", "")
         if said.isdigit():
             return int(said) or None
@@ -100,20 +100,20 @@ class Launch:
 
     @property
     def unit(self) -> int | None:
-        """``--node_unit``, also as part of ``--rdzv-conf``."""
+        """Return ``--node_unit``, also as part of ``--rdzv-conf``."""
         conf = dict(part.split("=", 1) for part in self._conf())
         said = self.options.get("node-unit") or conf.get("node_unit", "")
         return int(said) if said.isdigit() and int(said) > 0 else None
 
     @property
     def max_restarts(self) -> int | None:
-        """``--max-restarts``."""
+        """Return ``--max-restarts``."""
         said = self.options.get("max-restarts", "")
         return int(said) if said.isdigit() else None
 
     @property
     def shutdown_timeout(self) -> float | None:
-        """``--shutdown-timeout``."""
+        """Return ``--shutdown-timeout``."""
         said = self.options.get("shutdown-timeout", "")
         return float(said) if re.fullmatch(r"\d+(\.\d+)?", said) else None
 
@@ -125,7 +125,7 @@ class Launch:
 def launch_of(
     command: Sequence[str], args: Sequence[str] = (), environment: Mapping[str, str] | None = None
 ) -> Launch:
-    """Find what ``command`` and ``args`` of a container start.
+    """Find the launch that ``command`` and ``args`` of a container start.
 
     >>> launch_of(["bash", "-c", "cd /x && dlrover-run --nnodes=1:10 train.py"]).nodes
     (1, 10)
@@ -133,7 +133,7 @@ def launch_of(
     found = list(_launches((*command, *args), environment or {}, in_shell=False))
     order = list(LaunchKind)
     best = min(found, key=lambda each: order.index(each.kind), default=Launch())
-    # Of several scripts the last one trains: those before prepare.
+    # Of several scripts the last one trains: the earlier ones prepare.
     same = [each for each in found if each.kind is best.kind]
     return same[-1] if same else best
 
@@ -175,7 +175,7 @@ def _launch(words: tuple[str, ...], in_shell: bool) -> Launch:
 
 
 def _by_python(words: Sequence[str]) -> tuple[str, Sequence[str]] | None:
-    """Return the program that an interpreter runs, and its words; None where it trains nothing.
+    """Return the program that an interpreter runs, and its words; None where no program trains.
 
     >>> _by_python(["-u", "-m", "torch.distributed.run", "--nnodes=2", "train.py"])
     ('torch.distributed.run', ['--nnodes=2', 'train.py'])
@@ -196,7 +196,7 @@ def _by_python(words: Sequence[str]) -> tuple[str, Sequence[str]] | None:
 
 
 def _options(words: Sequence[str]) -> dict[str, str]:
-    """A launcher's own options: those before the script."""
+    """Return a launcher's own options: the words before the script."""
     found: dict[str, str] = {}
     rest = iter(words)
     for word in rest:
@@ -211,7 +211,7 @@ def _options(words: Sequence[str]) -> dict[str, str]:
 
 
 def _shell_text(words: Sequence[str]) -> str | None:
-    """Return the text that a shell runs by ``-c``; None if it is no shell."""
+    """Return the text that a shell runs by ``-c``; None where the command is no shell."""
     if not words or _base(words[0]) not in _SHELLS:
         return None
     for word, following in pairwise(words[1:]):

@@ -95,10 +95,10 @@ def job_document(job: ElasticJob) -> JobDocument:
 
 
 def bounds(job: ElasticJob) -> Bounds:
-    """The sizes that the scaled role may have.
+    """Return the sizes that the scaled role may have.
 
     Raises:
-        ImpossibleBounds: there is none.
+        ImpossibleBounds: no size satisfies all fields.
     """
     if job.strategy is Strategy.LOCAL:
         return Bounds()
@@ -109,7 +109,7 @@ def bounds(job: ElasticJob) -> Bounds:
     high = role.max_replicas or max(high, low)
     high, unit = min(high, _most(job) or high), unit_of(job, role, launch)
     if role.min_replicas is None:
-        # 31 replicas of unit 4 run as 28, and 3 stay warm.
+        # 31 replicas of unit 4 run as 28, and the other 3 replicas stay warm.
         low = max(low // unit, 1) * unit
     first = -(-low // unit) * unit
     if first > high:
@@ -130,7 +130,7 @@ def unit_of(job: ElasticJob, role: ReplicaSpec, launch: Launch) -> int:
 
 
 def processes(role: ReplicaSpec, launch: Launch) -> int:
-    """Worker processes of each replica."""
+    """Return the number of worker processes of each replica."""
     if role.processes_per_replica:
         return role.processes_per_replica
     match launch.processes:
@@ -144,12 +144,13 @@ def processes(role: ReplicaSpec, launch: Launch) -> int:
 
 
 def elastic_job(document: JobDocument) -> dict[str, Any]:
-    """The ElasticJob of a document, as its author would write it.
+    """Build the ElasticJob of a document, as its author would write it.
 
-    Values of its environment are in the Secret that ``environment_of`` fills.
+    The Secret that ``environment_of`` fills has the values of the job's environment.
 
     Raises:
-        BadInput: a cluster cannot have it so: no image, or a value from a file of another machine.
+        BadInput: a cluster cannot run the document: no image, or a value from a file of another
+            machine.
     """
     if not document.image:
         raise BadInput("image is missing; a cluster runs containers: name one", field="image")
@@ -257,7 +258,7 @@ def _checkpoint(said: msgspec.Struct | None, role: ReplicaSpec) -> Checkpoint:
 
 
 def _same(fields: msgspec.Struct | None, kind: type[Any]) -> Any:
-    """A document's value with what ``fields`` say under the same names."""
+    """Return a document's value with the fields of the same names in ``fields``."""
     given = msgspec.structs.asdict(fields) if fields is not None else {}
     return kind(**{name: value for name, value in given.items() if value is not None})
 
@@ -279,12 +280,12 @@ def _without_nothing(value: object) -> object:
 
 
 def environment_secret(job: str) -> str:
-    """The Secret with the values of a submitted job's environment."""
+    """Build the Secret with the values of a submitted job's environment."""
     return f"{job}-environment"
 
 
 def environment_of(document: JobDocument) -> dict[str, str]:
-    """The values that go into that Secret, by name."""
+    """Return the values of that Secret, by name."""
     return {name: value for name, value in document.environment.items() if isinstance(value, str)}
 
 
@@ -313,7 +314,7 @@ def _amounts(amount: Resources) -> dict[str, str]:
 def unserved(job: ElasticJob, brain: str) -> tuple[str, ...]:
     """Return the requests of a spec that are not met, for the condition Honoured.
 
-    One sentence for each request.
+    Each request gets one sentence.
 
     ``brain`` is the address of the installation's own Brain.
     """
@@ -330,7 +331,7 @@ def unserved(job: ElasticJob, brain: str) -> tuple[str, ...]:
 def plan_unserved(plan: ScalePlan, scaled: str) -> tuple[str, ...]:
     """Return the requests of an accepted plan, beside its size, that are not met.
 
-    One sentence for each request.
+    Each request gets one sentence.
 
     ``scaled`` is the role whose size plans change.
     """

@@ -1,4 +1,4 @@
-"""Read a pod template's fields for the pods made from it."""
+"""Reads fields of a pod template for the pods made from it."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,13 +13,13 @@ from scaler.kubernetes.kinds.quantities import quantity, resources
 
 
 def spec_of(template: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """The pod's spec; empty where there is none."""
+    """Return the pod's spec; empty where there is none."""
     spec = (template or {}).get("spec")
     return spec if isinstance(spec, Mapping) else {}
 
 
 def main_container(template: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """The container that trains: the one called ``main``, else the first."""
+    """Return the container that trains: the one called ``main``, else the first."""
     containers: Sequence[Mapping[str, Any]] = spec_of(template).get("containers") or ({},)
     return next((each for each in containers if each.get("name") == "main"), containers[0])
 
@@ -42,9 +42,10 @@ def launch_in(template: Mapping[str, Any] | None) -> Launch:
 
 
 def grace_seconds(template: Mapping[str, Any] | None) -> float | None:
-    """Return the seconds the script has to save and end; None: none exceeds the default.
+    """Return the seconds in which the script has to save and end; None: the default applies.
 
-    The command says them, else the environment, else the pod's termination grace period.
+    The sources are the command, else the environment, else the pod's termination grace period
+    beyond the default.
     """
     launch, container = launch_in(template), main_container(template)
     if launch.shutdown_timeout is not None:
@@ -65,8 +66,9 @@ def reserved(template: Mapping[str, Any] | None) -> Resources:
 def pod_requests(spec: Mapping[str, Any]) -> dict[str, Decimal]:
     """Return how much of each resource a pod of this spec reserves, as kube-scheduler counts it.
 
-    That is its containers and sidecars together, or the need of its start where that is more, and
-    the overhead of its runtime class. ``resources`` of the whole pod takes precedence.
+    The amount is the sum of its containers and sidecars, or the amount that its start needs if that
+    is larger, plus the overhead of its runtime class. ``resources`` of the whole pod takes
+    precedence.
 
     Raises:
         BadInput: an amount is no quantity.
@@ -85,13 +87,16 @@ def pod_requests(spec: Mapping[str, Any]) -> dict[str, Decimal]:
 
 
 def requests_of(container: Mapping[str, Any]) -> Mapping[str, object]:
-    """Requests of a container, or of a pod; a limit without one is one, as the server has it."""
+    """Return requests of a container or pod.
+
+    A limit without a request counts as one, as in the API server.
+    """
     given = container.get("resources") or {}
     return {**(given.get("limits") or {}), **(given.get("requests") or {})}
 
 
 def accelerator(template: Mapping[str, Any] | None) -> str | None:
-    """The kind of accelerator that the pod selects its node by, if it does."""
+    """Return the kind of accelerator in the pod's node selector, if there is one."""
     selected = spec_of(template).get("nodeSelector") or {}
     return product_in({name: str(value) for name, value in selected.items()})
 

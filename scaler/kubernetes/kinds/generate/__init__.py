@@ -1,1 +1,1 @@
-"""Generate schema, rights and reference from the kinds. It writes files and talks to nobody."""
+"""Generates schema, rights and reference from the kinds. It writes files and talks to no server."""

@@ -10,7 +10,7 @@ _API = "rbac.authorization.k8s.io/v1"
 
 
 def rules(rights: Iterable[Right], *scopes: Scope) -> list[dict[str, list[str]]]:
-    """RBAC rules of the rights in ``scopes``."""
+    """Return the RBAC rules of the rights in ``scopes``."""
     return [
         {
             "apiGroups": [right.group],
@@ -23,7 +23,7 @@ def rules(rights: Iterable[Right], *scopes: Scope) -> list[dict[str, list[str]]]
 
 
 def cluster_wide() -> list[dict[str, Any]]:
-    """The operator may serve every namespace; leases it writes in its own."""
+    """Let the operator serve every namespace, and write leases in its own."""
     return [
         _role("ClusterRole", "brain-scaler", rules(RIGHTS, Scope.JOBS, Scope.CLUSTER)),
         _binding("ClusterRoleBinding", "brain-scaler", "ClusterRole"),
@@ -33,7 +33,7 @@ def cluster_wide() -> list[dict[str, Any]]:
 
 
 def in_namespace() -> list[dict[str, Any]]:
-    """The operator may serve the one namespace that these are applied to."""
+    """Let the operator serve the one namespace that these objects are applied to."""
     return [
         _role("Role", "brain-scaler-jobs", rules(RIGHTS, Scope.JOBS)),
         _binding("RoleBinding", "brain-scaler-jobs", "Role"),
@@ -41,7 +41,7 @@ def in_namespace() -> list[dict[str, Any]]:
 
 
 def in_own() -> list[dict[str, Any]]:
-    """Return the objects an operator with a list of namespaces needs beside ``in_namespace``."""
+    """Return the objects that an operator with listed namespaces needs beside ``in_namespace``."""
     return [
         _role("Role", "brain-scaler", rules(RIGHTS, Scope.OWN)),
         _binding("RoleBinding", "brain-scaler", "Role"),
@@ -51,7 +51,7 @@ def in_own() -> list[dict[str, Any]]:
 
 
 def for_editors() -> list[dict[str, list[str]]]:
-    """Rules of who may edit workloads: jobs, and requests for plans."""
+    """Return rules for people who may edit workloads: jobs, and requests for plans."""
     write = ["create", "update", "patch", "delete", "deletecollection"]
     return [
         _rule(["elasticjobs", "scaleplans"], ["get", "list", "watch", *write]),
@@ -60,12 +60,12 @@ def for_editors() -> list[dict[str, list[str]]]:
 
 
 def for_viewers() -> list[dict[str, list[str]]]:
-    """Rules of who may view workloads."""
+    """Return rules for people who may view workloads."""
     return [_rule(["elasticjobs", "scaleplans"], ["get", "list", "watch"])]
 
 
 def for_people() -> list[dict[str, Any]]:
-    """Both, aggregated to the roles that every cluster has."""
+    """Return roles for editors and viewers, aggregated to the roles that every cluster has."""
     return [
         _aggregated("brain-jobs-edit", ("edit", "admin"), for_editors()),
         _aggregated("brain-jobs-view", ("view",), for_viewers()),

@@ -28,7 +28,7 @@ becomes the condition `Accepted=False` and an Event, with field, value and remed
 
 
 def page() -> str:
-    """The whole reference in Markdown."""
+    """Return the whole reference in Markdown."""
     parts = [_HEAD]
     for kind in (ElasticJob, ScalePlan):
         parts += _kind(kind)

@@ -13,7 +13,7 @@ from scaler.kubernetes.kinds.fields import GROUP, VERSION, PrinterColumn, Rule
 from scaler.kubernetes.kinds.generate.sources import field_texts, summary
 from scaler.kubernetes.kinds.scaleplan import ScalePlan
 
-#: Of a list of these, one per key.
+#: Lists of these types have one entry per key.
 _KEYS: Mapping[type, str] = {ElasticJobCondition: "type", RoleStatus: "name"}
 _PLAIN: Mapping[Any, Mapping[str, Any]] = {
     str: {"type": "string"},
@@ -30,7 +30,7 @@ SCALE = {
 
 
 def definition(kind: type[ElasticJob] | type[ScalePlan]) -> dict[str, Any]:
-    """The CustomResourceDefinition of ``kind``."""
+    """Return the CustomResourceDefinition of ``kind``."""
     name, plural = kind.__name__, kind.PLURAL
     subresources: dict[str, Any] = {"status": {}}
     if kind is ElasticJob:
@@ -86,7 +86,7 @@ def _root(kind: type[ElasticJob] | type[ScalePlan]) -> dict[str, Any]:
 
 
 def schema(kind: Any) -> dict[str, Any]:
-    """The structural schema of a field's type."""
+    """Return the structural schema of a field's type."""
     if get_origin(kind) is Annotated:
         inner, *metas = get_args(kind)
         given = next((meta.extra_json_schema for meta in metas if meta.extra_json_schema), None)
@@ -166,7 +166,7 @@ def _column(column: PrinterColumn) -> dict[str, Any]:
 
 
 def _without_defaults(found: Any) -> Any:
-    """A status says what was written there, and nothing else."""
+    """Remove defaults: a status holds only values that a controller wrote."""
     if isinstance(found, Mapping):
         return {
             key: _without_defaults(value)

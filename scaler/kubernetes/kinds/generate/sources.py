@@ -1,4 +1,4 @@
-"""The ``#:`` comments of a struct's fields, read where they are written."""
+"""Reads the ``#:`` comments of a struct's fields from the source."""
 
 import ast
 import inspect
@@ -8,18 +8,18 @@ from functools import cache
 
 @cache
 def field_texts(kind: type) -> dict[str, str]:
-    """Field name -> its text in one line; fields without a comment are left out."""
+    """Return each field's text in one line, by name; fields without a comment are left out."""
     return _texts(kind, ast.AnnAssign)
 
 
 @cache
 def member_texts(kind: type) -> dict[str, str]:
-    """Member of an enumeration -> its text."""
+    """Return each enumeration member's text."""
     return _texts(kind, ast.Assign)
 
 
 def summary(kind: type) -> str:
-    """The first line of a class's docstring."""
+    """Return the first line of a class's docstring."""
     return (inspect.getdoc(kind) or "").partition("\n")[0]
 
 
