@@ -1,4 +1,5 @@
-"""One replica as a pod: pure functions from what is wished to manifests, and back from sight.
+"""One replica as a pod: pure functions from desired state to manifests, and back from pods.
 
-Nothing here talks to anybody. ``manifest`` is the way there, ``sight`` the way back.
+No module here talks to a server. ``manifest`` turns an order into a pod, ``sight`` a pod into a
+replica.
 """

@@ -1,8 +1,8 @@
-"""What a replica's main container reserves since a plan changed it, and what a pod holds of that.
+"""Amounts that a plan gives a replica's main container, and the amounts that its pod holds.
 
-A plan says what a whole replica reserves. The other containers of its pod keep theirs, and the
-main one has the rest. Only requests and limits that the container has are changed, each by the same
-factor, so a pod keeps its class: Guaranteed stays Guaranteed.
+A plan gives the amounts of a whole replica. The other containers of its pod keep theirs, and the
+main container gets the rest. Only requests and limits that the container has are changed, each by
+the same factor, so a pod keeps its quality of service: Guaranteed stays Guaranteed.
 """
 
 from collections.abc import Mapping
@@ -36,34 +36,34 @@ Amounts = Mapping[str, Mapping[str, Any]]
 
 
 def wished(view: JobView) -> Resources:
-    """Return what each replica is to reserve: by the plan that is applied, else as it stands."""
+    """Return the amounts of each replica: those of the applying plan, else the standing ones."""
     plan = changing(view)
     return plan.target.resources if plan is not None else view.resources
 
 
 def changing(view: JobView) -> ScalePlan | None:
-    """Return the plan that is applied and changes what replicas reserve."""
+    """Return the applying plan, if it changes the amounts of replicas."""
     plan = view.plan
     applying = plan is not None and plan.state is PlanState.APPLYING and plan.changes_resources
     return plan if applying else None
 
 
 def amounts_alone(view: JobView) -> bool:
-    """True if the plan that is applied changes what replicas reserve and not how many there are."""
+    """True if the applying plan changes the amounts of replicas and not their number."""
     plan = changing(view)
     return plan is not None and plan.target.replicas == plan.current.replicas
 
 
 def without_restart(plan: ScalePlan) -> bool:
-    """True if a plan may restart nothing: it is Brain's own, and of amounts alone."""
+    """True if a plan may restart no pod: it is Brain's own, and changes amounts alone."""
     return plan.in_place and plan.proposed_by == "brain"
 
 
 def of_main(template: Object, wished: Resources) -> dict[str, str]:
-    """Return what the main container is to request for a replica to reserve ``wished``.
+    """Return the requests of the main container for a replica to reserve ``wished``.
 
-    A resource is left out that the container does not request, that the pod reserves as a whole, or
-    of which the other containers hold all.
+    The result lacks a resource that the container does not request, that the pod reserves as a
+    whole, or that the other containers use up.
 
     Raises:
         BadInput: an amount of the template is no quantity.
@@ -83,7 +83,7 @@ def of_main(template: Object, wished: Resources) -> dict[str, str]:
 
 
 def _beside(spec: Mapping[str, Any]) -> list[Any]:
-    """Containers that run beside the main one, among those that are started before it."""
+    """Return containers that run beside the main one, among those that are started before it."""
     inits = spec.get("initContainers") or ()
     return [each for each in inits if each.get("restartPolicy") == "Always"]
 
@@ -131,20 +131,20 @@ def shown(amount: Resources) -> dict[str, str]:
 
 
 def asked(pod: Object) -> Resources | None:
-    """Return what a replica was made to reserve, or was resized to; None: nobody wrote it down."""
+    """Return the recorded amounts of a replica, from start or last resize; None: no record."""
     text = (pod["metadata"].get("annotations") or {}).get(identity.RESERVES)
     return _RESOURCES.decode(text) if text else None
 
 
 def written(wished: Resources) -> str:
-    """Write down what a replica is made to reserve, for ``asked``."""
+    """Write down the amounts that a replica is made to reserve, for ``asked``."""
     return msgspec.json.encode(wished).decode()
 
 
 def reserved_by(pod: Object) -> Resources:
-    """Return what a replica reserves: as asked, once its pod holds that.
+    """Return the amounts that a replica reserves: the recorded ones, once its pod holds them.
 
-    Amounts that the cluster adds to a pod (a sidecar, say) are none of the replica's.
+    Amounts that the cluster adds to a pod (a sidecar, say) do not count as the replica's.
     """
     known = asked(pod)
     return (
@@ -153,7 +153,7 @@ def reserved_by(pod: Object) -> Resources:
 
 
 def unserved(template: Object, before: Resources, wished: Resources) -> str:
-    """Why a replica cannot come to reserve ``wished`` instead of ``before``; empty: it can."""
+    """Return why a replica cannot change from ``before`` to ``wished``; empty: it can."""
     if wished.gpus != before.gpus:
         return "accelerators stay those of the template; edit that"
     changed = {"cpu": wished.cpu_millis, "memory": wished.memory_bytes}
@@ -180,20 +180,20 @@ def resized_pod(pod: Object, requests: Mapping[str, str]) -> list[dict[str, Any]
 
 
 class AmountsHeld(StrEnum):
-    """How far a pod holds the amounts that its spec says."""
+    """How far a pod holds the amounts of its spec."""
 
-    #: It holds them, or will from its start.
+    #: The pod holds the amounts, or will from its start.
     HELD = "held"
-    #: Its kubelet is at it, or has not looked yet.
+    #: The kubelet is changing them, or has not looked yet.
     COMING = "coming"
-    #: Its node has no room for them now.
+    #: The node has no capacity for them now.
     DEFERRED = "deferred"
-    #: Its node never has room for them, or cannot change them while the pod runs.
+    #: The node never has capacity for them, or cannot change them while the pod runs.
     INFEASIBLE = "infeasible"
 
 
 def held(pod: Object) -> tuple[AmountsHeld, str]:
-    """Return how far a pod holds the amounts that its spec says, and its kubelet's words."""
+    """Return how far a pod holds the amounts of its spec, and its kubelet's words."""
     for each in (pod.get("status") or {}).get("conditions") or ():
         if (each.get("type"), each.get("status")) == ("PodResizePending", "True"):
             state = (
@@ -212,7 +212,7 @@ def held(pod: Object) -> tuple[AmountsHeld, str]:
 
 
 def _as_held(pod: Object) -> Object:
-    """Return a pod whose main container has the amounts that its kubelet says that it holds."""
+    """Return a pod whose main container has the amounts that its kubelet reports."""
     main = main_container(pod)
     actual = _told(pod, str(main.get("name", "")))
     if actual is None:
@@ -223,7 +223,7 @@ def _as_held(pod: Object) -> Object:
 
 
 def _told(pod: Object, container: str) -> Amounts | None:
-    """The amounts of a container as its kubelet tells them; None: it does not."""
+    """Return the amounts of a container as its kubelet reports them; None: not reported."""
     for each in (pod.get("status") or {}).get("containerStatuses") or ():
         if each.get("name") == container and each.get("resources"):
             found: Amounts = each["resources"]

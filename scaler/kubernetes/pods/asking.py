@@ -1,9 +1,9 @@
-"""Pods that ask for nodes that do not exist yet, for whoever makes nodes when pods find none.
+"""Pods that ask for nodes that do not exist yet, for autoscalers that react to unschedulable pods.
 
-An autoscaler sees pods that no node takes, and no pods behind a scheduling gate. So as many pods as
-find no room on the present nodes, were these empty, ask in the place of replicas: of the same
-needs, kept off nodes that would take them, and without any work. They hold what came until the
-job's own pods can have it.
+An autoscaler sees pods that no node takes, and no pods behind a scheduling gate. So pods without
+work ask in the place of replicas: as many as find no capacity on the present nodes, were these
+empty. They have the replicas' needs, and stay off nodes that would take them. They hold new nodes
+until the job's own pods can have those.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,11 @@ from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.orders import specimen
 from scaler.kubernetes.runtime.cluster.kind import Object
 
-#: uid of the job, on pods that ask for nodes.
+#: Label of pods that ask for nodes: the uid of the job.
 ASKS = f"{identity.DOMAIN}/asks-for"
 _HOST = "kubernetes.io/hostname"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-#: Labels by which pods are taken for replicas.
+#: Labels by which other code takes pods for replicas.
 _REPLICA = frozenset(
     {identity.UID, identity.TYPE, identity.INDEX, identity.RANK, identity.RELAUNCHES}
 )
@@ -39,15 +39,15 @@ _PLACING = (
 
 
 def asking_index(pod: Object) -> tuple[str, ...]:
-    """The job for which a pod asks for a node; an index of stores."""
+    """Index pods that ask for a node by their job."""
     uid = (pod["metadata"].get("labels") or {}).get(ASKS)
     return (uid,) if uid else ()
 
 
 def asking(job: ElasticJob, number: int, off: Sequence[Object], image: str | None) -> Object:
-    """The ``number``-th pod that asks for a node other than those of ``off``.
+    """Build the ``number``-th pod that asks for a node other than those of ``off``.
 
-    ``image``: one that has a shell; None: that of the job's main container.
+    ``image``: an image that has a shell; None: that of the job's main container.
     """
     like, metadata = specimen(job), job.metadata
     spec: Mapping[str, Any] = like["spec"]
@@ -82,7 +82,7 @@ def asking(job: ElasticJob, number: int, off: Sequence[Object], image: str | Non
 
 
 def _elsewhere(spec: Mapping[str, Any], off: Sequence[Object]) -> dict[str, Any]:
-    """The spec of a pod that comes to none of these nodes."""
+    """Return the spec of a pod that goes to none of these nodes."""
     hosts = [(node["metadata"].get("labels") or {}).get(_HOST) for node in off]
     if not (hosts := [host for host in hosts if host]):
         return dict(spec)

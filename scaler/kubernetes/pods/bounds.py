@@ -1,7 +1,7 @@
-"""Bounds that a namespace sets to the amounts of pods: LimitRanges and ResourceQuotas. Pure.
+"""Bounds of a namespace on the amounts of pods: LimitRanges and ResourceQuotas. Pure.
 
-Only what concerns CPU and memory is looked at. A quota with scopes, and whatever else admission
-may say, is left to the API server, whose refusal is told.
+Only CPU and memory are checked. Quotas with scopes, and other admission rules, are left to the API
+server, whose refusal is shown.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from scaler.kubernetes.runtime.cluster.kind import Object
 
 
 def beyond_range(ranges: Sequence[Object], container: Amounts) -> str:
-    """Why LimitRanges refuse a container of these amounts; empty: they do not."""
+    """Return why LimitRanges refuse a container of these amounts; empty: they accept it."""
     for obj in ranges:
         for item in (obj.get("spec") or {}).get("limits") or ():
             if item.get("type") == "Container":
@@ -38,7 +38,7 @@ def _outside(item: Mapping[str, Any], container: Amounts) -> Iterator[str]:
 
 
 def beyond_quota(quotas: Sequence[Object], more: Sequence[tuple[Amounts, Amounts]]) -> str:
-    """Why ResourceQuotas have no room for what changes; empty: they have.
+    """Return why ResourceQuotas have no room for a change; empty: they have.
 
     ``more``: each container that changes, with its amounts before and after.
     """
@@ -48,7 +48,7 @@ def beyond_quota(quotas: Sequence[Object], more: Sequence[tuple[Amounts, Amounts
             continue
         for key, hard in (spec.get("hard") or {}).items():
             if key not in (status.get("used") or {}):
-                # Nobody has counted yet, or nobody counts here.
+                # No controller has counted yet, or none counts here.
                 continue
             wanted = sum((_grown(key, *pair) for pair in more), Decimal(0))
             used = quantity(status["used"][key], f"used.{key}")
@@ -63,7 +63,7 @@ def beyond_quota(quotas: Sequence[Object], more: Sequence[tuple[Amounts, Amounts
 
 
 def _grown(key: str, before: Amounts, after: Amounts) -> Decimal:
-    """Return by how much a container counts for more under a key of a quota."""
+    """Return by how much a container's count under a key of a quota grows."""
     part, _, name = key.rpartition(".")
     if name not in NAMES or part not in ("", "requests", "limits"):
         return Decimal(0)

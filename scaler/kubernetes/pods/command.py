@@ -1,7 +1,7 @@
-"""Read what a container's command starts, as far as it shows from outside of the image.
+"""Reads what a container's command starts, as far as it shows from outside the image.
 
-A command behind ``sh -c`` is split where a shell would do the same as the operator: directories,
-exported variables and one simple command. Anything else stays with the shell.
+A command behind ``sh -c`` is split where the operator can do the same as a shell: directories,
+exported variables and one simple command. A shell runs every other command.
 """
 
 import re
@@ -14,16 +14,16 @@ from scaler.kubernetes.kinds.documents.commands import LaunchKind, launch_of
 
 
 class ContainerEntry(StrEnum):
-    """Kinds of entry points; each wants another environment."""
+    """Kinds of entry points; each kind needs another environment."""
 
-    #: ``brain-run`` and ``dlrover-run``: ours.
+    #: ``brain-run`` and ``dlrover-run``: our own launchers.
     OURS = "brain-run"
     TORCHRUN = "torchrun"
-    #: ``python -m torch.distributed.launch``: fixed size, told its node's rank.
+    #: ``python -m torch.distributed.launch``: of fixed size, with its node's rank as an argument.
     LAUNCH = "torch.distributed.launch"
     #: ``python train.py``: one process.
     PYTHON = "python"
-    #: The image's entry point, or a program that says nothing.
+    #: The image's entry point, or an unknown program.
     OPAQUE = "opaque"
 
 
@@ -32,20 +32,20 @@ class ContainerCommand:
     """A container's command, understood."""
 
     entry: ContainerEntry
-    #: What is run, without a shell in front where that could be split off; empty: the image's own.
+    #: The program and its words, without a shell that could be split off; empty: the image's own.
     argv: tuple[str, ...] = ()
-    #: A shell has to run it: pipes, substitutions, more than one command.
+    #: True if a shell has to run the command: pipes, substitutions, more than one command.
     shell: bool = False
-    #: ``cd`` in front of it.
+    #: Directory of a leading ``cd``.
     directory: str | None = None
-    #: Variables that are set in front of it.
+    #: Variables that are set before the command.
     exports: Mapping[str, str] = field(default_factory=dict)
 
 
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
 _OURS = frozenset({"brain-run", "dlrover-run"})
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-#: With any of these a shell may do something that we would not.
+#: With any of these characters a shell may do more than the operator would.
 _SHELL_ONLY = re.compile(r"[$`*?\[~{}#!]")
 
 
@@ -56,7 +56,7 @@ def read_command(command: Sequence[str], args: Sequence[str] = ()) -> ContainerC
     '/src'
     """
     if not command:
-        # What follows the image's own entry point cannot be told from it.
+        # The arguments of the image's own entry point do not reveal its program.
         return ContainerCommand(entry=ContainerEntry.OPAQUE)
     words = (*command, *args)
     text = _script(words)
@@ -66,20 +66,20 @@ def read_command(command: Sequence[str], args: Sequence[str] = ()) -> ContainerC
 
 
 def _script(words: Sequence[str]) -> str | None:
-    """The text behind ``sh -c``; None where there is no shell in front."""
+    """Return the text behind ``sh -c``; None where the command starts with no shell."""
     if words[0].rpartition("/")[2] not in _SHELLS:
         return None
     for at, word in enumerate(words[1:], start=1):
         if not word.startswith("-"):
             return None
         if word[1:2] != "-" and "c" in word[1:] and at + 1 < len(words):
-            # Arguments behind the text are $0, $1 …: only a shell knows what to do with them.
+            # Arguments after the text are $0, $1 …: only a shell knows how to use them.
             return words[at + 1] if at + 2 == len(words) else None
     return None
 
 
 def _split(text: str) -> ContainerCommand | None:
-    """The one simple command of a script; None where a shell has to run it."""
+    """Return the one simple command of a script; None where a shell has to run it."""
     steps = None if _SHELL_ONLY.search(text) else _steps(text)
     if not steps:
         return None
@@ -105,7 +105,7 @@ def _split(text: str) -> ContainerCommand | None:
 
 
 def _in_shell(words: Sequence[str], text: str) -> ContainerCommand:
-    """Classified by the first step that looks like a launcher, run as it stands."""
+    """Classify a script by its first step that looks like a launcher; a shell runs it unchanged."""
     for step in _steps(text) or ():
         while step and _ASSIGNMENT.fullmatch(step[0]):
             step = step[1:]
@@ -116,7 +116,7 @@ def _in_shell(words: Sequence[str], text: str) -> ContainerCommand:
 
 
 def _steps(text: str) -> list[list[str]] | None:
-    """Words of each command of a script; None where it has more than ``&&``, ``;`` and lines."""
+    """Return each command's words; None where more than ``&&``, ``;`` and line ends join them."""
     lines = text.replace("\\\n", " ").strip().strip(";").replace("\n", " ; ")
     lexer = shlex.shlex(lines, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True

@@ -1,4 +1,4 @@
-"""The variables that a container is given, by what its command is."""
+"""The variables that a container gets, by the kind of its command."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any
 
 from scaler.kubernetes.pods.command import ContainerEntry
 
-#: Where rank 0 meets the others, unless the pod has its host's network.
+#: Port at which rank 0 meets the others, unless the pod has its host's network.
 MASTER_PORT = 29500
 RENDEZVOUS_PORT = 29400
 
@@ -20,24 +20,27 @@ class Crowd:
     type: str
     id: int
     rank: int
-    #: Replicas of its type that are wished for, and the bounds within which that may change.
+    #: Desired replicas of its type, and the bounds within which their number may change.
     size: int
     least: int
     most: int
     processes: int
     restarts: int
-    #: Name under which rank 0 is reached.
+    #: DNS name of rank 0.
     master: str
     master_port: int = MASTER_PORT
 
 
 def variables(entry: ContainerEntry, crowd: Crowd) -> list[dict[str, Any]]:
-    """Return the pod's variables beside those of its template; DLRover's names for every kind."""
+    """Return the pod's variables beside those of its template; every kind gets DLRover's names."""
     return [*_fields(), *_named(_identity(crowd)), *_named(_launch(entry, crowd))]
 
 
 def merged(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Both; what the template says stands. Ours come first: theirs may refer to them."""
+    """Return both; the template takes precedence.
+
+    Our variables come first, because those of the template may refer to them.
+    """
     said = {each["name"] for each in theirs}
     return [*(each for each in ours if each["name"] not in said), *theirs]
 
@@ -76,7 +79,7 @@ def _launch(entry: ContainerEntry, crowd: Crowd) -> dict[str, str]:
         case ContainerEntry.OURS:
             return _rendezvous(crowd)
         case ContainerEntry.TORCHRUN:
-            # Its agents would share a store that ends with one of them.
+            # The agents would share a store that ends with one of them.
             return _rendezvous(crowd) | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
         case ContainerEntry.LAUNCH:
             return _master(crowd) | {
@@ -89,7 +92,7 @@ def _launch(entry: ContainerEntry, crowd: Crowd) -> dict[str, str]:
         case ContainerEntry.PYTHON:
             return _process(crowd)
         case ContainerEntry.OPAQUE:
-            # Whatever the image starts finds what it looks for; torchrun prefers PET_*.
+            # Any program of the image finds its variables; torchrun prefers PET_*.
             return _rendezvous(crowd) | _process(crowd)
 
 

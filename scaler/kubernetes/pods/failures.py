@@ -1,4 +1,4 @@
-"""Why a pod ended or never began, and what its class of reason says about replacing it."""
+"""Why a pod ended or never began, and what that kind of failure implies for a replacement."""
 
 import re
 from collections.abc import Mapping
@@ -11,20 +11,20 @@ from scaler.kubernetes.kinds.quantities import quantity
 from scaler.kubernetes.runtime.cluster.kind import Object
 
 GIB = 2**30
-#: More memory after an OOM kill: doubled, by so much at most, and up to so much (DLRover's rule).
+#: More memory after an OOM kill: double, limited in step and in total (DLRover's rule).
 _STEP_BYTES, _MOST_BYTES = 8 * GIB, 64 * GIB
 
 
 class Remedy(StrEnum):
     """The remedy that a failure calls for."""
 
-    #: The same again: evicted, preempted, killed, its node is gone.
+    #: Start the same pod again: it was evicted, preempted or killed, or its node is gone.
     RETRY = "retry"
-    #: Again, with more memory.
+    #: Start again, with more memory.
     MEMORY = "memory"
-    #: Again, on another node: the device or the node is at fault.
+    #: Start again, on another node: the device or the node is at fault.
     ELSEWHERE = "elsewhere"
-    #: The script itself fails, and would again.
+    #: Start no other: the script itself fails, and would fail again.
     FATAL = "fatal"
 
 
@@ -38,12 +38,12 @@ class PodFailure:
     exit_code: int | None = None
 
 
-#: Reasons of a pod's status that are the cluster's doing.
+#: Reasons in a pod's status for which the cluster is responsible.
 _CLUSTER = frozenset(
     {"Evicted", "Preempting", "Preempted", "NodeLost", "NodeShutdown", "Terminated", "Shutdown"}
 )
 _UNFIT = frozenset({"UnexpectedAdmissionError", "NodeAffinity", "OutOfcpu", "OutOfmemory"})
-#: 201, 202 and 14 are what DLRover's agents say of a broken device.
+#: Exit codes by which DLRover's agents report a broken device.
 _HARDWARE = frozenset({201, 202, 14})
 _FATAL = frozenset({1, 2, 126, 127, 134})
 
@@ -75,7 +75,7 @@ def failure(pod: Object) -> PodFailure:
 
 
 def terminated(pod: Object) -> Mapping[str, Any] | None:
-    """Return the main container's end; None while it runs, and where it is not known."""
+    """Return the main container's end; None while it runs, and where the end is unknown."""
     status: Mapping[str, Any] = pod.get("status") or {}
     listed = status.get("containerStatuses") or ()
     main = next((c["name"] for c in (pod.get("spec") or {}).get("containers") or ()), None)
@@ -87,7 +87,7 @@ def terminated(pod: Object) -> Mapping[str, Any] | None:
 
 
 def stuck(pod: Object) -> str | None:
-    """Why a pod that is Pending will not start by itself: its image, its configuration."""
+    """Return why a Pending pod will not start by itself: its image or its configuration."""
     status: Mapping[str, Any] = pod.get("status") or {}
     listed = (
         *(status.get("initContainerStatuses") or ()),
@@ -131,7 +131,7 @@ class ExceededQuota:
 
     #: One sentence.
     message: str
-    #: It is too small for one such pod, whatever else there is.
+    #: The quota is too small for one such pod, even with no other pods.
     never: bool
 
 
@@ -186,7 +186,7 @@ def _more(one: str, other: str) -> bool:
 
 
 def raised(memory_bytes: int, kills: int) -> int:
-    """Memory after so many OOM kills.
+    """Return the memory after so many OOM kills.
 
     >>> [raised(3 * GIB, kills) // GIB for kills in range(4)]
     [3, 6, 12, 20]

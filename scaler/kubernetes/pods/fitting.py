@@ -1,4 +1,4 @@
-"""Decide whether a job can ever run, and which of its waiting pods may begin together."""
+"""Decides whether a job can ever run, and which of its waiting pods may begin together."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,9 @@ from scaler.kubernetes.runtime.store import Store
 
 _OVER = ("Succeeded", "Failed")
 _NONE = Decimal(0)
-#: Resources that Kubernetes itself knows are no extended ones.
+#: Resources that Kubernetes itself defines; all others are extended resources.
 _NATIVE = "kubernetes.io/"
-#: Taints that tell of a node's state, by their prefix, and those of a cluster autoscaler.
+#: Prefixes of taints that describe a node's state, and taints of a cluster autoscaler.
 _PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/")
 _LEAVING = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler")
 
@@ -38,9 +38,10 @@ class FittingTally(dict[str, Decimal]):
 
 
 class NodeCapacity:
-    """Free resources of each node, from sums that stores keep: no look goes through all pods.
+    """Free resources of each node, from sums that stores keep.
 
-    Only for pods that want others near them, or far from them, are those others gone through: once.
+    No look goes through all pods, except one pass for pods that want others near them, or far from
+    them.
     """
 
     def __init__(self, nodes: Store, pods: Store) -> None:
@@ -52,8 +53,8 @@ class NodeCapacity:
     def capacity(self, wanted: Sequence[Object]) -> Capacity:
         """Return the capacity for the ``wanted`` pods.
 
-        Pods of ours that may begin and that the scheduler has not looked at yet have their room,
-        too: else two gangs would be let in to the same, and each could hold a part of it.
+        Pods of ours that may begin and that the scheduler has not looked at yet count as placed.
+        Otherwise two gangs would be let in to the same capacity, and each could hold a part of it.
         """
         coming = self._pods.by("coming", "")
         nodes = {node["metadata"]["name"]: node for node in self._nodes}
@@ -83,7 +84,7 @@ def _place(pod: Object) -> str:
 
 
 def _comes(pod: Object) -> bool:
-    """True if a pod of ours is on its way to a node: no gate holds it, no verdict is known."""
+    """True if a pod of ours will get a node: no gate holds it, no scheduler has rejected it."""
     metadata, spec = pod["metadata"], pod.get("spec") or {}
     if _place(pod) or (pod.get("status") or {}).get("phase") in _OVER:
         return False
@@ -93,11 +94,10 @@ def _comes(pod: Object) -> bool:
 
 
 def infeasible(pod: Object, least: int, nodes: Sequence[Object]) -> str | None:
-    """Why a job whose least size is ``least`` such pods can never run here; None where it might.
+    """Return why a job whose least size is ``least`` such pods can never run here; None: it might.
 
-    Nodes are taken as if nothing ran on them and all of them were well, and pods of others that
-    the job wants near it as if they came with it. Where there are no nodes nothing can be said:
-    some may be made when they are asked for.
+    Nodes are taken as empty and healthy, and other pods that the job wants nearby as if they came
+    with it. Without nodes the answer is None: an autoscaler may make some on demand.
     """
     if not nodes:
         return None
@@ -133,14 +133,17 @@ def takers(pod: Object, count: int, nodes: Sequence[Object]) -> tuple[int, list[
 
 
 def _empty(nodes: Sequence[Object]) -> Capacity:
-    """Nodes as if nothing ran on them and all of them were well."""
+    """Return the nodes as if they were empty and healthy."""
     well = {node["metadata"]["name"]: _well(node) for node in nodes}
     return Capacity(nodes=well, free={name: _offers(node) for name, node in well.items()})
 
 
 def _tolerant(pod: Object) -> Object:
-    """A pod as admission may leave it: ``ExtendedResourceToleration`` has it bear the taints of
-    nodes that are kept for what it asks of them (GKE taints its GPU nodes so)."""
+    """Return a pod as admission may leave it.
+
+    ``ExtendedResourceToleration`` lets the pod tolerate taints of nodes that are kept for a
+    resource that the pod requests (GKE taints its GPU nodes so).
+    """
     spec: Mapping[str, Any] = pod["spec"]
     extended = (name for name in pod_requests(spec) if "/" in name and _NATIVE not in name)
     borne = [{"key": each, "operator": "Exists", "effect": "NoSchedule"} for each in extended]
@@ -148,7 +151,7 @@ def _tolerant(pod: Object) -> Object:
 
 
 def _well(node: Object) -> Object:
-    """A node without what passes: a cordon, and taints that say how it is just now."""
+    """Return a node without temporary states: a cordon, and taints for its present state."""
     spec: Mapping[str, Any] = node.get("spec") or {}
     lasting = [each for each in spec.get("taints") or () if not _passes(str(each.get("key")))]
     made = {**node, "spec": {**spec, "taints": lasting, "unschedulable": False}}
@@ -166,7 +169,7 @@ def counted(refusals: Mapping[str, str]) -> str:
 
 
 def excess(each: Amounts, replicas: int, limits: Mapping[str, Any]) -> str | None:
-    """Why ``replicas`` such pods are more than ``resourceLimits`` of the job allows."""
+    """Return why ``replicas`` such pods are more than the job's ``resourceLimits`` allow."""
     for name, said in limits.items():
         limit = quantity(said, f"resourceLimits.{name}")
         wanted = each.get(_alias(name, each), Decimal(0)) * replicas
@@ -189,7 +192,7 @@ def allowed(each: Amounts, limits: Mapping[str, Any]) -> int | None:
 
 
 def _alias(name: str, each: Amounts) -> str:
-    """``gpu`` stands for whatever accelerator a replica asks for."""
+    """Return the accelerator that ``gpu`` stands for: the one that a replica requests."""
     if name != "gpu":
         return name
     return next((one for one in each if is_accelerator(one)), name)
@@ -209,7 +212,7 @@ def _shown(name: str, amount: Decimal) -> str:
 
 
 def said_bytes(count: int) -> str:
-    """Memory as people write it: in the largest binary unit that divides it.
+    """Write memory as people do: in the largest binary unit that divides it.
 
     >>> said_bytes(3 * 2**30), said_bytes(1536 * 2**20)
     ('3Gi', '1536Mi')

@@ -1,8 +1,8 @@
-"""All or nothing: the pods that a job needs at least begin together, or none holds anything.
+"""All or nothing: the least number of a job's pods begins together, or no pod holds anything.
 
-Where Volcano's PodGroup is installed it does the admission. Elsewhere pods are made with a
-scheduling gate, hold nothing while it is closed, and it is opened for all of a gang at once when
-there is room for all of them.
+Volcano admits gangs where its PodGroup is installed. Elsewhere the operator makes pods with a
+scheduling gate. A pod behind its gate holds nothing; the gates of a gang open at once when there is
+capacity for all of its pods.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,14 +19,17 @@ from scaler.kubernetes.runtime.status import read_instant
 
 POD_GROUP = Kind("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
 GATE = f"{identity.DOMAIN}/gang"
-#: Annotation by which Volcano knows a pod's group.
+#: Annotation by which Volcano finds a pod's group.
 GROUP = "scheduling.k8s.io/group-name"
 
 
 def pod_group(
     *, namespace: str, job: str, uid: str, least: int, priority: str | None, spec: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Volcano's object for a job. It asks for the least that can run: more may come one by one."""
+    """Build Volcano's object for a job.
+
+    The group asks for the least size that can run: more pods may come one by one.
+    """
     total = {name: f"{amount * least:f}" for name, amount in pod_requests(spec).items()}
     named = {"priorityClassName": priority} if priority else {}
     return {
@@ -65,7 +68,7 @@ def holding(pods: Iterable[Object]) -> list[Object]:
 
 
 def bound_at(pod: Object) -> datetime | None:
-    """Time at which a pod got its node, as far as its status says."""
+    """Return the time at which a pod got its node, as far as its status says."""
     for each in (pod.get("status") or {}).get("conditions") or ():
         if (each.get("type"), each.get("status")) == ("PodScheduled", "True"):
             return read_instant(each.get("lastTransitionTime"))
@@ -73,10 +76,10 @@ def bound_at(pod: Object) -> datetime | None:
 
 
 def opened(pod: Object, near: Mapping[str, str]) -> dict[str, Any]:
-    """The merge patch that takes our gate from a pod and leaves those of others.
+    """Build the merge patch that removes our gate from a pod and leaves other gates.
 
-    ``near``: labels of nodes that hold a gang whose pods want to be near each other: else its first
-    pod could come to where the others find no room.
+    ``near``: labels of nodes that hold a gang whose pods want to be near each other. Without them
+    the first pod could go where the others find no capacity.
     """
     gates = (pod.get("spec") or {}).get("schedulingGates") or ()
     held = {"nodeSelector": dict(near)} if near else {}
@@ -89,9 +92,9 @@ class Admission:
     """Pods that may begin now, lowest id first."""
 
     pods: Sequence[Object] = ()
-    #: Labels of nodes that hold them, where they want to be near each other.
+    #: Labels of nodes that hold the pods, where they want to be near each other.
     near: Mapping[str, str] = field(default_factory=dict)
-    #: Node -> why it takes no further pod.
+    #: For each node, why it takes no further pod.
     refusals: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -100,8 +103,9 @@ def admitted(
 ) -> Admission:
     """Choose the gated pods of a job that may begin now.
 
-    ``begun`` of the job's pods have no gate any more. Together with those, the first pods to begin
-    make ``least``; later pods come in units. None begin where not all of such a group find room.
+    ``begun`` of the job's pods no longer have a gate. Together with those, the first pods to begin
+    make ``least``; later pods come in units. No pod of such a group begins unless all of them find
+    capacity.
     """
     found = placed(waiting, capacity)
     fits, refusals = len(found.nodes), found.refusals or {}
@@ -109,7 +113,7 @@ def admitted(
     if fits < first:
         return Admission(refusals=refusals)
     whole = (begun + fits) // max(1, unit) * max(1, unit) - begun
-    # A job whose least size is no multiple of its unit keeps what does not make one as spares.
+    # A job whose least size is no multiple of its unit keeps the rest as spares.
     count = max(first, whole, 0)
     begins = waiting[: count if fits < len(waiting) else len(waiting)]
     domains = [domains_near(begins[0], capacity.nodes[name]) for name in found.nodes[: len(begins)]]
@@ -117,6 +121,6 @@ def admitted(
 
 
 def _common(domains: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Labels that all nodes share: pods that may be in several domains are held to none of them."""
+    """Return labels that all nodes share: pods that may go to several domains are held to none."""
     first = domains[0] if domains else {}
     return dict(item for item in first.items() if all(item in each.items() for each in domains))

@@ -1,6 +1,6 @@
-"""Names and labels by which pods are known: DLRover's, and those every tool reads.
+"""Names and labels that identify pods: DLRover's, and those that every tool reads.
 
-Identity is apart from rank: the id of a replica is never used again, its rank may be.
+Identity is apart from rank: the id of a replica is never used again, a rank may be.
 """
 
 import hashlib
@@ -12,9 +12,9 @@ from typing import Any
 from brain.types.job import JobId
 from scaler.kubernetes.runtime.cluster.kind import Key, Object
 
-#: Our own words on pods, jobs and plans.
+#: Domain of our own labels and annotations on pods, jobs and plans.
 DOMAIN = "elastic.iml.github.io"
-#: Names the person whose object it is: the owner of a job, or who asked for a plan.
+#: Annotation that names a person: the owner of a job, or the requester of a plan.
 OWNER = f"{DOMAIN}/owner"
 API_VERSION, KIND = f"{DOMAIN}/v1alpha1", "ElasticJob"
 
@@ -24,40 +24,40 @@ NAME, TYPE, INDEX = (
 RANK, RELAUNCHES = (f"elasticjob.dlrover/{word}" for word in ("rank-index", "relaunch-count"))
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "brain-scaler"
-#: uid of the job, on pods of the role that plans scale: names are used again, uids are not.
+#: Label of pods whose role plans scale: the uid of the job. Names are used again, uids are not.
 UID = f"{DOMAIN}/job-uid"
 
 #: Annotations of pods.
 GENERATION, WRITTEN, ASKED = (
     f"{DOMAIN}/{word}" for word in ("generation", "written-at", "asked-at")
 )
-#: How a replica ended, once that was written down: JSON.
+#: The recorded end of a replica: JSON.
 ENDING = f"{DOMAIN}/ending"
-#: Where its agent finds the others: JSON, kept current by the scaler.
+#: The places where a pod's agent finds the others: JSON, kept current by the scaler.
 PLACE = f"{DOMAIN}/place"
 
-#: The ScalePlan that has it replaced elsewhere.
+#: Name of the ScalePlan that moves the pod elsewhere.
 MOVES = f"{DOMAIN}/moved-by"
 
-#: What its replica was made to reserve, or was resized to: JSON.
+#: Amounts of the pod's replica, from its start or last resize: JSON.
 RESERVES = f"{DOMAIN}/reserves"
 
-#: Why it does not come to reserve what its plan says.
+#: Why the pod does not get the amounts of its plan.
 UNENFORCED = f"{DOMAIN}/unenforced"
 
 #: Annotation of jobs: ``off`` leaves containers as they are.
 INJECT = f"{DOMAIN}/inject"
-#: Annotation of jobs: ``brain`` has ``torchrun`` be ours, too.
+#: Annotation of jobs: ``brain`` replaces ``torchrun`` by our launcher, too.
 TORCHRUN = f"{DOMAIN}/torchrun"
 
 WORKER = "worker"
 _MASTER = re.compile(r"elasticjob-(.+)-dlrover-master")
-#: Of 63 characters, so that `-16384` finds room behind them.
+#: Most characters of a name; of 63, `-16384` takes the rest.
 _SERVICE_LENGTH = 57
 
 
 def pod_name(job: str, type: str, id: int) -> str:
-    """The name of a replica's pod.
+    """Return the name of a replica's pod.
 
     >>> pod_name("digits", "worker", 3)
     'digits-edljob-worker-3'
@@ -66,10 +66,10 @@ def pod_name(job: str, type: str, id: int) -> str:
 
 
 def service_name(job: str, type: str) -> str:
-    """The headless service of a type's replicas, and the domain of its pods.
+    """Return the headless service of a type's replicas, which is the DNS domain of their pods.
 
-    A name of a job may begin with a digit and have 63 characters; one of a service may not, with a
-    rank behind it. The digest keeps apart what is alike then.
+    The name of a job may begin with a digit and have 63 characters; that of a service with a rank
+    at its end may not. Such names get a digest that keeps similar ones apart.
 
     >>> service_name("digits", "worker")
     'digits-edljob-worker'
@@ -85,24 +85,24 @@ def service_name(job: str, type: str) -> str:
 
 
 def secret_name(job: str) -> str:
-    """The Secret with the token of a job's agents."""
+    """Return the name of the Secret with the token of a job's agents."""
     return f"{job}-edljob-token"
 
 
 def budget_name(job: str) -> str:
-    """The PodDisruptionBudget of a job's pods."""
+    """Return the name of the PodDisruptionBudget of a job's pods."""
     return f"{job}-edljob-budget"
 
 
 def selector(job: str) -> dict[str, str]:
-    """Labels that all pods of a job of ours have."""
+    """Return labels that all pods of a job of ours have."""
     return {NAME: job, MANAGED_BY: MANAGER}
 
 
 def labels(
     job: str, uid: str | None, type: str, id: int, *, rank: int, relaunches: int
 ) -> dict[str, str]:
-    """Labels of a replica's pod; ``uid`` None: no plan scales its role."""
+    """Return labels of a replica's pod; ``uid`` None: no plan scales its role."""
     scaled = {UID: uid} if uid is not None else {}
     return scaled | {
         "app": "dlrover",
@@ -119,7 +119,7 @@ def labels(
 
 
 def owner(job: str, uid: str) -> dict[str, Any]:
-    """The owner reference of what goes with a job."""
+    """Return the owner reference of an object that goes with a job."""
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -131,18 +131,18 @@ def owner(job: str, uid: str) -> dict[str, Any]:
 
 
 def place_of(pod: Object) -> Mapping[str, Any]:
-    """Return the place that a pod was told; empty where there is none, or it cannot be read."""
+    """Return the place that a pod was given; empty where there is none, or it is unreadable."""
     said = (pod["metadata"].get("annotations") or {}).get(PLACE)
     try:
         found = json.loads(said) if said else {}
     except ValueError:
-        # Somebody edited it by hand; it is written anew.
+        # A person edited the annotation; the operator writes it anew.
         return {}
     return found if isinstance(found, Mapping) else {}
 
 
 def replica_of(pod: Object) -> tuple[str, int] | None:
-    """Type and id of the replica that a pod is; None where it is none of ours."""
+    """Return type and id of a pod's replica; None where the pod is none of ours."""
     found: Mapping[str, str] = pod["metadata"].get("labels") or {}
     index = found.get(INDEX, "")
     if TYPE not in found or not index.isdecimal() or found.get(MANAGED_BY) != MANAGER:
@@ -151,44 +151,44 @@ def replica_of(pod: Object) -> tuple[str, int] | None:
 
 
 def uid_of(pod: Object) -> str | None:
-    """uid of the job that a pod belongs to."""
+    """Return the uid of the job that a pod belongs to."""
     found: Mapping[str, str] = pod["metadata"].get("labels") or {}
     return found.get(UID)
 
 
 def job_index(pod: Object) -> tuple[str, ...]:
-    """The job whose pods plans scale; an index of stores."""
+    """Index pods that plans scale by their job."""
     uid = uid_of(pod)
     return (uid,) if uid and replica_of(pod) else ()
 
 
 def scaled_of(pod: Object) -> tuple[JobId, int] | None:
-    """Job and id of the replica that a pod is; None: no plan scales its role, or it is not ours."""
+    """Return job and id of a pod's replica; None: no plan scales its role, or it is not ours."""
     uid, found = uid_of(pod), replica_of(pod)
     return None if uid is None or found is None else (JobId(uid), found[1])
 
 
 def theirs_of(pod: Object) -> tuple[JobId, int] | None:
-    """Job and id of the worker that a pod of DLRover's own master is; None where it is none."""
+    """Return job and id of a worker of DLRover's own master; None: the pod is no such worker."""
     found: Mapping[str, str] = pod["metadata"].get("labels") or {}
     index = found.get(INDEX, "")
     if MANAGED_BY in found or found.get(TYPE) != WORKER or not index.isdecimal():
         return None
     for owner in pod["metadata"].get("ownerReferences") or ():
-        # DLRover writes the kind in small letters.
+        # DLRover writes the kind in lower case.
         if str(owner.get("kind", "")).lower() == KIND.lower():
             return JobId(owner["uid"]), int(index)
     return None
 
 
 def their_index(pod: Object) -> tuple[str, ...]:
-    """The job of a worker of DLRover's master; an index of stores."""
+    """Index workers of DLRover's master by their job."""
     found = theirs_of(pod)
     return (found[0],) if found else ()
 
 
 def master_index(pod: Object) -> tuple[str, ...]:
-    """The job whose DLRover master a pod is; an index of stores."""
+    """Index DLRover's master pods by their job."""
     metadata = pod["metadata"]
     found = _MASTER.match(metadata["name"])
     return (str(Key(metadata.get("namespace", ""), found[1])),) if found else ()

@@ -1,4 +1,4 @@
-"""The pod of one replica, from the job's template."""
+"""Builds the pod of one replica from the job's template."""
 
 import json
 import math
@@ -20,24 +20,24 @@ from scaler.kubernetes.pods.fitting import said_bytes
 from scaler.kubernetes.pods.sight import RESTART
 from scaler.kubernetes.runtime.cluster.kind import Object
 
-#: Where the agent's own files are in the container, and where its token and its place.
+#: Paths in the container: the agent's own files, its token and its place.
 HOME, FILES = "/brain", "/var/run/brain"
-#: Where an agent answers, unless the pod has its host's network.
+#: Port of the agent, unless the pod has its host's network.
 AGENT_PORT = 29399
-#: Before a command's words, as ``launcher.pod`` takes them.
+#: Words that ``launcher.pod`` takes in front of a command.
 _RUN = "--run"
 _GRACE = "terminationGracePeriodSeconds"
 _LOG_PATH, _LOG = "terminationMessagePath", "/dev/termination-log"
 _VOLUME, _FILES_VOLUME = "brain", "brain-files"
-#: Of a container that copies our files, where the job's own says nothing.
+#: Amounts of the container that copies our files, where the job's own container has none.
 _SMALL = {"requests": {"cpu": "50m", "memory": "64Mi"}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentInjection:
-    """The way in which the agent comes into a container."""
+    """How the agent gets into a container."""
 
-    #: Image whose ``/opt/brain`` is copied; None: the agent is in the job's own image.
+    #: Image whose ``/opt/brain`` is copied; None: the job's own image has the agent.
     image: str | None
     #: Interpreter of the agent, as seen in the container.
     python: str = f"{HOME}/bin/python3"
@@ -46,10 +46,10 @@ class AgentInjection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodOrder:
-    """Everything that the pod of one replica is made from."""
+    """All inputs for the pod of one replica."""
 
     namespace: str
-    #: Labels and annotations of the job go to its pods.
+    #: The pods get the labels and annotations of their job.
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     crowd: Crowd
@@ -59,14 +59,14 @@ class PodOrder:
     #: The job's pod template.
     template: Object
     priority: str | None = None
-    #: ``spec.envs`` of the job; the template's own wins.
+    #: ``spec.envs`` of the job; a variable of the template takes precedence.
     envs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     #: Names of variables whose values are in the job's Secret.
     secrets: tuple[str, ...] = ()
     injection: AgentInjection | None = None
-    #: ``torchrun`` is to be ours, too.
+    #: True if our launcher also replaces ``torchrun``.
     torchrun_ours: bool = False
-    #: Restrained until its gang can begin; ``volcano`` where that admits it.
+    #: How the pod waits until its gang can begin; ``volcano`` where that admits the gang.
     gate: bool = False
     volcano: bool = False
     brain_url: str | None = None
@@ -74,30 +74,30 @@ class PodOrder:
     checkpoint: Mapping[str, Any] | None = None
     #: Epoch that worlds of the job have reached.
     epoch: int = 0
-    #: What is known already of where the others are.
+    #: The places of the others, as far as they are known.
     place: Mapping[str, Any] | None = None
     agent_port: int = AGENT_PORT
-    #: Ports of the host that the pod is to have, for hostNetwork.
+    #: Ports of the host for the pod, with hostNetwork.
     host_ports: tuple[int, ...] = ()
-    #: Where rank 0 of a job of shared hosts listens.
+    #: Port of rank 0 for a job on shared hosts.
     master_port: int | None = None
-    #: What the whole replica is to reserve; None: nobody counts it.
+    #: Amounts of the whole replica; None: not counted.
     reserves: Resources | None = None
-    #: Requests of the main container by which it does; empty: the template's.
+    #: Requests of the main container that give those amounts; empty: the template's.
     requests: Mapping[str, str] = field(default_factory=dict)
-    #: After OOM kills; None: what the template says.
+    #: Memory after OOM kills; None: the template's.
     memory_bytes: int | None = None
     #: Nodes whose hardware failed replicas of this job.
     avoid: frozenset[str] = frozenset()
-    #: Plans change how many there are of its role.
+    #: True if plans change the number of replicas of its role.
     scaled: bool = True
-    #: Replicas beyond the wish are kept warm.
+    #: Surplus replicas are kept warm.
     spares: bool = False
     written_at: datetime
 
 
 def agent_runs(command: ContainerCommand, order_torchrun: bool, injected: bool) -> bool:
-    """True if our agent runs the container's command, instead of standing beside it."""
+    """True if our agent runs the container's command, rather than running beside it."""
     if not injected:
         return False
     ours = {ContainerEntry.OURS, ContainerEntry.PYTHON} | (
@@ -107,13 +107,15 @@ def agent_runs(command: ContainerCommand, order_torchrun: bool, injected: bool) 
 
 
 def command_of(template: Object) -> ContainerCommand:
-    """The command of a template's main container."""
+    """Return the command of a template's main container."""
     container = main_container(template)
     return read_command(container.get("command") or (), container.get("args") or ())
 
 
 def manifest(order: PodOrder) -> dict[str, Any]:
-    """The pod as it is created. ``kinds.checks`` has looked at the template.
+    """Build the pod as it is created.
+
+    ``kinds.checks`` has checked the template.
 
     Raises:
         BadInput: a quantity is malformed.
@@ -132,12 +134,12 @@ def manifest(order: PodOrder) -> dict[str, Any]:
     if order.memory_bytes is not None:
         _raise_memory(main, order.memory_bytes)
     _place(spec, main, order)
-    # Services of the namespace would put names of their own before the script: BRAIN_PORT, say.
+    # Services of the namespace would give the script variables of their own: BRAIN_PORT, say.
     spec.setdefault("enableServiceLinks", False)
     restart = spec.get("restartPolicy") or "Always"
     spec["restartPolicy"] = "Never"
     for each in spec["containers"]:
-        # The server takes no RestartContainer where containers are never restarted.
+        # The server refuses RestartContainer in pods whose containers never restart.
         each.pop("resizePolicy", None)
     return {
         "apiVersion": "v1",
@@ -148,7 +150,7 @@ def manifest(order: PodOrder) -> dict[str, Any]:
 
 
 def _asked(order: PodOrder) -> list[dict[str, Any]]:
-    """Variables that the job's object and its document give to every container."""
+    """Return variables that the job's object and its document give to every container."""
     named = [{**each, "name": name} for name, each in order.envs.items()]
     if order.master_port is not None:
         named.append({"name": ports.MASTER, "value": str(order.master_port)})
@@ -211,11 +213,11 @@ def _place(spec: dict[str, Any], main: dict[str, Any], order: PodOrder) -> None:
 
 
 def _avoid(spec: dict[str, Any], nodes: list[str]) -> None:
-    """Keep off nodes, beside whatever the template asks for: each of its terms gets the same."""
+    """Keep the pod off nodes, in each term of the template's own node affinity."""
     term = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": nodes}
     inner = spec
     for name in ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
-        # A null is an absence.
+        # A null counts as absent.
         inner[name] = inner.get(name) or {}
         inner = inner[name]
     inner["nodeSelectorTerms"] = inner.get("nodeSelectorTerms") or [{}]
@@ -233,11 +235,11 @@ def _raise_memory(main: dict[str, Any], memory_bytes: int) -> None:
 def _inject(
     spec: dict[str, Any], main: dict[str, Any], order: PodOrder, command: ContainerCommand
 ) -> None:
-    """Put our agent in front of the command, with what it needs beside it."""
+    """Put our agent in front of the command, with the volumes and variables that it needs."""
     injection = order.injection
     assert injection is not None
     main["command"] = [injection.python, "-E", "-P", "-m", "launcher.pod"]
-    # Kubernetes puts values for $(NAME) into a container's words, and knows all that it was given.
+    # Kubernetes expands $(NAME) in a container's words from all variables of the container.
     main["args"] = [_RUN, *command.argv]
     main["env"] = merged(
         [
@@ -255,14 +257,15 @@ def _inject(
     ]
     spec["volumes"] = [*(spec.get("volumes") or ()), *_volumes(order.crowd.job)]
     needed = math.ceil(leave_seconds((order.checkpoint or {}).get("grace_seconds")))
-    # What a template says stands where it is longer: the kubelet shall not cut the grace short.
+    # A longer time in the template stands: the kubelet must not shorten the grace.
     spec[_GRACE] = max(spec.get(_GRACE) or 0, needed)
     if injection.image is not None:
         copy = {
             "name": "brain-agent",
             "image": injection.image,
             "imagePullPolicy": injection.pull_policy,
-            # What is in it, not itself: the volume is root's, and this container seldom is.
+            # The content is copied, not the folder: root owns the volume, and this container
+            # seldom runs as root.
             "command": ["sh", "-c", f"cp -dR --preserve=mode,timestamps /opt/brain/* {HOME}"],
             "volumeMounts": [{"name": _VOLUME, "mountPath": HOME}],
             **_like(main),
@@ -271,10 +274,10 @@ def _inject(
 
 
 def _like(main: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that the agent's container takes over from the container it serves.
+    """Return the fields that the agent's container copies from the container that it serves.
 
     These are its rights, which the namespace has accepted, and its reserved resources. So the pod
-    asks for no more, keeps its quality of service, and is complete for quotas on limits.
+    requests no more, keeps its quality of service, and meets quotas on limits.
     """
     given = main.get("resources") or {}
     same = {
@@ -335,7 +338,7 @@ def intent(order: PodOrder, command: ContainerCommand, main: Mapping[str, Any]) 
 
 
 def _directory(command: ContainerCommand, main: Mapping[str, Any]) -> str | None:
-    """Return the directory of the command; None: where the container starts."""
+    """Return the directory of the command; None: the directory in which the container starts."""
     given: str | None = main.get("workingDir")
     if command.directory is None:
         return given

@@ -7,25 +7,25 @@ from typing import Any
 from scaler.kubernetes.pods.predicates import labels_of, repelled, selected, unselected
 from scaler.kubernetes.runtime.cluster.kind import Object
 
-#: A label of nodes and its value: the nodes that have both are one domain.
+#: A label of nodes and its value: the nodes that have both are one topology domain.
 Domain = tuple[str, str]
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-#: Label of each namespace that says its name.
+#: Label of each namespace that has its name.
 _NAMESPACE = "kubernetes.io/metadata.name"
 
 
 def neighbourly(pod: Object) -> bool:
-    """True if it matters to a pod which others are near its node."""
+    """True if other pods near a node decide whether a pod may go there."""
     return bool(terms(pod, "podAffinity") or terms(pod, "podAntiAffinity") or _spreads(pod))
 
 
 def averse(pod: Object) -> bool:
-    """True if a pod keeps others from coming near."""
+    """True if a pod keeps others from its neighbourhood."""
     return bool(terms(pod, "podAntiAffinity"))
 
 
 def matter_to(pods: Iterable[Object]) -> Callable[[Object], bool]:
-    """Tells of another pod if it can matter to where ``pods`` come."""
+    """Return a test of whether another pod can matter to the placement of ``pods``."""
     found: dict[str, tuple[Mapping[str, Any], Object]] = {}
     for pod in pods:
         wanted = (*terms(pod, "podAffinity"), *terms(pod, "podAntiAffinity"), *_spreads(pod))
@@ -37,9 +37,9 @@ def matter_to(pods: Iterable[Object]) -> Callable[[Object], bool]:
 
 
 def without_others(pod: Object) -> Object:
-    """A pod that wants none near it but such as itself, and spreads as it likes.
+    """Return a pod that wants no neighbours but pods like itself, without spread constraints.
 
-    Others that its constraints on topology spread count may even out what it cannot.
+    Other pods that its spread constraints count may even out a skew that the pod alone cannot.
     """
     affinity = pod["spec"].get("affinity") or {}
     own = [term for term in terms(pod, "podAffinity") if _selects(term, pod, pod)]
@@ -49,14 +49,14 @@ def without_others(pod: Object) -> Object:
 
 
 def domains_near(pod: Object, node: Object) -> dict[str, str]:
-    """Labels of ``node`` that hold whoever is to be near a pod there."""
+    """Return the labels of ``node`` that name the domains in which a pod wants its neighbours."""
     labels = labels_of(node)
     keys = (term.get("topologyKey", "") for term in terms(pod, "podAffinity"))
     return {key: labels[key] for key in keys if key in labels}
 
 
 class Neighbours:
-    """The domains that other pods, and what a pod wants of them, leave to it."""
+    """The domains that other pods leave to a pod, by their terms and its own."""
 
     def __init__(self, pod: Object, nodes: Mapping[str, Object], there: Sequence[Object]) -> None:
         self._near, self._blocked = set[Domain](), set[Domain]()
@@ -69,13 +69,13 @@ class Neighbours:
             self._blocked |= _domains(blocking, labels)
             if wanted and all(_selects(term, pod, other) for term in wanted):
                 self._near |= _domains(wanted, labels)
-        #: Nobody whom it wants to be near is there yet, but it is one of them.
+        #: True if no wanted neighbour exists yet, but the pod itself is one.
         self._first = not self._near and all(_selects(term, pod, pod) for term in wanted)
         self._spreads = [_Spread(each, pod, nodes, there) for each in _spreads(pod)]
         self.matter = bool(wanted or shunned or self._blocked or self._spreads)
 
     def refusal(self, labels: Mapping[str, str]) -> str:
-        """Why a node of these labels is no place; empty: it is one."""
+        """Return why a node of these labels is no place for the pod; empty: it is one."""
         if self._blocked & labels.items():
             return "is kept free by pod anti-affinity"
         for key in self._keys:
@@ -85,7 +85,7 @@ class Neighbours:
 
 
 class _Spread:
-    """One constraint on topology spread, and the number of pods it counts in each domain."""
+    """One topology spread constraint, and the number of pods that it counts in each domain."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class _Spread:
         there: Sequence[Object],
     ) -> None:
         self._constraint, self._key = constraint, constraint["topologyKey"]
-        #: A node is in a domain of each constraint, or in none.
+        #: A node has a domain for every constraint, or counts for none.
         keys = {each["topologyKey"] for each in _spreads(pod)}
         domains = {
             name: labels_of(node)[self._key]
@@ -103,7 +103,7 @@ class _Spread:
             if keys <= labels_of(node).keys() and self._counts_on(pod, node)
         }
         self._counts = Counter(dict.fromkeys(domains.values(), 0))
-        # By an empty selector kube-scheduler counts no pod, although each matches it.
+        # kube-scheduler counts no pod for an empty selector, although each pod matches it.
         self._counts.update(
             domains[other["spec"]["nodeName"]]
             for other in there
@@ -115,7 +115,7 @@ class _Spread:
         self._own = int(_selects(constraint, pod, pod))
 
     def refusal(self, labels: Mapping[str, str]) -> str:
-        """Why a node of these labels is no place; empty: it is one."""
+        """Return why a node of these labels is no place for the pod; empty: it is one."""
         enough = len(self._counts) >= self._constraint.get("minDomains", 1)
         least = min(self._counts.values()) if enough else 0
         skew = self._counts[labels.get(self._key, "")] + self._own - least
@@ -124,7 +124,7 @@ class _Spread:
         return f"is excluded by topologySpreadConstraints of {self._key}"
 
     def _counts_on(self, pod: Object, node: Object) -> bool:
-        """True if a node's pods count, by what the constraint says of affinity and taints."""
+        """True if a node's pods count, by the constraint's policies for affinity and taints."""
         affinity, taints = (
             self._constraint.get(f"node{each}Policy") for each in ("Affinity", "Taints")
         )
@@ -134,13 +134,13 @@ class _Spread:
 
 
 def _says(constraint: Mapping[str, Any], pod: Object) -> bool:
-    """True if the selector of a constraint asks for any label."""
+    """True if the selector of a constraint names any label."""
     keys = labels_of(pod).keys() & set(constraint.get("matchLabelKeys") or ())
     return bool(keys or any((constraint.get("labelSelector") or {}).values()))
 
 
 def _spreads(pod: Object) -> list[Mapping[str, Any]]:
-    """Constraints on topology spread that keep a pod from nodes."""
+    """Return topology spread constraints that keep a pod from nodes."""
     said = (pod.get("spec") or {}).get("topologySpreadConstraints") or ()
     return [each for each in said if each.get("whenUnsatisfiable") == "DoNotSchedule"]
 
@@ -151,7 +151,7 @@ def _domains(terms: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> s
 
 
 def _selects(term: Mapping[str, Any], owner: Object, other: Object) -> bool:
-    """True if an affinity term of ``owner``, or a spread constraint, is about ``other``."""
+    """True if an affinity term of ``owner``, or a spread constraint, selects ``other``."""
     home, there = (each["metadata"].get("namespace", "") for each in (owner, other))
     spaces, chosen = term.get("namespaces") or [], term.get("namespaceSelector")
     if not spaces and chosen is None:

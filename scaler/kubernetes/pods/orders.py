@@ -1,4 +1,4 @@
-"""Build the order for a job's next pod: its object, the wish, and how earlier replicas ended."""
+"""Builds the order for a job's next pod: its object, the desired job, and earlier replicas."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,7 +43,7 @@ class Installation:
 
     injection: AgentInjection | None = None
     brain_url: str | None = None
-    #: Volcano's PodGroup is installed.
+    #: True if Volcano's PodGroup is installed.
     volcano: bool = False
 
 
@@ -51,20 +51,20 @@ class Installation:
 class EarlierReplicas:
     """Facts from earlier pods of a role that shape the next one."""
 
-    #: The lowest rank that nobody alive has.
+    #: The lowest rank without a living pod.
     rank: int
-    #: Failures of its own that whoever had this rank has behind it.
+    #: Number of own failures of the replicas that had this rank.
     relaunches: int
-    #: How often pods of the role ran out of memory.
+    #: Number of OOM kills of the role's pods.
     kills: int
-    #: Nodes whose hardware failed one.
+    #: Nodes whose hardware failed a replica.
     avoid: frozenset[str]
 
 
 def past(pods: Iterable[Object], going: Collection[int] = ()) -> EarlierReplicas:
     """Collect from the existing pods of a role what the next one must know.
 
-    ``going``: ids of those that are being replaced, so that others may have their ranks.
+    ``going``: ids of replicas that are being replaced, so that others may have their ranks.
     """
     known = list(pods)
     staying = (pod for pod in known if _label(pod, identity.INDEX) not in going)
@@ -102,7 +102,7 @@ def order(
     epoch: int = 0,
     host_ports: tuple[int, ...] = (),
 ) -> PodOrder:
-    """The order for replica ``replica`` of the role that plans scale.
+    """Build the order for replica ``replica`` of the role that plans scale.
 
     Raises:
         BadInput: the object cannot be used.
@@ -161,7 +161,7 @@ def order(
 
 
 def specimen(job: ElasticJob) -> Object:
-    """A pod of the role that plans scale, as far as it matters where it may come to."""
+    """Build a pod of the scaled role with the fields that decide about its placement."""
     template = job.spec.replica_specs[job.scaled].template or {}
     own: Mapping[str, Any] = template.get("metadata") or {}
     name, uid = job.metadata.name, job.metadata.uid
@@ -172,13 +172,13 @@ def specimen(job: ElasticJob) -> Object:
 
 
 def _with_grace(checkpoint: Checkpoint) -> Checkpoint:
-    """Set the grace that the pod is made for, in the checkpoint that the agent is told."""
+    """Set the pod's actual grace in the checkpoint settings that the agent gets."""
     said = checkpoint.grace_seconds
     return replace(checkpoint, grace_seconds=GRACE_SECONDS if said is None else said)
 
 
 def _declared(host_ports: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    """Ports of the host that a pod holds: its agent's, and that of rank 0 where it is that."""
+    """Return the host ports of a pod: its agent's, and that of rank 0 if it has rank 0."""
     return host_ports if rank == 0 else host_ports[:1]
 
 
@@ -188,13 +188,13 @@ def gang_size(job: ElasticJob, document: JobDocument) -> int:
 
 
 def by_volcano(job: ElasticJob, house: Installation) -> bool:
-    """True if Volcano admits the gang: where it is installed, unless the job says otherwise."""
+    """True if Volcano admits the gang: it is installed, and the job names no other scheduler."""
     said = job.spec.replica_specs[job.scaled].batch_scheduler
     return house.volcano and said is not BatchScheduler.DEFAULT
 
 
 def spares_of(job: ElasticJob, document: JobDocument) -> int:
-    """Replicas that were asked for and make no whole unit: 31 of unit 4 run as 28, 3 stay warm."""
+    """Return the replicas that make no whole unit: 31 of unit 4 run as 28, and 3 stay warm."""
     asked = job.spec.replica_specs[job.scaled].replicas or 0
     first, unit = document.replicas.first, document.replicas.unit
     return min(asked - first, unit - 1) if unit > 1 and asked > first else 0
@@ -208,13 +208,13 @@ def elastic(job: ElasticJob, house: Installation) -> bool:
 
 
 def injected(job: ElasticJob, house: Installation) -> bool:
-    """True if our agent comes into the job's containers; TensorFlow's processes are no world."""
+    """True if our agent goes into the job's containers; TensorFlow's processes are no world."""
     wanted = annotations_of(job).get(identity.INJECT) != "off"
     return house.injection is not None and wanted and job.strategy is not Strategy.PARAMETER_SERVER
 
 
 def opaque(job: ElasticJob) -> bool:
-    """True if nothing is to be seen of what the containers start."""
+    """True if the program that the containers start is unknown."""
     role = job.spec.replica_specs[job.scaled]
     return command_of(role.template or {}).entry is ContainerEntry.OPAQUE
 
@@ -225,12 +225,12 @@ def master_name(job: ElasticJob) -> str:
 
 
 def owner_of(job: ElasticJob) -> str:
-    """Whose job it is: the person that its annotation names, else its namespace."""
+    """Return the job's owner: the person that its annotation names, else its namespace."""
     return job.metadata.annotations.get(identity.OWNER, job.metadata.namespace)
 
 
 def annotations_of(job: ElasticJob) -> Mapping[str, str]:
-    """Annotations of the job that go to its pods."""
+    """Return annotations of the job that its pods get, too."""
     return {
         name: value
         for name, value in job.metadata.annotations.items()
@@ -239,7 +239,7 @@ def annotations_of(job: ElasticJob) -> Mapping[str, str]:
 
 
 def priority_class(said: str | None, rank: int, size: int) -> str | None:
-    """The PriorityClass of one replica; a share makes that part of the ranks ``high``.
+    """Return the PriorityClass of one replica; a share makes that part of the ranks ``high``.
 
     >>> [priority_class("0.5", rank, 4) for rank in range(4)]
     ['high', 'high', 'low', 'low']
@@ -254,7 +254,7 @@ def priority_class(said: str | None, rank: int, size: int) -> str | None:
 
 
 def exhausted(pods: Sequence[Object], limit: int | None) -> str | None:
-    """Why no replica is started any more: the replicas that had its rank failed too often."""
+    """Return why a rank gets no further replica: its replicas failed too often."""
     if limit is None:
         return None
     before = past(pods)
@@ -269,10 +269,10 @@ def exhausted(pods: Sequence[Object], limit: int | None) -> str | None:
 def tensorflow_config(
     job: ElasticJob, role: str, rank: int, sizes: Mapping[str, int]
 ) -> dict[str, dict[str, str]]:
-    """``TF_CONFIG`` of one process, where the job's strategy wants it.
+    """Build ``TF_CONFIG`` of one process, where the job's strategy needs it.
 
-    Where the number of workers may change nobody is told of a number: they come and go without
-    the others' restart.
+    Where the number of workers may change no process gets that number: workers come and go without
+    a restart of the others.
     """
     task = Task(role, rank)
     if job.strategy is not Strategy.PARAMETER_SERVER or task not in tensorflow.tasks(sizes):
@@ -286,7 +286,7 @@ def tensorflow_config(
 
 
 def sizes_of(job: ElasticJob) -> dict[str, int]:
-    """Replicas of each role, as the object says."""
+    """Return the number of replicas of each role in the object."""
     return {
         role: spec.replicas
         for role, spec in job.spec.replica_specs.items()
@@ -295,7 +295,7 @@ def sizes_of(job: ElasticJob) -> dict[str, int]:
 
 
 def _with_policy(template: Mapping[str, Any], role: ReplicaSpec) -> Mapping[str, Any]:
-    """The template with the role's ``restartPolicy``, which wins."""
+    """Return the template with the role's ``restartPolicy``, which takes precedence."""
     if role.restart_policy is None:
         return template
     spec = {**(template.get("spec") or {}), "restartPolicy": str(role.restart_policy)}
@@ -303,7 +303,7 @@ def _with_policy(template: Mapping[str, Any], role: ReplicaSpec) -> Mapping[str,
 
 
 def memory_after(template: Mapping[str, Any], kills: int) -> int | None:
-    """Return the least memory of the main container after OOM kills; None: as it requests."""
+    """Return the least memory of the main container after OOM kills; None: its own request."""
     said = requests_of(main_container(template)).get("memory")
     if not kills or said is None:
         return None

@@ -1,8 +1,8 @@
-"""Choose nodes for a pod, by the predicates of kube-scheduler.
+"""Chooses nodes for a pod, by the predicates of kube-scheduler.
 
-Gate and forecast both ask ``placed``: selector, required node affinity, taints, required pod
-affinity and anti-affinity, and free resources. Preferences are ignored: any node that may take a
-pod is good enough to begin on.
+Gate and forecast both ask ``placed``, which checks selector, required node affinity, taints,
+required pod affinity and anti-affinity, and free resources. It ignores preferences: a job may begin
+on any node that may take its pods.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,43 +20,43 @@ from scaler.kubernetes.runtime.cluster.kind import Object
 Amounts = Mapping[str, Decimal]
 _NONE, _TRIFLE, _ONE = Decimal(0), Decimal("0.001"), Decimal(1)
 _EVERY_ADDRESS = "0.0.0.0"
-#: Ports of a host are amounts of which each node has one.
+#: Ports of a host are resources of which each node has one.
 _PORT = "port "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """The nodes that pods may come to, and their free resources."""
+    """The nodes that pods may go to, and their free resources."""
 
     #: All nodes by name.
     nodes: Mapping[str, Object]
-    #: What is free on each of them.
+    #: Free amounts of each node.
     free: Mapping[str, Amounts]
-    #: Pods with a node that affinity may ask about.
+    #: Pods with a node that affinity may depend on.
     pods: Sequence[Object] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodPlacement:
-    """Nodes of the first pods that find room together."""
+    """Nodes of the first pods that fit together."""
 
     nodes: tuple[str, ...] = ()
-    #: Node -> why it does not take the next pod; None: all pods have a node.
+    #: For each node, why it does not take the next pod; None: all pods have a node.
     refusals: Mapping[str, str] | None = None
 
 
 def needs(spec: Mapping[str, Any]) -> dict[str, Decimal]:
-    """Return the amounts that a pod of this spec takes of its node: resources, ports, one pod."""
+    """Return the amounts that a pod of this spec takes from its node: resources, ports, one pod."""
     return {"pods": _ONE} | pod_requests(spec) | dict(_host_ports(spec))
 
 
 def offers(amounts: Amounts, name: str) -> Decimal:
-    """Return the amount of a resource among those a node has, or has left."""
+    """Return the amount of a resource that a node has, or has left."""
     return amounts.get(name, _ONE if name.startswith(_PORT) else _NONE)
 
 
 def placed(pods: Sequence[Object], capacity: Capacity) -> PodPlacement:
-    """Place ``pods`` together, in this order, each on the fullest node that has room.
+    """Place ``pods`` together, in this order, each on the fullest node that has capacity.
 
     Pods that want to be near each other begin in the domain that holds most of them.
     """
@@ -79,7 +79,7 @@ def after(pods: Sequence[Object], capacity: Capacity) -> Capacity:
 
 
 def _beginnings(pods: Sequence[Object], capacity: Capacity) -> Iterator[Collection[Domain]]:
-    """Domains to which the first pod is held in turn; an empty collection: it may be anywhere."""
+    """Return domains to try for the first pod in turn; an empty domain allows any node."""
     seen: dict[tuple[Domain, ...], None] = {}
     for name in capacity.free if pods and terms(pods[0], "podAffinity") else ():
         seen.setdefault(tuple(domains_near(pods[0], capacity.nodes[name]).items()))
@@ -97,19 +97,19 @@ def _settled(pods: Sequence[Object], capacity: Capacity, near: Collection[Domain
 
 
 class _Left:
-    """The remaining capacity while pods come to it, one after the other."""
+    """The remaining capacity while pods are placed, one after the other."""
 
     def __init__(self, capacity: Capacity) -> None:
         self._nodes = capacity.nodes
         self.free = {name: dict(amounts) for name, amounts in capacity.free.items()}
         self.pods = list(capacity.pods)
-        #: Nodes that take pods such as the last one, the fullest last: it stays that until it is
-        #: full.
+        #: Nodes that take pods such as the last one, the fullest last: that node stays last until
+        #: it is full.
         self._order: list[str] = []
         self._last: object = None
 
     def settle(self, pod: Object, near: Collection[Domain] = ()) -> str | None:
-        """The node that a pod comes to, in the domains ``near``; None: it finds none."""
+        """Return the node for a pod in the domains ``near``; None: no node takes the pod."""
         wanted, neighbours = needs(pod["spec"]), Neighbours(pod, self._nodes, self.pods)
         alike = (_constraints(pod), wanted)
         if alike != self._last or neighbours.matter or near:
@@ -131,7 +131,7 @@ class _Left:
         return chosen
 
     def refusals(self, pod: Object) -> Mapping[str, str]:
-        """Why each node does not take a pod that found none."""
+        """Return why each node does not take a rejected pod."""
         wanted, neighbours = needs(pod["spec"]), Neighbours(pod, self._nodes, self.pods)
         return {
             name: _refusal(pod, self._nodes[name], neighbours) or _lacks(left, wanted)
@@ -139,7 +139,7 @@ class _Left:
         }
 
     def _spare(self, name: str, wanted: Amounts) -> Decimal:
-        """Return the free amount of the scarcest resource wanted: small nodes fill up first."""
+        """Return the free amount of the scarcest requested resource: small nodes fill up first."""
         scarce = next((each for each in wanted if is_accelerator(each)), "cpu")
         return self.free[name].get(scarce, _NONE)
 
@@ -149,7 +149,7 @@ def _constraints(pod: Object) -> tuple[object, ...]:
 
 
 def _refusal(pod: Object, node: Object, neighbours: Neighbours) -> str:
-    """Why a node does not take a pod, whatever is free; empty: it may."""
+    """Return why a node does not take a pod, whatever is free; empty: it may."""
     return dislike(pod, node) or neighbours.refusal(labels_of(node))
 
 
@@ -164,7 +164,7 @@ def _take(left: dict[str, Decimal], amounts: Amounts) -> None:
 
 
 def _host_ports(spec: Mapping[str, Any]) -> Iterator[tuple[str, Decimal]]:
-    """A port of one address is held whole there, and a trifle of it on every address."""
+    """Return a port's amounts: all of it on its own address, and a trifle on every address."""
     sidecars = (c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always")
     for container in (*(spec.get("containers") or ()), *sidecars):
         for port in container.get("ports") or ():

@@ -1,4 +1,4 @@
-"""Read the topology of nodes, and choose the nodes that a job may have."""
+"""Reads the topology of nodes, and chooses the nodes that a job may have."""
 
 import re
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from brain.types.resources import Node, NodeName, PoolName, Resources
 from scaler.kubernetes.kinds.quantities import resources
 from scaler.kubernetes.runtime.cluster.kind import Object
 
-#: Labels of each level, outermost first; the first one that a node has counts.
+#: Labels of each level, outermost first; the first label that a node has counts.
 LEVELS: tuple[tuple[str, ...], ...] = (
     ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"),
     (
@@ -33,7 +33,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
 
 
 def topology(labels: Mapping[str, str]) -> tuple[str, ...]:
-    """A node's place, outermost first: zone, spine, rack, switch; empty where nothing says so.
+    """Return a node's place, outermost first: zone, spine, rack, switch; empty where unknown.
 
     >>> topology({"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/switch": "s4"})
     ('z1', '', '', 's4')
@@ -43,7 +43,7 @@ def topology(labels: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def told(labels: Mapping[str, str]) -> str:
-    """A node's place as ``BRAIN_TOPOLOGY`` says it; a level that is not known is ``-``.
+    """Return a node's place in the form of ``BRAIN_TOPOLOGY``; an unknown level is ``-``.
 
     >>> told({"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/switch": "s4"})
     'z1/-/-/s4'
@@ -52,7 +52,7 @@ def told(labels: Mapping[str, str]) -> str:
 
 
 def usable(node: Object) -> bool:
-    """True if pods may come to a node: it is ready, and not cordoned."""
+    """True if pods may go to a node: the node is ready, and not cordoned."""
     if (node.get("spec") or {}).get("unschedulable"):
         return False
     conditions = (node.get("status") or {}).get("conditions") or ()
@@ -61,7 +61,7 @@ def usable(node: Object) -> bool:
 
 
 def described(node: Object, pool: PoolName, now: Any) -> Node:
-    """A node in the words of Brain."""
+    """Describe a node in Brain's types."""
     metadata = node["metadata"]
     labels: Mapping[str, str] = metadata.get("labels") or {}
     offered = offers(node)

@@ -3,14 +3,14 @@
 from brain.errors import BadInput
 from scaler.kubernetes.runtime.cluster.kind import Object
 
-#: Where nobody said otherwise; Kubernetes' own node ports begin at 30000.
+#: Default range; Kubernetes' own node ports begin at 30000.
 FIRST, LAST = 20000, 29999
-#: Variable that tells pods of a shared host where rank 0 listens.
+#: Variable that gives pods of a shared host the port of rank 0.
 MASTER = "BRAIN_MASTER_PORT"
 
 
 def of(pod: Object) -> list[str]:
-    """Host ports that are a pod's: declared ones, and its rank 0's; an index of stores."""
+    """Index pods by their host ports: declared ones, and that of their rank 0."""
     if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
         return []
     containers = (pod.get("spec") or {}).get("containers") or ()
@@ -21,7 +21,7 @@ def of(pod: Object) -> list[str]:
 
 
 def master(pod: Object) -> int | None:
-    """Return the port of rank 0, as the pod was told: the same for all pods of its job."""
+    """Return the port of rank 0 that the pod was given: the same for all pods of its job."""
     for container in (pod.get("spec") or {}).get("containers") or ():
         for variable in container.get("env") or ():
             if variable.get("name") == MASTER:
@@ -30,7 +30,7 @@ def master(pod: Object) -> int | None:
 
 
 def choose(taken: set[int], first: int = FIRST, last: int = LAST) -> int:
-    """A port that no pod has on any host, so that it is free wherever the pod comes to.
+    """Choose a port that no pod has on any host, so that it is free wherever the pod goes.
 
     >>> choose({20000, 20001})
     20002

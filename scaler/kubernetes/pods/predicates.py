@@ -1,4 +1,4 @@
-"""The predicates of kube-scheduler that look at a pod and a node, whoever else is there."""
+"""The predicates of kube-scheduler that depend on a pod and a node alone."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -9,12 +9,12 @@ from scaler.kubernetes.runtime.cluster.kind import Object
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _KEEP_OFF = ("NoSchedule", "NoExecute")
 _CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
-#: The taint that Kubernetes puts on a node whose condition ``Ready`` is so.
+#: The taints that Kubernetes puts on a node whose condition ``Ready`` is false or unknown.
 _SILENT = {
     "False": {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
     "Unknown": {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"},
 }
-#: Numbers as labels say them; ``int`` reads ``1_0``, too.
+#: Integers in labels; Python's ``int`` would also read ``1_0``.
 _NUMBER = r"[+-]?[0-9]+"
 
 
@@ -24,12 +24,12 @@ def may_come(pod: Object, node: Object) -> bool:
 
 
 def dislike(pod: Object, node: Object) -> str:
-    """Why a node does not take a pod, whoever else is there; empty: it may."""
+    """Return why a node does not take a pod, whoever else is there; empty: it may."""
     return unselected(pod, node) or repelled(pod, node)
 
 
 def unselected(pod: Object, node: Object) -> str:
-    """Why a node is not among those that a pod asks for; empty: it is."""
+    """Return why the pod's selector or affinity excludes a node; empty: it does not."""
     selector: Mapping[str, str] = pod["spec"].get("nodeSelector") or {}
     if not selector.items() <= labels_of(node).items():
         missing = ", ".join(f"{key}={value}" for key, value in selector.items())
@@ -39,7 +39,7 @@ def unselected(pod: Object, node: Object) -> str:
 
 
 def repelled(pod: Object, node: Object) -> str:
-    """Why a node keeps a pod off by its taints; empty: it does not."""
+    """Return why a node's taints repel a pod; empty: they do not."""
     for taint in _taints(node):
         if taint.get("effect") in _KEEP_OFF and not _tolerated(taint, pod["spec"]):
             return f"has taint {said_taint(taint)} that is not tolerated"
@@ -47,7 +47,7 @@ def repelled(pod: Object, node: Object) -> str:
 
 
 def _taints(node: Object) -> Iterator[Mapping[str, Any]]:
-    """A node's taints, and those that a cordon and a silent kubelet stand for."""
+    """Return a node's taints, and those that a cordon and a silent kubelet imply."""
     spec: Mapping[str, Any] = node.get("spec") or {}
     yield from spec.get("taints") or ()
     if spec.get("unschedulable"):
@@ -81,14 +81,14 @@ def _tolerated(taint: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
 
 
 def _attracts(affinity: Mapping[str, Any], node: Object) -> bool:
-    """True if required node affinity lets a pod come: one term of several holds whole."""
+    """True if required node affinity admits a node: at least one term matches whole."""
     required = (affinity.get("nodeAffinity") or {}).get(_REQUIRED)
     if required is None:
         return True
     labels, fields = labels_of(node), {"metadata.name": node["metadata"]["name"]}
     for term in required.get("nodeSelectorTerms") or ():
         by_label, by_field = term.get("matchExpressions") or (), term.get("matchFields") or ()
-        # A term that asks for nothing selects nothing.
+        # An empty term selects nothing.
         if (by_label or by_field) and all(
             (*(_holds(each, labels) for each in by_label), *(_holds(e, fields) for e in by_field))
         ):
@@ -118,7 +118,7 @@ def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
 
 
 def selected(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
-    """True if a label selector is about these labels; None is about none."""
+    """True if a label selector matches these labels; the selector None matches none."""
     if selector is None:
         return False
     equal: Mapping[str, str] = selector.get("matchLabels") or {}

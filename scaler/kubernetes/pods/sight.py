@@ -1,4 +1,4 @@
-"""A replica as its pod shows it."""
+"""Reads a replica from its pod."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,7 +18,7 @@ from scaler.ports import ReplicaPhase, ReplicaSeen
 
 
 def look(pod: Object, replica: int) -> ReplicaSeen:
-    """The replica that a pod is, by what its object proves."""
+    """Return the replica of a pod, as far as the pod's object proves."""
     annotations: Mapping[str, str] = pod["metadata"].get("annotations") or {}
     created = read_instant(pod["metadata"].get("creationTimestamp")) or datetime.fromtimestamp(
         0, UTC
@@ -48,7 +48,7 @@ def look(pod: Object, replica: int) -> ReplicaSeen:
 
 
 def vanished(last: ReplicaSeen, asked_at: datetime | None, now: datetime) -> ReplicaSeen:
-    """A replica whose pod is no more, by how it was seen last and whether we asked it to leave."""
+    """Return the replica of a vanished pod, by its last state and whether we asked it to leave."""
     if last.phase is ReplicaPhase.ENDED:
         return last
     if asked_at is not None:
@@ -60,24 +60,24 @@ def vanished(last: ReplicaSeen, asked_at: datetime | None, now: datetime) -> Rep
 
 
 def succeeded(pod: Object) -> bool:
-    """True if a pod has done its part of the job and is over."""
+    """True if a pod has done its part of the job and ended."""
     return look(pod, 0).exit is ReplicaExit.SUCCEEDED
 
 
 def node_of(pod: Object) -> NodeName | None:
-    """The node that a pod is bound to."""
+    """Return the node that a pod is bound to."""
     name = (pod.get("spec") or {}).get("nodeName")
     return NodeName(name) if name else None
 
 
 def relaunched(pod: Object) -> bool:
-    """True if what fails is replaced: all but what its template says is Never restarted."""
+    """True if a failed pod is replaced: always, unless its template has the policy Never."""
     annotations: Mapping[str, str] = pod["metadata"].get("annotations") or {}
     return annotations.get(RESTART) != "Never"
 
 
-#: What a pod has to end where its spec says nothing, as the API server has it; and what a kubelet
-#: may take beyond.
+#: Default seconds of grace of a pod, as in the API server, and the seconds that a kubelet may take
+#: beyond.
 _POD_SECONDS, _KUBELET_SECONDS = 30, 5
 
 #: Annotation: the ``restartPolicy`` of the template, which decides relaunching; pods have Never.
@@ -85,7 +85,7 @@ RESTART = f"{identity.DOMAIN}/restart-policy"
 
 
 def _over(pod: Object, seen: ReplicaSeen, phase: str) -> ReplicaSeen:
-    """A pod that ended: its agent's own word first, then the exit of its container."""
+    """Return the end of a pod: its agent's own record, else the exit of its container."""
     ended: Mapping[str, Any] = terminated(pod) or {}
     at = read_instant(ended.get("finishedAt")) or seen.asked_at or seen.started_at
     said = _ending(ended.get("message"))
@@ -125,12 +125,12 @@ def _ending(text: object) -> ReplicaEnd | None:
     try:
         return _ENDING.decode(text)
     except (msgspec.DecodeError, msgspec.ValidationError):
-        # The last words of somebody else.
+        # Another program wrote the termination message.
         return None
 
 
 def _asked(pod: Object) -> datetime | None:
-    """Time at which the pod was asked to end, by anyone."""
+    """Return the time at which anyone asked the pod to end."""
     metadata = pod["metadata"]
     until = read_instant(metadata.get("deletionTimestamp"))
     if until is None:
@@ -139,7 +139,10 @@ def _asked(pod: Object) -> datetime | None:
 
 
 def _leave_seconds(pod: Object) -> float:
-    """The kubelet ends it after its time; one that is still there later hangs with its node."""
+    """Return the seconds a pod has to leave.
+
+    The kubelet ends a pod after its grace; a pod that exists later hangs with its node.
+    """
     given = (pod.get("spec") or {}).get("terminationGracePeriodSeconds")
     return (_POD_SECONDS if given is None else given) + _KUBELET_SECONDS
 

@@ -1,9 +1,9 @@
 """``TF_CONFIG``: how TensorFlow's processes find each other under ``ParameterServerStrategy``.
 
-Roles are ``chief``, ``worker``, ``ps`` and ``evaluator``. An evaluator looks at the others'
-checkpoints; it is in nobody's cluster and named as its own task only. Addresses are those of one
-Service per role and *rank*, so that a replacement with a new id is found where the lost one was and
-nobody else is restarted. Ports are DLRover's.
+Roles are ``chief``, ``worker``, ``ps`` and ``evaluator``. An evaluator reads the others'
+checkpoints; it is in no cluster and appears in its own task only. Addresses are those of one
+Service per role and *rank*, so a replacement with a new id has the address of the lost process and
+nobody else restarts. Ports are DLRover's.
 """
 
 import json
@@ -57,7 +57,7 @@ def port(role: str) -> int:
 
 
 def service_name(job: str, task: Task) -> str:
-    """The Service of a rank.
+    """Return the name of a rank's Service.
 
     >>> service_name("ads", Task("ps", 0))
     'ads-edljob-ps-0'
@@ -66,12 +66,12 @@ def service_name(job: str, task: Task) -> str:
 
 
 def address(job: str, namespace: str, task: Task) -> str:
-    """Return the address of a rank, whichever pod has it."""
+    """Return the address of a rank, whichever pod has the rank."""
     return f"{service_name(job, task)}.{namespace}.svc:{port(task.role)}"
 
 
 def service(job: str, uid: str, namespace: str, task: Task) -> dict[str, Any]:
-    """The Service of a rank: headless, and there before its pod is ready: servers wait for it."""
+    """Build a rank's Service: headless, and there before its pod is ready: servers wait for it."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -101,7 +101,7 @@ def service(job: str, uid: str, namespace: str, task: Task) -> dict[str, Any]:
 
 
 def tasks(roles: Mapping[str, int]) -> tuple[Task, ...]:
-    """All processes, the evaluator last."""
+    """Return all processes, the evaluator last."""
     return tuple(
         Task(role, rank) for role in (*CLUSTER, EVALUATOR) for rank in range(roles.get(role, 0))
     )
@@ -115,9 +115,9 @@ def addresses(job: str, namespace: str, roles: Mapping[str, int]) -> dict[Task, 
 def config_of(
     job: str, namespace: str, roles: Mapping[str, int], task: Task, *, most: int | None = None
 ) -> str:
-    """``TF_CONFIG`` of a task.
+    """Return ``TF_CONFIG`` of a task.
 
-    ``most``: workers that there may ever be, where their number varies; None where it is fixed.
+    ``most``: greatest number of workers, where it varies; None where it is fixed.
     """
     spare = None if most is None else addresses(job, namespace, {WORKER: most})
     return tf_config(addresses(job, namespace, roles), task, spare=spare)
@@ -131,9 +131,9 @@ def variable(
 
 
 def outdated(pod: Object, wanted: str) -> bool:
-    """True if a process was told of other servers, or another chief, than ``wanted`` names.
+    """True if a process got other servers, or another chief, than ``wanted`` names.
 
-    Those it asks; of other workers it need not know.
+    A process sends requests to those; it need not know other workers.
     """
     for container in (pod.get("spec") or {}).get("containers") or ():
         for each in container.get("env") or ():
@@ -146,7 +146,7 @@ def _servers(config: str) -> list[Any]:
     try:
         cluster = json.loads(config).get("cluster") or {}
     except (ValueError, AttributeError):
-        # Somebody's own: the template's variable wins.
+        # The variable is the template's own, which takes precedence.
         return [config]
     return [cluster.get(PS), cluster.get(CHIEF)]
 
@@ -154,7 +154,7 @@ def _servers(config: str) -> list[Any]:
 def restarted(
     before: Mapping[str, int], after: Mapping[str, int], *, most: int | None = None
 ) -> frozenset[Task]:
-    """Processes that run before and after, and must begin anew because of what they were told.
+    """Return processes that must restart because their ``TF_CONFIG`` changed.
 
     >>> restarted({"ps": 1, "worker": 2}, {"ps": 1, "worker": 3}, most=4)
     frozenset()

@@ -1,6 +1,6 @@
-"""What is kept of pods: all of ours, and of others what decides about room beside them.
+"""Trims pods for stores: ours stay whole, others keep the fields that decide about capacity.
 
-A cluster has many more pods of others than of ours, and most of each is what its author wrote.
+A cluster has many more pods of others than of ours, and their authors' fields are most of each.
 """
 
 import sys
@@ -20,14 +20,14 @@ _METADATA = (
     "labels",
     "deletionTimestamp",
 )
-#: Fields by which kube-scheduler counts what a pod takes of its node.
+#: Fields by which kube-scheduler counts what a pod takes from its node.
 _SPEC = ("hostNetwork", "overhead", "resources", "schedulingGates")
 _CONTAINER = ("resources", "restartPolicy")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def trimmed(pod: Object) -> Object:
-    """A pod as it is kept; that of another without what nobody asks for here."""
+    """Return a pod as stores keep it; another's pod without fields that nobody reads here."""
     metadata: Mapping[str, Any] = pod["metadata"]
     if _ours(metadata):
         kept = {name: value for name, value in metadata.items() if name != "managedFields"}
@@ -50,13 +50,13 @@ def trimmed(pod: Object) -> Object:
     }
 
 
-#: Equal parts of pods are kept once: those of a controller differ in their names alone.
+#: Equal parts of pods are kept once: the pods of a controller differ only in their names.
 _PARTS: dict[bytes, Any] = {}
 _MOST_PARTS = 4096
 
 
 def _shared(part: dict[str, Any]) -> dict[str, Any]:
-    """An equal part, which other pods have, too; nobody changes objects of a store."""
+    """Return the shared copy of a part that other pods have, too; nobody changes it."""
     key = msgspec.json.encode(part)
     if len(_PARTS) >= _MOST_PARTS:
         _PARTS.clear()
@@ -78,6 +78,6 @@ def _container(container: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _anti_affinity(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """What a pod keeps off; whom it wants near matters to its own place alone."""
+    """Return a pod's anti-affinity; its affinity matters to its own placement alone."""
     anti = ((spec.get("affinity") or {}).get("podAntiAffinity") or {}).get(_REQUIRED)
     return {"affinity": {"podAntiAffinity": {_REQUIRED: anti}}} if anti else {}

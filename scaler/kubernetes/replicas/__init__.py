@@ -1,7 +1,7 @@
 """The replicas behind a job's pods.
 
 observed   replicas as their pods, the cache and their nodes show them
-cache      replicas that no pod shows: asked for, vanished, told of by Brain
+cache      replicas without a pod in the stores: requested, vanished, or known from Brain
 losses     nodes that are lost, or about to be
 actions    changes of pods, carried out apart from the code that decides them
 secrets    the token, the environment, and the ids that were used

@@ -1,7 +1,7 @@
-"""Changes of pods, each carried out apart from whoever wants it: many at once, each once.
+"""Carries out changes of pods on threads of their own: many at a time, each once.
 
-The API server may take seconds to answer, or not answer at all. Nobody who looks at jobs or hears
-of pods waits for that; what comes of an act is told when it is known.
+The API server may take seconds to answer, or not answer at all. The threads that look at jobs or
+hear of pods do not wait for its answer; they learn the outcome later.
 """
 
 import logging
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class Acts:
-    """So many at a time, in the order in which they came."""
+    """Runs a limited number of actions at a time, in the order in which they came."""
 
     def __init__(self, at_once: int) -> None:
         self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="act")
@@ -28,9 +28,9 @@ class Acts:
         act: Callable[[], None],
         failed: Callable[[Exception], None] = lambda why: None,
     ) -> None:
-        """Have ``act`` done, unless one of this name waits or is under way already.
+        """Run ``act`` once, unless an action of this name already waits or runs.
 
-        ``failed`` is told what it raised, by the thread that did it.
+        ``failed`` gets the error that ``act`` raised, on the thread that ran it.
         """
         with self._lock:
             if name in self._wanted:
@@ -39,7 +39,7 @@ class Acts:
         self._threads.submit(self._do, name, act, failed)
 
     def end(self) -> None:
-        """Wait for all that was begun."""
+        """Wait for all actions that have begun."""
         self._threads.shutdown(wait=True)
 
     def _do(
@@ -51,7 +51,7 @@ class Acts:
             log.warning("%s: %s", name, why)
             failed(why)
         except Exception as bug:
-            # Its thread would keep it to itself.
+            # The thread pool would swallow the error.
             log.exception("%s", name)
             failed(bug)
         finally:

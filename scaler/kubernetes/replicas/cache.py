@@ -1,7 +1,7 @@
 """Facts about a job's replicas beside their pods, which are lost with this process.
 
-They are pods that were asked for and are not reflected yet, pods that vanished, replicas that were
-asked to leave, and Brain's last word. Nothing here asks anybody.
+The cache holds requested pods that are not reflected yet, vanished pods, replicas that were asked
+to leave, and Brain's last report. No function here sends a request.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,16 +16,16 @@ from scaler.kubernetes.pods.sight import ended_as, look
 from scaler.kubernetes.runtime.cluster.kind import Key, Object, key_of
 from scaler.ports import ReplicaPhase, ReplicaSeen
 
-#: A pod that was created and is not reflected after so long is not there.
+#: Time after which a created pod that is not reflected counts as missing.
 _UNSEEN = timedelta(seconds=30)
-#: After a refusal pods of a job are asked for again after so long, and twice as long after each
-#: further one that judged them (a quota, a policy).
+#: Pause before the operator requests pods of a job again after a refusal, doubled after each
+#: further refusal that judged the pods (a quota, a policy).
 _REFUSED, _LONGEST = timedelta(seconds=10), timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The API server's last refusal of a pod, and the time until which no other is asked for."""
+    """The API server's last refusal of a pod, and the time of the next request."""
 
     said: str
     until: datetime
@@ -34,40 +34,43 @@ class Refusal:
 
 @dataclass(slots=True)
 class Sent:
-    """A pod that was asked for and is not reflected yet."""
+    """A requested pod that is not reflected yet."""
 
     pod: Object
     key: Key
     reserves: Resources
-    #: The API server has it, or one of its name.
+    #: True if the API server has this pod, or one of its name.
     taken: bool = False
-    #: When that was first known to whoever looked.
+    #: When that first became known.
     taken_at: datetime | None = None
 
     @staticmethod
     def of(pod: Object) -> "Sent":
-        """This pod."""
+        """Return True for this pod."""
         return Sent(pod, key_of(pod), reserved(pod))
 
 
 @dataclass(slots=True)
 class JobCache:
-    """The memory of one job; replicas by id."""
+    """The cached facts of one job; replicas by id."""
 
-    #: Above every id that is known to be used; None: nobody has looked what was used before.
+    #: An id greater than every used id; None: nobody has read the used ids yet.
     next: int | None = None
-    #: None once the API server took a pod.
+    #: The last refusal; None once the API server accepted a pod.
     refused: Refusal | None = None
-    #: Replicas that the world has, as Brain last said; None: nobody knows.
+    #: Replicas of the world, as Brain last said; None: not known.
     named: frozenset[int] | None = None
     epoch: int = 0
     sent: dict[int, Sent] = field(default_factory=dict)
     gone: dict[int, ReplicaSeen] = field(default_factory=dict)
-    #: When each was first asked to leave.
+    #: When each replica was first asked to leave.
     asked: dict[int, datetime] = field(default_factory=dict)
 
     def seen(self, pods: Mapping[int, Object], now: datetime) -> dict[int, ReplicaSeen]:
-        """Every replica by id, the surest source last. ``pods``: those that are reflected."""
+        """Return every replica by id; the most certain source decides.
+
+        ``pods``: reflected pods.
+        """
         found = dict(self.gone)
         for id in list(self.sent):
             found[id] = self._unseen(id, now)
@@ -83,7 +86,7 @@ class JobCache:
         return found
 
     def _unseen(self, id: int, now: datetime) -> ReplicaSeen:
-        """One that was asked for and is not reflected yet, or, after a while, never was there."""
+        """Return a requested replica that is not reflected; after a while it ends as cancelled."""
         sent = self.sent[id]
         one = look(sent.pod, id)
         if sent.taken and sent.taken_at is None:
@@ -91,7 +94,7 @@ class JobCache:
         if sent.taken_at is None or now - sent.taken_at < _UNSEEN:
             return one
         del self.sent[id]
-        # Nothing ran, so nothing is lost.
+        # The replica never ran, so no work is lost.
         never = ReplicaEnd(
             exit=ReplicaExit.CANCELLED, detail="its pod never came into being", at=now
         )
@@ -99,28 +102,29 @@ class JobCache:
         return self.gone[id]
 
     def refusal(self, now: datetime) -> str | None:
-        """Why the API server takes no pod of this job just now."""
+        """Return why the API server accepts no pod of this job at present."""
         return None if self.refused is None or now >= self.refused.until else self.refused.said
 
     def refuse(self, said: str, now: datetime, *, heard: bool = True) -> None:
-        """The API server says no to a pod that was asked for at ``now``.
+        """Record that the API server refused a pod that was requested at ``now``.
 
-        ``heard``: it judged the pod. One that is away, or busy, may be back at any moment.
+        ``heard``: True if the API server judged the pod. A server that is away or busy may recover
+        at any moment.
         """
         pause, before = _REFUSED, self.refused
         if before is not None and heard:
-            # Those that were asked for together are refused together.
+            # Pods that were requested together are refused together.
             together = now < before.until
             pause = before.pause if together else min(2 * before.pause, _LONGEST)
         self.refused = Refusal(said, now + pause, pause)
 
     @property
     def empty(self) -> bool:
-        """True if no replica is remembered."""
+        """True if no replica is cached."""
         return not self.sent and not self.gone
 
 
 def on_the_way(jobs: Mapping[JobId, JobCache]) -> Iterator[Sent]:
-    """Every pod that was asked for and is not reflected yet."""
+    """Return every requested pod that is not reflected yet."""
     for known in list(jobs.values()):
         yield from list(known.sent.values())

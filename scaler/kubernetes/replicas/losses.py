@@ -1,12 +1,12 @@
-"""Handle the replicas of a node that is lost, or about to be.
+"""Handles the replicas of a node that is lost, or about to be.
 
-A *silent* node (nobody has heard its kubelet) may be cut off and still be running its pods. Other
-pods are started in their place after a while, and nothing is claimed of the old ones: agents form
-the next world by majority, so the cut-off part of a job cannot go on beside it. Only a node that is
-*out* proves the end of what was on it: its object is deleted, or somebody put the taint
-``out-of-service`` on it, which Kubernetes takes for that word. From a node that *drains*, replicas
-leave by themselves once they are told to; others are made ready before. A *cordoned* node goes on
-for as long as somebody likes; jobs that want it leave it in time.
+A *silent* node (its kubelet is not heard) may be cut off and still run its pods. The scaler starts
+other pods in their place after a while, and claims nothing about the old pods: agents form the next
+world by majority, so the cut-off part of a job cannot go on beside that world. Only a node that is
+*out* proves the end of its pods: somebody deleted its object, or put the taint ``out-of-service``
+on it, which Kubernetes takes as proof. From a node that *drains*, replicas leave by themselves once
+they are asked to, after their replacements are ready. A *cordoned* node may stay cordoned for any
+time; jobs that want to leave it do so in time.
 """
 
 import threading
@@ -16,12 +16,12 @@ from enum import StrEnum
 from scaler.kubernetes.runtime.cluster.kind import Object
 from scaler.kubernetes.runtime.store import StoreChange
 
-#: A node that is not ready for so long is taken to be lost.
+#: Seconds after which a node that is not ready counts as lost.
 PATIENCE = timedelta(seconds=30)
 _OUT = "node.kubernetes.io/out-of-service"
-#: Nodes that are gone and are remembered.
+#: Number of deleted nodes that are remembered.
 _REMEMBERED = 10_000
-#: Taints by which somebody tells that a node will be gone in a few minutes.
+#: Taints that announce the end of a node within minutes.
 _NOTICES = frozenset(
     {
         "ToBeDeletedByClusterAutoscaler",
@@ -44,27 +44,27 @@ class NodeLoss(StrEnum):
 
 
 class NodeLosses:
-    """Told of every change of a node; asked about the node of a pod. By many threads."""
+    """Tracks changes of nodes, and reports the loss of a pod's node. Thread-safe."""
 
     def __init__(self, patience: timedelta = PATIENCE) -> None:
         self._patience = patience
         self._lock = threading.Lock()
-        #: Since when each node is silent, on this process's clock: theirs are not compared.
+        #: When each node became silent, on this process's clock: clocks of nodes are not compared.
         self._silent: dict[str, datetime] = {}
         self._out: dict[str, None] = {}
         self._draining: set[str] = set()
-        #: Since when each node is cordoned, on this process's clock.
+        #: When each node was first seen cordoned, on this process's clock.
         self._cordoned: dict[str, datetime] = {}
 
     def changed(self, change: StoreChange, now: datetime) -> bool:
-        """A node came, changed or went; return True if its pods should be looked at."""
+        """Note that a node came, changed or went; return True if its pods should be looked at."""
         name, node = change.key.name, change.new
         with self._lock:
             before = self._announced(name)
             self._out.pop(name, None)
             self._draining.discard(name)
             if node is None:
-                # It was there and is deleted: one that was never seen is not yet known.
+                # The node was there and is deleted; a node that was never seen is merely unknown.
                 self._mark_out(name)
                 self._silent.pop(name, None)
                 self._cordoned.pop(name, None)
@@ -94,11 +94,11 @@ class NodeLosses:
     def _mark_out(self, name: str) -> None:
         self._out[name] = None
         if len(self._out) > _REMEMBERED:
-            # Names of clusters that make and delete nodes all day are never used again.
+            # Clusters that make and delete nodes all day never use their names again.
             del self._out[next(iter(self._out))]
 
     def of(self, node: str | None, now: datetime) -> NodeLoss | None:
-        """Return the loss of a node; None where it is not lost, or there is none."""
+        """Return the loss of a node; None where the node is not lost, or no node is given."""
         if node is None:
             return None
         with self._lock:
@@ -113,7 +113,7 @@ class NodeLosses:
 
 
 def ready(node: Object) -> bool:
-    """True if a node's kubelet is heard; one of which nothing is said yet is taken to be."""
+    """True if a node's kubelet is heard; a node without that condition counts as ready."""
     for each in (node.get("status") or {}).get("conditions") or ():
         if each.get("type") == "Ready":
             return bool(each.get("status") == "True")

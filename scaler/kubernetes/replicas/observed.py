@@ -1,4 +1,4 @@
-"""Replicas as they are seen: by their pods, by what is remembered, and by where they are."""
+"""Observes replicas: by their pods, by the cache, and by their nodes."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,8 +19,8 @@ from scaler.ports import ReplicaPhase, ReplicaSeen
 class Replicas:
     """All replicas of jobs whose pods plans scale. Safe to be used by many threads.
 
-    Nothing is asked of the API server while the lock is held: the thread that hears of pods takes
-    it, too.
+    No request goes to the API server while the lock is held: the thread that hears of pods takes
+    the lock, too.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Replicas:
         advised: Callable[[JobId], bool],
         drains: Callable[[JobId], bool],
     ) -> None:
-        """``first``: above every id that an operator before this one may have used.
+        """``first``: an id greater than every id that an earlier operator may have used.
 
         ``advised``: DLRover's own master runs the job, so its pods are the replicas.
         ``drains``: the job's replicas leave cordoned nodes.
@@ -45,7 +45,7 @@ class Replicas:
         self._known: dict[JobId, JobCache] = {}
 
     def changed(self, change: StoreChange, now: datetime) -> None:
-        """A pod came, changed or went, by the watching thread."""
+        """Note that a pod came, changed or went; the watching thread calls this."""
         found = identity.scaled_of(change.latest)
         theirs = identity.theirs_of(change.latest) if found is None else None
         if theirs is not None and self._advised(theirs[0]):
@@ -59,7 +59,8 @@ class Replicas:
             if change.new is None or _other(change.old, change.new):
                 assert change.old is not None, "what goes was there"
                 before = known.gone.get(id)
-                # What Brain believed in before its pod was listed is no knowledge of its end.
+                # Brain's belief in a replica before its pod was listed says nothing of the
+                # replica's end.
                 if before is None or before.phase is not ReplicaPhase.ENDED:
                     known.gone[id] = vanished(look(change.old, id), known.asked.get(id), now)
 
@@ -73,9 +74,9 @@ class Replicas:
         epoch: int,
         now: datetime,
     ) -> None:
-        """Note Brain's knowledge of a job: replicas it takes to be alive, its world, its epoch.
+        """Note Brain's knowledge of a job: replicas it believes alive, its world, its epoch.
 
-        A replica that it believes in and that is unknown here has vanished while nobody looked.
+        A replica that Brain believes in and that is unknown here vanished while no operator looked.
         """
         first = self._first(job)
         with self._lock:
@@ -94,7 +95,7 @@ class Replicas:
                     )
 
     def pods_of(self, job: JobId) -> list[Object]:
-        """The job's pods, those that are not reflected yet included."""
+        """Return the job's pods, requested pods that are not reflected yet included."""
         with self._lock:
             found = {pod["metadata"]["name"]: pod for pod in self._pods.by("job", job)}
             known = self._known.get(job)
@@ -102,9 +103,9 @@ class Replicas:
             return list((sent | found).values())
 
     def proved_gone(self, job: JobId, now: datetime) -> list[int]:
-        """Replicas of which nothing runs any more, as far as the cluster's word goes.
+        """Return replicas of which no process runs any more, as far as the cluster proves it.
 
-        One whose node is silent may run on; one that was told to go is taken to have gone.
+        A replica on a silent node may run on; a replica that was asked to leave counts as gone.
         """
         with self._lock:
             told = {
@@ -114,7 +115,7 @@ class Replicas:
         return [id for id, one in seen.items() if not one.alive and (not one.leaving or id in told)]
 
     def cut_off(self, job: JobId, now: datetime) -> frozenset[int]:
-        """Replicas whose node is silent: no agent may be sent to them to meet the others."""
+        """Return replicas on silent nodes: no agent may be sent to them to meet the others."""
         with self._lock:
             seen = self._job(job).seen(dict(self._pods_by_id(job)), now)
         lost = (id for id, one in seen.items() if self._losses.of(one.node, now) is NodeLoss.SILENT)
@@ -123,9 +124,9 @@ class Replicas:
     def leaving(
         self, job: JobId, patience: timedelta, now: datetime
     ) -> Mapping[int, datetime | None]:
-        """Living replicas of cordoned nodes, and the time until which each may wait for another.
+        """Return living replicas of cordoned nodes, and the time until which each may wait.
 
-        None: the end of its node is announced, and waits for nobody.
+        The time None: the end of the node is announced, so the replica waits for no other.
         """
         found: dict[int, datetime | None] = {}
         for id, pod in self._pods_by_id(job):
@@ -138,27 +139,27 @@ class Replicas:
         return found
 
     def members(self, job: JobId) -> frozenset[int]:
-        """Replicas of the job's world, as Brain last said; none where that is not known."""
+        """Return replicas of the job's world, as Brain last said; empty where that is unknown."""
         known = self._known.get(job)
         return (known.named if known is not None else None) or frozenset()
 
     def refusal(self, job: JobId) -> str | None:
-        """The API server's last refusal of a pod of the job; None once it took one."""
+        """Return the API server's last refusal of a pod of the job; None once it accepted one."""
         known = self._known.get(job)
         return known.refused.said if known is not None and known.refused else None
 
     def jobs_on(self, node: str) -> set[JobId]:
-        """Jobs with a pod on a node."""
+        """Return jobs with a pod on a node."""
         found = (identity.scaled_of(pod) for pod in self._pods if node_of(pod) == node)
         return {each[0] for each in found if each is not None}
 
     def seen(self, job: JobId, now: datetime) -> Sequence[ReplicaSeen]:
-        """Every replica of a job, as it is seen."""
+        """Return every replica of a job, as observed."""
         with self._lock:
             return list(self._seen(job, now).values())
 
     def jobs(self) -> Sequence[JobId]:
-        """Jobs with a pod, or with one that is remembered."""
+        """Return jobs with a pod, or with a cached one."""
         with self._lock:
             named = {JobId(job) for job in self._pods.values("job")}
             theirs = (JobId(job) for job in self._pods.values("their job"))
@@ -168,7 +169,7 @@ class Replicas:
     # -- how -------------------------------------------------------------------------------------
 
     def _seen(self, job: JobId, now: datetime) -> dict[int, ReplicaSeen]:
-        """Every replica of the job by id, those of lost nodes as such."""
+        """Return every replica of the job by id, those of lost nodes as lost."""
         seen = self._job(job).seen(dict(self._pods_by_id(job)), now)
         if self._advised(job):
             seen = {id: _left_to_its_master(one) for id, one in seen.items()}

@@ -1,6 +1,7 @@
-"""The Secret of a job: its agents' token, values of its environment, and which ids were used.
+"""The Secret of a job: its agents' token, values of its environment, and the used replica ids.
 
-It is made before the first pod and goes with the job, so it outlives every operator.
+The operator makes the Secret before the first pod. The Secret goes with the job, so it outlives
+every operator.
 """
 
 import base64
@@ -17,9 +18,9 @@ from scaler.kubernetes.runtime.cluster import SECRET, AlreadyExists, Cluster, Ob
 
 log = logging.getLogger(__name__)
 
-#: Annotation: above every replica id that may have been used.
+#: Annotation: an id greater than every replica id that may have been used.
 _NEXT = f"{identity.DOMAIN}/next-id"
-#: So many ids are set aside at once, so that not every pod costs another write.
+#: Number of ids that are reserved at once, so that not every pod costs another write.
 _ASIDE = 16
 
 
@@ -31,30 +32,30 @@ class _Known:
     reserved: int = 0
     token: bool = False
     environment: dict[str, str] = field(default_factory=dict)
-    #: It belongs to a job of the same name before, with which it goes.
+    #: True if the Secret belongs to an earlier job of the same name, with which it goes.
     foreign: bool = False
-    #: The API server has it.
+    #: True if the API server has the Secret.
     there: bool = True
-    #: A token that goes with the first write: before a pod is made nobody reads it.
+    #: A token that goes with the first write: nobody reads it before a pod exists.
     waiting: dict[str, str] = field(default_factory=dict)
 
 
 class JobSecrets:
-    """Secrets of jobs. ``find`` gives the object of a job. Safe to be used by many threads."""
+    """Secrets of jobs. ``find`` returns the object of a job. Safe to be used by many threads."""
 
     def __init__(self, cluster: Cluster, find: Callable[[JobId], Object | None]) -> None:
         self._cluster, self._find = cluster, find
         self._known: dict[JobId, _Known] = {}
-        #: One writer for each job; the others of that job wait for it, nobody else does.
+        #: One writer for each job: only other writers of that job wait for the lock.
         self._writing: dict[JobId, threading.Lock] = {}
 
     def has_token(self, job: JobId) -> bool:
-        """True if there is a token in it."""
+        """True if the job's Secret has a token."""
         known = self._look(job)
         return known is not None and known.token
 
     def put_token(self, job: JobId, secret: str) -> None:
-        """Write the token into it.
+        """Write the token into the job's Secret.
 
         Raises:
             BadInput: the job's object is gone.
@@ -71,19 +72,19 @@ class JobSecrets:
             known.token = True
 
     def environment(self, job: JobId) -> Mapping[str, str]:
-        """Values of the job's environment."""
+        """Return the values of the job's environment."""
         known = self._look(job)
         return known.environment if known is not None else {}
 
     def used(self, job: JobId) -> int:
-        """Above every id that an operator may have used."""
+        """Return an id greater than every id that an operator may have used."""
         known = self._look(job)
         return known.reserved if known is not None else 0
 
     def set_aside(
         self, job: JobId, replica: int, replicas: int, environment: Mapping[str, str]
     ) -> None:
-        """Write down that ``replica`` may be used, and what its environment is, before it is."""
+        """Record that ``replica`` may be used, and its environment, before the replica starts."""
         with self._writing.setdefault(job, threading.Lock()):
             self._set_aside(job, replica, replicas, environment)
 
@@ -102,14 +103,14 @@ class JobSecrets:
             data = {f"env.{name}": value for name, value in news.items()}
             self._write(obj, job, known, known.waiting | data)
         except Exception:
-            # Not written down is not set aside, whatever went wrong.
+            # An id counts as reserved only after the write succeeded.
             known.reserved = before
             raise
         known.environment |= news
         known.waiting = {}
 
     def clear(self, job: JobId) -> None:
-        """Take the token out."""
+        """Take the token out of the Secret."""
         obj = self._find(job)
         self._known.pop(job, None)
         if obj is None:
@@ -122,12 +123,12 @@ class JobSecrets:
             log.debug("%s is gone already", name)
 
     def forget(self, job: JobId) -> None:
-        """Read it anew if it is asked for again."""
+        """Forget the Secret, so that the next request reads it anew."""
         self._known.pop(job, None)
         self._writing.pop(job, None)
 
     def _look(self, job: JobId) -> _Known | None:
-        """Read once what an operator before wrote; None where the job's object is gone."""
+        """Read once what an earlier operator wrote; None where the job's object is gone."""
         if job in self._known:
             return self._known[job]
         obj = self._find(job)
@@ -168,7 +169,7 @@ class JobSecrets:
         except NotFound:
             self._cluster.create(SECRET, full)
         except AlreadyExists:
-            # Somebody made it since this process looked: it is read anew.
+            # Another process made the Secret since this one looked: it is read anew.
             self._known.pop(job, None)
             raise
         known.there = True
