@@ -1,8 +1,8 @@
-"""Brain as the operator knows it: what it last said of every job of the pool, and what it is asked.
+"""The operator's view of Brain: its last answer about every job of the pool, and requests to it.
 
-Controllers run in threads, so this client blocks; ``follow`` asks for all unfinished jobs every few
-seconds and tells whose view changed. One that is listed no more is asked about once: how it ended
-never changes.
+Controllers run in threads, so this client blocks. ``follow`` asks for all unfinished jobs every few
+seconds and reports each job whose view changed. Once a job is no longer listed, the client asks
+about that job once: the end of a job never changes.
 """
 
 import logging
@@ -34,17 +34,17 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: What the same request may meet no more later on: Brain is away, or knows our token no longer.
+#: Errors that a later attempt may not meet: Brain is away, or no longer knows our token.
 AWAY = (Unavailable, Overloaded, NotSignedIn)
-#: What Brain says no to; the same request again is refused again.
+#: Errors by which Brain refuses a request; the same request is refused again.
 REFUSED = (BadInput, Conflict, KeyReused, NotAllowed, NotFound)
 _UNFINISHED = ",".join(sorted(state for state in JobState if state not in FINISHED))
-#: Jobs whose end is remembered; of one that is not, Brain is asked again.
+#: Number of jobs whose end is remembered; the client asks Brain about an older one again.
 _REMEMBERED = 10_000
 
 
 class BrainPort(Protocol):
-    """``BrainClient``, or what stands in for it where there is no Brain."""
+    """``BrainClient``, or its stand-in where there is no Brain."""
 
     def send(self, call: Call[T], /) -> T:
         """Do one operation; errors as in ``BrainClient.send``."""
@@ -61,22 +61,23 @@ class OperatorsBrain:
         #: Called with every job whose view changed.
         self.told = told
         self._views: Mapping[JobId, JobView] = {}
-        #: Held for every change of them: controllers learn of jobs while all are listed.
+        #: Held during every change of the views: controllers add jobs while ``look`` lists all of
+        #: them.
         self._changing = threading.Lock()
-        #: How jobs ended, the one that was heard of last behind the others.
+        #: Ends of jobs; the most recent one is last.
         self._ended: dict[JobId, JobView] = {}
-        #: What Brain was last told of the objects of jobs.
+        #: The last report to Brain about each job's object.
         self._said: dict[JobId, tuple[ObjectCondition, ...]] = {}
-        #: Why Brain could not be asked lately; empty: it could.
+        #: Why the last requests to Brain failed; empty: the last one succeeded.
         self.trouble = "Brain was not asked yet"
 
     @property
     def known(self) -> bool:
-        """True if Brain ever said which jobs it has."""
+        """True if Brain ever sent its list of jobs."""
         return not self.trouble or bool(self._views)
 
     def view(self, job: JobId) -> JobView | None:
-        """Return Brain's last view of a job; None: it has no job of this id, or was never asked."""
+        """Return Brain's last view of a job; None: Brain lacks this id, or was never asked."""
         return self._ended.get(job) or self._views.get(job)
 
     def recalled(self, job: JobId) -> JobView | None:
@@ -88,7 +89,7 @@ class OperatorsBrain:
         return self._learn(detail.job) if detail is not None else None
 
     def views(self) -> Mapping[JobId, JobView]:
-        """All jobs of the pool that are not finished."""
+        """Return all jobs of the pool that are not finished."""
         return self._views
 
     def follow(self, stop: threading.Event, seconds: float) -> None:
@@ -97,12 +98,12 @@ class OperatorsBrain:
             try:
                 self.look()
             except Exception:
-                # Without this thread Brain would never be heard again, of no job.
+                # Without this thread the operator would never hear of any job again.
                 log.exception("Brain")
             stop.wait(seconds)
 
     def look(self) -> None:
-        """Ask once; tell of what changed."""
+        """Ask once, and report changes."""
         try:
             views, before = self._all(), self._views
             for job in before.keys() - views.keys():
@@ -115,7 +116,7 @@ class OperatorsBrain:
             return
         came_back = bool(self.trouble)
         with self._changing:
-            # What was learned meanwhile is not in the list yet.
+            # The answer may be older than a job that was added meanwhile.
             learned = {id: view for id, view in self._views.items() if before.get(id) is not view}
             views = {**views, **learned}
             self._views, self.trouble = views, ""
@@ -124,8 +125,10 @@ class OperatorsBrain:
                 self._tell(job)
 
     def _unlisted(self, job: JobId) -> JobView | None:
-        """One that is not in the list: it came while that was made, or it has ended, or Brain has
-        none of this id."""
+        """Return the view of a job that the list lacks.
+
+        The job came after the list was made, or has ended, or Brain has no job of this id.
+        """
         detail = self.detail(job)
         if detail is None or detail.job.state not in FINISHED:
             return None if detail is None else detail.job
@@ -141,11 +144,11 @@ class OperatorsBrain:
         try:
             self.told(job)
         except Exception:
-            # Without this thread Brain would never be heard again, of no job.
+            # Without this thread the operator would never hear of any job again.
             log.exception("job %s", job)
 
     def mirror(self, job: JobId, document: Mapping[str, Any], owner: str) -> JobView:
-        """Keep Brain's copy of a job.
+        """Keep Brain's copy of a job up to date.
 
         Raises:
             BadInput, NameTaken: Brain refuses it.
@@ -155,7 +158,7 @@ class OperatorsBrain:
         return self._learn(self._client.send(calls.mirror(job, copy)))
 
     def object_says(self, job: JobId, said: Sequence[ObjectCondition]) -> None:
-        """Tell what the cluster says of a job's object, where that is news and Brain knows it."""
+        """Report the conditions of a job's object, if they are news and Brain knows the job."""
         view, known = self.view(job), self._said.get(job, ())
         if view is None or view.state in FINISHED:
             self._said.pop(job, None)
@@ -163,20 +166,20 @@ class OperatorsBrain:
             try:
                 self._client.send(calls.conditions(job, said))
             except BrainError as why:
-                # It is told with the next look at the job; nothing waits for it.
+                # The next look at the job reports them; nothing waits for that.
                 log.info("job %s: %s", job, why)
                 return
             self._said[job] = tuple(said)
 
     def detail(self, job: JobId) -> JobDetail | None:
-        """All that Brain has of a job; None: it has none of this id."""
+        """Return the details of a job; None: Brain has no job of this id."""
         try:
             return self._client.send(calls.job(job))
         except UnknownJob:
             return None
 
     def plans(self, job: JobId) -> tuple[PlanView, ...]:
-        """The job's plans, highest generation first."""
+        """Return the job's plans, highest generation first."""
         return self._client.send(calls.plans_of(job)).items
 
     def resize(
@@ -189,10 +192,12 @@ class OperatorsBrain:
         *,
         resources: Resources | None = None,
     ) -> PlanView:
-        """Ask for a size; the same ``key`` again is the same request, and has the same answer.
+        """Ask for a size.
 
-        ``by``: who asked, as far as the cluster says. ``resources``: what each replica is to
-        reserve, too; the size is then not clamped.
+        The same ``key`` again is the same request, and has the same answer.
+
+        ``by``: the asker, as far as the cluster says. ``resources``: amounts that each replica is
+        to reserve, too; Brain then does not clamp the size.
 
         Raises:
             BadInput, Conflict: Brain refuses it, with the reason.
@@ -209,7 +214,7 @@ class OperatorsBrain:
         return self._client.send(replace(call, headers={"Idempotency-Key": key}))
 
     def report_world(self, report: WorldReport) -> None:
-        """Tell of a world that no coordinator tells of."""
+        """Report a world that no coordinator reports."""
         self._client.send(calls.report_world(report))
 
     def suspend(self, job: JobId) -> JobView:
@@ -217,11 +222,11 @@ class OperatorsBrain:
         return self._learn(self._client.send(calls.suspend(job)))
 
     def resume(self, job: JobId) -> JobView:
-        """Let it go on."""
+        """Let a suspended job go on."""
         return self._learn(self._client.send(calls.resume(job)))
 
     def cancel(self, job: JobId) -> JobView:
-        """End it for good."""
+        """End a job for good."""
         return self._learn(self._client.send(calls.cancel(job)))
 
     def _learn(self, view: JobView) -> JobView:
@@ -246,7 +251,7 @@ class OperatorsBrain:
 
 
 def _gist(view: JobView | None) -> object:
-    """Return the fields of a view that cluster objects show, none that is measured every second."""
+    """Return the fields of a view that cluster objects show; none of them changes every second."""
     if view is None:
         return None
     plan = view.plan

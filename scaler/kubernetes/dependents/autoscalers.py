@@ -1,7 +1,7 @@
-"""Autoscalers of the cluster that target a job: each thing about a job has one owner.
+"""Autoscalers of the cluster that target a job: each property of a job has one owner.
 
-A HorizontalPodAutoscaler owns the size, so Brain only advises; a VerticalPodAutoscaler owns the
-amounts that replicas reserve, so Brain changes none.
+A HorizontalPodAutoscaler owns the size, so Brain only advises. A VerticalPodAutoscaler owns the
+amounts that replicas reserve, so Brain changes no amounts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,18 +16,21 @@ _TARGETS: Mapping[Kind, str] = {HPA: "scaleTargetRef", VPA: "targetRef"}
 
 
 class Autoscalers:
-    """Autoscalers as stores show them; of a kind that is not served there are none."""
+    """Autoscalers as stores show them.
+
+    A kind that the cluster does not serve has none.
+    """
 
     def __init__(self) -> None:
         self._stores: dict[Kind, Store] = {}
 
     def follow(self, kind: Kind, store: Store) -> None:
-        """Look into ``store`` for autoscalers of a kind."""
+        """Read autoscalers of a kind from ``store``."""
         store.index("job", lambda obj: tuple(map(str, targets(kind, obj))))
         self._stores[kind] = store
 
     def of(self, job: Key) -> dict[Reason, str]:
-        """Return the autoscalers that own something about a job, each with its sentence."""
+        """Return the autoscalers that own a property of the job, each with a sentence."""
         found = {kind: self._first(kind, job) for kind in self._stores}
         said: dict[Reason, str] = {}
         if name := found.get(HPA):
@@ -49,7 +52,7 @@ class Autoscalers:
 
 
 def targets(kind: Kind, obj: Object) -> Iterable[Key]:
-    """Return the job of which an autoscaler owns something, if it does."""
+    """Return the job that an autoscaler targets, if it targets one."""
     spec = obj.get("spec") or {}
     target = spec.get(_TARGETS[kind]) or {}
     group = str(target.get("apiVersion", "")).rpartition("/")[0]

@@ -1,8 +1,8 @@
-"""Gangs: whose gates are opened together, and which let go of what they hold in part.
+"""Gangs: pods whose gates open together, and which release their nodes together.
 
-The scheduler may know a reason that the gate does not, another's pod may be faster, a node may be
-lost: then some of a gang have nodes and can do nothing with them. They keep these for a while, for
-nodes may be on their way, and then let go of all of them.
+Part of a gang may get nodes that are of no use without the rest: the scheduler knew a reason that
+the gate did not, another job's pod was faster, or a node was lost. The gang keeps such nodes for a
+while, because more nodes may be on their way, and then releases all of them.
 """
 
 import threading
@@ -23,7 +23,7 @@ from scaler.kubernetes.runtime.cluster import Object
 from scaler.kubernetes.runtime.status import read_instant
 from scaler.kubernetes.runtime.store import Store
 
-#: For how long a gang that is not whole keeps what it has, where its job does not say.
+#: Time for which an incomplete gang keeps its nodes, where the job names none.
 PATIENCE = timedelta(minutes=15)
 
 
@@ -31,23 +31,24 @@ PATIENCE = timedelta(minutes=15)
 class GangState:
     """The result of one look at a job's gang."""
 
-    #: Why pods wait; empty: none does.
+    #: Why pods wait; empty: no pod waits.
     waiting: str = ""
-    #: What was let go, and why; empty: nothing was.
+    #: The pods that were released, and why; empty: none were.
     let_go: str = ""
     #: When to look again at the latest; None: when something changes.
     look_seconds: float | None = None
 
 
 class Gangs:
-    """Opens gates, and has gangs that are not whole let go."""
+    """Opens gates, and releases the nodes of incomplete gangs."""
 
     def __init__(self, upkeep: Upkeep, pods: Store, nodes: Store) -> None:
         self._upkeep, self._nodes, self._room = upkeep, nodes, NodeCapacity(nodes, pods)
         self._opening = threading.Lock()
-        #: Jobs whose pods found no nodes although the gate said so, and until when it stays shut.
+        #: Jobs whose pods found no nodes although the gate opened, and the time until which the
+        #: gate stays shut.
         self._shut: dict[str, datetime] = {}
-        #: Since when a job's gang has nodes in part, as far as this operator saw.
+        #: When each job's gang first held nodes in part, as far as this operator saw.
         self._broken: dict[str, datetime] = {}
 
     def tend(
@@ -59,12 +60,14 @@ class Gangs:
         now: datetime,
         leaving: Collection[str] = (),
     ) -> GangState:
-        """One look. ``end`` has a pod that was let in end; another comes, behind the gate.
+        """Look once at a job's gang.
 
-        ``leaving``: names of pods in whose place others come.
+        ``end`` ends a pod that was let in; its replacement waits behind the gate.
+
+        ``leaving``: names of pods that others replace.
         """
         id, least, held = job.metadata.uid, gang_size(job, document), gang.holding(mine)
-        # A job of which a pod is done ends pod by pod.
+        # Once a pod of a job has succeeded, the job ends pod by pod.
         if not 0 < len(held) < least or any(map(succeeded, mine)):
             self._broken.pop(id, None)
             return GangState(waiting=self._open(job, document, mine, now, leaving))
@@ -99,19 +102,19 @@ class Gangs:
         now: datetime,
         leaving: Collection[str],
     ) -> str:
-        """Let those of the job's pods begin that can do so together; why others wait, or ''."""
+        """Let pods of the job begin that can begin together; return why others wait, or ''."""
         waiting = sorted((p for p in mine if gang.gated(p) and gang.stays(p)), key=_id)
         if not waiting:
             return ""
         staying = [pod for pod in gang.begun(mine) if pod["metadata"]["name"] not in leaving]
         begun, least = len(staying), gang_size(job, document)
-        # A job of fewer pods than its gang is not whole yet; the rest is being created.
+        # A job of fewer pods than its gang is not complete yet: the rest is being created.
         if begun + len(waiting) < least:
             return f"{begun + len(waiting)} of {least} pods of the gang exist"
         until = self._shut.get(job.metadata.uid)
         if until is not None and now < until:
             return f"the scheduler found no nodes for its pods; they wait until {until:%H:%M} UTC"
-        # One gang after the other: two that look at once would be let in to the same room.
+        # One gang at a time: two concurrent looks would let two gangs in to the same capacity.
         with self._opening:
             capacity, unit = self._room.capacity(waiting), document.replicas.unit
             ready = gang.admitted(waiting, begun, least=least, unit=unit, capacity=capacity)
@@ -127,7 +130,7 @@ class Gangs:
         )
 
     def _since(self, broke: datetime, mine: Sequence[Object]) -> datetime:
-        """Time of a gang's last change: it fell apart, a pod or node came, a pod got a node."""
+        """Return the time of the last change: the gang broke, or a pod or node came or bound."""
         staying = [pod for pod in mine if gang.stays(pod)]
         new = (*staying, *(node for node in self._nodes if may_come(staying[0], node)))
         came = (read_instant(each["metadata"].get("creationTimestamp")) for each in new)

@@ -1,7 +1,8 @@
 """Asks for nodes that do not exist yet, where the present ones could never hold a job.
 
-Nobody can tell from inside a cluster which nodes may be made. So pods ask, for as long as the job
-waits; it is told as *not yet* for its patience, and as *never* once no node came within it.
+Nobody can tell from inside a cluster which nodes an autoscaler can make. So pods ask for as long as
+the job waits. The condition says *not yet* during the job's patience, and *never* once no node came
+within it.
 """
 
 from collections.abc import Sequence
@@ -22,19 +23,19 @@ from scaler.kubernetes.runtime.cluster import Object
 from scaler.kubernetes.runtime.status import read_instant
 from scaler.kubernetes.runtime.store import Store
 
-#: So many pods of a job ask at once; others follow as nodes come.
+#: Most pods of a job that ask at once; further pods follow as nodes come.
 _MOST = 64
-#: Jobs in these states have what was asked for, or do not want it any more.
+#: States of jobs that no longer want the nodes they asked for, or have them.
 _HAVE = frozenset({*JobState}) - FINISHED - {JobState.QUEUED, JobState.SUSPENDED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """What one look says of a job's nodes."""
+    """The outlook for a job's nodes after one look."""
 
-    #: Why no present node, were it empty, holds the job; None: they could.
+    #: Why the present nodes, were they empty, could not hold the job; None: they could.
     lacking: str | None = None
-    #: Pods ask for nodes, which may still come.
+    #: True if pods ask for nodes, which may still come.
     yet: bool = False
     #: When to look again at the latest; None: when something changes.
     look_seconds: float | None = None
@@ -46,13 +47,13 @@ class NewNodes:
     def __init__(self, upkeep: Upkeep, pods: Store, nodes: Store) -> None:
         self._upkeep, self._pods, self._nodes = upkeep, pods, nodes
         self._pods.index("asking", asking_index)
-        #: Jobs that let go of what came, and until when they do not ask again.
+        #: Jobs that released the nodes they got, and the time until which they do not ask again.
         self._shut: dict[str, datetime] = {}
 
     def tend(
         self, job: ElasticJob, least: int, view: JobView | None, house: Installation, now: datetime
     ) -> Outlook:
-        """One look at a job of which ``least`` pods begin together."""
+        """Look once at a job of which ``least`` pods begin together."""
         have = view is not None and view.state in _HAVE
         size = max(least, view.replicas_wished) if view is not None and have else least
         mine = [pod for pod in self._pods.by("asking", job.metadata.uid) if gang.stays(pod)]
@@ -76,7 +77,7 @@ class NewNodes:
         return Outlook(lacking=asked, yet=True, look_seconds=left)
 
     def end(self, job: ElasticJob) -> None:
-        """Nothing is asked for any more."""
+        """Stop asking for nodes."""
         for pod in self._pods.by("asking", job.metadata.uid):
             if gang.stays(pod):
                 self._upkeep.replace(pod)
@@ -104,6 +105,6 @@ class NewNodes:
 
 
 def _times(pods: Sequence[Object]) -> Sequence[datetime]:
-    """When each pod was made, and got its node."""
+    """Return when each pod was made, and when it got its node."""
     made = (read_instant(pod["metadata"].get("creationTimestamp")) for pod in pods)
     return [at for at in (*made, *map(gang.bound_at, pods)) if at is not None]

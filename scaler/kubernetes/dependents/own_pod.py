@@ -1,4 +1,4 @@
-"""Facts that an operator in a pod reads of its own pod."""
+"""Facts about its own pod that an operator in a pod reads."""
 
 import os
 from collections.abc import Mapping
@@ -8,9 +8,9 @@ from brain.errors import BadInput, NotAllowed, NotFound
 from scaler.kubernetes.pods.manifest import AgentInjection
 from scaler.kubernetes.runtime.cluster import POD, Cluster
 
-#: ``--agent-image own``: the image of the operator's own container.
+#: Value of ``--agent-image``: the image of the operator's own container.
 OWN = "own"
-#: Where the downward API says which pod this is, and the container that runs the operator.
+#: Variables in which the downward API names this pod, and the container of the operator.
 _POD, _CONTAINER = "POD_NAME", "scaler"
 
 
@@ -22,10 +22,10 @@ def injected(
 ) -> AgentInjection | None:
     """Return the agent injection for jobs; ``OWN`` stands for the operator's own image.
 
-    So a kustomization that changes the operator's image changes containers, and no arguments.
+    So a kustomization that changes the operator's image changes containers and no arguments.
 
     Raises:
-        BadInput: this is no pod, or it may not be read.
+        BadInput: this process runs in no pod, or may not read its pod.
     """
     if said is None or said.image != OWN:
         return said
@@ -37,7 +37,7 @@ def injected(
     except (NotAllowed, NotFound) as why:
         raise _unknown(f"pod {name} in {namespace} cannot be read: {why}") from why
     containers = pod["spec"]["containers"]
-    # A mesh may have put its own container before it.
+    # A service mesh may have put its own container first.
     mine = next((each for each in containers if each["name"] == _CONTAINER), containers[0])
     return replace(said, image=mine["image"])
 

@@ -1,9 +1,10 @@
 """Carries out plans that change what running replicas reserve.
 
-In place, where the server offers that. A pod that cannot be changed so (the server is too old, or
-refuses; its node has no room) has the new amounts after its next restart, whatever that is for;
-and after a while the pods of the plan are restarted, each at its safe point. Advice of Brain's own
-restarts nothing: a plan that cannot be carried out in place is told as such, and fails.
+Pods change in place, where the server offers that. A pod that cannot (the server is too old, the
+server refuses, or its node has no capacity) has the new amounts after its next restart, whatever
+causes that restart. After a while the operator restarts the plan's remaining pods, each at its safe
+point. Advice of Brain's own restarts no pod: if its plan cannot be carried out in place, the plan
+fails and says why.
 """
 
 from collections import Counter
@@ -43,26 +44,26 @@ from scaler.kubernetes.runtime.cluster import (
 )
 from scaler.kubernetes.runtime.store import Store
 
-#: Pods that cannot be resized in place are restarted for a plan after so long.
+#: Time after which a plan restarts pods that cannot be resized in place.
 PATIENCE = timedelta(minutes=10)
 _OVER = ("Succeeded", "Failed")
 
 
 class Way(StrEnum):
-    """The next thing to do about the amounts of a pod."""
+    """The ways in which a pod can get its amounts."""
 
     NOTHING = "nothing"
-    #: Change it in place.
+    #: Resize the pod in place.
     RESIZE = "resize"
-    #: Wait for its kubelet, or for room on its node.
+    #: Wait for the kubelet, or for capacity on the node.
     WAIT = "wait"
-    #: It has other amounts after its next restart.
+    #: The pod has other amounts after its next restart.
     RESTART = "restart"
 
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """The next thing to do about one pod, and why."""
+    """The next action on one pod, and its reason."""
 
     way: Way
     why: str = ""
@@ -71,21 +72,22 @@ class Next:
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """What one look at the amounts of a job's pods came to."""
+    """The result of one look at the amounts of a job's pods."""
 
     reason: Reason = Reason.AS_PLANNED
-    #: Why not every pod holds what it should; empty: they all do.
+    #: Why some pods do not hold the amounts that they should; empty: all do.
     message: str = ""
 
 
 def following(pod: Object, document: Resources, wanted: Resources, *, offered: bool) -> Next:
-    """Decide about one living pod.
+    """Decide the next action on one living pod.
 
-    ``document``: what the template reserves. ``offered``: the server resizes pods in place.
+    ``document``: amounts that the template reserves. ``offered``: True if the server resizes pods
+    in place.
     """
     before = amounts.asked(pod)
     if before is None and wanted == document:
-        # It is from before amounts were written down, or others made it: it stays as it is.
+        # The pod is older than recorded amounts, or somebody else made it: it stays as it is.
         return Next(Way.NOTHING)
     if before != wanted:
         why = "" if offered else "the server resizes no pods in place"
@@ -103,10 +105,10 @@ def following(pod: Object, document: Resources, wanted: Resources, *, offered: b
 
 
 def unenforced(view: JobView, found: Resized) -> str:
-    """Why the plan that is applied is given up; empty: it goes on.
+    """Return why the applying plan is given up; empty: it goes on.
 
-    Time brings no other template. A person's plan waits for all else, Brain's own for nothing: its
-    advice is made anew.
+    Waiting changes no template. A person's plan waits for every other obstacle. Brain's own plan
+    waits for none, because Brain makes its advice anew.
     """
     plan, going = changing(view), found.reason in (Reason.AS_PLANNED, Reason.RESIZING)
     if plan is None or going or not (found.reason is Reason.IGNORED or without_restart(plan)):
@@ -122,7 +124,7 @@ class Resizing:
     ) -> None:
         self._cluster, self._pods, self._nodes = cluster, pods, nodes
         self.patience = patience
-        #: Pods that the server refused to resize, by uid: to what, and its words.
+        #: Pods whose resize the server refused, by uid: the amounts, and the server's words.
         self._refused: dict[str, tuple[Resources, str]] = {}
         self.offered = False
 
@@ -139,9 +141,9 @@ class Resizing:
         end: Callable[[Object], None],
         now: datetime,
     ) -> Resized:
-        """Do the next thing about the amounts of every pod; ``end`` has a replica leave.
+        """Do the next action on the amounts of every pod; ``end`` makes a replica leave.
 
-        Pods are touched for a plan alone: an edit of the template is for pods to come.
+        Only a plan changes running pods: an edited template is for new pods.
 
         Raises:
             BrainError: the API server is away.
@@ -151,7 +153,7 @@ class Resizing:
         return found
 
     def tell(self, mine: Sequence[Object], why: str) -> None:
-        """Write on pods why they do not get what their plan says; empty: nothing is in the way."""
+        """Write on pods why they do not get their plan's amounts; empty: nothing prevents it."""
         for pod in mine:
             metadata = pod["metadata"]
             if (
@@ -205,7 +207,7 @@ class Resizing:
     def _beforehand(
         self, job: ElasticJob, view: JobView, todo: Sequence[Object], requests: Mapping[str, str]
     ) -> Resized | None:
-        """Why no pod is touched: no node holds such a pod, or the namespace allows none."""
+        """Return why no pod is resized: no node holds such a pod, or the namespace forbids it."""
         fresh = [pod for pod in todo if amounts.asked(pod) != wished(view)]
         if not fresh:
             return None
@@ -226,11 +228,11 @@ class Resizing:
         try:
             return self._cluster.list(kind, namespace).items
         except (NotAllowed, NotFound):
-            # The server says it when it is asked to resize.
+            # The server's answer to the resize says it.
             return ()
 
     def _resize(self, pod: Object, requests: Mapping[str, str], view: JobView) -> Next:
-        """Have the server change a pod, and write down to what, and for which plan."""
+        """Have the server resize a pod; record the amounts and the plan."""
         metadata, wanted = pod["metadata"], wished(view)
         where = metadata["namespace"], metadata["name"]
         version = {"resourceVersion": metadata.get("resourceVersion")}

@@ -1,7 +1,7 @@
-"""Jobs that no agent of ours runs: their worlds, told by what is seen of their pods. Pure.
+"""Derives worlds of jobs that no agent of ours runs from their pods. Pure.
 
-Their size is fixed while their pods live: each was told at its start how many there are. A plan
-replaces all of them, and what it measures, redoes or loses nobody knows.
+The size of such a job is fixed while its pods live, because each pod got the number of pods at its
+start. A plan replaces all pods. Nobody knows what such a world measures, redoes or loses.
 """
 
 import logging
@@ -24,17 +24,17 @@ _UNKNOWN = NodeName("")
 
 
 def running(seen: Sequence[ReplicaSeen]) -> tuple[int, ...]:
-    """Replicas that run."""
+    """Return replicas that run."""
     return tuple(
         each.id for each in seen if each.phase is ReplicaPhase.RUNNING and not each.leaving
     )
 
 
 def held(world: World | None, obj: Object | None, house: Installation) -> frozenset[int] | None:
-    """Replicas that a job's coordinator alone lets go; None: no world is known.
+    """Return the replicas that only the job's coordinator lets go; None: no world is known.
 
-    Without an agent there is no coordinator, and without a Brain nobody tells it whom to let go:
-    what is too many would never go.
+    Without an agent there is no coordinator, and without a Brain no coordinator learns which
+    replicas to let go: surplus replicas would never go.
     """
     try:
         if obj is not None and not elastic(read_elastic_job(obj), house):
@@ -56,9 +56,9 @@ def reports(
     processes: int,
     now: datetime,
 ) -> tuple[WorldReport, ...]:
-    """Build a coordinator's report of a world if all wished replicas run; else build none.
+    """Build a coordinator's report of a world if all desired replicas run, else no report.
 
-    ``known``: the latest world that Brain was told of. Brain learns from its replicas how it ends.
+    ``known``: the latest world in Brain. Brain learns from the replicas how that world ends.
     """
     ids = running(seen)
     if not ids or len(ids) != wished:
@@ -93,7 +93,7 @@ def reports(
 
 
 def outdated(pods: Sequence[Object], generation: int) -> list[Object]:
-    """Living pods that were told of another size than the one that is wished."""
+    """Return living pods that got another size than the desired one."""
     return [
         pod
         for pod in pods

@@ -1,7 +1,7 @@
 """Replicas of roles whose size no plan changes: parameter servers, chief, evaluator.
 
-Each rank has one living pod. One that failed is followed by another in its rank, unless its kind of
-failure or the job's ``restartCount`` says otherwise.
+Each rank has one living pod. A failed pod is replaced in its rank, unless its kind of failure or
+the job's ``restartCount`` forbids that.
 """
 
 import logging
@@ -39,20 +39,20 @@ class Roles:
     def __init__(self, upkeep: Upkeep, pods: Store) -> None:
         self._upkeep, self._pods = upkeep, pods
         self._pods.index("owner", _owner_uid)
-        #: Generation of each job's object whose services were made here.
+        #: Generation of each job's object whose services this operator made.
         self._named: dict[str, int] = {}
 
     def pods_of(self, job: ElasticJob) -> list[Object]:
-        """Pods of those roles."""
+        """Return pods of those roles."""
         found = self._pods.by("owner", job.metadata.uid)
         return [
             pod for pod in found if (identity.replica_of(pod) or (job.scaled, 0))[0] != job.scaled
         ]
 
     def keep(self, job: ElasticJob, now: datetime) -> None:
-        """Have one living pod for each rank of each role, and nobody who knows the wrong servers.
+        """Keep one living pod for each rank, and no process that knows outdated parameter servers.
 
-        Servers that are more or fewer are news to every process: each begins anew.
+        Another number of servers concerns every process, so each process starts anew.
         """
         for pod in self._pods.by("owner", job.metadata.uid):
             if surplus(job, pod) or misled(job, pod):
@@ -63,9 +63,9 @@ class Roles:
                 self._upkeep.create(pod)
 
     def name(self, job: ElasticJob, document: JobDocument, *, rigid: bool) -> None:
-        """Services, once for each edit of the object and each operator.
+        """Create services: once for each edit of the object, and once for each operator.
 
-        What the object's status says proves nothing: that is written, too, while Brain is away or
+        The object's status proves nothing here: the operator also writes it while Brain is away or
         nodes are missing.
         """
         id, generation = job.metadata.uid, job.metadata.generation
@@ -78,7 +78,7 @@ class Roles:
         self._named[id] = generation
 
     def end(self, job: ElasticJob) -> None:
-        """The job is over: what still serves it goes."""
+        """End the remaining pods of those roles when the job is over."""
         self._named.pop(job.metadata.uid, None)
         for pod in self.pods_of(job):
             alive = (pod.get("status") or {}).get("phase") not in _OVER
@@ -87,14 +87,14 @@ class Roles:
 
 
 def fixed(job: ElasticJob) -> Iterator[str]:
-    """Roles that plans do not scale."""
+    """Return roles that plans do not scale."""
     for role in job.spec.replica_specs:
         if role not in (job.scaled, ReplicaType.MASTER):
             yield role
 
 
 def processes(job: ElasticJob, document: JobDocument) -> Iterator[dict[str, object]]:
-    """A service for each process that ``TF_CONFIG`` may name: plans may ask for more workers."""
+    """Return each process that ``TF_CONFIG`` may name, those that plans may add included."""
     if job.strategy is not Strategy.PARAMETER_SERVER:
         return
     here = sizes_of(job)
@@ -104,14 +104,14 @@ def processes(job: ElasticJob, document: JobDocument) -> Iterator[dict[str, obje
 
 
 def surplus(job: ElasticJob, pod: Object) -> bool:
-    """True if a pod of a role that plans do not scale has a rank that the object has no more."""
+    """True if plans do not scale the pod's role and the object no longer has its rank."""
     role = _role(pod)
     scaled = role == job.scaled or role not in sizes_of(job)
     return _stays(pod) and not scaled and _rank(pod) >= sizes_of(job)[role]
 
 
 def misled(job: ElasticJob, pod: Object) -> bool:
-    """True if a process was told of other parameter servers than there are."""
+    """True if a process got other parameter servers than the present ones."""
     if job.strategy is not Strategy.PARAMETER_SERVER or not _stays(pod):
         return False
     role, here = _role(pod), sizes_of(job)
@@ -123,7 +123,7 @@ def misled(job: ElasticJob, pod: Object) -> bool:
 def missing(
     job: ElasticJob, role: str, mine: Sequence[Object], now: datetime
 ) -> Iterator[dict[str, object]]:
-    """Pods to create so that every rank of a role has one."""
+    """Return the pods to create so that every rank of a role has one."""
     spec, pods = job.spec.replica_specs[role], list(mine)
     next_id = max((_id(pod) for pod in mine), default=-1) + 1
     alive = sum((pod.get("status") or {}).get("phase") not in _OVER for pod in mine)
@@ -174,7 +174,7 @@ def _order(job: ElasticJob, role: str, id: int, mine: Sequence[Object], now: dat
 
 
 def _final(pod: Object) -> bool:
-    """True if a pod failed so that another would, too."""
+    """True if a pod failed in a way that another pod would repeat."""
     if (pod.get("status") or {}).get("phase") != "Failed":
         return False
     return failure(pod).remedy is Remedy.FATAL or not relaunched(pod)

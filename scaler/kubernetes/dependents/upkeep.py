@@ -1,4 +1,4 @@
-"""Keep what a job has beside the pods that plans scale: services, a PodGroup, places, roles."""
+"""Keeps what a job has beside the pods that plans scale: services, a PodGroup, places, roles."""
 
 import json
 import logging
@@ -27,46 +27,47 @@ log = logging.getLogger(__name__)
 
 BUDGET = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 _OVER = ("Succeeded", "Failed")
-#: Jobs of more replicas prove a loss by majority; fewer need the cluster's word.
+#: Most replicas of a job that needs the cluster's word on a loss; larger jobs prove it by majority.
 _FEW = 16
 
 
 class Upkeep:
-    """Keeps what stands beside a job's pods as it should be."""
+    """Keeps a job's dependents as they should be."""
 
     def __init__(self, cluster: Cluster, pods: Store, nodes: Store) -> None:
         self._cluster, self._pods, self._nodes = cluster, pods, nodes
-        #: Pods that each job's disruption budget keeps, as it was last written here.
+        #: The number of pods that each job's disruption budget keeps, as this operator last wrote
+        #: it.
         self._kept: dict[str, int] = {}
 
     def services(self, job: ElasticJob) -> None:
-        """A name for every pod of a role, and one for whoever is rank 0."""
+        """Give every pod of a role a DNS name, and one name to the pod of rank 0."""
         for obj in services(job):
             self._cluster.apply(SERVICE, obj)
 
     def pod_group(self, job: ElasticJob, document: JobDocument) -> None:
-        """Volcano's object, where it admits gangs."""
+        """Apply Volcano's PodGroup, where Volcano admits gangs."""
         role = job.spec.replica_specs[job.scaled]
         obj = gang.pod_group(
             namespace=job.metadata.namespace,
             job=job.metadata.name,
             uid=job.metadata.uid,
             least=gang_size(job, document),
-            # A share makes the lowest ranks high: a gang has the class of the first of them.
+            # A share makes the lowest ranks high, so a gang has the class of its first rank.
             priority=priority_class(role.priority, 0, document.replicas.first),
             spec=(role.template or {}).get("spec") or {},
         )
         self._cluster.apply(gang.POD_GROUP, obj)
 
     def keep_budget(self, job: ElasticJob, count: int) -> None:
-        """Have so many of the job's pods be kept from whoever evicts."""
+        """Keep so many of the job's pods from eviction."""
         id = job.metadata.uid
         if self._kept.get(id) != count:
             self._cluster.apply(BUDGET, budget(job, count))
             self._kept[id] = count
 
     def release(self, obj: Object) -> None:
-        """Have the pods be evicted that an object leaves behind: nobody moves them any more."""
+        """Let pods of a deleted object be evicted: no operator moves them any more."""
         metadata, zero = obj["metadata"], {"spec": {"minAvailable": 0}}
         name = identity.budget_name(metadata["name"])
         try:
@@ -86,9 +87,9 @@ class Upkeep:
         cut_off: Collection[int] = (),
         members: Collection[int] = (),
     ) -> None:
-        """Tell each pod where the others are, and of which replicas nothing runs any more.
+        """Tell each pod where the others are, and which replicas are gone.
 
-        ``cut_off``: replicas that nobody reaches; ``members``: those of the last world.
+        ``cut_off``: unreachable replicas; ``members``: replicas of the last world.
         """
         endpoint = endpoint_of(mine, cut_off, members)
         alive = [pod for pod in mine if _alive(pod)]
@@ -98,18 +99,18 @@ class Upkeep:
                 self.patch(pod, {"metadata": {"annotations": {identity.PLACE: json.dumps(place)}}})
 
     def late(self, job: ElasticJob, mine: Sequence[Object], now_seconds: float) -> Iterator[Object]:
-        """Relaunched pods that take longer to be ready than ``restartTimeout`` allows."""
+        """Return relaunched pods that take longer to be ready than ``restartTimeout`` allows."""
         for pod, left in _left(job, mine, now_seconds):
             if left < 0:
                 yield pod
 
     def patience(self, job: ElasticJob, mine: Sequence[Object], now_seconds: float) -> float | None:
-        """Seconds until the next pod may be late; None: none may."""
+        """Return seconds until the next pod may be late; None: no pod may be."""
         left = (left for _, left in _left(job, mine, now_seconds))
         return min((max(1.0, each) for each in left), default=None)
 
     def replace(self, pod: Object) -> None:
-        """Have another pod made in the place of one that does not become ready."""
+        """Replace a pod that does not become ready."""
         metadata = pod["metadata"]
         try:
             self._cluster.delete(
@@ -126,7 +127,7 @@ class Upkeep:
             log.debug("%s exists already", pod["metadata"]["name"])
 
     def apply(self, kind: Kind, obj: Object) -> None:
-        """Make an object so."""
+        """Apply an object."""
         self._cluster.apply(kind, obj)
 
     def _labels(self, pod: Object) -> Mapping[str, str]:
@@ -134,7 +135,7 @@ class Upkeep:
         return (node["metadata"].get("labels") or {}) if node is not None else {}
 
     def patch(self, pod: Object, patch: Mapping[str, Any]) -> None:
-        """Merge into a pod, if it is still there."""
+        """Merge a patch into a pod, if the pod still exists."""
         metadata = pod["metadata"]
         try:
             self._pods.learn(
@@ -147,7 +148,7 @@ class Upkeep:
 def _left(
     job: ElasticJob, mine: Sequence[Object], now_seconds: float
 ) -> Iterator[tuple[Object, float]]:
-    """Relaunched pods that are not ready, and the seconds that ``restartTimeout`` leaves them."""
+    """Return relaunched pods that are not ready, and the seconds left of ``restartTimeout``."""
     limit = job.spec.replica_specs[job.scaled].restart_timeout
     for pod in mine if limit else ():
         labels = pod["metadata"].get("labels") or {}
@@ -159,7 +160,7 @@ def _left(
 
 
 def services(job: ElasticJob) -> Iterator[dict[str, Any]]:
-    """Headless services: pods have names in them, ready or not."""
+    """Build headless services, in which pods have names, ready or not."""
     for role in job.spec.replica_specs:
         if role == ReplicaType.MASTER:
             continue
@@ -172,8 +173,9 @@ def services(job: ElasticJob) -> Iterator[dict[str, Any]]:
 def budget(job: ElasticJob, count: int) -> dict[str, Any]:
     """Build a PodDisruptionBudget that keeps ``count`` of the pods whose number plans change.
 
-    A number, not a share: of an ElasticJob without ``replicas`` the disruption controller cannot
-    tell how many pods there should be. Pods that are not ready lose nothing.
+    The budget has a number and no share: without ``replicas`` in the ElasticJob the disruption
+    controller cannot tell how many pods there should be. Pods that are not ready lose nothing by an
+    eviction.
     """
     return {
         "metadata": {
@@ -193,12 +195,12 @@ def budget(job: ElasticJob, count: int) -> dict[str, Any]:
 def endpoint_of(
     mine: Sequence[Object], cut_off: Collection[int] = (), members: Collection[int] = ()
 ) -> str:
-    """Return the endpoint of a living agent of the job: it forms the first world, or knows who did.
+    """Return the endpoint of the agent that forms the first world, or knows the coordinator.
 
-    A pod that was named once stays named while it lives: two named pods would form two worlds. A
-    named pod that is cut off may live. Then another *member* of its world is named, and that agent
-    forms no world without the majority of the old one. A newcomer is never named then: it would
-    form a world alone.
+    A named pod stays named while it lives: two named pods would form two worlds. A named pod that
+    is cut off may be alive. Then another *member* of its world is named, and that agent forms no
+    world without the majority of the old one. A newcomer is never named then: a newcomer would form
+    a world alone.
     """
     found: dict[str, Object] = {}
     alive = sorted((pod for pod in mine if _alive(pod)), key=_index)
@@ -221,7 +223,7 @@ def _endpoint_told(pod: Object) -> str:
 
 
 def agent_port(pod: Object) -> int:
-    """Return the port of a pod's agent: the first of its host ports, where it has some."""
+    """Return the port of a pod's agent: the first of the pod's host ports, where there are any."""
     for container in (pod.get("spec") or {}).get("containers") or ():
         for variable in container.get("env") or ():
             if variable.get("name") == "BRAIN_POD":
@@ -234,7 +236,7 @@ def place_of(
 ) -> dict[str, Any] | None:
     """Return a pod's place for its agent.
 
-    None while nothing can be said, or the pod is on no node.
+    None while there is nothing to tell, or the pod has no node.
     """
     if not endpoint or not (pod.get("spec") or {}).get("nodeName"):
         return None

@@ -1,4 +1,4 @@
-"""Tells Brain of worlds that no coordinator tells of."""
+"""Reports worlds to Brain that no coordinator reports."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -11,7 +11,7 @@ from scaler.ports import ReplicaSeen
 
 
 class Worlds:
-    """All replicas of a job that run are its world; each is told once."""
+    """All running replicas of a job are its world; each world is reported once."""
 
     def __init__(self, brain: OperatorsBrain, clock: Callable[[], datetime]) -> None:
         self._brain, self._clock = brain, clock
@@ -20,7 +20,10 @@ class Worlds:
     def tell(
         self, id: JobId, document: JobDocument, view: JobView, seen: Sequence[ReplicaSeen]
     ) -> None:
-        """Report the running replicas. A size that was not wished for answers no generation."""
+        """Report the running replicas.
+
+        A size that was not asked for answers no generation.
+        """
         ids = rigid.running(seen)
         if self._told.get(id) == ids:
             return

@@ -1,4 +1,5 @@
-"""Find what a cluster lacks for the operator, each with the remedy, for ``brain doctor --cluster``.
+"""Finds what a cluster lacks for the operator: ``brain doctor --cluster``.
 
-Rights come from ``kinds.rights``, of which the roles under ``deploy/kustomize`` are made, too.
+Each finding has a remedy. Rights come from ``kinds.rights``, the source of the roles under
+``deploy/kustomize``.
 """

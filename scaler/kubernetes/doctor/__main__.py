@@ -1,4 +1,4 @@
-"""``python -m scaler.kubernetes.doctor``: findings as JSON, one a line; 1 if any is bad."""
+"""``python -m scaler.kubernetes.doctor``: findings as JSON, one a line; exits 1 if any is bad."""
 
 import argparse
 import json
@@ -12,12 +12,12 @@ from scaler.kubernetes.doctor import installed, rights
 from scaler.kubernetes.doctor.rights import RightsQuestion
 from scaler.kubernetes.runtime.cluster import Cluster, connect
 
-#: A person waits.
+#: Short limits: a person waits.
 _SECONDS = 5.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print what is found."""
+    """Print the findings."""
     given = _parser().parse_args(arguments)
     asking = RightsQuestion(namespaces=tuple(given.namespace), own=given.own, user=given.user)
     broken = False

@@ -10,7 +10,7 @@ from scaler.kubernetes.kinds.fields import GROUP
 from scaler.kubernetes.runtime.cluster import NODE, Cluster, Object
 
 _CRDS = "brain migrate --crds"
-#: What our kinds are served with; DLRover's own lack some of it.
+#: Features of our served kinds; DLRover's own kinds lack some.
 _SERVED = {
     "elasticjobs": "jobs are unknown to the API server",
     "elasticjobs/status": "what became of a job cannot be said",
@@ -19,12 +19,12 @@ _SERVED = {
     "scaleplans/status": "what became of a plan cannot be said",
 }
 _ZONE = "topology.kubernetes.io/zone"
-#: Scheduling gates are on by default from here on.
+#: First Kubernetes version with scheduling gates on by default.
 _LEAST = (1, 27)
 
 
 def examine(cluster: Cluster) -> Iterator[Finding]:
-    """Version, kinds, gangs and nodes."""
+    """Examine version, kinds, gangs and nodes."""
     yield from _version(cluster.read("/version"))
     yield from _kinds(cluster)
     yield from _gangs(cluster)
@@ -32,7 +32,7 @@ def examine(cluster: Cluster) -> Iterator[Finding]:
 
 
 def nodes(found: Sequence[Object]) -> Iterator[Finding]:
-    """Labels that nodes lack."""
+    """Report labels that nodes lack."""
     if not found:
         yield Finding("bad", "the cluster has no nodes", "add one, or look at its autoscaler")
         return

@@ -1,4 +1,4 @@
-"""Rights: each is asked of the API server, which alone knows."""
+"""Asks the API server for each right, since only the API server knows."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from scaler.kubernetes.runtime.cluster import Cluster, Kind
 _GROUP = "authorization.k8s.io"
 _SELF = Kind(_GROUP, "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", False)
 _OTHER = Kind(_GROUP, "v1", "subjectaccessreviews", "SubjectAccessReview", False)
-#: API groups of what is not in every cluster; without it nothing else stops.
+#: API groups of optional components; without one of them the rest still works.
 _OPTIONAL = frozenset(
     {
         "scheduling.volcano.sh",
@@ -26,16 +26,16 @@ _OPTIONAL = frozenset(
 class RightsQuestion:
     """The account and the namespaces whose rights are asked for."""
 
-    #: Namespaces that are served; none: all.
+    #: Namespaces that the operator serves; empty: all.
     namespaces: tuple[str, ...] = ()
-    #: Where the operator itself runs.
+    #: Namespace of the operator itself.
     own: str = "brain"
-    #: ``system:serviceaccount:brain:brain-scaler``; None: whoever asks.
+    #: ``system:serviceaccount:brain:brain-scaler``; None: the account of this command.
     user: str | None = None
 
 
 def examine(cluster: Cluster, asking: RightsQuestion) -> Iterator[Finding]:
-    """One finding per resource and place that lacks a verb; one in all where none does."""
+    """Return one finding per resource and place that lacks a verb, or one if none lacks any."""
     missing = 0
     for right in RIGHTS:
         for namespace in places(right, asking):
@@ -54,7 +54,7 @@ def examine(cluster: Cluster, asking: RightsQuestion) -> Iterator[Finding]:
 
 
 def places(right: Right, asking: RightsQuestion) -> Sequence[str]:
-    """Namespaces in which a right is needed; empty text: in all."""
+    """Return the namespaces in which a right is needed; the empty text stands for all."""
     match right.scope:
         case Scope.OWN:
             return (asking.own,)
@@ -65,7 +65,7 @@ def places(right: Right, asking: RightsQuestion) -> Sequence[str]:
 
 
 def remedy(scope: Scope, namespace: str, asking: RightsQuestion) -> str:
-    """The command that grants what a scope lacks."""
+    """Return the command that grants the rights of a scope."""
     if not asking.namespaces:
         return f"kubectl apply -n {asking.own} -f deploy/kustomize/cluster-wide/rbac.yaml"
     if scope is Scope.JOBS:
@@ -97,7 +97,7 @@ def _may(
     review = {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
-        # Reviews are answered, not stored: they have no name.
+        # The server answers reviews and does not store them: they have no name.
         "metadata": {},
         "spec": spec,
     }
@@ -106,7 +106,7 @@ def _may(
 
 
 def groups(user: str) -> list[str]:
-    """Groups that a user has by its name: those of every service account.
+    """Return the groups that a user's name implies: those of every service account.
 
     >>> groups("system:serviceaccount:brain:brain-scaler")[1]
     'system:serviceaccounts:brain'

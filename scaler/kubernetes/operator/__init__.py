@@ -1,7 +1,7 @@
 """The operator's composition.
 
 operator   stores, controllers, loops, probes and metrics
-jobs       ElasticJobs are kept: Brain's copy of each, its dependents, its status
+jobs       keeps ElasticJobs: Brain's copy of each, its dependents, its status
 backend    replicas as pods: the scaler's port
 probes     probes and metrics over HTTP
 options    command line -> the operator's options

@@ -1,8 +1,8 @@
 """Replicas as pods: a ``JobBackend`` over stores that reflect the API server.
 
-What is seen is what the stores show, with two things beside it: pods that were asked for and are
-not reflected yet, and pods that vanished, until somebody wrote down how they ended. Losing that
-memory costs a detail: Brain tells the next operator which replicas it still believes in.
+An observation has the pods in the stores, and two kinds of pods beside them: requested pods that
+are not reflected yet, and vanished pods until their end is recorded. Losing that memory costs a
+detail: Brain tells the next operator which replicas it still believes in.
 """
 
 import logging
@@ -42,7 +42,7 @@ _ADVISED = "DLRover's master runs this job; Brain only advises"
 
 
 class KubernetesBackend(Replicas):
-    """Pods of ElasticJobs, seen and changed. ``find`` gives the object of a job."""
+    """Pods of ElasticJobs, observed and changed. ``find`` returns the object of a job."""
 
     def __init__(
         self,
@@ -72,17 +72,17 @@ class KubernetesBackend(Replicas):
         self._offered = nodes.sum("offers", places.offers, NOTHING)
         self._reserved = pods.sum("reserves", reserves, NOTHING)
         self._acts = Acts(creators)
-        #: Called with every job whose pod the API server refuses.
+        #: Called with every job of which the API server refuses a pod.
         self.held_up: Callable[[JobId], None] = lambda job: None
 
     # -- JobBackend ------------------------------------------------------------------------------
 
     def nodes(self, now: datetime) -> Sequence[Node]:
-        """The cluster's nodes."""
+        """Return the cluster's nodes."""
         return [places.described(node, self._pool, now) for node in self._nodes]
 
     def observe(self, job: JobId, now: datetime) -> Observed:
-        """Pods as they stand."""
+        """Return the pods as they stand."""
         first, free, spent = self._first(job), self._free(), self._spent(job)
         with self._lock:
             known = self._job(job)
@@ -93,7 +93,7 @@ class KubernetesBackend(Replicas):
                 job=job,
                 replicas=tuple(seen[id] for id in sorted(seen)),
                 next_id=known.next,
-                # Nothing is taken from a world that nobody has told of.
+                # No replica is taken from a world that no report has confirmed.
                 named=alive if known.named is None else known.named,
                 free=free,
                 lacking=_ADVISED if self._advised(job) else known.refusal(now) or spent,
@@ -102,7 +102,10 @@ class KubernetesBackend(Replicas):
     def start(
         self, wish: DesiredJob, replica: int, environment: Mapping[str, str], now: datetime
     ) -> None:
-        """Have the pod created; its name is its identity, so it is never created twice."""
+        """Have the pod created.
+
+        The pod's name is its identity, so it is never created twice.
+        """
         if self._advised(wish.job):
             return
         first = self._first(wish.job)
@@ -138,17 +141,17 @@ class KubernetesBackend(Replicas):
             ]
             known.sent[replica] = Sent.of(pod)
         self._acts.do(
-            # By uid: a job of this name may be in every namespace.
+            # By uid: every namespace may have a job of this name.
             f"create {pod['metadata']['name']} of {wish.job}",
             partial(self._create, wish, replica, pod, environment),
             partial(self._refused, wish.job, replica, pod, now),
         )
 
     def reserve(self, wish: DesiredJob, replica: int, now: datetime) -> None:
-        """Nothing: whoever keeps the job's object resizes its pods, and tells of it there."""
+        """Do nothing: the controller of the job's object resizes its pods."""
 
     def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
-        """Delete the pod, with the grace that its template says, or with ``force`` none."""
+        """Delete the pod with the grace of its template, or with ``force`` none."""
         pod = self._pod(job, replica)
         if pod is None or look(pod, replica).phase in (ReplicaPhase.ENDED, ReplicaPhase.GONE):
             return
@@ -162,7 +165,7 @@ class KubernetesBackend(Replicas):
                 fresh = asked.setdefault(replica, now) is now
 
         def failed(why: Exception) -> None:
-            # It was not asked after all, so that nobody ends it by force for not having heard.
+            # The request failed, so no later look may end the pod by force for not having left.
             with self._lock:
                 if fresh:
                     self._job(job).asked.pop(replica, None)
@@ -174,7 +177,7 @@ class KubernetesBackend(Replicas):
     def close(
         self, job: JobId, replica: int, exit: ReplicaExit, detail: str, now: datetime
     ) -> None:
-        """Write the end on the pod where there is one, so that the next operator finds it."""
+        """Write the end on the pod, if the pod still exists, so that the next operator finds it."""
         with self._lock:
             seen = self._seen(job, now).get(replica)
             if seen is None or seen.phase not in (ReplicaPhase.GONE, ReplicaPhase.INTENDED):
@@ -188,11 +191,14 @@ class KubernetesBackend(Replicas):
             self._acts.do(name, partial(self._annotate, pod, said))
 
     def has_token(self, job: JobId) -> bool:
-        """True if the job's Secret has one; where Brain only advises, none is needed."""
+        """True if the job's Secret has a token.
+
+        Where Brain only advises, none is needed.
+        """
         return self._advised(job) or self._secrets.has_token(job)
 
     def put_token(self, job: JobId, secret: str) -> None:
-        """Write it into the job's Secret."""
+        """Write the token into the job's Secret."""
         self._secrets.put_token(job, secret)
 
     def environment(self, job: JobId, names: frozenset[str]) -> Mapping[str, str] | None:
@@ -204,18 +210,18 @@ class KubernetesBackend(Replicas):
         return {name: known[name] for name in names} if names <= known.keys() else None
 
     def clear(self, job: JobId) -> None:
-        """Take the token out of the Secret, which goes with the job."""
+        """Take the token out of the Secret, which the job's deletion removes."""
         if not self._advised(job):
             self._secrets.clear(job)
 
     def forget(self, job: JobId) -> None:
-        """Drop what is remembered of a job that is over, whose object and pods are gone."""
+        """Drop the memory of a finished job whose object and pods are gone."""
         with self._lock:
             self._known.pop(job, None)
             self._secrets.forget(job)
 
     def close_down(self) -> None:
-        """Wait for what is being done."""
+        """Wait for actions in progress."""
         self._acts.end()
 
     # -- how -------------------------------------------------------------------------------------
@@ -237,7 +243,11 @@ class KubernetesBackend(Replicas):
     def _refused(
         self, job: JobId, replica: int, pod: Object, now: datetime, why: Exception
     ) -> None:
-        """A pod that is wrong never will be; else another attempt may do (a quota, a policy)."""
+        """Remember a refusal.
+
+        A malformed pod stays refused; after a quota's or policy's refusal, another attempt may
+        succeed.
+        """
         said = f"no pod can be created, it is tried again: {why}"
         with self._lock:
             known = self._job(job)
@@ -276,14 +286,15 @@ class KubernetesBackend(Replicas):
             log.debug("%s is gone already", metadata["name"])
 
     def _free(self) -> Resources:
-        """Resources that no pod of the cluster reserves, not-yet-reflected pods included."""
-        # In this order a pod that is reflected meanwhile counts twice for a moment, never not.
+        """Return the resources that no pod reserves, pods that are not reflected yet included."""
+        # In this order a pod that is reflected meanwhile counts twice for a moment, and never zero
+        # times.
         sent = [each for each in on_the_way(self._known) if each.key not in self._pods]
         used = sum((each.reserves for each in sent), self._reserved())
         return self._offered() - used
 
     def _spent(self, job: JobId) -> str | None:
-        """Why no replica of a job is started any more by what its object allows."""
+        """Return why the job's object allows no further replica."""
         obj = self._find(job)
         if obj is None:
             return "its ElasticJob is not there"
@@ -295,7 +306,7 @@ class KubernetesBackend(Replicas):
         return exhausted(self._of_role(job, read.scaled), role.restart_count)
 
     def _place(self, job: JobId) -> Mapping[str, object] | None:
-        """Return the endpoint that a running pod of the job knows; None: none is known."""
+        """Return the endpoint that a running pod of the job knows; None: no pod knows one."""
         for pod in self._pods.by("job", job):
             place = identity.place_of(pod)
             if place and (pod.get("status") or {}).get("phase") == "Running":
@@ -303,7 +314,7 @@ class KubernetesBackend(Replicas):
         return None
 
     def _ports(self, job: ElasticJob) -> tuple[int, ...]:
-        """Ports for hostNetwork: one for the agent, one for rank 0, free on every host."""
+        """Choose ports for hostNetwork: one for the agent, one for rank 0, free on every host."""
         spec = (job.spec.replica_specs[job.scaled].template or {}).get("spec") or {}
         if not spec.get("hostNetwork"):
             return ()
@@ -326,9 +337,9 @@ class KubernetesBackend(Replicas):
 
 
 def reserves(pod: Object) -> Resources:
-    """Return the resources that a pod keeps from others: nothing once it is over.
+    """Return the resources that a pod keeps from others: none once the pod is over.
 
-    Nor while it asks for a node that does not exist yet.
+    A pod that asks for a node that does not exist yet keeps none either.
     """
     over = (pod.get("status") or {}).get("phase") in _OVER
     asks = asking_index(pod) and not (pod.get("spec") or {}).get("nodeName")

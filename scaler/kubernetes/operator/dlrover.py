@@ -1,4 +1,4 @@
-"""DLRover's own controller, beside which nobody else may serve ElasticJobs."""
+"""DLRover's own controller: while it serves ElasticJobs, this operator may not."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -9,7 +9,7 @@ from scaler.kubernetes.runtime.cluster import LEASE
 
 #: The lease of DLRover's own controller (``LeaderElectionID`` of go/elasticjob/main.go).
 DLROVER_LEASE = "dlrover-elasticjob"
-#: A lease that was not renewed for so many of its durations is nobody's.
+#: Number of its durations after which a lease without renewal counts as expired.
 _STALE = 3.0
 
 
@@ -17,7 +17,7 @@ def refuse_beside(cluster: Cluster, own_namespace: str, now: datetime) -> None:
     """Refuse to serve a whole cluster that DLRover's controller serves.
 
     Raises:
-        BadInput: its lease is held.
+        BadInput: DLRover's controller holds its lease.
     """
     holder = dlrover_leads(_leases(cluster, own_namespace), now)
     if holder is not None:

@@ -1,4 +1,4 @@
-"""Keeps ElasticJobs: Brain's copy of each, what stands beside its pods, and its status."""
+"""Keeps ElasticJobs: Brain's copy of each, the dependents of its pods, and its status."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -66,17 +66,17 @@ __all__ = ["JOB", "ElasticJobs", "JobRules"]
 
 log = logging.getLogger(__name__)
 
-#: A job that waits for something (room, a node, Brain) is looked at again after so long.
+#: Seconds between looks at a job that waits (for capacity, a node, Brain).
 _SOON_SECONDS = 5.0
-#: What changes by itself is written so seldom: pods that begin change several times a second.
+#: Least seconds between writes of changing counts: pods that begin change several times a second.
 _TOGETHER = timedelta(seconds=1)
 _OVER = ("Succeeded", "Failed")
-#: What the API server refuses us is said on the job, and tried again.
+#: Refusals of the API server are shown on the job, and the request is repeated.
 _SAID = (NotAllowed, BadInput, NotFound)
 
 
 class ElasticJobs:
-    """``reconcile`` one ElasticJob after the other; calling it again does no harm."""
+    """Reconciles ElasticJobs one at a time; calling it again does no harm."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class ElasticJobs:
         clock: Callable[[], datetime],
         namespaces: Sequence[str] = (),
     ) -> None:
-        """``namespaces``: those whose objects are seen; none named: all of them."""
+        """``namespaces``: the namespaces whose objects this operator sees; none named: all."""
         self._cluster, self._jobs, self._pods, self._nodes = cluster, jobs, pods, nodes
         self._pods.index("master", identity.master_index)
         self._backend, self._brain, self._events = backend, brain, events
@@ -115,7 +115,7 @@ class ElasticJobs:
             forget=self.mirror.forget,
             release=self._upkeep.release,
         )
-        #: When the status of each job was last written here.
+        #: When this operator last wrote the status of each job.
         self._written: dict[JobId, datetime] = {}
 
     def reconcile(self, key: Key) -> Result:
@@ -141,7 +141,7 @@ class ElasticJobs:
         return self._keep(obj, job, document, now)
 
     def find(self, job: JobId) -> Object | None:
-        """The object of a job."""
+        """Return the object of a job."""
         return next(iter(self._jobs.by("uid", job)), None)
 
     # -- one look --------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class ElasticJobs:
         if view is not None and view.state in FINISHED:
             return self._finish(obj, job, view, pods, now)
         if view is None and over(job):
-            # Brain is away, or has forgotten it: what ended is not begun again.
+            # Brain is away, or has forgotten the job: a job that ended does not start again.
             return Result(requeue_after_seconds=6 * _SOON_SECONDS)
         room, look_seconds = self._nodes_for(job, document, view, rules, now)
         if room.status is not True and view is None:
@@ -219,7 +219,7 @@ class ElasticJobs:
         return Result(requeue_after_seconds=soon)
 
     def _pause(self, obj: Object, told: dict[str, Any], now: datetime) -> float | None:
-        """Seconds for which a status may wait for what follows it; None: it is written now."""
+        """Return the seconds for which a status may wait for later changes; None: write it now."""
         written = self._written.get(JobId(obj["metadata"]["uid"]))
         if written is None or not passing(obj.get("status") or {}, told):
             return None
@@ -233,7 +233,7 @@ class ElasticJobs:
         rules: JobRules,
         now: datetime,
     ) -> tuple[StatusCondition, float | None]:
-        """Say whether nodes could hold a job, and have those asked for that may come."""
+        """Say whether nodes could hold a job, and ask for nodes that may come."""
         try:
             found = self._new_nodes.tend(job, document.replicas.min, view, rules.house, now)
         except _SAID as why:
@@ -248,7 +248,7 @@ class ElasticJobs:
         rules: JobRules,
         view: JobView,
     ) -> str:
-        """Everything but the pods that plans scale; why some do not move yet, or nothing."""
+        """Keep all but the pods that plans scale; return why some pods stay for now, or nothing."""
         fixed = not elastic(job, rules.house)
         self._roles.name(job, document, rigid=fixed)
         if by_volcano(job, rules.house) and document.replicas.min > 1:
@@ -273,7 +273,7 @@ class ElasticJobs:
         others: Mapping[Reason, str],
         now: datetime,
     ) -> StatusCondition:
-        """Have pods reserve what they should, unless an autoscaler says what that is."""
+        """Give pods the amounts that they should reserve, unless an autoscaler owns the amounts."""
         if Reason.VERTICAL in others:
             message = others[Reason.VERTICAL] if changing(view) else ""
             owned = Resized(Reason.VERTICAL, message)
@@ -283,7 +283,7 @@ class ElasticJobs:
         return reserved(found.reason, found.message)
 
     def _ender(self, job: JobId, now: datetime) -> Callable[[Object], None]:
-        """Has a replica leave, by its pod."""
+        """Return the function that makes a pod's replica leave."""
 
         def end(pod: Object) -> None:
             found = identity.scaled_of(pod)
@@ -293,7 +293,7 @@ class ElasticJobs:
         return end
 
     def _advise(self, obj: Object, job: ElasticJob, document: JobDocument, now: datetime) -> Result:
-        """DLRover's own master runs it: Brain learns of it, and what it plans is only shown."""
+        """Tell Brain of a job that DLRover's own master runs; its plans are shown, not applied."""
         id = JobId(job.metadata.uid)
         shadow = replace(document, policy=ApprovalPolicy(mode=PolicyMode.SHADOW))
         taken, view = self.mirror.tell(obj, job, shadow, self.mirror.view(id, obj))
@@ -308,9 +308,9 @@ class ElasticJobs:
     def _as_coordinator(
         self, id: JobId, document: JobDocument, view: JobView, mine: Sequence[Object]
     ) -> None:
-        """Act for the coordinator where no agent does.
+        """Act for the coordinator of a job without our agent.
 
-        Replace pods that a plan left behind, and report the world.
+        That means to replace pods with outdated sizes, and to report the world.
         """
         seen = self._backend.observe(id, self._clock()).replicas
         replaced = told_size(document) and not amounts_alone(view)
@@ -324,7 +324,7 @@ class ElasticJobs:
     def _finish(
         self, obj: Object, job: ElasticJob, view: JobView, pods: Sequence[Object], now: datetime
     ) -> Result:
-        """Finish a job of which nothing runs: write its end, and delete it when it is time."""
+        """Finish a job without running pods: write its end; delete its object when that is due."""
         self._roles.end(job)
         self._new_nodes.end(job)
         self._gangs.forget(job.metadata.uid)
@@ -353,7 +353,7 @@ class ElasticJobs:
         *,
         type: JobCondition = JobCondition.ACCEPTED,
     ) -> Result:
-        """Report what is wrong with an object where people look, and leave running pods alone."""
+        """Report an object's fault in its status and leave running pods alone."""
         self._say(obj, "Warning", reason, message)
         wrong = StatusCondition(
             type=type, status=type is JobCondition.CONFLICT, reason=reason, message=message
@@ -366,7 +366,7 @@ class ElasticJobs:
     # -- how -------------------------------------------------------------------------------------
 
     def _master_of(self, job: ElasticJob) -> str | None:
-        """A living pod of DLRover's own master for this job."""
+        """Return a living pod of DLRover's own master for this job."""
         key = Key(job.metadata.namespace, job.metadata.name)
         for pod in self._pods.by("master", str(key)):
             if (pod.get("status") or {}).get("phase") not in _OVER:
@@ -383,13 +383,13 @@ class ElasticJobs:
         self._brain.object_says(JobId(obj["metadata"]["uid"]), said)
 
     def _say_once(self, obj: Object, said: StatusCondition) -> None:
-        """An Event for a condition that was not there so before."""
+        """Write an Event for a condition that the object does not have with this message yet."""
         known = (obj.get("status") or {}).get("conditions") or ()
         if not any((c.get("type"), c.get("message")) == (said.type, said.message) for c in known):
             self._events.record(obj, "Warning", said.reason, said.message)
 
     def _say(self, obj: Object, type: Any, reason: str, message: str) -> None:
-        """An Event, unless the object says so already."""
+        """Write an Event, unless the object's status has the same message."""
         known = (obj.get("status") or {}).get("message")
         if known != message:
             self._events.record(obj, type, str(reason), message)

@@ -1,4 +1,4 @@
-"""The output of a job's replicas, read from the API server and sent on as it comes."""
+"""Reads the output of a job's replicas from the API server and sends it on as it comes."""
 
 import logging
 import threading
@@ -15,13 +15,13 @@ from scaler.kubernetes.runtime.cluster.transport import Stream
 
 log = logging.getLogger(__name__)
 
-#: Whoever reads is asked so often whether they still do.
+#: Seconds between checks that the reader still reads.
 _HEARTBEAT_SECONDS = 5.0
 #: Lines of so many seconds are sent together.
 _PAUSE_SECONDS = 0.2
-#: Bytes that are sent at once, and pieces that wait to be sent.
+#: Bytes of one piece, and pieces that may wait to be sent.
 _MOST_BYTES, _MOST_PIECES = 1 << 18, 16
-#: Pods that are read at once for one request; others follow as these end.
+#: Pods that one request reads at once; further pods follow as these end.
 _MOST_READERS = 64
 _MORE = (
     f"brain: {_MOST_READERS} replicas are read at a time, others as these end; name one with "
@@ -38,13 +38,13 @@ def send_logs(
     over: Callable[[], bool],
     send: Callable[[str, bool], None],
 ) -> None:
-    """Send what the pods of a job print, whole lines at a time, until nothing more can come.
+    """Send the output of a job's pods in whole lines until no more can come.
 
-    ``send`` has a text and whether more follows; what it raises ends the reading. ``over``: the
-    job has finished.
+    ``send`` takes a text and whether more follows; an error that it raises ends the reading.
+    ``over``: the job has finished.
 
     Raises:
-        UnknownReplica: the one that is asked for has no pod any more.
+        UnknownReplica: the requested replica no longer has a pod.
     """
     pieces: Queue[bytes] = Queue(_MOST_PIECES)
     readers: dict[str, _Reader] = {}
@@ -59,9 +59,9 @@ def send_logs(
                         f"replica {request.replica}: its pod is gone from the cluster, and its "
                         "output with it"
                     )
-                # What it printed last is still on its way.
+                # The last lines of the pod are still on their way.
                 ended = True
-            # Names are never used again; a pod that is on its way has no uid yet.
+            # Names are never used again; a pod that is being created has no uid yet.
             new = [pod for pod in asked if _started(pod) and pod["metadata"]["name"] not in readers]
             alive = sum(reader.is_alive() for reader in readers.values())
             for pod in new[: _MOST_READERS - alive]:
@@ -85,7 +85,7 @@ def send_logs(
 
 
 def _asked_for(pods: Iterable[Object], request: LogsRequest) -> list[Object]:
-    """Pods whose output is asked for, in the order of their ids."""
+    """Return the requested pods, in the order of their ids."""
     by_id = {found[1]: pod for pod in pods if (found := identity.scaled_of(pod)) is not None}
     return [by_id[id] for id in sorted(by_id) if request.replica in (None, id)]
 
@@ -103,7 +103,7 @@ def _drained(pieces: "Queue[bytes]") -> bytes:
 
 
 class _Reader(threading.Thread):
-    """Reads the main container of one pod; starts itself."""
+    """Reads the main container of one pod; the constructor starts the thread."""
 
     def __init__(
         self, cluster: Cluster, pod: Object, request: LogsRequest, pieces: "Queue[bytes]"
@@ -115,7 +115,7 @@ class _Reader(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Put whole lines into the queue until the output ends or is not wanted any more."""
+        """Put whole lines into the queue until the output ends or nobody wants more."""
         name = self._pod["metadata"]["name"]
         try:
             self._read()
@@ -126,14 +126,14 @@ class _Reader(threading.Thread):
             log.exception("log of %s", name)
 
     def stop(self) -> None:
-        """Read no further."""
+        """Stop reading."""
         self._stopped.set()
         if self._stream is not None:
             self._stream.interrupt()
 
     def _read(self) -> None:
         metadata, request = self._pod["metadata"], self._request
-        # The main container is the first one of a pod of ours.
+        # The main container is the first one of our pods.
         container = self._pod["spec"]["containers"][0]["name"]
         stream = self._cluster.log(
             metadata["namespace"],
@@ -148,7 +148,7 @@ class _Reader(threading.Thread):
                 lines, end, rest = (rest + chunk).rpartition(b"\n")
                 self._put(lines + end)
                 if len(rest) >= _MOST_BYTES:
-                    # A printer of no line ends, as a bar of progress is.
+                    # Output without line ends, such as a progress bar's, is cut here.
                     self._put(rest + b"\n")
                     rest = b""
                 if self._stopped.is_set():

@@ -1,4 +1,4 @@
-"""What Brain is told of ElasticJobs, and what the backend is told of Brain's."""
+"""Exchanges facts about jobs: ElasticJobs to Brain, and Brain's replicas to the backend."""
 
 import logging
 from collections.abc import Callable
@@ -28,10 +28,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRules:
-    """Decisions of an installation for all jobs."""
+    """An installation's decisions for all jobs."""
 
     house: Installation
-    #: Who approves where a job does not say.
+    #: Who approves plans where a job names nobody.
     mode: PolicyMode = PolicyMode.SHADOW
 
 
@@ -49,13 +49,13 @@ class JobMirror:
         say: Say,
         clock: Callable[[], datetime],
     ) -> None:
-        """``find`` gives the object of a job."""
+        """``find`` returns the object of a job."""
         self._brain, self._backend, self._find = brain, backend, find
         self._autoscalers, self._rules = autoscalers, rules
         self._say, self._clock = say, clock
-        #: What Brain was last told of each job, so that it is told of news alone.
+        #: Brain's latest copy of each job, so that only changes are sent.
         self._told: dict[JobId, JobDocument] = {}
-        #: Jobs of which Brain could not be asked.
+        #: Jobs about which a request to Brain failed.
         self.unheard: set[JobId] = set()
 
     def take(self, obj: Object) -> None:
@@ -70,7 +70,7 @@ class JobMirror:
         self._brain.mirror(JobId(job.metadata.uid), document, owner_of(job))
 
     def view(self, id: JobId, obj: Object) -> JobView | None:
-        """Return Brain's view of a job; one that it knew before may have ended since."""
+        """Return Brain's view of a job; a job known earlier may have ended since."""
         known = self._brain.view(id)
         if known is not None or (obj.get("status") or {}).get("generation") is None:
             return known
@@ -81,7 +81,7 @@ class JobMirror:
             return None
 
     def document(self, job: ElasticJob) -> JobDocument:
-        """Return a job as Brain is told it, with who approves its plans."""
+        """Return a job's document as Brain gets it, with the approver of its plans."""
         document = job_document(job)
         if Reason.AUTOSCALER in self._autoscalers.of(Key(document.project, document.name)):
             return replace(document, policy=ApprovalPolicy(mode=PolicyMode.SHADOW))
@@ -92,7 +92,7 @@ class JobMirror:
     def tell(
         self, obj: Object, job: ElasticJob, document: JobDocument, view: JobView | None
     ) -> tuple[StatusCondition, JobView | None]:
-        """Tell Brain of the job where that is news."""
+        """Send the job to Brain if it changed."""
         id = JobId(job.metadata.uid)
         if view is not None and self._told.get(id) == document:
             return accepted(), view
@@ -110,25 +110,25 @@ class JobMirror:
         return accepted(), view
 
     def ask_again(self) -> None:
-        """Ask about the jobs of which Brain could not be asked."""
+        """Ask again about the jobs for which a request to Brain failed."""
         for id in list(self.unheard):
             self.learn(id)
 
     def learn(self, id: JobId) -> None:
-        """Tell the backend which replicas Brain believes in, and which its world has."""
+        """Tell the backend which replicas Brain believes in, and which are in its world."""
         try:
             detail = self._brain.detail(id)
             if detail is not None:
                 self._tell_backend(id, detail)
         except BrainError as why:
-            # Brain's, or the API server's that was asked for the job's Secret.
+            # The error is Brain's, or that of the API server when asked for the job's Secret.
             log.info("job %s: %s", id, why)
             self.unheard.add(id)
             return
         self.unheard.discard(id)
 
     def forget(self, id: JobId) -> None:
-        """Tell Brain of a job anew when its object comes again."""
+        """Forget a job, so that Brain hears of it anew when its object comes again."""
         self._told.pop(id, None)
 
     def _tell_backend(self, id: JobId, detail: JobDetail) -> None:

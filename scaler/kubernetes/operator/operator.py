@@ -1,7 +1,8 @@
-"""Composition of the operator: stores, controllers, the loop of wishes, probes and metrics.
+"""Composition of the operator: stores, controllers, the loop of desired jobs, probes and metrics.
 
-Threads watch the API server and run controllers; the loop that follows Brain's wishes and heals is
-the same as on one machine, over another backend. Both act only while this process leads.
+Threads watch the API server and run controllers. The loop that follows Brain's desired jobs and
+heals is the one of a single machine, over another backend. Controllers and loop act only while this
+process leads.
 """
 
 import asyncio
@@ -54,16 +55,17 @@ from scaler.loop import Scaler
 
 log = logging.getLogger(__name__)
 
-#: A follower looks so often whether it leads.
+#: Seconds between checks of a follower whether it leads.
 _LOOK_SECONDS = 0.25
-#: What is known of replicas of jobs that are over and gone is kept so long.
+#: Time for which facts about replicas of finished, deleted jobs are kept.
 _REMEMBERED = timedelta(hours=1)
-#: Exit code of one that led and lost its lease: whoever started it starts it again (EX_TEMPFAIL).
+#: Exit code of an operator that led and lost its lease, so that its supervisor restarts it
+#: (EX_TEMPFAIL).
 DEPOSED = 75
 
 
 class Operator:
-    """One operator process. ``run`` until it is told to end, or has lost its lease."""
+    """One operator process. ``run`` returns when it is told to end, or has lost its lease."""
 
     def __init__(
         self,
@@ -130,7 +132,7 @@ class Operator:
             events=manager.events,
             clock=_now,
         )
-        # Before any queue hears of it.
+        # Subscribes before any queue does.
         manager.listen(JOB, self.jobs.withdrawals.changed)
         job = manager.control(
             "elasticjob", JOB, self.jobs.reconcile, workers=options.workers, owns=[POD]
@@ -153,7 +155,7 @@ class Operator:
         self.backend.held_up = self._look_at
 
     def _replicas(self, jobs: Store, pods: Store, nodes: Store) -> KubernetesBackend:
-        """The backend, told of every change of pods and nodes."""
+        """Return the backend, subscribed to every change of pods and nodes."""
         options, manager = self._options, self.manager
         losses = NodeLosses(timedelta(seconds=options.lost_node_seconds))
         backend = KubernetesBackend(
@@ -178,7 +180,9 @@ class Operator:
         return backend
 
     def run(self) -> int:
-        """Serve until SIGTERM or SIGINT; agents go on. The exit code says whether to start again.
+        """Serve until SIGTERM or SIGINT; agents go on running.
+
+        The exit code says whether to start this process again.
 
         Raises:
             BadInput: another controller serves these jobs.
@@ -188,7 +192,8 @@ class Operator:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stop.set())
         with serving(self._options.metrics, self):
-            # What was loaded stays: a look for garbage through it takes as long as many reconciles.
+            # Loaded modules stay: a garbage collection through them takes as long as many
+            # reconciles.
             gc.freeze()
             self.manager.start()
             follow = threading.Thread(
@@ -207,23 +212,23 @@ class Operator:
                 self._client.close()
 
     def discover(self) -> None:
-        """Find out what admits gangs and scales jobs here, and which image this is.
+        """Find out how this cluster admits gangs and scales jobs, and which image this pod has.
 
         Raises:
-            BadInput: that cannot be known.
+            BadInput: that cannot be found out.
         """
         options = self._options
         self._volcano = served(self._cluster, gang.POD_GROUP, options.namespaces)
         self.jobs.resizing.discover()
         for kind in (HPA, VPA):
-            # A kind that is not there, or may not be read, would never be known whole.
+            # A store of a missing or unreadable kind would never hold a whole list.
             if served(self._cluster, kind, options.namespaces):
                 self.jobs.autoscalers.follow(kind, self.manager.store(kind))
                 self.manager.listen(kind, partial(self._rescaled, kind))
         self._injection = injected(options.injection, self._cluster, options.own_namespace)
 
     def spares(self, wish: DesiredJob) -> int:
-        """Replicas that a job has beside those of its world, because they make no whole unit."""
+        """Return the replicas beside the world's that make no whole unit."""
         obj = self.jobs.find(wish.job)
         if obj is None:
             return 0
@@ -231,7 +236,7 @@ class Operator:
             job = read_elastic_job(obj)
             return spares_of(job, job_document(job)) if elastic(job, self._house) else 0
         except BadInput:
-            # Its condition says so; what runs goes on as it is.
+            # The job's condition says so; running pods go on unchanged.
             return 0
 
     @property
@@ -240,7 +245,7 @@ class Operator:
         return self.manager.synced()
 
     def metrics(self) -> bytes:
-        """In Prometheus' text format."""
+        """Return the metrics in Prometheus' text format."""
         return self.manager.metrics.text()
 
     @property
@@ -311,7 +316,7 @@ class Operator:
         return 0
 
     def _sweep(self) -> None:
-        """Check what no change tells of: jobs whose objects went unseen, questions that failed."""
+        """Check for facts that no change reports: jobs deleted unseen, and failed requests."""
         if self.brain.known and not self.brain.trouble:
             self.jobs.withdrawals.sweep()
             self.jobs.mirror.ask_again()
@@ -320,7 +325,7 @@ class Operator:
                     self.backend.forget(job)
 
     def _past(self, job: JobId) -> bool:
-        """True if a job is over so long that nobody asks for the ends of its replicas."""
+        """True if a job ended so long ago that nobody asks for the ends of its replicas."""
         if self.jobs.find(job) is not None or self.backend.pods_of(job):
             return False
         view = self.brain.view(job)
@@ -328,7 +333,7 @@ class Operator:
         return view is None or (ended is not None and _now() - ended > _REMEMBERED)
 
     def _told(self, job: JobId) -> None:
-        """Brain says something new of a job: look at its object, and at its plans."""
+        """Look at a job's object and its plans after news from Brain."""
         obj = next(iter(self._jobs_store.by("uid", job)), None)
         if obj is None:
             return
@@ -339,7 +344,7 @@ class Operator:
             self._plan_queue.add(key)
 
     def _rescaled(self, kind: Kind, change: StoreChange) -> None:
-        """An autoscaler came, changed or went: look at the jobs that it targets."""
+        """Look at the jobs that a changed autoscaler targets."""
         for key in concerned(kind, change):
             self._queues[0].add(key)
 
@@ -350,7 +355,7 @@ class Operator:
             self._queues[0].add(key_of(obj))
 
     def _refuse_neighbour(self) -> None:
-        # Whoever names namespaces says that they are disjoint.
+        # An operator with named namespaces promises that they are disjoint from another's.
         if not self._options.namespaces:
             dlrover.refuse_beside(self._cluster, self._options.own_namespace, _now())
 
@@ -379,5 +384,5 @@ class _Waking:
         try:
             self._loop.call_soon_threadsafe(self._scaler.wake)
         except RuntimeError:
-            # The loop ended between the two lines: this process ends.
+            # The loop ended between the two lines, because this process ends.
             return

@@ -1,4 +1,4 @@
-"""From the command line to what the operator is told."""
+"""Turns the command line into the operator's options."""
 
 import argparse
 import re
@@ -14,7 +14,7 @@ from scaler.kubernetes.replicas.losses import PATIENCE
 from scaler.kubernetes.runtime import ElectionTerms
 from scaler.loop import Pace
 
-#: The ``--brain`` of an installation that has none.
+#: Value of ``--brain`` for an installation without a Brain.
 NO_BRAIN = "none"
 
 
@@ -22,33 +22,33 @@ NO_BRAIN = "none"
 class OperatorOptions:
     """Options of ``brain-scale --kubernetes``."""
 
-    #: None: there is no Brain; jobs are admitted and healed.
+    #: URL of Brain; None: there is no Brain, and the operator only admits and heals jobs.
     url: str | None
     token: str
     home: Path
     pool: str = "kubernetes"
-    #: None: all of them.
+    #: Namespaces to serve; None: all.
     namespaces: tuple[str, ...] = ()
-    #: In which jobs submitted to Brain are made.
+    #: Namespaces in which jobs submitted to Brain are made.
     submit_to: tuple[str, ...] = ()
     #: Namespace of the lease.
     own_namespace: str = "default"
     kubeconfig: str | None = None
     context: str | None = None
-    #: URL at which pods reach Brain; None: as this process does.
+    #: URL at which pods reach Brain; None: the URL that this process uses.
     pods_url: str | None = None
     injection: AgentInjection | None = None
     mode: PolicyMode = PolicyMode.SHADOW
-    #: host:port of probes and metrics; None: none are served.
+    #: host:port for probes and metrics; None: they are not served.
     metrics: str | None = None
     workers: int = 4
     in_flight: int = 8
     poll_seconds: float = 2.0
     lease: ElectionTerms | None = None
-    #: False: there is no other operator that could act.
+    #: False: no other operator could act.
     elect: bool = True
     host_ports: tuple[int, int] = (ports.FIRST, ports.LAST)
-    #: Replicas of a node that is not ready for so long are replaced.
+    #: Seconds after which replicas of a node that is not ready are replaced.
     lost_node_seconds: float = PATIENCE.total_seconds()
     pace: Pace = field(default_factory=Pace)
 
@@ -57,7 +57,7 @@ def operator_options(said: argparse.Namespace, home: Path) -> OperatorOptions:
     """Read the options of ``brain-scale --kubernetes``, and the token.
 
     Raises:
-        BadInput: an option cannot be used; the message names it.
+        BadInput: an option cannot be used; the message names the option.
         OSError: there is no token.
     """
     url = None if said.url == NO_BRAIN else said.url

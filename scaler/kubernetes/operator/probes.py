@@ -8,19 +8,19 @@ from typing import Protocol
 
 
 class Served(Protocol):
-    """The object that probes ask."""
+    """The object that answers probes."""
 
     @property
     def ready(self) -> bool:
         """True if every store holds a whole list."""
 
     def metrics(self) -> bytes:
-        """In Prometheus' text format."""
+        """Return the metrics in Prometheus' text format."""
 
 
 @contextmanager
 def serving(where: str | None, operator: Served) -> Iterator[None]:
-    """Probes and metrics: ``/livez``, ``/readyz``, ``/metrics``."""
+    """Serve probes and metrics: ``/livez``, ``/readyz``, ``/metrics``."""
     if where is None:
         yield
         return
@@ -57,6 +57,6 @@ def _handler(operator: Served) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Probes come every few seconds."""
+            """Log nothing: probes come every few seconds."""
 
     return Handler

@@ -1,4 +1,4 @@
-"""Requests that Brain passes to the scaler of a pool: taken by long poll, answered here."""
+"""Takes the requests that Brain relays to the scaler of a pool by long poll, and answers them."""
 
 import logging
 import threading
@@ -18,11 +18,11 @@ _RETRY_SECONDS = 2.0
 
 
 class _Unread(Exception):
-    """Nobody waits for the answer any more."""
+    """The requester no longer waits for the answer."""
 
 
 class RelayedRequests:
-    """Answers them, each on a thread of its own."""
+    """Answers relayed requests, each on a thread of its own."""
 
     def __init__(
         self,
@@ -88,5 +88,5 @@ class RelayedRequests:
 
 
 def _kind(why: BrainError) -> str:
-    """Name of the nearest class that Brain knows, too."""
+    """Return the name of the nearest error class that Brain also knows."""
     return next(kind.__name__ for kind in type(why).__mro__ if hasattr(errors, kind.__name__))

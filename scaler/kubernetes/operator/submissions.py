@@ -1,4 +1,4 @@
-"""Job documents submitted to Brain -> ElasticJobs, with their environment in a Secret."""
+"""Turns job documents submitted to Brain into ElasticJobs, with their environment in a Secret."""
 
 import base64
 from collections.abc import Callable, Sequence
@@ -14,30 +14,30 @@ from scaler.kubernetes.operator.jobs import JOB
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.runtime.cluster import SECRET, AlreadyExists, Cluster, Object
 
-#: Annotation: the idempotency key of the submission that an object was made for.
+#: Annotation: the idempotency key of the submission that made the object.
 SUBMISSION = f"{identity.DOMAIN}/submission"
 
 
 class Submissions:
     """Makes objects of documents, in the namespaces that ``allowed`` names.
 
-    The submitter's name is an annotation: objects are made with the scaler's own rights.
+    The submitter's name is an annotation: the scaler makes objects with its own rights.
     """
 
     def __init__(
         self, cluster: Cluster, allowed: Sequence[str], take: Callable[[Object], None]
     ) -> None:
-        """``take`` tells Brain of a new object at once; its errors are the submitter's."""
+        """``take`` sends Brain a new object at once; its errors are the submitter's."""
         self._cluster, self._allowed, self._take = cluster, tuple(allowed), take
 
     def submit(self, request: SubmitRequest) -> JobId | None:
         """Make the object and return its uid; None after a dry run.
 
-        A request whose object was made before gets that one.
+        A repeated request returns the object that it made before.
 
         Raises:
-            BadInput: a cluster cannot have the document so, or refuses the object.
-            NotAllowed: a quota, a policy or a missing right forbids it.
+            BadInput: a cluster cannot run the document, or refuses the object.
+            NotAllowed: a quota, a policy or a missing right forbids the object.
             NameTaken: another object has the name.
         """
         document = wire.job_document(request.document)
@@ -79,7 +79,7 @@ class Submissions:
             )
 
     def _made_before(self, wanted: dict[str, Any]) -> Object | None:
-        """The object that this very request made, whose answer was lost."""
+        """Return the object that this very request made, if its answer was lost."""
         metadata = wanted["metadata"]
         if SUBMISSION not in metadata["annotations"]:
             return None
@@ -134,6 +134,7 @@ class Submissions:
                     f"Secret {namespace}/{name} is another's, and the job's environment belongs "
                     "there; delete it, or choose another name for the job"
                 ) from None
-            # That of a job of this name before, which goes with it; this one it is to stay.
+            # An earlier job of this name owns the existing Secret, which goes with that job; this
+            # one stays.
             old = dict.fromkeys(there.get("data") or {})
             self._cluster.merge(SECRET, namespace, name, {**secret, "data": old | data})

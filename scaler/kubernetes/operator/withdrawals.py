@@ -1,4 +1,4 @@
-"""Jobs whose objects were deleted: they end, unless their pods are to go on without them."""
+"""Ends jobs whose objects were deleted, unless their pods are to go on without them."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class Withdrawals:
-    """Ends in Brain what nobody wants any more."""
+    """Ends jobs in Brain whose objects are gone."""
 
     def __init__(
         self,
@@ -26,27 +26,27 @@ class Withdrawals:
         forget: Callable[[JobId], object],
         release: Callable[[Object], None],
     ) -> None:
-        """``namespaces``: those whose objects are seen; none named: all of them.
+        """``namespaces``: the namespaces whose objects this operator sees; none named: all.
 
-        ``release`` is given objects whose pods go on without them.
+        ``release`` takes objects whose pods go on without them.
         """
         self._brain, self._jobs, self._pods = brain, jobs, pods
         self._forget, self._release = forget, release
         self._namespaces = frozenset(namespaces)
-        #: Jobs whose objects were deleted so that their pods go on.
+        #: Jobs whose objects were deleted while their pods go on.
         self._orphaned: set[JobId] = set()
-        #: Those of them whose pods were not released yet.
+        #: Those among them whose pods are not released yet.
         self._held: dict[Key, Object] = {}
 
     def changed(self, change: StoreChange) -> None:
-        """An object came, changed or went, by the watching thread."""
+        """Note that an object came, changed or went; the watching thread calls this."""
         if _orphans(change.latest):
             self._held[change.key] = change.latest
             if change.new is None:
                 self._orphaned.add(JobId(str(change.latest["metadata"].get("uid"))))
 
     def withdraw(self, key: Key) -> None:
-        """End the job of an object that is deleted. Its pods go with it, by their owner."""
+        """End the job of a deleted object. Its pods go with the object, which owns them."""
         if (left := self._held.get(key)) is not None:
             self._release(left)
             self._held.pop(key, None)
@@ -61,25 +61,25 @@ class Withdrawals:
         """End jobs in Brain whose objects were deleted unseen."""
         for id, view in self._brain.views().items():
             going = view.state not in FINISHED and view.intent is not Intent.CANCEL
-            # Of a namespace that is not served nobody here can say that an object is gone.
+            # Nobody here can tell whether an object of an unserved namespace is gone.
             served = not self._namespaces or view.project in self._namespaces
             if going and served and self._find(id) is None and not self._left_alone(id):
                 try:
                     self._cancel(id)
                 except BrainError as why:
-                    # The next sweep tries again; the others' turn comes now.
+                    # The next sweep tries this job again; the other jobs come first.
                     log.warning("job %s has no ElasticJob and cannot be cancelled: %s", id, why)
 
     def _find(self, job: JobId) -> Object | None:
         return next(iter(self._jobs.by("uid", job)), None)
 
     def _left_alone(self, id: JobId) -> bool:
-        """True if the object is deleted and its pods are to go on (--cascade=orphan)."""
+        """True if the object was deleted and its pods are to go on (--cascade=orphan)."""
         obj = self._find(id)
         if obj is not None:
             return _orphans(obj)
         pods = [pod for pod in self._pods.by("job", id) if gang.stays(pod)]
-        # Nobody saw it go who is still there to say so; then its pods tell.
+        # No running operator saw the deletion; then the pods tell.
         return any(id in self._orphaned or not _owned(pod, id) for pod in pods)
 
     def _cancel(self, id: JobId) -> None:
@@ -92,7 +92,7 @@ class Withdrawals:
 
 
 def _orphans(obj: Object) -> bool:
-    """True if what an object owns is to go on without it."""
+    """True if an object's dependents are to go on without it."""
     return "orphan" in (obj["metadata"].get("finalizers") or ())
 
 

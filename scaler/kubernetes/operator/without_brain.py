@@ -1,8 +1,7 @@
-"""``--brain none``: jobs are admitted and healed at the size they have, and nothing is decided.
+"""``--brain none``: admits jobs and heals them at the size they have, and decides nothing.
 
-``OwnRule`` stands where a client of Brain stands, so controllers and the loop of wishes are the
-same. What it has to remember is in the objects' status and in the pods; a new operator reads it
-there.
+``OwnRule`` replaces a client of Brain, so controllers and the loop of desired jobs are the same.
+The objects' status and the pods hold the memory of ``OwnRule``; a new operator reads it there.
 """
 
 import asyncio
@@ -44,7 +43,7 @@ from scaler.kubernetes.status.ends import over
 
 _REMEDY = "start the operator with --brain URL"
 _BEGUN = (JobState.RUNNING, JobState.DEGRADED)
-#: Phases of an object whose job trained when it was last looked at.
+#: Phases of an object whose job trained at the last look.
 _TRAINED = {
     "Running": JobState.RUNNING,
     "Changing": JobState.RUNNING,
@@ -59,11 +58,12 @@ class OwnJob:
     id: JobId
     document: JobDocument
     owner: str
-    #: Replicas that it is to have.
+    #: Number of replicas that the job is to have.
     size: int
-    #: That each is to reserve, by a plan that a Brain gave it; None: as its document says.
+    #: Amounts that each replica is to reserve, by a Brain's earlier plan; None: those of the
+    #: document.
     resources: Resources | None = None
-    #: Of the last plan that a Brain gave it; its pods bear it.
+    #: Generation of the last plan that a Brain made; the job's pods carry it.
     generation: int = 0
     epoch: int | None = None
     state: JobState = JobState.STARTING
@@ -78,7 +78,7 @@ class OwnJob:
     version: int = 1
 
     def moved(self, state: JobState, reason: str, now: datetime, **fields: Any) -> "OwnJob":
-        """Return the job in a state; itself where nothing is new."""
+        """Return the job in another state, or the same object where the state is unchanged."""
         if (state, reason) == (self.state, self.reason) and not fields:
             return self
         ended = now if state in FINISHED else None
@@ -87,7 +87,7 @@ class OwnJob:
 
 
 def begun(job: ElasticJob, document: JobDocument, owner: str, now: datetime) -> OwnJob:
-    """The job as its object's status shows it, which Brain or an operator before wrote."""
+    """Build the job from its object's status, which Brain or an earlier operator wrote."""
     status = job.status
     role = next((role for role in status.roles if role.name == job.scaled), RoleStatus(name=""))
     phase = _TRAINED.get(status.phase, JobState.STARTING)
@@ -112,15 +112,15 @@ def begun(job: ElasticJob, document: JobDocument, owner: str, now: datetime) -> 
 
 
 def _planned(role: RoleStatus, document: Resources) -> Resources | None:
-    """What a plan made each replica reserve; None: as ``document`` says."""
+    """Return the amounts that a plan gave each replica; None: those of ``document``."""
     held = replace(resources(role.resources, "status.roles.resources"), gpus=document.gpus)
     return held if role.resources and held != document else None
 
 
 def reported(job: OwnJob, report: ReplicaReport, now: datetime, *, together: bool = True) -> OwnJob:
-    """The job after its scaler's report: what runs, and how the last replica ended.
+    """Return the job after its scaler's report on running replicas and the last replica's end.
 
-    ``together``: its replicas are one world, which ends as a whole.
+    ``together``: the replicas are one world, which ends as a whole.
     """
     known = {**job.replicas, **{one.id: one for one in report.replicas}}
     job = replace(job, replicas=known)
@@ -130,7 +130,7 @@ def reported(job: OwnJob, report: ReplicaReport, now: datetime, *, together: boo
     last = max(known.values(), key=_ended, default=None)
     goes_on = alive or (last is not None and last.exit is ReplicaExit.FAILED)
     if _succeeded(known.values()) and (together or not goes_on):
-        # It ended with its world: what still runs, or was killed since, has nothing to do.
+        # The world ended: replicas that still run, or were killed since, have nothing left to do.
         return job.moved(JobState.SUCCEEDED, "all workers ended with 0", now, exit_code=0)
     if alive:
         return _alive(job, alive, report.waiting, now)
@@ -158,7 +158,7 @@ def _all_gone(job: OwnJob, last: Replica, now: datetime) -> OwnJob:
     if last.exit is ReplicaExit.FAILED:
         why = last.detail or "its last replica failed"
         return job.moved(JobState.FAILED, why, now, exit_code=last.exit_code)
-    # Counted once: the next report finds it starting.
+    # A failure counts once: the next report finds the job starting.
     failures, limit = job.failures + 1, job.document.restarts.limit
     if failures > limit:
         why = f"lost {failures} times, more than restarts.limit {limit}"
@@ -176,7 +176,7 @@ def _ended(replica: Replica) -> tuple[datetime, int]:
 
 
 class OwnRule:
-    """Answers the calls that an operator makes to Brain. Safe to be used by many threads."""
+    """Answers the operator's requests to Brain. Safe to be used by many threads."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class OwnRule:
         clock: Callable[[], datetime],
         house: Callable[[], Installation] = Installation,
     ) -> None:
-        """``find`` gives the object of a job."""
+        """``find`` returns the object of a job."""
         self._pool, self._find, self._clock, self._house = PoolName(pool), find, clock, house
         self._jobs: dict[JobId, OwnJob] = {}
         self._lock = threading.RLock()
@@ -206,7 +206,7 @@ class OwnRule:
         }
 
     def send(self, call: Call[Any]) -> Any:
-        """Answer; what only a Brain has use for (nodes, conditions, worlds) is dropped.
+        """Answer a request; drop reports that only a Brain uses (nodes, conditions, worlds).
 
         Raises:
             Unavailable: only a Brain could answer.
@@ -220,7 +220,7 @@ class OwnRule:
         return None
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
     def _wishes(self, call: Call[Any]) -> DesiredPool | None:
         running = [job for job in self._jobs.values() if job.state not in FINISHED]
@@ -245,7 +245,7 @@ class OwnRule:
         )
 
     def _ended(self, id: JobId) -> OwnJob:
-        """A job that ended before this process began."""
+        """Return a job that ended before this process began."""
         obj = self._find(id)
         job = read_elastic_job(obj) if obj is not None else None
         if job is None or not over(job):
@@ -279,7 +279,7 @@ class OwnRule:
         self._put(reported(job, report, self._clock(), together=together))
 
     def _token(self, id: str, call: Call[Any]) -> NewToken:
-        # Agents know each other by it, Brain or none.
+        # Agents authenticate each other by this token, with or without Brain.
         return NewToken(id=id, name=f"agents of {id}", secret=f"brn_{secrets.token_urlsafe(32)}")
 
     def _change(self, what: str, id: str, call: Call[Any]) -> Any:
@@ -313,7 +313,7 @@ class OwnRule:
 
 
 class AsyncOwnRule:
-    """The same for asyncio; a poll is answered after a while, not by a change."""
+    """``OwnRule`` for asyncio; a poll is answered after a while, not by a change."""
 
     def __init__(self, rule: OwnRule) -> None:
         self._rule = rule
@@ -325,7 +325,7 @@ class AsyncOwnRule:
         pass
 
     async def send(self, call: Call[Any]) -> Any:
-        """Answer, as ``OwnRule.send``."""
+        """Answer as ``OwnRule.send`` does."""
         known = self._rule.send(call)
         if known is None and "wait" in call.query:
             await asyncio.sleep(_POLL_SECONDS)
@@ -333,7 +333,7 @@ class AsyncOwnRule:
         return known
 
 
-#: A poll for wishes waits so long where there are none that are new.
+#: Seconds for which a poll waits if there are no new desired jobs.
 _POLL_SECONDS = 0.5
 
 
@@ -354,7 +354,7 @@ def _wish(job: OwnJob) -> DesiredJob:
             resources=job.resources,
             processes_per_replica=document.processes_per_replica,
             unit=document.replicas.unit,
-            # Whoever coordinates has no Brain to ask for another size.
+            # A coordinator has no Brain to ask for another size.
             minimum=job.size,
             patience_seconds=0.0,
             restart_limit=document.restarts.limit,

@@ -1,7 +1,8 @@
-"""Who asked for a size, as far as a cluster keeps that: the program that wrote the field.
+"""Finds who asked for a size, as far as a cluster keeps that: the program that wrote the field.
 
-The API server tells nobody which user wrote an object. It keeps the name that each program gives
-itself (``kubectl``, ``kube-controller-manager`` of an autoscaler), and a plan may name a person.
+The API server does not say which user wrote an object. It keeps the name that each program gives
+itself (``kubectl``, ``kube-controller-manager`` of an autoscaler), and an annotation of a plan may
+name a person.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,12 +13,12 @@ from scaler.kubernetes.runtime.cluster import Cluster, Kind, Object, key_of
 
 
 def asker(cluster: Cluster, kind: Kind, obj: Object, field: Sequence[str]) -> str:
-    """Return the last program that wrote ``field``, with the object that it wrote.
+    """Return the last program that wrote ``field``, with the object that the program wrote.
 
-    Stores forget who wrote what, so the API server is asked: for each request once.
+    Stores drop the managed fields, so this asks the API server once for each request.
 
     Raises:
-        BrainError: it has no such object any more, or is away.
+        BrainError: the API server no longer has the object, or is away.
     """
     found = cluster.get(kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
     return through(obj, kind, last_writer(found["metadata"].get("managedFields") or (), field))
@@ -34,7 +35,7 @@ def author(cluster: Cluster, kind: Kind, obj: Object) -> str:
 
 
 def through(obj: Object, kind: Kind, who: str) -> str:
-    """Name somebody, and the object that they asked with."""
+    """Name a person or program, and the object that the request came through."""
     return f"{who} ({kind.kind} {key_of(obj)})"
 
 

@@ -1,8 +1,8 @@
-"""Pods that leave their nodes while their job goes on, and the budget that keeps all others.
+"""Pods that leave their nodes while their job goes on, and the budget that keeps the others.
 
-A ScalePlan names pods, or their node is cordoned: they leave once others run. A disruption budget
-keeps whoever drains a node waiting until then. Pods of a node whose end is announced are beyond any
-budget: to hand over is better than to be killed with the node.
+A pod leaves, once its replacement runs, if a ScalePlan names it or its node is cordoned. Until then
+a disruption budget keeps ``kubectl drain`` waiting. No budget covers pods of a node whose end is
+announced: a handover is better than a kill with the node.
 """
 
 from collections.abc import Sequence, Set
@@ -23,7 +23,7 @@ _TRAINS = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED})
 
 
 class Departures:
-    """Has pods leave in time, and no earlier."""
+    """Lets pods leave in time, and no earlier."""
 
     def __init__(self, upkeep: Upkeep, moves: Migrations, replicas: Replicas) -> None:
         self._upkeep, self._moves, self._replicas = upkeep, moves, replicas
@@ -31,9 +31,9 @@ class Departures:
     def tend(
         self, job: ElasticJob, view: JobView, mine: Sequence[Object], *, fixed: bool, now: datetime
     ) -> str:
-        """One look; why some pods do not leave yet, or nothing.
+        """Look once; return why some pods do not leave yet, or nothing.
 
-        ``fixed``: the job's pods were told of each other, so the old one of a rank goes first.
+        ``fixed``: the job's pods know each other's addresses, so the old pod of a rank goes first.
         """
         id, wished = JobId(job.metadata.uid), view.replicas_wished
         until = self._replicas.leaving(id, patience_of(job), now)
@@ -54,21 +54,21 @@ class Departures:
         )
 
     def leaving(self, job: ElasticJob, mine: Sequence[Object], now: datetime) -> set[str]:
-        """Names of pods in whose place others come."""
+        """Return the names of pods that others replace."""
         until = self._replicas.leaving(JobId(job.metadata.uid), patience_of(job), now)
         return {str(p["metadata"]["name"]) for p in mine if marked(p) or _id(p) in until}
 
     def soon(self, job: ElasticJob, now: datetime) -> float | None:
-        """Seconds until the patience of the next pod is over; None: none is waited for."""
+        """Return seconds until the next pod's patience is over; None: no pod waits."""
         until = self._replicas.leaving(JobId(job.metadata.uid), patience_of(job), now).values()
         left = ((at - now).total_seconds() for at in until if at is not None)
         return min((each for each in left if each > 0), default=None)
 
 
 def kept(job: ElasticJob, wished: int, free: Set[int], ready: Set[int]) -> int:
-    """Number of replicas that the job's budget keeps; ``free`` may go.
+    """Return the number of replicas that the job's budget keeps; ``free`` may go.
 
-    Where some may go, others that are missing are no reason to keep them.
+    Missing replicas do not keep free ones from going.
     """
     if not job.spec.drain_on_cordon:
         return 0

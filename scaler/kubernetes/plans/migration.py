@@ -1,10 +1,10 @@
-"""Pods that are to move: others are made ready elsewhere, then they go.
+"""Moves pods: a replacement becomes ready elsewhere, then the old pod goes.
 
-A ScalePlan names some under ``migratePods``; those carry the plan's name as an annotation, so the
-next operator goes on. Others are on a cordoned node. To the scaler a pod that moves is *leaving*:
-another replica is started in its place, and not on its node. Once as many run as are wished for,
-the old one is evicted, within what disruption budgets allow, and its agent hands over at a safe
-point.
+A ScalePlan names some pods under ``migratePods``. Those carry the plan's name as an annotation, so
+the next operator continues. Other pods are on a cordoned node. The scaler sees a pod that moves as
+*leaving*: it starts another replica in its place, on another node. Once as many replicas run as are
+desired, the operator evicts the old pod within the limits of disruption budgets, and the pod's
+agent hands over at a safe point.
 """
 
 import logging
@@ -23,17 +23,17 @@ _OVER = ("Succeeded", "Failed")
 
 
 class Migrations:
-    """Marks pods that are to move, evicts them when their time has come."""
+    """Marks pods that are to move, and evicts them when their replacements run."""
 
     def __init__(self, cluster: Cluster, pods: Store) -> None:
         self._cluster, self._pods = cluster, pods
         self._pods.index("job", identity.job_index)
 
     def begin(self, plan: ScalePlan, job: ElasticJob) -> list[str]:
-        """Mark every pod that the plan names; their names.
+        """Mark every pod that the plan names, and return the names.
 
         Raises:
-            BadInput: one of them is not the job's to move.
+            BadInput: a named pod is not one that the job may move.
         """
         mine = {pod["metadata"]["name"]: pod for pod in self._pods.by("job", job.metadata.uid)}
         found = [
@@ -44,7 +44,7 @@ class Migrations:
         return [str(pod["metadata"]["name"]) for pod in found]
 
     def left(self, plan: ScalePlan, job: ElasticJob) -> list[str]:
-        """Names of those that are still there."""
+        """Return the names of marked pods that still exist."""
         return [
             str(pod["metadata"]["name"])
             for pod in self._pods.by("job", job.metadata.uid)
@@ -52,7 +52,7 @@ class Migrations:
         ]
 
     def stop(self, plan: ScalePlan, job: ElasticJob) -> None:
-        """Stop moving pods: those that are still there stay."""
+        """Stop moving pods: those that still exist stay."""
         names = self.left(plan, job)
         for pod in self._pods.by("job", job.metadata.uid):
             if pod["metadata"]["name"] in names:
@@ -66,10 +66,10 @@ class Migrations:
         *,
         at_once: Callable[[Object], bool],
     ) -> str:
-        """Evict what moves once others run; why some of it stays meanwhile, or nothing.
+        """Evict marked pods once others run; return why some stay meanwhile, or nothing.
 
-        ``at_once``: those that wait for no others, for two pods of one rank would disturb each
-        other, or none came in time.
+        ``at_once``: pods that wait for no replacement, because two pods of one rank would disturb
+        each other, or because no replacement came in time.
         """
         ready = sum(one.alive and one.phase is ReplicaPhase.RUNNING for one in seen)
         due = [pod for pod in moving if ready >= wished or at_once(pod)]
@@ -104,7 +104,7 @@ class Migrations:
 
 
 def movable(name: str, mine: dict[str, Object], index: int) -> Object:
-    """The pod of this name, if it is one that may move."""
+    """Return the pod of this name, if it may move."""
     pod = mine.get(name)
     if pod is None or not alive(pod):
         running = ", ".join(sorted(each for each, pod in mine.items() if alive(pod)))
@@ -117,17 +117,17 @@ def movable(name: str, mine: dict[str, Object], index: int) -> Object:
 
 
 def marked(pod: Object) -> str:
-    """The plan that moves a pod; empty: none does."""
+    """Return the name of the plan that moves a pod; empty: none does."""
     return str((pod["metadata"].get("annotations") or {}).get(identity.MOVES) or "")
 
 
 def left_by(pods: Iterable[Object]) -> Collection[str]:
-    """Nodes that pods are to leave: no replacement goes there."""
+    """Return nodes that pods are to leave, which get no replacement."""
     return {_node(pod) for pod in pods if marked(pod) and _node(pod)}
 
 
 def alive(pod: Object) -> bool:
-    """True if it is not over."""
+    """True if the pod has not ended."""
     return (pod.get("status") or {}).get("phase") not in _OVER
 
 

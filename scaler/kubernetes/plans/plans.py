@@ -1,7 +1,7 @@
 """ScalePlans: a front door for requests, and the objects in which Brain's own plans appear.
 
-Generations are given out by Brain alone. An object that somebody made is a request: it is turned
-into a target once, when Brain takes it; from then on it only shows what becomes of that plan.
+Brain alone gives out generations. An object that somebody else made is a request: Brain turns it
+into a target once, on acceptance. From then on the object only shows the course of that plan.
 """
 
 import logging
@@ -67,7 +67,7 @@ _CHANGES = frozenset({PlanState.APPROVED, PlanState.APPLYING})
 
 
 class Plans:
-    """``reconcile`` one ScalePlan after the other, and ``publish`` what Brain plans by itself."""
+    """Reconciles ScalePlans one at a time; ``publish`` shows plans that Brain makes by itself."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Plans:
             )
             return self._shown.refuse(obj, Reason.NO_JOB, message, now, final=False)
         if (job.get("spec") or {}).get("managedBy") == DLROVER and own_generation(plan) is None:
-            # DLRover's master follows it, and looks at no status.
+            # DLRover's master follows the plan, and looks at no status.
             return Result()
         if plan.status.generation is None and plan.status.phase == _MOVING:
             return self._follow_move(obj, plan, read_elastic_job(job), now)
@@ -119,13 +119,13 @@ class Plans:
         return self._follow(obj, plan, job, now)
 
     def concerned(self, job: Object) -> list[Key]:
-        """The plans of a job."""
+        """Return the plans of a job."""
         name = str(Key(job["metadata"].get("namespace", ""), job["metadata"]["name"]))
         found = self._plans.by("job", name)
         return [Key(each["metadata"]["namespace"], each["metadata"]["name"]) for each in found]
 
     def publish(self, key: Key) -> Result:
-        """Have an object for the newest plan of a job that Brain, or another door, made."""
+        """Make an object for the newest plan of a job that came from Brain or by another way."""
         obj = self._jobs.get(key)
         if obj is None:
             return Result()
@@ -143,7 +143,7 @@ class Plans:
     # -- one look --------------------------------------------------------------------------------
 
     def _ask(self, obj: Object, plan: ScalePlan, job: Object, now: datetime) -> Result:
-        """Turn it into a target, once: the answer to the same key is always the same."""
+        """Turn a request into a target, once: the answer to the same key is always the same."""
         if plan.spec.expires_at is not None and now >= plan.spec.expires_at:
             message = f"it expired at {plan.spec.expires_at.isoformat()}; create another"
             return self._shown.refuse(obj, Reason.EXPIRED, message, now, job=job, phase="Expired")
@@ -246,7 +246,7 @@ class Plans:
     def _adopt(
         self, obj: Object, plan: ScalePlan, job: Object, generation: int, now: datetime
     ) -> Result:
-        """Adopt a plan that this operator, or one before it, published: its number is known."""
+        """Adopt a plan that this operator, or an earlier one, published with its generation."""
         found = self._standing(JobId(job["metadata"]["uid"]), generation)
         if found is None:
             message = f"Brain has no plan {generation} of job {plan.job}; delete this object"
@@ -261,7 +261,7 @@ class Plans:
         return Result(requeue_after_seconds=SOON_SECONDS)
 
     def _follow(self, obj: Object, plan: ScalePlan, job: Object, now: datetime) -> Result:
-        """Show what became of the plan that it was turned into."""
+        """Show the course of the plan that the request became."""
         assert plan.status.generation is not None, "the caller has looked"
         try:
             found = self._standing(JobId(job["metadata"]["uid"]), plan.status.generation)
@@ -281,12 +281,12 @@ class Plans:
         return Result(requeue_after_seconds=SOON_SECONDS)
 
     def _collect(self, obj: Object, plan: ScalePlan, now: datetime) -> Result:
-        """Finished plans go by count and age; the one that stands never does."""
+        """Delete finished plans by count and age; the standing plan stays."""
         name = str(Key(plan.metadata.namespace, plan.job))
         finished = [each for each in self._plans.by("job", name) if phase_of(each) in CLOSED]
         stands = self._stands(plan)
         if stands is None:
-            # Which one stands is not known yet: none goes meanwhile.
+            # The standing plan is not known yet: no plan is deleted meanwhile.
             return Result(requeue_after_seconds=12 * SOON_SECONDS)
         doomed = collected(finished, stands, now, self._keeping)
         if obj["metadata"]["name"] not in doomed:
@@ -301,7 +301,7 @@ class Plans:
     # -- how -------------------------------------------------------------------------------------
 
     def _stands(self, plan: ScalePlan) -> int | None:
-        """Generation of the plan that stands; -1: its job is gone, None: Brain was not heard."""
+        """Return the generation of the standing plan; -1: its job is gone, None: not known yet."""
         job = self._job_of(plan)
         if job is None:
             return -1
@@ -322,13 +322,13 @@ class Plans:
         return next((each.plan for each in known if each.plan.generation == generation), None)
 
     def _object_of(self, job: Key, plan: Standing) -> Object | None:
-        """The object that shows a plan of Brain's, if there is one."""
+        """Return the object that shows a plan of Brain's, if there is one."""
         for each in self._plans.by("job", str(job)):
             shown = (each.get("status") or {}).get("generation")
             own = (each["metadata"].get("annotations") or {}).get(identity.GENERATION)
             if shown == plan.generation or own == str(plan.generation):
                 return each
-            # A request that was sent and not answered yet may be this very plan.
+            # A request without an answer yet may be this very plan.
             asked = shown is None and phase_of(each) not in (*CLOSED, _MOVING) and own is None
             if asked and plan.proposed_by != "brain":
                 return each
@@ -340,7 +340,7 @@ class Plans:
 
 
 def _not_served(plan: ScalePlan, job: ElasticJob) -> list[StatusCondition]:
-    """A condition where a plan asks for more than plans can change."""
+    """Return the condition for a request that no plan can carry out."""
     found = plan_unserved(plan, job.scaled)
     if not found:
         return []

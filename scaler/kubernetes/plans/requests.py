@@ -1,4 +1,4 @@
-"""Requests that an edit of an ElasticJob makes to Brain: another size, to be stopped, to go on."""
+"""Requests that an edit of an ElasticJob makes to Brain: another size, a suspension, a resume."""
 
 import logging
 from collections.abc import Mapping
@@ -22,29 +22,29 @@ JOB = Kind(GROUP, API_VERSION.partition("/")[2], "elasticjobs", "ElasticJob")
 def unanswered(
     job: ElasticJob, view: JobView, request: Mapping[str, Any] | None, now: datetime
 ) -> bool:
-    """True if Brain has still to be asked for what an edit wants, or for an end that is due."""
+    """True if Brain has yet to hear of an edit, or of an end that is due."""
     until = deadline_of(job)
     late = until is not None and until <= now and view.intent is not Intent.CANCEL
     return late or (request is not None and request["outcome"] == "waiting")
 
 
 class Say(Protocol):
-    """Writes an Event, unless the object says so already."""
+    """Writes an Event, unless the object's status has the same message."""
 
     def __call__(self, obj: Object, type: Any, reason: str, message: str, /) -> None: ...
 
 
 class Requests:
-    """Each edit is asked about once; its answer is remembered in the object's status."""
+    """Sends each edit to Brain once; the object's status remembers the answer."""
 
     def __init__(self, cluster: Cluster, brain: OperatorsBrain, say: Say) -> None:
         self._cluster, self._brain, self._say = cluster, brain, say
 
     def intent(self, obj: Object, job: ElasticJob, view: JobView) -> JobView:
-        """``spec.suspend`` is the truth, as far as the object was edited since it was followed.
+        """Suspend or resume the job as ``spec.suspend`` says, if an edit changed that.
 
         Raises:
-            Unavailable: nothing is written then, so that the next look finds the edit as it was.
+            Unavailable: the status stays unwritten, so that the next look finds the edit again.
         """
         id = JobId(job.metadata.uid)
         try:
@@ -57,7 +57,7 @@ class Requests:
         return view
 
     def deadline(self, obj: Object, job: ElasticJob, view: JobView, now: datetime) -> JobView:
-        """End a job that was active for as long as it may be."""
+        """End a job whose ``activeDeadlineSeconds`` are over."""
         until = deadline_of(job)
         if until is None or now < until or view.intent is Intent.CANCEL:
             return view
@@ -76,7 +76,7 @@ class Requests:
             return view
 
     def size(self, obj: Object, job: ElasticJob, view: JobView) -> dict[str, Any] | None:
-        """An edit of ``replicas``, or ``kubectl scale``, is a request; its answer is remembered."""
+        """Ask Brain for the size in ``replicas`` after an edit; the status remembers the answer."""
         asked = job.spec.replica_specs[job.scaled].replicas
         generation, known = job.metadata.generation, job.status.request
         answer: dict[str, Any] = {"observedGeneration": generation, "replicas": asked}
@@ -87,11 +87,11 @@ class Requests:
         if asked == known.replicas and not waits:
             return None
         if waits and asked == view.replicas_wished:
-            # Taken back before anybody heard it.
+            # The edit was taken back before Brain heard of it.
             taken = {"outcome": "accepted", "message": "the size that it has"}
             return answer | taken | {"granted": asked}
         if not asked or (generation == known.observed_generation and not waits):
-            # Brain chooses; or nobody wrote it: it is the default of a schema that came since.
+            # Brain chooses the size; or nobody wrote it, and a newer schema added it as default.
             said = known.message if asked else "Brain chooses the size"
             kept = {"outcome": "accepted", "generation": view.generation, "message": said}
             return answer | kept | {"granted": view.replicas_wished}

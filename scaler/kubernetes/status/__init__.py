@@ -1,8 +1,8 @@
-"""The status of our objects: pure, from pods and from Brain's answers.
+"""Builds the status of our objects from pods and Brain's answers. Pure.
 
 job_status    an ElasticJob's status: Brain's conditions, counts of pods
-conditions    those that the object and the cluster give
-plan_status   a ScalePlan's status, written, and the plan's end as an object
-progress      a ScalePlan's request, its phases, and the time at which it goes
+conditions    conditions that the object and the cluster imply
+plan_status   a ScalePlan's status as written, and the plan's end as an object
+progress      a ScalePlan's request, its phases, and the time of its deletion
 happenings    the Events between two statuses of a job
 """

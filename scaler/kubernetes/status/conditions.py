@@ -1,4 +1,4 @@
-"""Conditions of an ElasticJob that its object and the cluster give, whatever Brain says. Pure."""
+"""Conditions of an ElasticJob that its object and the cluster imply, independent of Brain. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -16,7 +16,7 @@ from scaler.kubernetes.runtime.status import StatusCondition
 def condition_of(
     type: JobCondition, status: bool | None, reason: Reason, message: str
 ) -> StatusCondition:
-    """Return a condition whose status is True, False or, by None, unknown."""
+    """Return a condition whose status is True, False or, for None, unknown."""
     return StatusCondition(type=type, status=status, reason=reason, message=message)
 
 
@@ -53,7 +53,7 @@ def _telemetry(job: ElasticJob, house: Installation) -> StatusCondition:
 
 
 def misspelt(job: ElasticJob) -> Iterator[str]:
-    """Fields of templates that the API server would drop from pods without a word."""
+    """Return the fields of templates that the API server would silently drop from pods."""
     for role, spec in job.spec.replica_specs.items():
         path = f"spec.replicaSpecs.{role}.template.spec"
         for where, near in unknown_pod_fields((spec.template or {}).get("spec") or {}, path):
@@ -62,7 +62,7 @@ def misspelt(job: ElasticJob) -> Iterator[str]:
 
 
 def contested(others: Iterable[tuple[Reason, str]]) -> StatusCondition:
-    """Return the condition about other controllers of the same replicas: each with its sentence."""
+    """Return the condition about other controllers of the same replicas, each with a sentence."""
     found = list(others)
     if not found:
         return condition_of(JobCondition.CONFLICT, False, Reason.ALONE, "")
@@ -80,7 +80,7 @@ def size_differs(job: ElasticJob, view: JobView, request: Mapping[str, Any]) -> 
     coming = plan is not None and plan.active and plan.target.replicas == asked
     answers = request.get("granted") == size or request.get("generation") == view.generation
     waits = request.get("outcome") == "waiting"
-    # A job that is suspended, or waits for its beginning, has no size to compare.
+    # A job that is suspended, or has not begun, has no size to compare.
     if not size or asked in (0, size) or coming or answers or waits:
         return condition_of(type, False, Reason.AS_ASKED, "")
     there = f"spec.replicaSpecs.{job.scaled}.replicas is {asked} and the size is {size}"
@@ -107,7 +107,7 @@ def accepted(
 
 
 def feasible(never: str | None, *, yet: bool = False) -> StatusCondition:
-    """Return the condition about room; ``never`` says why no node has it, None: some may.
+    """Return the condition about capacity; ``never`` says why no node has it, None: some may.
 
     ``yet``: nodes that have it may still come.
     """
@@ -121,7 +121,7 @@ def feasible(never: str | None, *, yet: bool = False) -> StatusCondition:
 def resize_waits(
     request: Mapping[str, Any] | None, listed: Iterable[Mapping[str, Any]]
 ) -> list[StatusCondition]:
-    """Return the condition about a size that nobody answers for, once there was such a request."""
+    """Return the condition about an unanswered size request, once there was such a request."""
     type = JobCondition.RESIZE_WAITING
     if request is not None and request["outcome"] == "waiting":
         message = f"{request['replicas']} replicas were asked for: {request['message']}"
@@ -148,10 +148,10 @@ def held_up(refusal: str) -> StatusCondition:
 
 
 def let_go(message: str) -> StatusCondition:
-    """A gang that was not whole holds nothing any more."""
+    """Return the condition for an incomplete gang that released its nodes."""
     return condition_of(JobCondition.SCHEDULED, False, Reason.LET_GO, message)
 
 
 def reserved(reason: Reason, message: str) -> StatusCondition:
-    """Return the condition about what replicas reserve; ``message``: why not what they should."""
+    """Return the condition about replicas' amounts; ``message``: why they differ from the plan."""
     return condition_of(JobCondition.RESERVED, not message, reason, message)

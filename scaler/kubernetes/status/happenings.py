@@ -1,4 +1,4 @@
-"""Changes of a job between two of its statuses, in the words of Events. Pure."""
+"""Events for the changes between two statuses of a job. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Happening:
 
 
 def happenings(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Happening]:
-    """Yield the changes that people want to hear of, in the order in which they happen."""
+    """Yield the changes that people want to hear of, in the order in which they happened."""
     if _unknown_fields(after) and not _unknown_fields(before):
         message = _message(after, JobCondition.HONOURED)
         yield Happening("Warning", Reason.UNKNOWN_FIELDS, message)
@@ -59,7 +59,7 @@ def _turns(before: Mapping[str, Any], after: Mapping[str, Any], ready: int) -> I
 
 
 def _reserves(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Happening]:
-    """Yield the steps by which replicas come to reserve other amounts."""
+    """Yield the steps by which the amounts of replicas change."""
     known, now = (_condition(each, JobCondition.RESERVED) for each in (before, after))
     if known is None or now is None or known.get("reason") == now.get("reason"):
         return
@@ -84,7 +84,7 @@ def _end(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Happen
 def _turned(
     before: Mapping[str, Any], after: Mapping[str, Any], type: JobCondition, status: str
 ) -> bool:
-    """True if a condition came to this status; one that begins as False has not turned."""
+    """True if a condition changed to this status; a first status False is no change."""
     known, now = _condition(before, type), _condition(after, type)
     began = "False" if known is None else known.get("status")
     return now is not None and now.get("status") == status and began != status

@@ -1,4 +1,4 @@
-"""Build an ElasticJob's status: pure, from its pods and from Brain's view of it."""
+"""Builds an ElasticJob's status from its pods and Brain's view of it. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from scaler.kubernetes.runtime.status import StatusCondition, conditions, instan
 from scaler.kubernetes.status.conditions import accepted, condition_of
 from scaler.kubernetes.status.ends import ended
 
-#: Conditions that Brain's own state gives.
+#: Conditions that Brain's own state implies.
 _OF_BRAIN = frozenset(
     {
         JobCondition.RUNNING,
@@ -32,12 +32,12 @@ _OF_BRAIN = frozenset(
         JobCondition.STALLED,
     }
 )
-#: Why a job has no pods that hold nodes, where nothing is wrong with that.
+#: Reasons why a job has no pods with nodes although nothing is wrong.
 _IDLE = frozenset({Reason.PODS_MISSING, Reason.STARTING, Reason.SUSPENDED, Reason.ENDED})
-#: Conditions that tell how far a job has come.
+#: Conditions that show the progress of a job.
 _ON_THE_WAY = (JobCondition.SCHEDULED, JobCondition.RECONCILING)
 _STATUS = {"True": True, "False": False}
-#: Phases that the refusal of an object does not give.
+#: Phases that a refusal of the object does not replace.
 _BEGUN = frozenset(JobState) - {JobState.QUEUED, JobState.FAILED}
 _TRAINS = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED})
 
@@ -46,14 +46,14 @@ _TRAINS = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED})
 class Findings:
     """The results of one look at a job."""
 
-    #: Why it cannot be used; the conditions that are known are then all that is said.
+    #: Why the job cannot be used; the status then has only the known conditions.
     conditions: tuple[StatusCondition, ...] = ()
     request: Mapping[str, Any] | None = None
     #: Name of the active ScalePlan.
     plan: str = ""
-    #: How many pods begin together.
+    #: Number of pods that begin together.
     least: int = 1
-    #: Why pods wait, or what went wrong; empty: nothing of that kind.
+    #: Why pods wait, or what went wrong; empty: neither.
     message: str = ""
     phase: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -67,7 +67,7 @@ def status(
     found: Findings,
     now: datetime,
 ) -> dict[str, Any]:
-    """The whole status; what another controller wrote into it stays."""
+    """Return the whole status; fields that another controller wrote stay."""
     known: Mapping[str, Any] = obj.get("status") or {}
     generation = int(obj["metadata"].get("generation") or 1)
     mine = [pod for pod in pods if _type(pod) == job.scaled]
@@ -96,9 +96,9 @@ def status(
 
 
 def passing(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """True if a status differs only in what changes by itself while pods come and go.
+    """True if a status differs only in counts and progress that change while pods come and go.
 
-    Whoever waits for something is told at once; counts and the way there may be told together.
+    Other changes are written at once; these may be written together.
     """
     same = all(before.get(name) == after.get(name) for name in ("request", "scalePlan", "restarts"))
     return same and _lasting(before) == _lasting(after)
@@ -110,7 +110,7 @@ def _lasting(status: Mapping[str, Any]) -> dict[str, str]:
 
 
 def refused(obj: Object, condition: StatusCondition, now: datetime) -> dict[str, Any]:
-    """The status of an object that cannot be used: what was known before, and why."""
+    """Return the status of an object that cannot be used: the earlier status, and the reason."""
     known: Mapping[str, Any] = obj.get("status") or {}
     generation = int(obj["metadata"].get("generation") or 1)
     wrong = condition.type == JobCondition.ACCEPTED and condition.reason != Reason.NOT_OURS
@@ -133,7 +133,7 @@ def refused(obj: Object, condition: StatusCondition, now: datetime) -> dict[str,
 def advised(
     obj: Object, taken: StatusCondition, view: JobView | None, now: datetime
 ) -> dict[str, Any]:
-    """The status of a job that DLRover runs: ours are the conditions, all else is its own."""
+    """Return the status of a job that DLRover runs: this operator writes conditions alone."""
     known: Mapping[str, Any] = obj.get("status") or {}
     generation = int(obj["metadata"].get("generation") or 1)
     runs = "DLRover's master runs this job: Brain's plans are shown and never carried out"
@@ -149,7 +149,7 @@ def advised(
 
 
 def beside_state(listed: Iterable[Mapping[str, Any]]) -> tuple[ObjectCondition, ...]:
-    """Conditions of an object that do not come from Brain itself, as Brain is told them."""
+    """Return conditions that Brain does not know by itself, in the form that Brain gets."""
     return tuple(
         ObjectCondition(
             type=str(one["type"]),
@@ -170,7 +170,7 @@ def _of_view(view: JobView, known: Mapping[str, Any]) -> dict[str, Any]:
     if began is None and view.state in _TRAINS:
         began = instant(view.updated_at)
     elif view.state is JobState.SUSPENDED:
-        # As batch/Job has it: the time until a deadline begins anew.
+        # As in batch/Job: the time until a deadline begins anew.
         began = None
     return {
         "generation": view.generation,
@@ -182,7 +182,7 @@ def _of_view(view: JobView, known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unheard(known: Mapping[str, Any]) -> list[StatusCondition]:
-    """Of what is Brain's to say the last word stands, but nothing is given up any more."""
+    """Return the conditions for tools while Brain is away: the job waits, and is not stalled."""
     for each in known.get("conditions") or ():
         if (each.get("type"), each.get("status")) == (JobCondition.STALLED, "False"):
             return []
@@ -192,15 +192,15 @@ def _unheard(known: Mapping[str, Any]) -> list[StatusCondition]:
 def _from_brain(
     job: ElasticJob, view: JobView, ready: int, ends: bool, was_suspended: bool
 ) -> list[StatusCondition]:
-    """Return the conditions in Brain's state, as far as the pods that are ready bear them out.
+    """Return the conditions of Brain's state, as far as the ready pods confirm them.
 
-    ``ends``: a pod is done, so none that is not ready is missed.
+    ``ends``: a pod has succeeded, so pods that are not ready are not missed.
     """
     reason, plan = view.reason, view.plan
     up = view.state in _TRAINS
     trains = up and view.replicas > 0 and ready > 0
     moving = plan is not None and plan.state in ACTIVE and view.state is JobState.CHANGING
-    # While a plan changes the size, what trained before it began is still to be there.
+    # While a plan changes the size, only the replicas from before have to be ready.
     due = min(view.replicas_wished, view.replicas) if moving else view.replicas_wished
     short = up and view.intent is Intent.RUN and ready < due and not ends
     degraded = short or view.state is JobState.DEGRADED
@@ -237,7 +237,7 @@ def _suspended(view: JobView, was_suspended: bool) -> StatusCondition:
 
 
 def _was_suspended(known: Mapping[str, Any]) -> bool:
-    """True if a job was suspended before, as its status says."""
+    """True if the job's status says that it was suspended."""
     for each in known.get("conditions") or ():
         if each.get("type") == JobCondition.SUSPENDED:
             return each.get("reason") in (Reason.SUSPENDED, Reason.RESUMED)
@@ -245,7 +245,7 @@ def _was_suspended(known: Mapping[str, Any]) -> bool:
 
 
 def _for_tools(moves: bool, stalled: bool, reason: str, message: str) -> list[StatusCondition]:
-    """Return the conditions that kstatus looks for: whether to wait, or to give up."""
+    """Return the conditions that kstatus reads: to wait, or to give up."""
     found = (JobCondition.RECONCILING, moves and not stalled), (JobCondition.STALLED, stalled)
     return [
         StatusCondition(type=type, status=status, reason=reason, message=message if status else "")
@@ -262,7 +262,7 @@ def _why_not(state: JobState) -> Reason:
 def _scheduled(
     job: ElasticJob, view: JobView | None, pods: Sequence[Object], found: Findings
 ) -> StatusCondition:
-    """Return the condition that says whether the gang holds what it needs, or what prevents it."""
+    """Return the condition of the gang's resources: held, or the obstacle."""
     type, alive = JobCondition.SCHEDULED, [pod for pod in pods if _stays(pod)]
     for pod in alive:
         if why := stuck(pod):
@@ -297,7 +297,7 @@ def _stays(pod: Object) -> bool:
 
 
 def is_ready(pod: Object) -> bool:
-    """True if a pod runs as far as its kubelet, or who misses that, says."""
+    """True if a running pod's condition Ready is True or absent."""
     if not _stays(pod) or _phase(pod) != "Running":
         return False
     for each in (pod.get("status") or {}).get("conditions") or ():
@@ -353,18 +353,18 @@ def _phase(pod: Object) -> str:
 
 
 def told_size(document: JobDocument) -> bool:
-    """True if pods are told how many there are; torchrun's own agents find that out."""
+    """True if pods get the number of pods at their start; torchrun's own agents find it out."""
     return read_command(document.command).entry is not ContainerEntry.TORCHRUN
 
 
 def wants_more(view: JobView, mine: Sequence[Object]) -> bool:
-    """True if fewer pods live than are wished for: else what was refused to it once is over."""
+    """True if fewer pods live than are desired; else an earlier refusal is over."""
     runs = view.state not in FINISHED and view.intent is Intent.RUN
     return runs and sum(_alive(pod) for pod in mine) < view.replicas_wished
 
 
 def suspended_here(obj: Object) -> bool:
-    """True if the suspension that stands was asked for by this object, before its last edit."""
+    """True if this object asked for the standing suspension, before its last edit."""
     for each in (obj.get("status") or {}).get("conditions") or ():
         if (each.get("type"), each.get("reason")) == (JobCondition.SUSPENDED, Reason.SUSPENDED):
             edited = int(obj["metadata"].get("generation") or 1)
@@ -373,12 +373,12 @@ def suspended_here(obj: Object) -> bool:
 
 
 def active_plan(view: JobView | None) -> str:
-    """Name of the object of the plan that is active."""
+    """Return the name of the active plan's object."""
     if view is None or view.plan is None or not view.plan.active:
         return ""
     return f"{view.name}-plan-{view.plan.generation}"
 
 
 def request_key(obj: Object) -> str:
-    """The idempotency key of what an object asks: who, and which edit."""
+    """Return the idempotency key of a request from an object: who asks, and by which edit."""
     return f"{obj['metadata']['uid']}.{obj['metadata'].get('generation', 1)}"

@@ -1,4 +1,4 @@
-"""Write a ScalePlan's status, and its end as an object."""
+"""Writes a ScalePlan's status, and deletes it at its end."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ SOON_SECONDS = 5.0
 
 
 class PlanStatus:
-    """Writes what is found; an Event tells of it once."""
+    """Writes findings into a plan's status, each with one Event."""
 
     def __init__(
         self, cluster: Cluster, plans: Store, events: Recorder, keeping: PlanRetention
@@ -31,7 +31,7 @@ class PlanStatus:
         self._keeping = keeping
 
     def wait(self, obj: Object, reason: Reason, message: str, now: datetime) -> Result:
-        """Say why a plan waits; it is looked at again soon."""
+        """Write why a plan waits; the next look comes soon."""
         waits = StatusCondition(
             type=PlanCondition.ACCEPTED, status=None, reason=reason, message=message
         )
@@ -50,9 +50,9 @@ class PlanStatus:
         final: bool = True,
         phase: str = "Rejected",
     ) -> Result:
-        """Refuse a plan; ``final`` false: it may be taken, once something else is there.
+        """Refuse a plan; ``final`` false: a later look may accept the plan.
 
-        ``job``: the job that it asks something of, with which it goes.
+        ``job``: the job of the plan, with which the plan's object goes.
         """
         no = StatusCondition(
             type=PlanCondition.ACCEPTED, status=False, reason=reason, message=message
@@ -71,7 +71,7 @@ class PlanStatus:
         now: datetime,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        """A phase with its conditions, the first of which has the message; and other fields."""
+        """Write a phase, other fields and conditions; the first condition has the message."""
         known: Mapping[str, Any] = obj.get("status") or {}
         listed = conditions(known.get("conditions"), said, generation=1, now=now)
         told = {"phase": phase, "message": said[0].message, "conditions": listed}
@@ -99,7 +99,7 @@ class PlanStatus:
         said: Sequence[StatusCondition] = (),
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write the result of one of Brain's plans."""
+        """Write the state of one of Brain's plans."""
         known: Mapping[str, Any] = obj.get("status") or {}
         found, fields = progress(plan)
         listed = conditions(known.get("conditions"), [*said, *found], generation=1, now=now)
@@ -107,7 +107,7 @@ class PlanStatus:
         self._write(obj, wanted | {"observedGeneration": 1})
 
     def belong(self, obj: Object, job: Object) -> None:
-        """Tie a plan to the job it was made for, not to a later job of that name."""
+        """Tie a plan to the job that it was made for, not to a later job of that name."""
         metadata = obj["metadata"]
         owners = [*(metadata.get("ownerReferences") or ())]
         name, uid = job["metadata"]["name"], job["metadata"]["uid"]

@@ -1,4 +1,4 @@
-"""ScalePlans, purely: what one asks for, what its status says, when it goes."""
+"""A ScalePlan's request, its status, and the time of its deletion. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ from scaler.kubernetes.runtime.status import StatusCondition, instant
 
 #: Label by which DLRover tells people's plans from its own.
 SCALE_TYPE, AUTO, MANUAL = "scale-type", "auto", "manual"
-#: Phases after which nothing happens to a plan any more.
+#: Final phases of a plan.
 CLOSED = frozenset({"Verified", "RolledBack", "Rejected", "Superseded", "Expired", "Failed"})
 _BEGUN = frozenset(
     {PlanState.APPLYING, PlanState.APPLIED, PlanState.VERIFIED, PlanState.ROLLED_BACK}
@@ -50,7 +50,7 @@ _ENDS = {
 
 
 def progress(plan: Standing) -> tuple[list[StatusCondition], dict[str, Any]]:
-    """Conditions and fields of a plan as Brain has it."""
+    """Return conditions and fields of a plan as Brain has it."""
     said = [
         _said(PlanCondition.ACCEPTED, True, Reason.VALID, plan.explanation.reason),
         _approved(plan),
@@ -75,7 +75,7 @@ def progress(plan: Standing) -> tuple[list[StatusCondition], dict[str, Any]]:
 
 
 def event_of(plan: Standing) -> tuple[Literal["Normal", "Warning"], str]:
-    """Type and reason of the event that tells where a plan stands now."""
+    """Return type and reason of the event about a plan's present phase."""
     if plan.state is PlanState.VERIFIED and plan.outcome.verdict is Verdict.FELL_SHORT:
         return "Warning", str(Reason.FELL_SHORT)
     bad = plan.state in _ENDED_BADLY
@@ -142,12 +142,12 @@ class PlanRetention:
 
 
 def wanted(plan: ScalePlan, job: ElasticJob, view: JobView) -> tuple[int, Resources | None]:
-    """Replicas that a plan asks for, absolute or by the pods that it creates and removes.
+    """Return the replicas that a plan asks for, absolute or by pods to create and remove.
 
-    With what each is to reserve; None: what it reserves now.
+    The second value is the amounts that each replica is to reserve; None: the present ones.
 
     Raises:
-        BadInput: it asks for what a plan cannot change, with the remedy.
+        BadInput: the plan asks for a change that no plan makes; the message has the remedy.
     """
     spec = plan.spec
     for role in spec.replica_resource_specs:
@@ -173,7 +173,7 @@ def wanted(plan: ScalePlan, job: ElasticJob, view: JobView) -> tuple[int, Resour
 
 
 def _each(given: Mapping[str, Any], now: Resources, role: str) -> Resources:
-    """Return what each replica is to reserve: as now, but for the amounts that are given."""
+    """Return the amounts that each replica is to reserve: the present ones, with changes."""
     path = f"spec.replicaResourceSpecs.{role}.resource"
     for name in given:
         if name not in NAMES and not is_accelerator(name):
@@ -196,7 +196,7 @@ def _each(given: Mapping[str, Any], now: Resources, role: str) -> Resources:
 
 
 def check_served(plan: ScalePlan) -> None:
-    """Refuse a plan by its fields that no plan can carry out.
+    """Refuse a plan with fields that no plan can carry out.
 
     Raises:
         BadInput: with field, and remedy.
@@ -231,7 +231,7 @@ def target_of(plan: Standing, role: str) -> dict[str, Any]:
 
 
 def only_moves(plan: ScalePlan, job: ElasticJob) -> bool:
-    """True if a plan replaces pods and leaves their number as it is."""
+    """True if a plan replaces pods and keeps their number."""
     spec = plan.spec
     sized = any(one.replicas is not None for one in spec.replica_resource_specs.values())
     changed = {each.type for each in (*spec.create_pods, *spec.remove_pods)}
@@ -239,7 +239,7 @@ def only_moves(plan: ScalePlan, job: ElasticJob) -> bool:
 
 
 def moving(names: Sequence[str]) -> list[StatusCondition]:
-    """Conditions of a plan whose pods are on their way."""
+    """Return conditions of a plan whose pods are moving."""
     message = f"{', '.join(names)} are replaced on other nodes"
     asked = "who may create ScalePlans may have pods replaced; Brain decides about sizes"
     return [
@@ -250,7 +250,7 @@ def moving(names: Sequence[str]) -> list[StatusCondition]:
 
 
 def moved() -> list[StatusCondition]:
-    """Conditions of a plan whose pods have gone."""
+    """Return conditions of a plan whose pods have moved."""
     return [
         _said(PlanCondition.EXECUTING, False, Reason.APPLIED, ""),
         _said(PlanCondition.COMPLETE, True, Reason.APPLIED, "all pods have gone"),
@@ -259,9 +259,9 @@ def moved() -> list[StatusCondition]:
 
 
 def within_limits(asked: int, job: ElasticJob, reserved: Resources | None) -> tuple[int, str]:
-    """The size that ``resourceLimits`` of the job leave of what is asked, and why.
+    """Return the size that the job's ``resourceLimits`` leave of a request, and why.
 
-    ``reserved``: what each is to reserve; None: what its template says.
+    ``reserved``: amounts that each replica is to reserve; None: those of its template.
     """
     limits = job.spec.resource_limits
     template = job.spec.replica_specs[job.scaled].template or {}
@@ -275,7 +275,7 @@ def within_limits(asked: int, job: ElasticJob, reserved: Resources | None) -> tu
 
 
 def why_refused(refusal: BrainError) -> Reason:
-    """In one word why Brain refuses what a plan asks for."""
+    """Return one word for why Brain refuses a plan's request."""
     match refusal:
         case BadInput():
             return Reason.OUT_OF_BOUNDS
@@ -288,7 +288,7 @@ def why_refused(refusal: BrainError) -> Reason:
 
 
 def published(job: Object, view: JobView) -> dict[str, Any]:
-    """The object of a plan that did not come from one."""
+    """Build the object of a plan that came from no object."""
     plan, metadata = view.plan, job["metadata"]
     assert plan is not None, "the caller has looked"
     scaled = read_elastic_job(job).scaled
@@ -318,7 +318,7 @@ def published(job: Object, view: JobView) -> dict[str, Any]:
 def collected(
     finished: Iterable[Object], stands: int, now: datetime, keeping: PlanRetention
 ) -> frozenset[str]:
-    """Names of the finished plans of a job that go: the oldest beyond a count, and what is old."""
+    """Return names of the job's finished plans to delete: those beyond a count, and old ones."""
     old = sorted(finished, key=lambda each: age_seconds(each, now))
     gone = [
         each
@@ -333,14 +333,14 @@ def collected(
 
 
 def unreadable(plan: Object, now: datetime, keeping: PlanRetention) -> bool:
-    """True if a plan that cannot be read goes: refused long enough ago, and never a target."""
+    """True if an unreadable plan is to be deleted: refused long enough ago, and never a target."""
     status = plan.get("status") or {}
     refused = phase_of(plan) in CLOSED and status.get("generation") is None
     return refused and age_seconds(plan, now) >= keeping.seconds
 
 
 def with_phase(plan: ScalePlan, phase: str) -> ScalePlan:
-    """The same plan in another phase."""
+    """Return the same plan in another phase."""
     return msgspec.structs.replace(plan, status=msgspec.structs.replace(plan.status, phase=phase))
 
 
