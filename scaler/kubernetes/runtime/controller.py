@@ -1,4 +1,4 @@
-"""Workers that take keys from a queue and have each reconciled, until it is as it should be."""
+"""Workers that take keys from a queue and reconcile each until it is in its desired state."""
 
 import logging
 import threading
@@ -14,37 +14,37 @@ from scaler.kubernetes.runtime.queue import WorkQueue
 
 log = logging.getLogger(__name__)
 
-#: A worker looks so often whether it may go on.
+#: Seconds between a worker's checks whether it may go on.
 _LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The next wish of a reconcile: nothing, or to be called again after a while."""
+    """The result of a reconcile: done, or to be called again after a while."""
 
     requeue_after_seconds: float | None = None
 
 
-#: Looks at one object and does what is missing, so that calling it again does no harm. What it
-#: raises of ``BrainError`` is tried again with growing pauses.
+#: Looks at one object and does what is missing; calling it again does no harm. After a
+#: ``BrainError`` it is called again with growing pauses.
 Reconcile = Callable[[Key], Result]
 
 
 class ControllerObserver(Protocol):
-    """An observer of a controller."""
+    """The observer of a controller."""
 
     def reconciled(self, outcome: str, seconds: float) -> None:
         """A reconcile ended as ``success``, ``requeue_after``, ``requeue`` or ``error``."""
 
     def panicked(self) -> None:
-        """A reconcile met a bug of the operator."""
+        """Note that a reconcile met a bug of the operator."""
 
     def active(self, difference: int) -> None:
         """Note that ``difference`` more workers are at work."""
 
 
 class ControllerUnobserved:
-    """Nobody watches."""
+    """The observer that records nothing."""
 
     def reconciled(self, outcome: str, seconds: float) -> None: ...
     def panicked(self) -> None: ...
@@ -55,7 +55,7 @@ UNSEEN = ControllerUnobserved()
 
 
 class Controller:
-    """Reconciles the keys of one queue with so many workers, while ``may_act``."""
+    """Reconciles the keys of one queue with a number of workers, while ``may_act`` is true."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Controller:
         return threads
 
     def step(self, wait_seconds: float = 0.0) -> bool:
-        """Work on one key, if there is one."""
+        """Reconcile one key, if one waits."""
         key = self.queue.take(wait_seconds)
         if key is None:
             return False
@@ -108,7 +108,7 @@ class Controller:
         try:
             result = self._reconcile(key)
         except Conflict as why:
-            # Somebody wrote first; the newer version is on its way here.
+            # Another writer was first; the newer version is on its way here.
             log.debug("%s %s: %s", self.name, key, why)
             self.queue.retry(key)
             return "requeue"
@@ -118,7 +118,7 @@ class Controller:
             self.queue.retry(key, wait)
             return "error"
         except Exception:
-            # A bug met by one object must not stop all others.
+            # A bug that one object brings out must not stop all others.
             log.exception("%s %s", self.name, key)
             self._sight.panicked()
             self.queue.retry(key)

@@ -1,12 +1,12 @@
-"""Elect the operator that acts: the holder of a Lease. At most one operator writes at any moment.
+"""Elects the operator that acts: the holder of a Lease. At most one operator writes at any moment.
 
-Clocks of machines are never compared. A leader counts its term from the moment *before* it sent
-the renewal that succeeded, on its own clock. A follower counts from the moment it first saw the
-lease as it is, on its own clock, too. It takes over only when it has seen no change for the whole
-duration that the lease names. Since a leader stops writing ``renew_seconds`` after it last asked
-and a follower waits ``lease_seconds`` after it last saw, their difference is the time that a
-request on its way may take. Time asleep counts (CLOCK_BOOTTIME). Every change of the lease names
-the version it was decided on, so of two candidates that reach for it one gets it.
+Clocks of machines are never compared. A leader counts its term, on its own clock, from the moment
+*before* it sent the renewal that succeeded. A follower counts, on its own clock, from the moment it
+first saw the lease's present version. A follower takes over only after no change for the whole
+duration that the lease names. A leader stops writing ``renew_seconds`` after its last request, and
+a follower waits ``lease_seconds`` after its last sighting; the difference is the time that a
+request on its way may take. Time asleep counts (CLOCK_BOOTTIME). Every write of the lease names the
+version that it rests on, so only one of two candidates gets the lease.
 """
 
 import logging
@@ -23,7 +23,8 @@ from scaler.kubernetes.runtime.cluster.errors import NotLeading
 from scaler.kubernetes.runtime.cluster.kind import LEASE, Kind, Object, version_of
 from scaler.kubernetes.runtime.pace import Clock, spread
 
-#: Holds a lease that was just made. It never renews, so whoever waited for its end may take it.
+#: Holder of a new lease. It never renews, so a candidate that waited for its end may take the
+#: lease.
 NOBODY = "nobody-yet"
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionTerms:
-    """The terms of leading.
+    """The durations of an election, in seconds.
 
     A second operator acts ``lease_seconds`` + 2 × ``retry_seconds`` after the first one's last
     renewal at the latest: 13 s.
@@ -39,9 +40,9 @@ class ElectionTerms:
 
     namespace: str
     name: str = "brain-scaler"
-    #: A lease not renewed for so long may be taken by another.
+    #: Seconds without renewal after which another may take the lease.
     lease_seconds: float = 10.0
-    #: Who could not renew for so long writes no more.
+    #: Seconds without a successful renewal after which a leader stops writing.
     renew_seconds: float = 7.0
     retry_seconds: float = 1.5
 
@@ -54,7 +55,7 @@ class ElectionTerms:
 
 
 class Leases(Protocol):
-    """The methods of a Cluster that an election needs."""
+    """The methods of ``Cluster`` that an election needs."""
 
     def get(self, kind: Kind, namespace: str, name: str) -> dict[str, Any]: ...
     def create(self, kind: Kind, obj: Object) -> dict[str, Any]: ...
@@ -63,7 +64,7 @@ class Leases(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """The lease as it was last seen to change, and when that was on our clock."""
+    """The last seen version of the lease, and the time of that sighting on our clock."""
 
     holder: str
     seconds: float
@@ -72,19 +73,19 @@ class Sighting:
     at: float
 
     def free(self, identity: str, now: float) -> bool:
-        """True if ``identity`` may take it."""
+        """True if ``identity`` may take the lease."""
         return self.holder in ("", identity) or now - self.at >= self.seconds
 
 
 def sight(lease: Object, known: Sighting | None, default_seconds: float, now: float) -> Sighting:
-    """The sighting after looking at the lease: the old one if nothing changed since."""
+    """Return the sighting after a look at the lease: the old one if the lease is unchanged."""
     version = version_of(lease)
     if known is not None and known.version == version:
         return known
     spec: Mapping[str, Any] = lease.get("spec") or {}
     return Sighting(
         holder=spec.get("holderIdentity") or "",
-        # A holder of another version may have promised another duration; ours is the least.
+        # Another version's holder may promise another duration; ours is the minimum.
         seconds=max(default_seconds, float(spec.get("leaseDurationSeconds") or 0)),
         transitions=int(spec.get("leaseTransitions") or 0),
         version=version,
@@ -93,7 +94,10 @@ def sight(lease: Object, known: Sighting | None, default_seconds: float, now: fl
 
 
 class Election:
-    """This operator's part in it. ``run`` in one thread; ask ``left`` and ``leading`` in any."""
+    """This operator's part in the election.
+
+    ``run`` belongs to one thread; any thread may ask ``left`` and ``leading``.
+    """
 
     def __init__(
         self,
@@ -108,10 +112,10 @@ class Election:
         self._leases, self._terms, self.identity = leases, terms, identity
         self._clock, self._random, self._told = clock, random, told
         self._seen: Sighting | None = None
-        #: Until when this operator may write, on its clock.
+        #: Time until which this operator may write, on its clock.
         self._until = -float("inf")
         self._led = False
-        #: What was last said of a failure: not said again at every attempt.
+        #: The last message about a failure, which is not repeated at every attempt.
         self._trouble = ""
         self._changed = threading.Condition()
 
@@ -122,14 +126,14 @@ class Election:
 
     @property
     def holder(self) -> str:
-        """The operator last seen to hold the lease; empty: none."""
+        """Return the operator last seen to hold the lease; empty: none."""
         return self._seen.holder if self._seen else ""
 
     def left(self) -> float:
-        """Seconds in which this operator may still write.
+        """Return the seconds in which this operator may still write.
 
         Raises:
-            NotLeading: none.
+            NotLeading: no time remains.
         """
         left = self._until - self._clock.elapsed()
         if left <= 0.0:
@@ -139,17 +143,20 @@ class Election:
         return left
 
     def wait(self, seconds: float) -> bool:
-        """Wait until this operator leads, so long at most; whether it does."""
+        """Wait up to so many seconds until this operator leads; True if it does."""
         with self._changed:
             return self.leading or self._changed.wait_for(lambda: self.leading, seconds)
 
     def run(self, stop: threading.Event) -> None:
-        """Take part until ``stop`` is set. The lease then runs out, or ``release`` ends it."""
+        """Take part until ``stop`` is set.
+
+        The lease then runs out, or ``release`` ends it.
+        """
         while not stop.is_set():
             stop.wait(self.step())
 
     def step(self) -> float:
-        """Renew, take or watch the lease; seconds until the next step."""
+        """Renew, take or watch the lease; return seconds until the next step."""
         asked = self._clock.elapsed()
         try:
             if self._take(asked):
@@ -158,7 +165,7 @@ class Election:
                 self._lead(-float("inf"))
             self._trouble = ""
         except Conflict as why:
-            # Another changed it first: the next step sees what it is now.
+            # Another operator changed the lease first: the next step reads it.
             log.debug("lease: %s", why)
             self._lead(self._until)
         except BrainError as why:
@@ -167,15 +174,16 @@ class Election:
             self._trouble = str(why)
             self._lead(self._until)
         except Exception:
-            # Without this thread nobody would ever lead here, and nothing else would say so.
+            # Without this thread no operator would ever lead here, and nothing else would report
+            # that.
             log.exception("lease")
             self._lead(self._until)
         return spread(self._terms.retry_seconds, self._random)
 
     def release(self) -> None:
-        """Give the lease up, so that another need not wait. Nothing is written after this.
+        """Give the lease up, so that another operator need not wait, and write nothing after.
 
-        Only once ``run`` has ended, and nothing that was written is on its way any more.
+        Call this only after ``run`` has ended, and when no write is on its way any more.
         """
         seen, mine = self._seen, self._led
         self._lead(-float("inf"))
@@ -187,11 +195,12 @@ class Election:
             log.info("the lease could not be handed back, another waits for its end: %s", why)
 
     def _take(self, now: float) -> bool:
-        """True if the lease is this operator's after looking, and reaching for it if it is free."""
+        """Look at the lease and try to take it if it is free; True if it is this operator's."""
         try:
             lease = self._leases.get(LEASE, self._terms.namespace, self._terms.name)
         except NotFound:
-            # Deleted perhaps, and its holder has not noticed: only who leads may hold it at once.
+            # Somebody may have deleted the lease without its holder's notice: only the leader
+            # recreates it at once.
             mine = self.leading
             self._seen = self._see(self._leases.create(LEASE, self._new(mine)))
             return mine
@@ -247,5 +256,5 @@ class Election:
 
 
 def _micro(at: datetime) -> str:
-    """An instant as the API's MicroTime."""
+    """Format an instant as the API's MicroTime."""
     return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

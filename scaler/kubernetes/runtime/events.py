@@ -1,9 +1,9 @@
-"""Events: what happened to an object, said where people look (``kubectl describe``).
+"""Events: facts about an object, shown where people look (``kubectl describe``).
 
-The same thing said again within ten minutes counts up an event instead of making another; an
-object about which many different things are said under one reason gets one event for all of them;
-an object about which too much is said is heard no more for a while. Nothing waits for an event to
-be written: what does not fit into the waiting line is dropped and counted.
+A repetition within ten minutes raises the count of an event instead of making another. Many
+different messages under one reason become one event. An object with too many events gets no more
+for a while. No caller waits for an event to be written: events that do not fit into the queue are
+dropped and counted.
 """
 
 import hashlib
@@ -23,20 +23,20 @@ from scaler.kubernetes.runtime.status import instant
 log = logging.getLogger(__name__)
 
 Type = Literal["Normal", "Warning"]
-#: What is said again within so long is the same event.
+#: Seconds within which a repetition is the same event.
 SAME_SECONDS = 600.0
-#: More different messages than this under one reason are told as one event.
+#: Number of different messages under one reason beyond which they become one event.
 SIMILAR = 10
-#: So many events about an object at once, then one per so many seconds.
+#: Events about an object at once, then one per so many seconds.
 BURST, REFILL_SECONDS = 25.0, 300.0
-#: Objects and messages that are remembered, and events that may wait.
+#: Numbers of remembered objects and messages, and of events that may wait.
 _REMEMBERED, _WAITING = 4096, 1000
 _MESSAGE_LENGTH = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """The object that an event is about."""
+    """The object of an event."""
 
     api_version: str
     kind: str
@@ -46,7 +46,7 @@ class About:
 
     @classmethod
     def of(cls, obj: Object) -> "About":
-        """That object."""
+        """Return the reference to an object."""
         metadata = obj["metadata"]
         return cls(
             obj["apiVersion"],
@@ -59,7 +59,7 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class RecordedEvent:
-    """One event as it should stand at the API server."""
+    """One event as the API server should hold it."""
 
     about: About
     type: Type
@@ -78,7 +78,7 @@ class _Budget:
 
 
 class Correlator:
-    """Decides which event a thing that happened belongs to. Pure: times come in."""
+    """Decides to which event a message belongs. Pure: times are arguments."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[object, ...], tuple[RecordedEvent, float]] = OrderedDict()
@@ -88,7 +88,7 @@ class Correlator:
     def observe(
         self, about: About, type: Type, reason: str, message: str, now: datetime, elapsed: float
     ) -> RecordedEvent | None:
-        """The event to write, with its count; None: too much was said about this object."""
+        """Return the event to write, with its count; None: too many are about this object."""
         if not self._afford(about, elapsed):
             return None
         message = message[:_MESSAGE_LENGTH]
@@ -104,7 +104,7 @@ class Correlator:
         return entry
 
     def _many(self, about: About, type: Type, reason: str, message: str, elapsed: float) -> bool:
-        """True if too many different messages were told under this reason of late."""
+        """True if too many different messages came under this reason lately."""
         key = (about, type, reason)
         messages, at = self._similar.pop(key, (set(), elapsed))
         if elapsed - at > SAME_SECONDS:
@@ -128,14 +128,14 @@ class Correlator:
 
 
 class EventWriter(Protocol):
-    """The methods of a Cluster that a recorder needs."""
+    """The methods of ``Cluster`` that a recorder needs."""
 
     def create(self, kind: Kind, obj: Object) -> dict[str, Any]: ...
     def merge(self, kind: Kind, namespace: str, name: str, patch: Object) -> dict[str, Any]: ...
 
 
 class Recorder:
-    """Writes events behind the back of who records them, in one thread."""
+    """Writes events in a thread of its own, so that callers do not wait."""
 
     def __init__(
         self,
@@ -149,14 +149,14 @@ class Recorder:
         self._component, self._instance = component, instance
         self._correlator = Correlator()
         self._waiting: OrderedDict[str, RecordedEvent] = OrderedDict()
-        #: Names of events that were created, the oldest first.
+        #: Names of events that were created, oldest first.
         self._written: deque[str] = deque(maxlen=_REMEMBERED)
         self._changed = threading.Condition()
-        #: How many were not written for want of room or of the API server.
+        #: Number of events that were not written, for want of queue space or of the API server.
         self.dropped = 0
 
     def record(self, obj: Object | About, type: Type, reason: str, message: str) -> None:
-        """Say that something happened to ``obj``. Returns at once."""
+        """Record an event about ``obj``. Returns at once."""
         about = obj if isinstance(obj, About) else About.of(obj)
         with self._changed:
             entry = self._correlator.observe(
@@ -165,7 +165,7 @@ class Recorder:
             if entry is None or (entry.name not in self._waiting and self._full):
                 self.dropped += 1
                 return
-            # What still waits is written once, with the newest count.
+            # A waiting event is written once, with the newest count.
             self._waiting[entry.name] = entry
             self._changed.notify()
 
@@ -174,7 +174,7 @@ class Recorder:
         return len(self._waiting) >= _WAITING
 
     def run(self, stop: threading.Event) -> None:
-        """Write until ``stop`` is set; what waits then is written if it goes at the first try."""
+        """Write until ``stop`` is set; events that wait then get one attempt."""
         while not stop.is_set():
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or stop.is_set(), 1.0)
@@ -182,12 +182,12 @@ class Recorder:
         self.step()
 
     def wake(self) -> None:
-        """Have ``run`` look at ``stop``."""
+        """Wake ``run``, so that it checks ``stop``."""
         with self._changed:
             self._changed.notify_all()
 
     def step(self) -> None:
-        """Write what waits; what cannot be written is dropped, for events are no record."""
+        """Write the waiting events; failed ones are dropped, for events are no record."""
         while True:
             with self._changed:
                 if not self._waiting:
@@ -199,7 +199,7 @@ class Recorder:
                 self.dropped += 1
                 log.info("event %s of %s: %s", entry.reason, entry.about.name, why)
             except Exception:
-                # Whatever one event brings out, the next one is to be told.
+                # An error over one event must not stop the next one.
                 self.dropped += 1
                 log.exception("event %s of %s", entry.reason, entry.about.name)
 

@@ -5,8 +5,8 @@
     manager.control("jobs", JOB, reconcile, owns=[POD])
     manager.start(); ...; manager.stop()
 
-Stores are kept by leader and follower alike, so that who takes over acts at once. Controllers
-write through ``manager.cluster`` alone: it refuses once the lease may have passed to another.
+Leader and follower both keep stores, so that a new leader acts at once. Controllers write only
+through ``manager.cluster``, which refuses once another process may hold the lease.
 """
 
 import logging
@@ -34,19 +34,19 @@ from scaler.kubernetes.runtime.store import Index, Store, StoreChange
 
 log = logging.getLogger(__name__)
 
-#: Everything is looked at again so often, although nothing was heard.
+#: Seconds between looks at all objects, even if no change was heard.
 RESYNC_SECONDS = 600.0
-#: Longest that ``stop`` waits for work that has begun, in all.
+#: Most seconds that ``stop`` waits for unfinished work, in all.
 _LINGER_SECONDS = 15.0
 _LOOK_SECONDS = 1.0
 
-#: Which keys of a controller a change of another kind concerns.
+#: Returns the keys of a controller that a change of another kind concerns.
 Concerns = Callable[[StoreChange], Iterable[Key]]
 
 
 @dataclass(slots=True)
 class _Watched:
-    """One kind as it is watched here."""
+    """One watched kind."""
 
     store: Store
     reflectors: list[Reflector]
@@ -57,7 +57,7 @@ class _Watched:
             try:
                 told(change)
             except Exception:
-                # The store has it already, so nobody would tell the others once more.
+                # The store has this version already, so it would not call other listeners again.
                 log.exception("a change of %s", change.key)
 
 
@@ -83,7 +83,7 @@ class Manager:
         metrics: RuntimeMetrics | None = None,
         component: str = "brain-scaler",
     ) -> None:
-        """``terms`` None: this is the only operator there is. No ``namespaces``: all of them."""
+        """``terms`` None: there is no other operator. No ``namespaces``: all of them."""
         self._clock, self._random = clock or SystemClock(), random or Random()
         self.metrics = metrics or RuntimeMetrics()
         self.identity = identity or _identity()
@@ -91,7 +91,7 @@ class Manager:
         door = cluster.observed(self.metrics.requests(cluster.host))
         self._reading = door
         self.election = self._election(door, terms)
-        #: For controllers: it writes only while this operator leads.
+        #: The client for controllers: it writes only while this operator leads.
         self.cluster = door.fenced(self.election.left) if self.election else door
         self.events = Recorder(
             self.cluster, clock=self._clock, component=component, instance=self.identity
@@ -110,7 +110,7 @@ class Manager:
 
     @property
     def trouble(self) -> list[str]:
-        """Why stores may be out of date; empty while all is well."""
+        """Return why stores may be out of date; empty while all is well."""
         return [
             f"{reflector.kind}: {reflector.trouble}"
             for watched in self._watched.values()
@@ -121,7 +121,7 @@ class Manager:
     def store(
         self, kind: Kind, *, label_selector: str = "", indexes: Mapping[str, Index] | None = None
     ) -> Store:
-        """The store of a kind, watched from ``start`` on; the same one to all who ask."""
+        """Return the store of a kind, watched from ``start`` on; all callers get the same store."""
         watched = self._watch(kind, label_selector)
         for name, index in (indexes or {}).items():
             watched.store.index(name, index)
@@ -130,7 +130,7 @@ class Manager:
     def listen(
         self, kind: Kind, told: Callable[[StoreChange], None], *, label_selector: str = ""
     ) -> None:
-        """Have ``told`` called with every change of a kind, by the watching thread: be quick."""
+        """Have ``told`` called with every change of a kind, on the watching thread: be quick."""
         self._watch(kind, label_selector).told.append(told)
 
     def control(
@@ -149,9 +149,9 @@ class Manager:
     ) -> Controller:
         """Have ``reconcile`` called with the key of every object of ``kind`` that changed.
 
-        Also when something changes that such an object controls (``owns``), or that concerns it
-        (``also``), and once every ``resync_seconds``. ``when`` false: the change of the object
-        itself means nothing, as where only its status moved.
+        The same happens when an object changes that such an object controls (``owns``) or that
+        concerns it (``also``), and once every ``resync_seconds``. If ``when`` returns False, a
+        change of the object itself is ignored, as where only its status changed.
         """
         queue = WorkQueue(self._clock, self._random, pauses=pauses, sight=self.metrics.queue(name))
         controller = Controller(
@@ -177,7 +177,7 @@ class Manager:
         return controller
 
     def start(self) -> None:
-        """Watch, take part in the election, and act once everything is known and it is won."""
+        """Watch, take part in the election, and act once stores are full and this process leads."""
         for watched in self._watched.values():
             for reflector in watched.reflectors:
                 self._spawn(f"watch {reflector.kind}", partial(reflector.run, self._stop))
@@ -187,7 +187,7 @@ class Manager:
         self._spawn("work", self._work)
 
     def synced(self, wait_seconds: float = 0.0) -> bool:
-        """True if every store holds a whole list, waiting so long for it."""
+        """Wait up to so many seconds; True if every store holds a whole list."""
         until = time.monotonic() + wait_seconds
         return all(
             reflector.synced.wait(max(0.0, until - time.monotonic()))
@@ -196,7 +196,7 @@ class Manager:
         )
 
     def stop(self) -> None:
-        """End: workers finish what they began, then the lease goes back, then everything ends."""
+        """Let workers finish, then give the lease back, then end all threads."""
         self._stop.set()
         for controlled in self._controlled:
             controlled.controller.queue.close()
@@ -205,7 +205,7 @@ class Manager:
                 reflector.stop()
         self.events.wake()
         until = time.monotonic() + _LINGER_SECONDS
-        # Whoever starts workers ends before they do.
+        # Threads that start workers end before the workers do.
         idle = _ended(self._threads, until) and _ended(self._workers, until)
         self._resign.set()
         if self.election is None or self._elector is None:
@@ -217,13 +217,13 @@ class Manager:
             log.warning("work that was begun does not end; the lease is left to run out")
 
     def _work(self) -> None:
-        """Start the workers once all is known; then have everything looked at now and then."""
+        """Start the workers once all stores are full; then look at everything now and then."""
         while not self.synced(_LOOK_SECONDS):
             if self._stop.is_set():
                 return
         for controlled in self._controlled:
             self._workers += controlled.controller.start(self._stop)
-        # What a follower hears waits in its queues, so who begins to lead looks at everything.
+        # A follower's changes wait in its queues, so a new leader looks at everything.
         due = {each.controller.name: self._later(each) for each in self._controlled}
         while not self._stop.wait(_LOOK_SECONDS):
             for each in self._controlled:
@@ -275,9 +275,9 @@ class Manager:
 
 
 def served(cluster: Cluster, kind: Kind, namespaces: Sequence[str]) -> bool:
-    """True if a kind is installed, and may be read here."""
+    """True if a kind is installed, and this process may read it."""
     try:
-        # With a list of namespaces there are rights in these alone.
+        # With a list of namespaces this process has rights in these alone.
         cluster.list(kind, next(iter(namespaces), ""), limit=1)
     except (NotFound, NotAllowed):
         return False
@@ -291,7 +291,7 @@ def _started(name: str, work: Callable[[], None]) -> threading.Thread:
 
 
 def _ended(threads: Sequence[threading.Thread], until: float) -> bool:
-    """True if all of them ended by ``until`` on the process's clock."""
+    """True if all of the threads ended by ``until`` on the process's clock."""
     for thread in threads:
         thread.join(max(0.0, until - time.monotonic()))
     return not any(thread.is_alive() for thread in threads)
@@ -318,5 +318,5 @@ def _sides(change: StoreChange) -> list[Object]:
 
 
 def _identity() -> str:
-    """Never used twice: a process that starts again must not take the old one's lease for its."""
+    """Return an identity that is never used again: a restart must not own its old lease."""
     return f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:12]}"

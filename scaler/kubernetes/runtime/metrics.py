@@ -1,19 +1,19 @@
 """Metrics of the runtime for Prometheus, under controller-runtime's and client-go's names.
 
-Dashboards and alerts that were written for Go operators read them as they are.
+Dashboards and alerts for Go operators read them unchanged.
 """
 
 from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-#: Seconds, as controller-runtime has them for reconciles, thinned out.
+#: Buckets in seconds: those of controller-runtime for reconciles, thinned out.
 _RECONCILE = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-#: Seconds, as client-go has them for queues and requests.
+#: Buckets in seconds: those of client-go for queues and requests.
 _QUEUE = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
 _REQUEST = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 
-#: As ``rest_client_requests_total`` names methods.
+#: Method names of ``rest_client_requests_total``.
 _METHODS = {
     "get": "GET",
     "list": "GET",
@@ -27,7 +27,7 @@ _METHODS = {
 
 
 class RuntimeMetrics:
-    """One registry, and what is written into it."""
+    """One registry, and its metrics."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
@@ -39,24 +39,24 @@ class RuntimeMetrics:
         )
 
     def text(self) -> bytes:
-        """The metrics in Prometheus' text form."""
+        """Return the metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
     def requests(self, host: str) -> "RequestSight":
-        """Watches requests to ``host``, a URL."""
+        """Return the observer of requests to ``host``, a URL."""
         return RequestSight(self, urlsplit(host).netloc)
 
     def queue(self, name: str) -> "QueueSight":
-        """Watches the queue of that name."""
+        """Return the observer of the queue of that name."""
         return QueueSight(self, name)
 
     def controller(self, name: str, workers: int) -> "ControllerSight":
-        """Watches the controller of that name."""
+        """Return the observer of the controller of that name."""
         self.workers.labels(name).set(workers)
         return ControllerSight(self, name)
 
     def leads(self, name: str, leading: bool) -> None:
-        """Say whether this process holds the lease of that name."""
+        """Record whether this process holds the lease of that name."""
         self._leader.labels(name).set(leading)
 
     def _requests(self) -> None:
@@ -117,11 +117,11 @@ class RuntimeMetrics:
 
 
 class RequestSight:
-    """Told of every answer of the API server."""
+    """Observes every answer of the API server."""
 
     def __init__(self, metrics: RuntimeMetrics, host: str) -> None:
         self._metrics, self._host = metrics, host
-        # Looking a series up by its labels costs more than counting.
+        # A look-up of a series by its labels costs more than the count itself.
         self._sent: dict[tuple[str, int], Counter] = {}
         self._latency: dict[str, Histogram] = {}
 
@@ -139,7 +139,7 @@ class RequestSight:
 
 
 class QueueSight:
-    """Told of what happens in one queue."""
+    """Observes one queue."""
 
     def __init__(self, metrics: RuntimeMetrics, name: str) -> None:
         self._depth, self._adds = metrics.depth.labels(name), metrics.adds.labels(name)
@@ -163,7 +163,7 @@ class QueueSight:
 
 
 class ControllerSight:
-    """Told of what one controller does."""
+    """Observes one controller."""
 
     def __init__(self, metrics: RuntimeMetrics, name: str) -> None:
         self._metrics, self._name = metrics, name

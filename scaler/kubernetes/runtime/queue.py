@@ -1,4 +1,4 @@
-"""Queue of keys that want work: each at most once at a time, some later, failed ones ever later."""
+"""Queue of keys to work on: each at most once at a time, some later, failed ones ever later."""
 
 import heapq
 import threading
@@ -11,26 +11,26 @@ from scaler.kubernetes.runtime.pace import Backoff, Clock
 
 
 class QueueObserver(Protocol):
-    """An observer of a queue."""
+    """The observer of a queue."""
 
     def depth(self, keys: int) -> None:
         """Note that ``keys`` keys wait for a worker."""
 
     def added(self) -> None:
-        """A key began to wait."""
+        """Note that a key began to wait."""
 
     def taken(self, waited_seconds: float) -> None:
-        """A worker took a key."""
+        """Note that a worker took a key."""
 
     def worked(self, seconds: float) -> None:
-        """A worker is done with a key."""
+        """Note that a worker is done with a key."""
 
     def retried(self) -> None:
-        """A key that failed comes again."""
+        """Note that a key that failed is retried."""
 
 
 class QueueUnobserved:
-    """Nobody watches."""
+    """The observer that records nothing."""
 
     def depth(self, keys: int) -> None: ...
     def added(self) -> None: ...
@@ -40,15 +40,15 @@ class QueueUnobserved:
 
 
 UNSEEN = QueueUnobserved()
-#: A key that fails is looked at again after half a second, and after a minute at last.
+#: Pauses before a failed key is retried: half a second at first, a minute at most.
 PAUSES = Backoff(first_seconds=0.5, longest_seconds=60.0)
 
 
 class WorkQueue:
     """Keys in the order in which they came. Safe to be used by many threads.
 
-    A key that is added while it waits is there once; one that is added while it is worked on
-    waits until that is done, so that no two workers ever have the same key.
+    A key that is added while it waits is queued once. A key that is added while a worker has it
+    waits until that worker is done, so that no two workers ever have the same key.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class WorkQueue:
     ) -> None:
         self._clock, self._random, self._pauses, self._sight = clock, random, pauses, sight
         self._ready: deque[Key] = deque()
-        #: Since when each key wants work, and since when each is worked on.
+        #: When each waiting key was added, and when each key in work was taken.
         self._wanted: dict[Key, float] = {}
         self._worked: dict[Key, float] = {}
-        #: When each delayed key is due; the heap may hold older entries of it, which mean nothing.
+        #: When each delayed key is due; older entries of the key in the heap have no effect.
         self._due: dict[Key, float] = {}
         self._heap: list[tuple[float, Key]] = []
         self._failures: dict[Key, int] = {}
@@ -72,21 +72,21 @@ class WorkQueue:
         self._changed = threading.Condition()
 
     def __len__(self) -> int:
-        """Keys that wait for a worker now."""
+        """Return the number of keys that wait for a worker now."""
         return len(self._ready)
 
     @property
     def idle(self) -> bool:
-        """True if nothing waits and nothing is worked on; what is due later does not count."""
+        """True if no key waits and no key is in work; keys that are due later do not count."""
         return not self._ready and not self._worked
 
     def add(self, key: Key) -> None:
-        """Want work on ``key`` now."""
+        """Queue ``key`` now."""
         with self._changed:
             self._add(key)
 
     def add_after(self, key: Key, seconds: float) -> None:
-        """Want work on ``key`` later; the earlier of two such wishes counts."""
+        """Queue ``key`` later; the earlier of two such requests counts."""
         with self._changed:
             if seconds <= 0.0:
                 self._add(key)
@@ -99,7 +99,7 @@ class WorkQueue:
             self._changed.notify()
 
     def retry(self, key: Key, at_least_seconds: float = 0.0) -> None:
-        """``key`` failed: want work on it after a pause that grows with each failure in a row."""
+        """Queue ``key`` after a failure, with a pause that grows with each failure in a row."""
         with self._changed:
             failures = self._failures[key] = self._failures.get(key, 0) + 1
             pause = self._pauses.pause(failures, self._random)
@@ -107,14 +107,14 @@ class WorkQueue:
         self.add_after(key, max(pause, at_least_seconds))
 
     def forget(self, key: Key) -> None:
-        """``key`` did not fail: its next failure is its first."""
+        """Note that ``key`` succeeded: its next failure counts as its first."""
         with self._changed:
             self._failures.pop(key, None)
 
     def take(self, wait_seconds: float = 0.0) -> Key | None:
-        """A key to work on, waiting for one; None: there was none, or the queue is closed.
+        """Wait for a key to work on and return it; None: none came, or the queue is closed.
 
-        Whoever takes a key says ``done`` in the end.
+        The caller calls ``done`` in the end.
         """
         with self._changed:
             until = self._clock.elapsed() + wait_seconds
@@ -130,7 +130,7 @@ class WorkQueue:
             return None
 
     def done(self, key: Key) -> None:
-        """The work on ``key`` ended, well or not."""
+        """Note that the work on ``key`` ended, well or not."""
         with self._changed:
             now = self._clock.elapsed()
             self._sight.worked(now - self._worked.pop(key))
@@ -140,7 +140,7 @@ class WorkQueue:
                 self._tell()
 
     def close(self) -> None:
-        """Give out no more keys, and wake who waits."""
+        """Give out no more keys, and wake waiting workers."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

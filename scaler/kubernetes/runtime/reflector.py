@@ -1,8 +1,8 @@
-"""Keeps a store equal to what the API server has: list once, then watch, for ever.
+"""Keeps a store equal to the API server's objects: list once, then watch, for ever.
 
-A watch that was cut or timed out goes on from the last version heard, bookmarks included. Only
-where the server has forgotten that version (410) everything is listed again, and what is missing
-from the list has been deleted meanwhile.
+A watch that was cut or timed out continues from the last version heard, bookmarks included. Only
+where the server has forgotten that version (410) the reflector lists everything again; objects
+missing from that list were deleted meanwhile.
 """
 
 import logging
@@ -20,21 +20,22 @@ from scaler.kubernetes.runtime.store import Store, StoreChange
 
 log = logging.getLogger(__name__)
 
-#: Seconds after which the server ends a watch, lengthened by chance: all do not end together.
+#: Seconds after which the server ends a watch, lengthened by chance so that watches do not end
+#: together.
 WATCH_SECONDS = 240.0
-#: A watch that ended sooner without a word was of no use; asking again at once would be a storm.
+#: Seconds below which a watch without events was useless; an immediate retry would be a storm.
 _SHORT_SECONDS = 1.0
 #: Objects per page: a page of 500 pods is about 4 MB.
 PAGE = 500
 
 
 class Listed(Protocol):
-    """The methods of a Cluster that a reflector needs."""
+    """The methods of ``Cluster`` that a reflector needs."""
 
     def list(
         self, kind: Kind, namespace: str = "", *, limit: int, continue_: str, label_selector: str
     ) -> ListPage:
-        """See ``Cluster.list``."""
+        """List as ``Cluster.list`` does."""
 
     def watch(
         self,
@@ -45,11 +46,11 @@ class Listed(Protocol):
         timeout_seconds: int,
         label_selector: str,
     ) -> WatchStream:
-        """See ``Cluster.watch``."""
+        """Watch as ``Cluster.watch`` does."""
 
 
 class Reflector:
-    """One kind of one namespace (or of all), kept in a store that may have other sources, too."""
+    """Reflects one kind of one namespace (or of all) in a store, which may have other sources."""
 
     def __init__(
         self,
@@ -68,14 +69,14 @@ class Reflector:
         self._cluster, self.kind, self._store = cluster, kind, store
         self._clock, self._random, self._pauses, self._page = clock, random, pauses, page
         self.namespace, self._selector, self._told = namespace, label_selector, told
-        #: The newest version heard; None: everything has to be listed.
+        #: The newest version heard; None: the next step lists everything.
         self.version: str | None = None
         #: Set once the store holds a whole list.
         self.synced = threading.Event()
-        #: Why the store may be out of date; empty while it is not.
+        #: Why the store may be out of date; empty while it is current.
         self.trouble = ""
         self._failures = 0
-        #: How often in a row a list was worth nothing soon after, and when the last one ended.
+        #: Number of lists in a row that were soon useless, and the end of the last one.
         self._useless, self._listed_at = 0, -float("inf")
         self._watch: WatchStream | None = None
         self._stopped = False
@@ -92,14 +93,14 @@ class Reflector:
             stop.wait(pause)
 
     def stop(self) -> None:
-        """End the watch that another thread waits for."""
+        """End the watch that another thread reads."""
         self._stopped = True
         watch = self._watch
         if watch is not None:
             watch.close()
 
     def step(self) -> float:
-        """List if need be, then watch until that ends; seconds to wait before the next step."""
+        """List if necessary, then watch until that ends; return seconds until the next step."""
         try:
             if self.version is None:
                 self.version = self._list()
@@ -125,7 +126,7 @@ class Reflector:
         return max(self._pauses.pause(self._failures, self._random), asked or 0.0)
 
     def _list(self) -> str:
-        """Take everything over; the version that the list shows."""
+        """List everything into the store; return the version of the list."""
         missing = set(self._store.keys_in(self.namespace))
         continue_ = ""
         while True:
@@ -150,7 +151,7 @@ class Reflector:
         return page.resource_version
 
     def _follow(self, version: str) -> bool:
-        """Watch from ``version`` until the server ends it; whether that was of use."""
+        """Watch from ``version`` until the server ends it; return True if the watch was of use."""
         began, heard = self._clock.elapsed(), False
         timeout = round(spread(WATCH_SECONDS, self._random, 0.25))
         with self._cluster.watch(
@@ -184,7 +185,7 @@ class Reflector:
         self.version = version_of(obj) or self.version
 
     def _put(self, obj: dict[str, Any], *, listed: bool) -> None:
-        # A third of an object is who wrote which field, and nobody here asks.
+        # A third of an object's bytes says who wrote which field, and nobody here reads that.
         obj["metadata"].pop("managedFields", None)
         if change := self._store.put(obj, listed=listed):
             self._told(change)

@@ -1,4 +1,4 @@
-"""Writes status: conditions as Kubernetes means them, and a patch only where something changed."""
+"""Writes status: conditions as Kubernetes defines them, and a patch only after a change."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ _TRUTH = {True: "True", False: "False", None: "Unknown"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusCondition:
-    """One thing that holds of an object, or does not, or cannot be known (None)."""
+    """One condition of an object: True, False or unknown (None)."""
 
     type: str
     status: bool | None
     #: One word in CamelCase, for programs.
     reason: str
-    #: A sentence that says what and how to mend it, for people.
+    #: A sentence for people: the finding and its remedy.
     message: str = ""
 
 
 class StatusWriter(Protocol):
-    """The methods of a Cluster that writing status needs."""
+    """The methods of ``Cluster`` that writing status needs."""
 
     def merge_status(
         self, kind: Kind, namespace: str, name: str, patch: Object
@@ -37,7 +37,7 @@ def conditions(
     generation: int,
     now: datetime,
 ) -> list[dict[str, Any]]:
-    """The conditions after ``wanted`` were found for ``generation`` of the object.
+    """Return the conditions after ``wanted`` were found for ``generation`` of the object.
 
     Those of other types stay. The time of transition moves only when a status does.
 
@@ -65,12 +65,12 @@ def conditions(
 
 
 def instant(at: datetime) -> str:
-    """An instant as the API's Time: whole seconds, UTC."""
+    """Format an instant as the API's Time: whole seconds, UTC."""
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def read_instant(said: object) -> datetime | None:
-    """The instant that a Time of the API is; None where it is none."""
+    """Return the instant of the API's Time; None where the text is none."""
     if not isinstance(said, str):
         return None
     try:
@@ -80,7 +80,7 @@ def read_instant(said: object) -> datetime | None:
 
 
 def difference(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The merge patch that turns ``known`` into ``wanted``; empty if they are equal.
+    """Return the merge patch that turns ``known`` into ``wanted``; empty if they are equal.
 
     >>> difference({"a": 1, "b": {"c": 1, "d": [1]}}, {"b": {"c": 2, "d": [1]}})
     {'a': None, 'b': {'c': 2}}
@@ -89,7 +89,7 @@ def difference(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str,
     for name, value in wanted.items():
         before = known.get(name)
         if value is None and before is None:
-            # To the API server a null is an absence.
+            # The API server treats a null as absent.
             continue
         if isinstance(value, Mapping) and isinstance(before, Mapping):
             if inner := difference(before, value):
@@ -102,12 +102,12 @@ def difference(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str,
 def write_status(
     cluster: StatusWriter, kind: Kind, obj: Object, status: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Make the status of ``obj`` so; None: it is so already and nothing was sent.
+    """Write the status of ``obj``; return None if it is unchanged, and no request was sent.
 
-    The object as it is answered is for ``Store.learn``.
+    The returned object is for ``Store.learn``.
 
     Raises:
-        Conflict: ``obj`` is not the newest; look again.
+        Conflict: ``obj`` is not the newest version; look again.
     """
     patch = difference(obj.get("status") or {}, status)
     if not patch:

@@ -7,14 +7,14 @@ from typing import Any, Protocol, TypeVar
 
 from scaler.kubernetes.runtime.cluster.kind import Key, Object, key_of, version_of
 
-#: Ended objects that are remembered.
+#: Number of deleted objects that are remembered.
 _REMEMBERED = 4096
-#: The values under which an object is found.
+#: Returns the values under which an index finds an object.
 Index = Callable[[Object], Iterable[str]]
 
 
 class Amount(Protocol):
-    """An amount that can be summed without loss: a whole number, or a group of them."""
+    """An amount with exact sums: a whole number, or a group of them."""
 
     def __add__(self: "A", other: "A", /) -> "A": ...
     def __sub__(self: "A", other: "A", /) -> "A": ...
@@ -25,7 +25,7 @@ A = TypeVar("A", bound=Amount)
 
 @dataclass(frozen=True, slots=True)
 class StoreChange:
-    """An object came (``old`` is None), changed, or went (``new`` is None)."""
+    """A change of an object: it came (``old`` is None), changed, or went (``new`` is None)."""
 
     key: Key
     old: Object | None
@@ -33,14 +33,14 @@ class StoreChange:
 
     @property
     def latest(self) -> Object:
-        """The newest that is known of it."""
+        """Return the newest known version of the object."""
         found = self.new if self.new is not None else self.old
         assert found is not None, "a change has a side"
         return found
 
 
 def meant(change: StoreChange) -> bool:
-    """True if somebody wants something else of the object: it came, goes, or its generation rose.
+    """True if somebody changed the intent: the object came or is going, or its generation rose.
 
     False for a change of status alone, our own above all.
     """
@@ -53,7 +53,7 @@ def meant(change: StoreChange) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Summed:
-    """Sums of one thing over objects, by group."""
+    """Sums of one amount over objects, by group."""
 
     of: Callable[[Object], Any]
     by: Callable[[Object], str]
@@ -61,13 +61,13 @@ class _Summed:
     counts: dict[str, int] = field(default_factory=dict)
 
     def move(self, old: Object | None, new: Object | None) -> None:
-        """An object came, changed or went."""
+        """Update the sums after an object came, changed or went."""
         before = (self.by(old), self.of(old)) if old is not None else None
         after = (self.by(new), self.of(new)) if new is not None else None
         if before == after:
             return
         if before is not None and after is not None and before[0] == after[0]:
-            # At once: whoever reads meanwhile takes no lock.
+            # Replaced in one assignment: concurrent readers take no lock.
             group = before[0]
             self.sums[group] = self.sums[group] - before[1] + after[1]
             return
@@ -85,14 +85,14 @@ class _Summed:
         if self.counts[group]:
             self.sums[group] = self.sums[group] - amount
         else:
-            # Nodes come and go; a group without objects is none.
+            # Nodes come and go: a group without objects disappears.
             del self.counts[group], self.sums[group]
 
 
 class Store:
     """Objects of one kind by key and by named indexes. Safe to be used by many threads.
 
-    Objects are handed out as they are kept: whoever wants to change one copies it first.
+    Callers get the stored objects themselves: copy an object before you change it.
     """
 
     def __init__(self, indexes: Mapping[str, Index] | None = None) -> None:
@@ -101,9 +101,9 @@ class Store:
         self._found: dict[str, dict[str, set[Key]]] = {name: {} for name in self._indexes}
         self._summed: dict[str, _Summed] = {}
         self._trimmed: Callable[[Object], Object] = lambda obj: obj
-        #: Known from an answer to us alone: what had been heard before of those objects.
+        #: Objects known only from an answer to this process, with the versions heard before.
         self._learned: dict[Key, Object | None] = {}
-        #: What is surely gone: an answer that was long on its way must not bring it back.
+        #: Deleted objects: a delayed answer must not bring one back.
         self._ended: dict[str, None] = {}
         self._listed = ""
         self._lock = threading.RLock()
@@ -119,25 +119,25 @@ class Store:
             return iter(list(self._objects.values()))
 
     def get(self, key: Key) -> Object | None:
-        """The object, or None."""
+        """Return the object, or None."""
         return self._objects.get(key)
 
     def keys_in(self, namespace: str = "") -> list[Key]:
-        """The keys of a namespace, or of all."""
+        """Return the keys of a namespace, or of all."""
         with self._lock:
             return [key for key in self._objects if not namespace or key.namespace == namespace]
 
     def by(self, index: str, value: str) -> list[Object]:
-        """The objects that ``index`` finds under ``value``, by name."""
+        """Return the objects that ``index`` finds under ``value``, by name."""
         with self._lock:
             return [self._objects[key] for key in sorted(self._found[index].get(value, ()))]
 
     def trim(self, trimmed: Callable[[Object], Object]) -> None:
-        """Keep of each object that comes from now on what ``trimmed`` leaves of it."""
+        """Apply ``trimmed`` to each object that comes from now on."""
         self._trimmed = trimmed
 
     def index(self, name: str, index: Index) -> None:
-        """Add an index; one of that name stays as it is."""
+        """Add an index; an existing index of that name stays."""
         with self._lock:
             if name in self._indexes:
                 return
@@ -147,16 +147,16 @@ class Store:
                 self._enter(name, index, key, obj)
 
     def values(self, index: str) -> list[str]:
-        """Every value under which ``index`` finds something."""
+        """Return every value under which ``index`` finds an object."""
         with self._lock:
             return list(self._found[index])
 
     def sums(
         self, name: str, of: Callable[[Object], A], by: Callable[[Object], str]
     ) -> Mapping[str, A]:
-        """Sums of ``of`` over the objects of each group, kept as these come and go.
+        """Return sums of ``of`` over the objects of each group, kept up to date.
 
-        Only what changed is looked at. To be read, never changed.
+        An update costs only the changed object. The result is to be read, never changed.
         """
         with self._lock:
             summed = self._summed.get(name)
@@ -172,9 +172,9 @@ class Store:
         return lambda: sums.get("", nothing)
 
     def put(self, obj: Object, *, listed: bool = False) -> StoreChange | None:
-        """Keep the object; None if this version, or a newer one, was heard of already.
+        """Store the object; return None if this version, or a newer one, was heard of already.
 
-        ``listed``: it is the newest there is, although its number be lower (a restored server).
+        ``listed``: the object is the newest, even with a lower version (after a server's restore).
         """
         key, obj = key_of(obj), self._trimmed(obj)
         with self._lock:
@@ -190,9 +190,9 @@ class Store:
         return StoreChange(key, old, obj)
 
     def learn(self, obj: Object) -> None:
-        """Keep the answer to a write of ours until the watch brings it, if it is still news.
+        """Store the answer to a write of ours until the watch brings it, if it is still news.
 
-        So the next look finds what the last one made. What was deleted meanwhile stays away.
+        So the next look finds the objects that the last look made. Deleted objects stay away.
         """
         key = key_of(obj)
         metadata = {name: v for name, v in obj["metadata"].items() if name != "managedFields"}
@@ -203,7 +203,7 @@ class Store:
                 self._place(key, old, self._trimmed({**obj, "metadata": metadata}))
 
     def _over(self, obj: Object, kept: Object | None) -> bool:
-        """True if something newer than ``obj`` was heard, its end perhaps."""
+        """True if a newer version than ``obj``, or its deletion, was heard of."""
         if _uid(obj) in self._ended or not _later(version_of(obj), self._listed):
             return True
         return kept is not None and (_uid(kept) != _uid(obj) or not _newer(obj, kept))
@@ -214,7 +214,7 @@ class Store:
             self._listed = version
 
     def drop(self, key: Key) -> StoreChange | None:
-        """Forget an object; None if it is not known."""
+        """Remove an object; None if the object is not known."""
         with self._lock:
             old = self._objects.get(key)
             if old is None:
@@ -252,13 +252,16 @@ class Store:
 
 
 def _newer(obj: Object, known: Object) -> bool:
-    """True if ``obj`` is news."""
+    """True if ``obj`` is newer than the stored version."""
     version, before = version_of(obj), version_of(known)
     return _later(version, before) and (version != before or not version)
 
 
 def _later(version: str, before: str) -> bool:
-    """True if ``version`` is the later one. Versions rise; where they are no numbers, it is."""
+    """True if ``version`` is the later one.
+
+    Versions rise; a version that is no number counts as later.
+    """
     if version.isdecimal() and before.isdecimal():
         return int(version) > int(before)
     return True

@@ -1,4 +1,4 @@
-"""Answers of the API server: pages of lists, and watches."""
+"""Parses answers of the API server: pages of lists, and watches."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 class _ListMeta(msgspec.Struct, rename={"resource_version": "resourceVersion"}):
     resource_version: str = ""
-    # The wire's word.
+    # The name on the wire.
     continue_: str = msgspec.field(default="", name="continue")
 
 
@@ -29,9 +29,9 @@ class ListPage:
     """Part of a list."""
 
     items: list[dict[str, Any]]
-    #: Where a watch goes on from.
+    #: Version from which a watch continues.
     resource_version: str
-    #: Where the next page begins; empty on the last one.
+    #: Token of the next page; empty on the last page.
     continue_: str
 
 
@@ -49,11 +49,11 @@ _ANYTHING = msgspec.json.Decoder(Any)
 
 
 def page(body: bytes, kind: Kind, asked: TransportRequest) -> ListPage:
-    """A page of a list of ``kind``."""
+    """Parse a page of a list of ``kind``."""
     found = _decoded(_LIST, body, asked)
     items = found.items or []
     for item in items:
-        # Lists of built-in kinds leave these out.
+        # Lists of built-in kinds leave these fields out.
         item.setdefault("apiVersion", kind.api_version)
         item.setdefault("kind", kind.kind)
     meta = found.metadata
@@ -63,27 +63,27 @@ def page(body: bytes, kind: Kind, asked: TransportRequest) -> ListPage:
 
 
 def whole(body: bytes, asked: TransportRequest) -> dict[str, Any]:
-    """An object."""
+    """Parse an object."""
     return _decoded(_OBJECT, body, asked)
 
 
 def anything(body: bytes, asked: TransportRequest) -> Any:
-    """Whatever JSON it is."""
+    """Parse any JSON."""
     return _decoded(_ANYTHING, body, asked)
 
 
 class WatchStream:
-    """Changes as they come, within ``with``, in one thread; another may ``close`` it."""
+    """Changes as they come, within ``with``, in one thread; another thread may ``close`` them."""
 
     def __init__(self, stream: Stream, asked: str) -> None:
         self._stream, self._asked = stream, asked
 
     def __iter__(self) -> Iterator[WatchEvent]:
-        """Events until the server ends the watch.
+        """Yield events until the server ends the watch.
 
         Raises:
-            Unreachable: it was cut, in the middle of a line perhaps.
-            Gone: the position is no longer kept.
+            Unreachable: the stream was cut, possibly in the middle of a line.
+            Gone: the server no longer keeps the version.
         """
         rest = b""
         for chunk in self._stream.chunks():
@@ -95,7 +95,7 @@ class WatchStream:
             raise Unreachable(f"{self._asked} was cut in the middle of a line")
 
     def close(self) -> None:
-        """End it: the thread that iterates stops."""
+        """End the watch: the thread that iterates stops."""
         self._stream.interrupt()
 
     def __enter__(self) -> "WatchStream":
@@ -118,5 +118,5 @@ def _decoded(decoder: msgspec.json.Decoder[T], body: bytes, asked: TransportRequ
     try:
         return decoder.decode(body)
     except msgspec.DecodeError as why:
-        # Something in between answers in the server's place.
+        # A proxy answers in the server's place.
         raise Unreachable(f"{asked}: the answer is not the API server's: {why}") from why

@@ -1,8 +1,9 @@
 """``Cluster``: the API server as our operator sees it.
 
-Objects are plain dictionaries. At most so many requests are in flight; each has a time-out. A
-request that may safely be sent twice is repeated a few times with growing, jittered pauses, and
-after the time that the server asks for; what is still refused then raises an error of ``errors``.
+Objects are plain dictionaries. The number of requests in flight is limited; each request has a
+time-out. A request that may safely be sent twice is repeated a few times, with growing, jittered
+pauses and no earlier than the server asks. If the last attempt fails, the request raises an error
+of ``errors``.
 """
 
 import threading
@@ -25,10 +26,10 @@ from scaler.kubernetes.runtime.cluster.transport import (
 )
 from scaler.kubernetes.runtime.pace import Backoff, Clock, SystemClock
 
-#: Told of every answer: verb, code (0: none came) and seconds.
+#: Called after every answer with verb, code (0: no answer) and seconds.
 Observer = Callable[[str, int, float], None]
 Propagation = Literal["Background", "Foreground", "Orphan"]
-#: A script that prints nothing for so many seconds may still print.
+#: Seconds without output after which a container may still print.
 _LONGEST_SILENCE = 4 * 3600.0
 
 
@@ -36,12 +37,12 @@ _LONGEST_SILENCE = 4 * 3600.0
 class ClientLimits:
     """Limits of the client for the API server."""
 
-    #: Requests at one moment, watches aside; one of them is kept for leases.
+    #: Most concurrent requests, watches aside; one of them is reserved for leases.
     in_flight: int = 8
     request_seconds: float = 10.0
-    #: A watch in which so long nothing comes, not even a bookmark, counts as cut.
+    #: Seconds without any event, bookmarks included, after which a watch counts as cut.
     silence_seconds: float = 90.0
-    #: How often a request is sent, and how long its repetitions may be waited for in all.
+    #: Most attempts of a request, and most seconds that its repetitions may take in all.
     attempts: int = 4
     patience_seconds: float = 10.0
     pauses: Backoff = Backoff(first_seconds=0.2, longest_seconds=5.0)
@@ -85,20 +86,20 @@ class Cluster:
     def fenced(self, left: Callable[[], float]) -> "Cluster":
         """Return a copy for a leader: it writes only while ``left()`` seconds of its lease remain.
 
-        ``left`` raises NotLeading where none do. A write is given up before the lease ends.
+        ``left`` raises NotLeading when no time remains. A write is given up before the lease ends.
         """
         fenced = copy(self)
         fenced._fence = left
         return fenced
 
     def observed(self, observe: Observer) -> "Cluster":
-        """Return a copy that tells ``observe`` of every answer."""
+        """Return a copy that calls ``observe`` after every answer."""
         observed = copy(self)
         observed._observe = observe
         return observed
 
     def hasty(self, seconds: float) -> "Cluster":
-        """Return a copy that sends each request once and waits ``seconds`` for it at most."""
+        """Return a copy that sends each request once and waits up to ``seconds`` for an answer."""
         hasty = copy(self)
         hasty._limits = replace(self._limits, request_seconds=seconds, attempts=1)
         return hasty
@@ -116,7 +117,7 @@ class Cluster:
         field_selector: str = "",
         resource_version: str = "",
     ) -> ListPage:
-        """One page of at most ``limit`` objects, of all namespaces if none is named.
+        """Return one page of at most ``limit`` objects, of all namespaces if none is named.
 
         Raises:
             Gone: ``continue_`` is too old; begin again.
@@ -146,7 +147,7 @@ class Cluster:
         """Watch changes after ``resource_version``; the server ends the watch after the time-out.
 
         Raises:
-            Gone: the version is no longer kept; list again. May come from iteration, too.
+            Gone: the server no longer keeps the version; list again. Iteration may raise this, too.
         """
         query: dict[str, str | int] = {
             "watch": "true",
@@ -171,7 +172,7 @@ class Cluster:
         return WatchStream(stream, f"watch {kind}")
 
     def get(self, kind: Kind, namespace: str, name: str, *, sub: str = "") -> dict[str, Any]:
-        """One object, or a part of it. Raises NotFound."""
+        """Return one object, or a part of it. Raises NotFound."""
         request = TransportRequest(method="GET", path=kind.path(namespace, name, sub))
         return self._object("get", request, safe=True, lane=self._lane(kind))
 
@@ -181,9 +182,9 @@ class Cluster:
         return anything(self._answer("get", request, safe=True).body, request)
 
     def log(self, namespace: str, pod: str, container: str, *, tail: int, follow: bool) -> Stream:
-        """The last ``tail`` lines of a container's output, and with ``follow`` those to come.
+        """Return the last ``tail`` lines of a container's output, and with ``follow`` later ones.
 
-        Whoever gets it closes it.
+        The caller closes the stream.
 
         Raises:
             NotFound: there is no such pod.
@@ -206,7 +207,7 @@ class Cluster:
     def create(
         self, kind: Kind, obj: Object, *, namespace: str = "", dry_run: bool = False
     ) -> dict[str, Any]:
-        """Create an object; its own namespace goes before ``namespace``. Never repeated by itself.
+        """Create an object; its own namespace takes precedence over ``namespace``. Never repeated.
 
         Raises:
             AlreadyExists: the name is taken.
@@ -227,9 +228,10 @@ class Cluster:
         force: bool = True,
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        """Make the fields of ``obj`` so, by server-side apply; creates what is not there.
+        """Set the fields of ``obj`` by server-side apply; creates a missing object.
 
-        ``owner`` is the field manager: fields that it applied before and leaves out now go away.
+        ``owner`` is the field manager: the server removes fields that it applied before and leaves
+        out now.
         """
         metadata = obj["metadata"]
         query = {"fieldManager": owner, "force": "true" if force else "false"} | _dry(dry_run)
@@ -247,10 +249,10 @@ class Cluster:
     ) -> dict[str, Any]:
         """Merge ``patch`` into an object: null removes, lists are replaced.
 
-        With ``metadata.resourceVersion`` in the patch it is done only if that is the newest.
+        A ``metadata.resourceVersion`` in the patch makes it apply to that version only.
 
         Raises:
-            Conflict: it is not.
+            Conflict: the object has another version.
         """
         request = TransportRequest(
             method="PATCH",
@@ -258,11 +260,11 @@ class Cluster:
             body=patch,
             content_type=MERGE,
         )
-        # Repeated after a lost answer, a patch of one version conflicts: its sender looks again.
+        # A patch of one version, repeated after a lost answer, conflicts: its sender looks again.
         return self._write("patch", request, safe=True, lane=self._lane(kind))
 
     def merge_status(self, kind: Kind, namespace: str, name: str, patch: Object) -> dict[str, Any]:
-        """``merge`` into the status subresource."""
+        """Do ``merge`` on the status subresource."""
         return self.merge(kind, namespace, name, patch, sub="status")
 
     def scale(self, kind: Kind, namespace: str, name: str, replicas: int) -> dict[str, Any]:
@@ -279,11 +281,11 @@ class Cluster:
         grace_seconds: int | None = None,
         propagation: Propagation = "Background",
     ) -> None:
-        """Delete an object, with ``uid`` only that very one.
+        """Delete an object; with ``uid`` only the object of that uid.
 
         Raises:
-            NotFound: it is gone already.
-            Conflict: the name belongs to another object by now.
+            NotFound: the object is gone already.
+            Conflict: another object has the name by now.
         """
         body: dict[str, Any] = {
             "apiVersion": "v1",
@@ -295,16 +297,16 @@ class Cluster:
         if grace_seconds is not None:
             body["gracePeriodSeconds"] = grace_seconds
         request = TransportRequest(method="DELETE", path=kind.path(namespace, name), body=body)
-        # By name alone a repetition could meet a successor.
+        # A repeated deletion by name alone could meet a successor.
         self._write("delete", request, safe=uid is not None)
 
     def evict(
         self, namespace: str, name: str, *, uid: str | None = None, grace_seconds: int | None = None
     ) -> None:
-        """Ask that a pod go, within what disruption budgets allow.
+        """Ask the server to evict a pod, within the limits of disruption budgets.
 
         Raises:
-            TooMany: a budget does not allow it now.
+            TooMany: a budget does not allow the eviction now.
         """
         options: dict[str, Any] = {}
         if uid is not None:
@@ -375,8 +377,9 @@ class Cluster:
     def _pause(
         self, why: TooMany | Unreachable, attempt: int, *, safe: bool, patient: bool
     ) -> float | None:
-        """Seconds until the next attempt; None: there is none."""
-        # What was refused for its number was not done, so that may always be sent again.
+        """Return seconds until the next attempt; None: there is none."""
+        # A request that was refused for its number was not carried out, so it may always be
+        # repeated.
         if attempt >= self._limits.attempts or not patient:
             return None
         if not (safe or isinstance(why, TooMany)):
@@ -390,7 +393,7 @@ class Cluster:
         with lane:
             seconds = self._limits.request_seconds
             if writes and self._fence is not None:
-                # Looked at as late as can be: waiting for the lane may have taken long.
+                # Checked as late as possible: the wait for a slot may have taken long.
                 seconds = min(seconds, self._fence())
             began, code = self._clock.elapsed(), 0
             try:

@@ -1,4 +1,4 @@
-"""Functions of the official client, which is loaded at the moment that one of these is called."""
+"""Functions of the official client, which loads when one of them is called."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,10 @@ from scaler.kubernetes.runtime.cluster.transport import Transport
 def connect(
     *, kubeconfig: str | None = None, context: str | None = None, connections: int = 64
 ) -> Transport:
-    """A transport by a kubeconfig file, or by the pod's service account where none is named.
+    """Build a transport from a kubeconfig file, or from the pod's service account if none is named.
 
     Raises:
-        BadInput: there is no usable configuration; the message says what was looked at.
+        BadInput: there is no usable configuration; the message names the sources.
     """
     from scaler.kubernetes.runtime.cluster.official import OfficialTransport, configuration
 
@@ -19,9 +19,9 @@ def connect(
 
 
 def unknown_pod_fields(spec: object, path: str) -> Sequence[tuple[str, str]]:
-    """Fields of a pod's spec at ``path`` that no pod has, each with the name nearest to it.
+    """Return fields of a spec at ``path`` that no pod has, each with the most similar known name.
 
-    The nearest name is empty where none is near: the field may be newer than what we know.
+    The known name is empty where none is similar: the field may be newer than this client.
     """
     from scaler.kubernetes.runtime.cluster.official import unknown_fields
 

@@ -33,17 +33,17 @@ from brain.errors import (
     Unavailable,
 )
 
-#: How the API server tells that a webhook or policy denies an object: who, and in which words.
+#: The API server's words when a webhook or policy denies an object: who, and why.
 _DENIAL = re.compile(
     r"""(?:admission (?P<webhook>webhook "[^"]+")|Admission(?P<policy>Policy '[^']+')[^:]*?)"""
     r""" denied (?:the )?request(?:: (?P<words>.*))?""",
     re.DOTALL,
 )
-#: How it begins what its decoder says of an object.
+#: The first words of the API server's decoder about an object.
 _UNREADABLE = " cannot be handled as a "
-#: Causes of a resize that no later attempt on the same node would be granted (1.36).
+#: Causes of a refused resize that will also refuse later attempts on the same node (1.36).
 _INCAPABLE = frozenset({"NodeCapacity", "UnsupportedPlatform"})
-#: Where the server says 429 without a Retry-After.
+#: Pause after a 429 without a Retry-After.
 _RETRY_AFTER_SECONDS = 1.0
 
 
@@ -51,16 +51,16 @@ _RETRY_AFTER_SECONDS = 1.0
 class StatusCause:
     """One reason why an object is invalid."""
 
-    #: Path of the field, ``spec.replicas`` for example.
+    #: Path of the field, for example ``spec.replicas``.
     field: str = ""
     message: str = ""
     reason: str = ""
 
 
 class Invalid(BadInput):
-    """The API server refuses the object; change what the causes name.
+    """The API server refuses the object; change the fields that the causes name.
 
-    ``final``: the object breaks the rules of its kind, so it is refused whenever it is sent.
+    ``final``: the object breaks the rules of its kind, so every attempt is refused.
     """
 
     def __init__(
@@ -71,15 +71,15 @@ class Invalid(BadInput):
 
 
 class AlreadyExists(Conflict):
-    """The name is taken; read what is there, or choose another."""
+    """The name is taken; read the existing object, or choose another name."""
 
 
 class Gone(Conflict):
-    """The version or list position asked for is no longer kept; list again from the start."""
+    """The server no longer keeps the version or list position; list again from the start."""
 
 
 class NotLeading(Conflict):
-    """This operator does not hold its lease any more; the one that does goes on."""
+    """This operator no longer holds its lease; the holder goes on."""
 
 
 class Forbidden(NotAllowed):
@@ -87,18 +87,18 @@ class Forbidden(NotAllowed):
 
 
 class Incapable(NotAllowed):
-    """A pod's node could never hold what the pod is resized to; another node may."""
+    """A pod's node could never hold the pod's new amounts; another node may."""
 
 
 class Denied(NotAllowed):
     """A policy or a webhook of the cluster refuses the object today; its words say what it wants.
 
-    Both may change, and what they ask about: it is worth another attempt after a while.
+    Policy, webhook and their inputs may change, so another attempt after a while is worthwhile.
     """
 
 
 class TooMany(Overloaded):
-    """The API server, or a disruption budget, takes no more just now; wait as it says."""
+    """The API server, or a disruption budget, takes no more now; wait as the message says."""
 
 
 class Unreachable(Unavailable):
@@ -141,28 +141,31 @@ def denial(message: str) -> str | None:
 
 
 def failure(code: int, body: bytes, headers: Mapping[str, str], asked: str) -> BrainError:
-    """The error that an answer stands for. ``asked`` is the request in words."""
+    """Return the error that an answer stands for.
+
+    ``asked`` is the request in words.
+    """
     try:
         status = _STATUS.decode(body)
     except (msgspec.DecodeError, msgspec.ValidationError):
-        # A proxy in between answers with a page of its own.
+        # A proxy answers with a page of its own.
         status = Status(message=body[:200].decode(errors="replace").strip())
     return refusal(code, status, asked, _seconds(headers))
 
 
 def failed_event(obj: Mapping[str, Any], asked: str) -> BrainError:
-    """The error that an ERROR event of a watch stands for."""
+    """Return the error that an ERROR event of a watch stands for."""
     status = msgspec.convert(obj, Status, strict=False)
     return refusal(status.code, status, asked)
 
 
 def refusal(code: int, status: Status, asked: str, after: float | None = None) -> BrainError:
-    """The error of a status; ``after`` are the seconds of a Retry-After header."""
+    """Return the error of a status; ``after`` are the seconds of a Retry-After header."""
     said = f"{asked}: {status.message or status.reason or 'no reason given'} ({code})"
     details = status.details or _Details()
     after = after if after is not None else details.retry_after_seconds
     if 400 <= code < 500 and denial(status.message) is not None:
-        # A webhook chooses its code.
+        # A webhook chooses its own code.
         return Denied(said)
     match code:
         case 400 | 405 | 406 | 415 | 422:
@@ -193,7 +196,7 @@ def _invalid(said: str, message: str, causes: Sequence[StatusCause]) -> Invalid:
 
 
 def _seconds(headers: Mapping[str, str]) -> float | None:
-    """Seconds of a Retry-After header; as a date it is taken for none, servers send numbers."""
+    """Return the seconds of a Retry-After header; a date counts as none: servers send numbers."""
     try:
         return max(0.0, float(headers.get("Retry-After", "")))
     except ValueError:

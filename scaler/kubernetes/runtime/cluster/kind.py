@@ -1,11 +1,11 @@
-"""Kinds of objects, and where the API server keeps them."""
+"""Kinds of objects, and their paths at the API server."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-#: An object as the API server gives it. What comes from a store is shared: never change it.
+#: An object as the API server returns it. Objects from a store are shared: never change one.
 Object = Mapping[str, Any]
 
 
@@ -33,12 +33,12 @@ class Kind:
 
     @property
     def api_version(self) -> str:
-        """API version as objects carry it: ``v1``, ``apps/v1``."""
+        """Return the API version as objects carry it: ``v1``, ``apps/v1``."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def root(self) -> str:
-        """Path of the group's version, where it is discovered."""
+        """Return the path of the group's version, at which discovery lists its kinds."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(self, namespace: str = "", name: str = "", sub: str = "") -> str:
@@ -73,18 +73,18 @@ VPA = Kind("autoscaling.k8s.io", "v1", "verticalpodautoscalers", "VerticalPodAut
 
 
 def key_of(obj: Object) -> Key:
-    """The key of an object."""
+    """Return the key of an object."""
     metadata = obj["metadata"]
     return Key(metadata.get("namespace", ""), metadata["name"])
 
 
 def version_of(obj: Object) -> str:
-    """The object's resourceVersion, empty if it has none."""
+    """Return the object's resourceVersion, empty if it has none."""
     return str(obj["metadata"].get("resourceVersion", ""))
 
 
 def controller_of(obj: Object, kind: Kind) -> Key | None:
-    """The object of ``kind`` that controls this one by its owner references, if any does."""
+    """Return the object of ``kind`` that controls this one by its owner references, if any."""
     for reference in obj["metadata"].get("ownerReferences") or ():
         group = str(reference.get("apiVersion", "")).rpartition("/")[0]
         same = (group, reference.get("kind")) == (kind.group, kind.kind)

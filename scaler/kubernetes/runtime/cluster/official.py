@@ -1,7 +1,7 @@
-"""The transport over the official client. The one module of ours that imports ``kubernetes``.
+"""The transport over the official client. Only this module imports ``kubernetes``.
 
-Of it we have the configuration, the sign-in and the connections. Bodies are encoded and answers
-decoded by ``msgspec``.
+The official client provides configuration, sign-in and connections; ``msgspec`` encodes bodies and
+decodes answers.
 """
 
 import re
@@ -23,14 +23,14 @@ from scaler.kubernetes.runtime.cluster.errors import Unreachable
 from scaler.kubernetes.runtime.cluster.transport import TransportAnswer, TransportRequest
 
 _USER_AGENT = "brain-scaler"
-#: Largest piece of a stream that is waited for.
+#: Largest piece of a stream, in bytes.
 _PIECE_BYTES = 1 << 16
 _CONNECT_SECONDS = 5.0
-#: Each request is sent once: who repeats it is the door.
+#: Each request is sent once: ``client`` repeats requests.
 _ONCE = urllib3.Retry(False)
-#: How a model names the type of a list.
+#: Form in which a model names the type of a list.
 _LISTED = re.compile(r"list\[(\w+)\]", re.IGNORECASE)
-#: What no answer looks like.
+#: A text that no answer has.
 _NO_ANSWER = (HTTPError, HTTPException, OSError)
 
 
@@ -44,7 +44,7 @@ _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
 
 
 def configuration(kubeconfig: str | None, context: str | None) -> Any:
-    """The client's configuration by a file, by ``KUBECONFIG``, or by a pod's service account."""
+    """Build the client's configuration: by a file, ``KUBECONFIG``, or a pod's service account."""
     found = client.Configuration()
     try:
         if kubeconfig is None and _in_cluster():
@@ -61,9 +61,9 @@ def configuration(kubeconfig: str | None, context: str | None) -> Any:
 
 
 def unknown_fields(value: object, model: str, path: str) -> Iterator[tuple[str, str]]:
-    """Paths of fields that a model of this client does not have, each with the name nearest to it.
+    """Return paths of fields that a model of this client lacks, each with the most similar name.
 
-    The nearest name is empty where none is near: the field may be newer than this client.
+    The name is empty where none is similar: the field may be newer than this client.
     """
     found = getattr(client.models, model, None)
     if found is None or not isinstance(value, Mapping):
@@ -87,12 +87,12 @@ def _in_cluster() -> bool:
 class OfficialTransport:
     """Requests over a pool of connections of the official client.
 
-    They go to the pool itself: the layers above it take a third of a request's CPU time for
-    serialising and deserialising models, which nobody here has.
+    Requests use the pool directly. The client's layers above it take a third of a request's CPU
+    time to serialise and deserialise models, which nobody here uses.
     """
 
     def __init__(self, configuration: Any, *, connections: int) -> None:
-        # Retrying is decided where it is known what may be sent twice.
+        # Retries are decided in ``client``, which knows the requests that may be sent twice.
         configuration.retries = False
         configuration.connection_pool_maxsize = connections
         configuration.keep_alive = True
@@ -101,7 +101,7 @@ class OfficialTransport:
         manager: urllib3.PoolManager = self._client.rest_client.pool_manager
         self._open: Callable[..., urllib3.BaseHTTPResponse]
         if isinstance(manager, urllib3.ProxyManager):
-            # A proxy has to be told the whole address.
+            # A proxy needs the whole address.
             self._open, self._before = partial(manager.urlopen, redirect=False), self.host
         else:
             pool = manager.connection_from_url(self.host)
@@ -127,7 +127,7 @@ class OfficialTransport:
         headers = {"Accept": "application/json", "User-Agent": _USER_AGENT}
         if request.body is not None:
             headers["Content-Type"] = request.content_type
-        # Tokens of service accounts change while a program runs; the client knows when.
+        # Tokens of service accounts change while a program runs; the client reloads them.
         self._client.update_params_for_auth(
             headers, [], ["BearerToken"], request.path, request.method, request.body
         )
@@ -146,7 +146,7 @@ class OfficialTransport:
 
 
 class OfficialStream:
-    """An answer of the official client that comes in pieces."""
+    """An answer of the official client in pieces."""
 
     def __init__(self, response: urllib3.BaseHTTPResponse, asked: str) -> None:
         self._response, self._asked = response, asked
@@ -166,7 +166,7 @@ class OfficialStream:
         try:
             yield from self._response.stream(_PIECE_BYTES)
         except (*_NO_ANSWER, ValueError, AttributeError) as why:
-            # The last two: urllib3 finds its connection taken away by our own ``close``.
+            # The last two: urllib3 raises them when our own ``close`` takes its connection away.
             if not self._closed:
                 raise Unreachable(f"{self._asked} was cut: {_words(why)}") from why
 
@@ -179,7 +179,7 @@ class OfficialStream:
         try:
             self._response.shutdown()
         except (RuntimeError, ValueError, OSError):
-            # Nothing to wake: it ended by itself.
+            # No thread to wake: the stream ended by itself.
             return
 
 

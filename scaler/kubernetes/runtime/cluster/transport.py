@@ -1,4 +1,4 @@
-"""The transport of requests to the API server, and how one is made of a kubeconfig."""
+"""The port for requests to the API server."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class TransportRequest:
 
     @property
     def url(self) -> str:
-        """Path and query."""
+        """Return path and query."""
         return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
 
     def __str__(self) -> str:
@@ -31,7 +31,7 @@ class TransportRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportAnswer:
-    """One answer of the API server, whole."""
+    """One whole answer of the API server."""
 
     code: int
     body: bytes
@@ -39,22 +39,22 @@ class TransportAnswer:
 
 
 class Stream(Protocol):
-    """An answer that comes in pieces."""
+    """An answer in pieces."""
 
     code: int
     headers: Mapping[str, str]
 
     def read(self) -> bytes:
-        """The rest of it; for answers that are no stream after all."""
+        """Return the rest of the answer; for answers that turn out to be no stream."""
 
     def chunks(self) -> Iterator[bytes]:
-        """Pieces as they come. Ends when the server ends; raises Unreachable when it is cut."""
+        """Yield pieces until the server ends the stream; raises Unreachable if it is cut."""
 
     def interrupt(self) -> None:
-        """Have the thread that reads see the end; may be called by another one."""
+        """Wake the reading thread, which sees the end; another thread may call this."""
 
     def close(self) -> None:
-        """Let go of the connection; called by the thread that reads, whether it did or not."""
+        """Release the connection; the reading thread calls this, finished or not."""
 
 
 class Transport(Protocol):
@@ -63,12 +63,12 @@ class Transport(Protocol):
     host: str
 
     def send(self, request: TransportRequest, *, seconds: float) -> TransportAnswer:
-        """Send and wait for the whole answer, ``seconds`` at most between two bytes."""
+        """Send a request and return the whole answer; ``seconds`` bounds each wait for a byte."""
 
     def stream(
         self, request: TransportRequest, *, connect_seconds: float, silence_seconds: float
     ) -> Stream:
-        """Send and wait for the head of the answer. A silence that long counts as a cut."""
+        """Send a request and wait for the answer's head; ``seconds`` of silence count as a cut."""
 
     def close(self) -> None:
         """Close idle connections."""
