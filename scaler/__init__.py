@@ -1,4 +1,5 @@
 """Makes replicas exist, or not. ``reconcile`` decides, backends (``local``) act, ``loop`` connects.
 
-Talks to Brain over HTTP and to agents through their replica directories; knows neither's insides.
+The scaler talks to Brain over HTTP and to agents through their replica directories. It knows the
+insides of neither.
 """

@@ -1,4 +1,4 @@
-"""``brain-scale``: makes the wished replicas of one pool exist, here or in a cluster."""
+"""``brain-scale``: makes the desired replicas of one pool exist, here or in a cluster."""
 
 import argparse
 import asyncio
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; agents go on running."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    # Every poll would be a line of the log otherwise.
+    # Every poll would write a line of the log otherwise.
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     home = options.home.expanduser().absolute()
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -48,7 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _in_cluster(options: argparse.Namespace, home: Path) -> int:
-    """Run as the operator of a cluster. Only here is ``kubernetes`` ever imported."""
+    """Run as the operator of a cluster.
+
+    Only this function imports ``kubernetes``.
+    """
     from scaler.kubernetes.operator.operator import Operator
     from scaler.kubernetes.operator.options import operator_options
 
@@ -74,7 +77,7 @@ async def _serve(home: Path, url: str, token: str, pool: str, slots: int | None)
 
 
 async def serve(scaler: Scaler) -> None:
-    """Run a scaler until this process is told to end, looking at once when a child ends."""
+    """Run a scaler until this process is told to end; a child that ends causes a look at once."""
     loop = asyncio.get_running_loop()
     work = asyncio.create_task(scaler.run())
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -88,7 +91,7 @@ async def serve(scaler: Scaler) -> None:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[bool]:
-    """Hold the lock of the state directory's scaler, if it is to be had."""
+    """Hold the lock of the state directory's scaler; fail if another scaler holds it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

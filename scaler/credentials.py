@@ -1,7 +1,8 @@
-"""Fetch from Brain a job's token and environment, which its agents need before they can start.
+"""Fetches a job's token and environment from Brain, which its agents need before they can start.
 
-The token lies beside the replicas (0600). Values of the environment are never written: they live
-in this process and in those of the agents, from which they are taken back while Brain is away.
+The token lies beside the replicas (mode 0600). Values of the environment are never written to
+storage: they live in this process and in the agents, from which the scaler reads them back while
+Brain is away.
 """
 
 import logging
@@ -21,7 +22,7 @@ T = TypeVar("T")
 
 
 class AsyncAsked(Protocol):
-    """``AsyncBrainClient``, or what stands in for it where there is no Brain."""
+    """``AsyncBrainClient``, or its stand-in where there is no Brain."""
 
     async def send(self, call: Call[T], /) -> T:
         """Do one operation; errors as in ``AsyncBrainClient.send``."""
@@ -37,13 +38,13 @@ class Credentials:
         backend: JobBackend,
         call: Callable[..., Awaitable[Any]],
     ) -> None:
-        """``call`` runs what asks the backend, where that does not keep others waiting."""
+        """``call`` runs the functions that ask the backend, in a thread where they may block."""
         self._client, self._backend, self._call = client, backend, call
         self._environments: dict[JobId, Mapping[str, str]] = {}
         self._refused: dict[JobId, str] = {}
 
     def lacking(self, wish: DesiredJob) -> str | None:
-        """Why no agent of this job can be started yet; None if one can."""
+        """Return why no agent of this job can be started yet; None if one can."""
         known = wish.job in self._environments or not _names(wish)
         if known and self._backend.has_token(wish.job):
             return None
@@ -54,12 +55,12 @@ class Credentials:
         return self._environments.get(job, {})
 
     def forget(self, job: JobId) -> None:
-        """Drop what was known of a finished job."""
+        """Drop the credentials of a finished job."""
         self._environments.pop(job, None)
         self._refused.pop(job, None)
 
     async def fetch(self, wish: DesiredJob) -> None:
-        """Get what is lacking, or remember why it cannot be had.
+        """Get the missing credentials, or remember why they cannot be had.
 
         Raises:
             Unavailable: Brain is away and no living agent can stand in.

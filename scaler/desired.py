@@ -1,4 +1,4 @@
-"""The last wishes that Brain gave, kept on disk: with them the scaler heals while Brain is away."""
+"""The last desired state that Brain sent, kept on disk: the scaler heals from it without Brain."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,25 +13,25 @@ from scaler.reconcile import Order
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredJobs:
-    """The wishes that Brain last sent, and the time it last confirmed them."""
+    """The desired state of jobs as Brain last sent it, and the time of its last confirmation."""
 
     pool: DesiredPool
     confirmed_at: datetime
-    #: When each job's wish was first seen as it is.
+    #: Time at which each job's present desired state was first seen.
     since: Mapping[JobId, datetime] = field(default_factory=dict)
 
     @property
     def etag(self) -> str:
-        """Version to send when asking for newer wishes."""
+        """Return the version to send with the next request, so Brain answers with news only."""
         return self.pool.version
 
     @property
     def jobs(self) -> Mapping[JobId, DesiredJob]:
-        """The wish of each unfinished job."""
+        """Return the desired state of each unfinished job."""
         return {wish.job: wish for wish in self.pool.jobs}
 
     def order(self, job: JobId) -> Order:
-        """Return the order for a job that has a wish."""
+        """Return the order for a job that has a desired state."""
         since = self.since.get(job, self.confirmed_at)
         return Order(wish=self.jobs[job], since=since, confirmed_at=self.confirmed_at)
 
@@ -39,7 +39,7 @@ class DesiredJobs:
 def answered(
     known: DesiredJobs | None, answer: DesiredPool | None, now: datetime
 ) -> DesiredJobs | None:
-    """Return the wishes after an answer of Brain; None as an answer repeats what is known."""
+    """Return the desired jobs after an answer of Brain; the answer None confirms the known ones."""
     if answer is None:
         return known and replace(known, confirmed_at=now)
     before = known.jobs if known else {}
@@ -57,9 +57,9 @@ class WishFile:
         self._path = path
 
     def load(self) -> DesiredJobs | None:
-        """Read the wishes that were last kept; None where nothing readable was."""
+        """Read the desired jobs that were last kept; None where no readable file is."""
         return read_json(self._path, DesiredJobs)
 
     def keep(self, wishes: DesiredJobs) -> None:
-        """Write it; whole or not at all."""
+        """Write the file, whole or not at all."""
         write_json(self._path, wishes)

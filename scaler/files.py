@@ -10,14 +10,14 @@ from brain.errors import BadInput
 
 T = TypeVar("T")
 
-#: Beyond so many bytes a file is not one of ours; a job may have written it.
+#: Most bytes of a file of ours. A job may have written a larger one, so that is not read.
 _MOST_BYTES = 64 * 1024 * 1024
 
 
 def locked(path: Path) -> bool:
-    """True if some process holds the flock of ``path``."""
+    """True if a process holds the flock of ``path``."""
     try:
-        # NFS locks bytes instead, exclusively only for who may write.
+        # NFS implements flock by byte-range locks; an exclusive one needs the right to write.
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
@@ -53,16 +53,16 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def hand_over(made: int | Path, folder: Path) -> None:
-    """Give what root made in ``folder`` to the user of that folder."""
+    """Give files that root made in ``folder`` to the user who owns that folder."""
     owner = folder.stat()
     if os.geteuid() == 0 and owner.st_uid != 0:
         os.chown(made, owner.st_uid, owner.st_gid)
 
 
 def read_json(path: Path, kind: type[T]) -> T | None:
-    """A file's value; None where it is missing or not readable as ``kind``.
+    """Return a file's value; None where the file is missing or not readable as ``kind``.
 
-    Files are replaced whole, so what cannot be read was damaged by other hands; one damaged
+    Files are replaced whole, so an unreadable file was damaged by somebody else. One damaged
     replica must not keep the others from healing.
     """
     try:

@@ -1,4 +1,4 @@
-"""A ``JobBackend`` without processes: tests and dry runs say by hand what its agents do."""
+"""A ``JobBackend`` without processes: tests and dry runs play the agents by hand."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,11 +22,11 @@ class MemoryBackend:
         self._named: dict[JobId, frozenset[int]] = {}
 
     def nodes(self, now: datetime) -> Sequence[Node]:
-        """A machine of the capacity given."""
+        """Return one machine of the given capacity."""
         return (Node(name=self._name, pool=self._pool, capacity=self._capacity, seen_at=now),)
 
     def jobs(self) -> Sequence[JobId]:
-        """Jobs that ever had a replica here."""
+        """Return jobs that ever had a replica here."""
         return sorted(self._jobs)
 
     def observe(self, job: JobId, now: datetime) -> Observed:
@@ -46,7 +46,7 @@ class MemoryBackend:
     def start(
         self, wish: DesiredJob, replica: int, environment: Mapping[str, str], now: datetime
     ) -> None:
-        """The agent is STARTING until ``run`` says more."""
+        """Add a replica, which is STARTING until ``run`` is called."""
         mine = self._jobs.setdefault(wish.job, {})
         if replica in mine and mine[replica].phase is not ReplicaPhase.INTENDED:
             return
@@ -61,14 +61,14 @@ class MemoryBackend:
         )
 
     def reserve(self, wish: DesiredJob, replica: int, now: datetime) -> None:
-        """Take other amounts at once."""
+        """Take the new amounts at once."""
         seen = self._jobs.get(wish.job, {}).get(replica)
         if seen is not None and seen.alive:
             asked = replace(reserved(wish, seen.role), gpus=seen.resources.gpus)
             self._put(wish.job, replace(seen, resources=asked))
 
     def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
-        """An agent leaves at once when asked; with ``force`` it is gone."""
+        """Let an agent leave at once; with ``force`` the replica is gone."""
         seen = self._jobs.get(job, {}).get(replica)
         if seen is None or seen.phase not in (ReplicaPhase.STARTING, ReplicaPhase.RUNNING):
             return
@@ -81,17 +81,17 @@ class MemoryBackend:
     def close(
         self, job: JobId, replica: int, exit: ReplicaExit, detail: str, now: datetime
     ) -> None:
-        """Record a replica's end, unless the replica lives."""
+        """Record a replica's end, unless the replica is alive."""
         seen = self._jobs.get(job, {}).get(replica)
         if seen is not None and seen.phase in (ReplicaPhase.GONE, ReplicaPhase.INTENDED):
             self.end(job, replica, exit, now, detail)
 
     def has_token(self, job: JobId) -> bool:
-        """True if it was given and not cleared."""
+        """True if the job has a token."""
         return job in self._tokens
 
     def put_token(self, job: JobId, secret: str) -> None:
-        """Keep it."""
+        """Keep the token."""
         self._tokens[job] = secret
 
     def environment(self, job: JobId, names: frozenset[str]) -> Mapping[str, str] | None:
@@ -106,27 +106,27 @@ class MemoryBackend:
         """Forget the token."""
         self._tokens.pop(job, None)
 
-    # What agents and coordinators would do.
+    # Actions of agents and coordinators.
 
     def run(self, job: JobId, replica: int) -> None:
         """The agent reports in."""
         self._put(job, replace(self._jobs[job][replica], phase=ReplicaPhase.RUNNING))
 
     def lose(self, job: JobId, replica: int) -> None:
-        """The agent dies without a word."""
+        """Let the agent die without a word."""
         self._put(job, replace(self._jobs[job][replica], phase=ReplicaPhase.GONE))
 
     def end(
         self, job: JobId, replica: int, exit: ReplicaExit, now: datetime, detail: str = ""
     ) -> None:
-        """The agent ends and says how."""
+        """Let the agent end and say how."""
         seen = self._jobs[job][replica]
         self._put(
             job, replace(seen, phase=ReplicaPhase.ENDED, exit=exit, ended_at=now, detail=detail)
         )
 
     def name(self, job: JobId, *replicas: int) -> None:
-        """The coordinator writes a world document."""
+        """Let the coordinator write a world document."""
         self._named[job] = frozenset(replicas)
 
     def _put(self, job: JobId, seen: ReplicaSeen) -> None:

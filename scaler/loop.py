@@ -1,7 +1,7 @@
-"""Connects wishes and replicas: listen, look, decide, act, tell.
+"""Connects desired jobs and replicas: listen, observe, decide, act, report.
 
-Five tasks that share what they know and wait for nothing of each other: healing goes on while
-Brain is slow, wrong or away.
+Five tasks share their knowledge and never wait for each other: healing goes on while Brain is slow,
+wrong or away.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ _STATES = {
     ReplicaPhase.INTENDED: ReplicaState.STARTING,
     ReplicaPhase.STARTING: ReplicaState.STARTING,
     ReplicaPhase.RUNNING: ReplicaState.RUNNING,
-    # Not written down yet: it is told as ended once it is, with the same words for ever.
+    # Its end is not written down yet; once it is, every report has the same words.
     ReplicaPhase.GONE: ReplicaState.RUNNING,
     ReplicaPhase.ENDED: ReplicaState.EXITED,
 }
@@ -57,9 +57,9 @@ class Pace:
     look: float = 1.0
     poll: float = 20.0
     heartbeat: float = 5.0
-    #: A report is repeated after so long although nothing changed: Brain may have lost it.
+    #: Seconds after which an unchanged report is repeated: Brain may have lost it.
     repeat: float = 10.0
-    #: Agents of a job that Brain does not list are asked about so often.
+    #: Seconds between requests about agents of a job that Brain does not list.
     doubt: float = 30.0
     #: Pauses while Brain cannot be reached double from the first to the second.
     retry: float = 0.5
@@ -67,7 +67,7 @@ class Pace:
 
 
 class Scaler:
-    """One pool's scaler. ``run`` until cancelled; replicas do not notice that it ends."""
+    """One pool's scaler. ``run`` lasts until cancelled; replicas do not notice its end."""
 
     def __init__(
         self,
@@ -81,10 +81,10 @@ class Scaler:
         spares: Callable[[DesiredJob], int] = lambda wish: 0,
         apart: bool = False,
     ) -> None:
-        """``spares``: how many replicas of a job are kept warm beside those that are wished.
+        """``spares``: number of a job's replicas that are kept warm beside the desired ones.
 
-        ``apart``: the backend asks a network, so a thread of its own waits for it. Wishes are
-        heard and reports told meanwhile.
+        ``apart``: the backend makes network requests, so a thread of its own waits for it.
+        Meanwhile the loop hears of desired jobs and reports.
         """
         self._spares = spares
         self._call: Callable[..., Awaitable[Any]] = asyncio.to_thread if apart else _here
@@ -92,15 +92,16 @@ class Scaler:
         self._pool, self._clock, self._pace = PoolName(pool), clock, pace
         self._wishes: DesiredJobs | None = file.load()
         self._credentials = Credentials(client, backend, self._call)
-        #: When Brain's word that a job is finished was first heard.
+        #: When Brain first said that a job is finished.
         self._finished: dict[JobId, datetime] = {}
-        #: Alive here, without a wish, and Brain has not said why; and when to ask it again.
+        #: Jobs alive here without a desired state, of which Brain has not said why; and when to ask
+        #: again.
         self._doubtful: dict[JobId, datetime] = {}
-        #: Finished, and nothing of them is left to look at.
+        #: Finished jobs of which nothing is left to look at.
         self._closed: set[JobId] = set()
         self._reports: dict[JobId, ReplicaReport] = {}
         self._told: dict[JobId, ReplicaReport] = {}
-        #: Where a replica is that says nothing of its node: on the only one, or on none yet.
+        #: The node of a replica that names none: the only node, or none yet.
         nodes = backend.nodes(clock())
         self._node = nodes[0].name if len(nodes) == 1 else NodeName("")
         self._asked = asyncio.Event()
@@ -113,13 +114,13 @@ class Scaler:
         self._wake.set()
 
     async def run(self) -> None:
-        """Do everything until cancelled."""
+        """Run all tasks until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for work in (self._listen, self._heal, self._prepare, self._tell, self._beat):
                 tasks.create_task(self._persist(work), name=work.__name__)
 
     def look(self, now: datetime) -> None:
-        """Observe, decide and act once for every job that has or had something here."""
+        """Observe, decide and act once for every job that has or had a replica here."""
         if self._wishes is None:
             return
         for job in self._concerned(self._wishes):
@@ -133,7 +134,7 @@ class Scaler:
                     seen = self._backend.observe(job, now)
                     self._note(seen, f"the scaler cannot act: {why}", now)
             except Exception:
-                # A bug that one job meets must not end the healing of all others.
+                # A bug that one job brings out must not end the healing of all others.
                 log.exception("job %s", job)
 
     def _reconcile(self, order: Order, job: JobId, now: datetime) -> None:
@@ -147,7 +148,7 @@ class Scaler:
         for action in actions:
             self._act(action, order, job, now)
         if actions == (Clear(),) and job not in self._reports:
-            # Over before this process began: whoever saw it end has told Brain.
+            # The job ended before this process began: the earlier scaler has told Brain.
             return
         reasons = [action.reason for action in actions if isinstance(action, Wait)]
         if len(reasons) < len(actions):
@@ -189,7 +190,7 @@ class Scaler:
     def _order(self, wishes: DesiredJobs, job: JobId, now: datetime) -> Order:
         if job in wishes.jobs:
             return _with_spares(wishes.order(job), self._spares)
-        # Without Brain's word that it is finished, nothing of it is ended: the clock stands still.
+        # Unless Brain says that the job is finished, no replica ends: the clock stands still.
         return Order(wish=None, since=self._finished.get(job, now))
 
     def _note(self, seen: Observed, waiting: str | None, now: datetime) -> None:
@@ -200,7 +201,8 @@ class Scaler:
             self._reports[seen.job] = report
 
     async def _heal(self) -> None:
-        # Brain is asked once before the first look: what is on disk may be long out of date.
+        # The first look follows a first request to Brain: the state on disk may be long out of
+        # date.
         await self._asked.wait()
         while True:
             self._wake.clear()
@@ -212,7 +214,7 @@ class Scaler:
 
     async def _listen(self) -> None:
         while True:
-            # A finished poll without wishes in memory must not wait: there is nothing to compare.
+            # A poll without desired jobs in memory must not wait: there is nothing to compare.
             etag = self._wishes.etag if self._wishes and self._asked.is_set() else None
             wait_seconds = self._pace.poll if etag else 0.0
             call = calls.wishes(self._pool, etag=etag, wait_seconds=wait_seconds)
@@ -224,7 +226,7 @@ class Scaler:
             self._keep()
             self._wake.set()
             self._wanted.set()
-            # A service that answers at once although nothing changed is not asked in a circle.
+            # A service that answers at once without news is not asked in a tight loop.
             await asyncio.sleep(0.02)
 
     def _keep(self) -> None:
@@ -232,7 +234,7 @@ class Scaler:
             if self._wishes is not None:
                 self._file.keep(self._wishes)
         except OSError as why:
-            # Only a restart without Brain would miss it; what runs needs it not.
+            # Only a restart without Brain would miss the file; running replicas do not need it.
             log.error("wishes cannot be kept: %s", why)
 
     async def _prepare(self) -> None:
@@ -241,7 +243,8 @@ class Scaler:
             away: Unavailable | None = None
             for wish in list(self._wishes.jobs.values()) if self._wishes else []:
                 if target(wish) and await self._call(self._credentials.lacking, wish):
-                    # Each job is tried although Brain is away: a living agent may stand in.
+                    # Each job is tried although Brain is away: a living agent may provide the
+                    # credentials.
                     try:
                         await self._credentials.fetch(wish)
                     except Unavailable as why:
@@ -255,7 +258,10 @@ class Scaler:
             await _at_most(self._pace.look, self._wanted)
 
     async def _ask_about(self, job: JobId) -> None:
-        """Ask whether an agent's job is finished. A job that Brain does not know is left alone."""
+        """Ask whether an agent's job is finished.
+
+        A job that Brain does not know is left alone.
+        """
         self._doubtful[job] = self._clock() + timedelta(seconds=self._pace.doubt)
         try:
             detail = await self._client.send(calls.job(job))
@@ -291,11 +297,11 @@ class Scaler:
         except Unavailable:
             raise
         except BrainError as why:
-            # Refused for good: said once, and again when there is something new to say.
+            # Brain refused the report for good: it is logged once, and sent again when it changes.
             log.warning("Brain refuses the report about %s: %s", job, why)
         self._told[job] = report
         if job in self._closed and self._reports.get(job) is known:
-            # What was seen while this was on its way is told, too.
+            # Changes during the request are reported, too.
             del self._reports[job], self._told[job]
 
     async def _beat(self) -> None:
@@ -342,7 +348,7 @@ def _with_spares(order: Order, spares: Callable[[DesiredJob], int]) -> Order:
 
 
 def _failed(never: GiveUp) -> ReplicaSeen:
-    """A replica that was never written down, the same in every report."""
+    """Return the report of a replica that was never written down; every report has the same."""
     return ReplicaSeen(
         id=never.replica,
         phase=ReplicaPhase.ENDED,

@@ -1,8 +1,8 @@
-"""Decides which replicas should exist: a pure function of (order, sight, clock).
+"""Decides which replicas should exist: a pure function of (order, observation, clock).
 
-Level-triggered: nothing is remembered between calls, so a call after any crash goes on from what
-is there. Replicas count up and are never reused; growth comes before the world, shrinking after
-it; a replica that the world document names is the coordinator's to let go.
+Level-triggered: no state is kept between calls, so a call after any crash continues from the
+observed facts. Replica ids count up and are never reused. Growth comes before the world, shrinking
+after it: the coordinator lets go of replicas that the world document names.
 """
 
 from collections.abc import Iterator
@@ -16,32 +16,32 @@ from brain.types.world import UNFIT, ReplicaExit, unfit_nodes
 from brain.views import DesiredJob
 from scaler.ports import Observed, ReplicaPhase, ReplicaSeen, document, reserved
 
-#: A replica that was lost within so short a life was never of use.
+#: Lifetime, in seconds, below which a lost replica was never of use.
 QUICK = timedelta(seconds=10)
 #: Longest pause between attempts at a job whose replicas die quickly.
 LONGEST_PAUSE = timedelta(seconds=60)
-#: A finished job's agents end by themselves; after so long they are asked to.
+#: A finished job's agents end by themselves; after so many seconds they are asked to.
 LINGER = timedelta(seconds=3)
-#: The coordinator carries out a cancel; one that needs so much longer than its replicas may take
-#: to leave is taken to hang.
+#: The coordinator carries out a cancel. After so many seconds beyond its replicas' time to leave it
+#: counts as hung.
 CANCEL_PATIENCE = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """The wish for one job, and its age."""
+    """The desired state of one job, and its age."""
 
-    #: None: the job is finished.
+    #: The desired state; None: the job is finished.
     wish: DesiredJob | None
-    #: When this scaler first saw exactly this wish.
+    #: When this scaler first saw exactly this desired state.
     since: datetime
-    #: When Brain last said that it still stands; None: not in this installation's memory.
+    #: When Brain last confirmed it; None: not since this installation began.
     confirmed_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Write replica ``replica`` down for ``generation`` if it is not, and start its agent."""
+    """Write replica ``replica`` down for ``generation`` unless it is, and start its agent."""
 
     replica: int
     generation: int
@@ -49,7 +49,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Let a replica that runs reserve what its wish says."""
+    """Let a running replica reserve its desired amounts."""
 
     replica: int
 
@@ -65,7 +65,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Write down how a replica ended that cannot do so itself."""
+    """Write down the end of a replica that cannot do so itself."""
 
     replica: int
     exit: ReplicaExit
@@ -74,14 +74,14 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing can be done about what is missing, for this reason; Brain is told."""
+    """Wait: no missing replica can be started, for this reason; Brain hears of it."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """No replica can ever be started for this wish; Brain is told of one that failed at ``at``."""
+    """Report to Brain a replica that failed at ``at``, since none can ever start."""
 
     replica: int
     generation: int
@@ -91,14 +91,14 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class Clear:
-    """Nothing of this finished job is alive: remove what it needs no more."""
+    """Remove unneeded files of a finished job without living replicas."""
 
 
 Action = Start | Reserve | Stop | Close | Wait | GiveUp | Clear
 
 
 def decide(order: Order, seen: Observed, now: datetime) -> tuple[Action, ...]:
-    """Return what to do next, in order. Calling it again after any crash is safe."""
+    """Return the next actions, in order. Calling it again after any crash is safe."""
     gone = tuple(
         Close(replica.id, ReplicaExit.LOST, replica.detail or "its agent is gone without a word")
         for replica in seen.replicas
@@ -142,7 +142,7 @@ def _towards(wish: DesiredJob, order: Order, seen: Observed, now: datetime) -> I
     if missing <= 0 and not intended:
         return
     if why := _unusable(wish):
-        # What runs was started from a document that could be used; it is let go on.
+        # Running replicas started from a usable document; they go on.
         yield Wait(why) if alive else _give_up(wish, why, order, seen)
         return
     if why := seen.lacking or _unfit(wish, seen, now) or _pause(wish, seen, now):
@@ -154,7 +154,7 @@ def _towards(wish: DesiredJob, order: Order, seen: Observed, now: datetime) -> I
 
 
 def _adjust(wish: DesiredJob, alive: list[ReplicaSeen]) -> Iterator[Reserve]:
-    """Those that reserve another amount than is wished; accelerators stay as they were lent."""
+    """Adjust replicas whose amounts differ from the desired ones; accelerators stay as they are."""
     for replica in alive:
         if not replica.adjustable or _unusable(wish):
             continue
@@ -172,7 +172,7 @@ def _unusable(wish: DesiredJob) -> str | None:
 
 
 def _give_up(wish: DesiredJob, why: str, order: Order, seen: Observed) -> GiveUp | Wait:
-    """Only when Brain knows how the others ended: what the last one says decides about the job."""
+    """Give up only when Brain knows how the others ended: the last end decides about the job."""
     ends = [each.ended_at for each in seen.replicas]
     at = max([order.since, *(end for end in ends if end)])
     if ends and (None in ends or order.confirmed_at is None or at > order.confirmed_at):
@@ -196,16 +196,16 @@ def _grow(wish: DesiredJob, missing: int, seen: Observed) -> Iterator[Action]:
 def _shrink(
     alive: list[ReplicaSeen], surplus: int, seen: Observed, now: datetime
 ) -> Iterator[Action]:
-    """Remove only what the world does not name: the coordinator lets go of the rest."""
+    """Stop only replicas that the world does not name: the coordinator lets go of the others."""
     unnamed = [replica for replica in alive if replica.id not in seen.named]
-    # What never started costs nothing to give up; then the newest, which did least.
+    # A replica that never started costs nothing to give up; then the newest, which did least.
     unnamed.sort(key=lambda replica: (replica.phase is not ReplicaPhase.INTENDED, -replica.id))
     for replica in unnamed[:surplus]:
         yield from _end(replica, "more replicas than are wished for", now)
 
 
 def _no_more(wish: DesiredJob, seen: Observed, alive: list[ReplicaSeen]) -> str | None:
-    """Why nothing more may be started: the job ended and Brain has not heard of it yet."""
+    """Return why no replica may start: the job ended and Brain has not heard of it yet."""
     for replica in reversed(seen.replicas):
         if replica.exit is ReplicaExit.SUCCEEDED:
             return f"replica {replica.id} finished the job"
@@ -215,15 +215,15 @@ def _no_more(wish: DesiredJob, seen: Observed, alive: list[ReplicaSeen]) -> str 
 
 
 def _recent(wish: DesiredJob, replica: ReplicaSeen) -> bool:
-    """A plan that came after a failure is somebody's word to try again."""
+    """True if a plan came after a failure: somebody wants another try."""
     return replica.generation >= wish.wish.generation
 
 
 def _away(order: Order, seen: Observed, now: datetime) -> int:
-    """Replicas whose end this wish cannot know of yet, so that nobody misses them.
+    """Return replicas whose end this desired state cannot know of yet, so they count as present.
 
-    Their coordinator may have followed a newer wish than ours; once Brain has repeated ours
-    after their end, they are missing indeed.
+    Their coordinator may have followed a newer desired state than ours. Once Brain has confirmed
+    ours after their end, they are missing indeed.
     """
     told = (ReplicaExit.LEFT, ReplicaExit.CANCELLED, ReplicaExit.FAILED)
     return sum(
@@ -236,9 +236,9 @@ def _away(order: Order, seen: Observed, now: datetime) -> int:
 
 
 def _unfit(wish: DesiredJob, seen: Observed, now: datetime) -> str | None:
-    """Why the only node that there is shall get no replica: the job left it, and goes on without.
+    """Return why the only node shall get no replica: the job left the node, and goes on without.
 
-    Where there are several, who places replicas keeps off those that were left.
+    Where there are several nodes, the placement keeps replicas off those that the job left.
     """
     last = unfit_nodes(seen.replicas, now).get(None)
     if last is None or last.ended_at is None or not _recent(wish, last):
@@ -251,7 +251,7 @@ def _unfit(wish: DesiredJob, seen: Observed, now: datetime) -> str | None:
 
 
 def _pause(wish: DesiredJob, seen: Observed, now: datetime) -> str | None:
-    """Why to wait before the next attempt, where replicas keep dying as soon as they start."""
+    """Return why the next attempt waits, where replicas keep dying as soon as they start."""
     quick = _quick_deaths(wish, seen, now)
     rounds = -(-len(quick) // max(1, target(wish)))
     if rounds < 2:
@@ -270,7 +270,7 @@ def _pause(wish: DesiredJob, seen: Observed, now: datetime) -> str | None:
 
 
 def _quick_deaths(wish: DesiredJob, seen: Observed, now: datetime) -> list[ReplicaSeen]:
-    """The newest replicas of this generation in a row that were lost before they were of use."""
+    """Return the newest lost replicas in a row, of this generation, that never were of use."""
     run: list[ReplicaSeen] = []
     for replica in reversed(seen.replicas):
         if replica.generation != wish.wish.generation:
@@ -307,7 +307,10 @@ def _end(replica: ReplicaSeen, why: str, now: datetime) -> Iterator[Action]:
 
 
 def _passed(since: datetime, span: timedelta, now: datetime) -> bool:
-    """True if ``span`` is over. A clock that was set back counts as over: waiting could be long."""
+    """True if ``span`` is over.
+
+    A clock that was set back counts as over: the wait could be long.
+    """
     return not since <= now < since + span
 
 

@@ -1,8 +1,8 @@
 """Replicas as processes of this machine: a ``JobBackend`` on ``$BRAIN_HOME/replicas``.
 
-Agents belong to nobody: each runs in its own session and outlives the scaler that started it.
-All that this backend knows is in their directories; what it remembers beside is how agents ended
-that were its own children, and whom it has asked to leave.
+Agents belong to no scaler: each runs in its own session and outlives the scaler that started it.
+The backend reads its knowledge from their directories. Beside that it remembers how its own child
+agents ended, and the agents that it has asked to leave.
 """
 
 import logging
@@ -35,23 +35,24 @@ from scaler.ports import NOTHING, Observed, ReplicaPhase, ReplicaSeen, document,
 
 log = logging.getLogger(__name__)
 
-#: How an agent is started. Its interpreter is ours; nothing of the job's may shadow our packages,
-#: neither its directory (-P) nor its PYTHONPATH (-E), which its workers get all the same.
+#: The agent's command. The interpreter is ours, and no package of the job may shadow ours: neither
+#: from its directory (-P) nor from its PYTHONPATH (-E), which its workers still get.
 AGENT = (sys.executable, "-E", "-P", "-m", "launcher.agent")
 
-#: What an agent inherits from whoever started Brain; the job's own environment goes over it.
+#: Variables that an agent inherits from the process that started Brain; the job's own environment
+#: takes precedence.
 _BASE = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR")
 _BASE_MORE = ("LC_", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_", "CUDA_", "NVIDIA_", "XDG_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Intent:
-    """The fields of a ``ReplicaIntent`` that this backend reads; it writes all of it."""
+    """The fields of a ``ReplicaIntent`` that this backend reads; it writes all of them."""
 
     generation: int
     written_at: datetime
     resources: Resources = NOTHING
-    #: Devices of this replica, as ``CUDA_VISIBLE_DEVICES`` takes them.
+    #: Devices of this replica, in the form of ``CUDA_VISIBLE_DEVICES``.
     gpus: tuple[str, ...] = ()
     directory: str
 
@@ -71,17 +72,20 @@ class _World:
 
 @dataclass(slots=True)
 class _Memory:
-    """Facts that the directories cannot tell. Losing them costs a detail, never a replica."""
+    """Facts that the directories do not hold.
+
+    Their loss costs a detail, never a replica.
+    """
 
     children: dict[Path, subprocess.Popen[bytes]] = field(default_factory=dict)
     last_codes: dict[Path, int] = field(default_factory=dict)
     asked: dict[Path, datetime] = field(default_factory=dict)
-    #: Replicas that ended; their records do not change any more.
+    #: Replicas that ended; their records no longer change.
     ended: dict[Path, ReplicaSeen] = field(default_factory=dict)
 
 
 class LocalBackend:
-    """Agents as processes of this machine. ``agent`` is the command that follows a directory."""
+    """Agents as processes of this machine. ``agent`` is the command that gets a directory."""
 
     def __init__(
         self,
@@ -108,7 +112,7 @@ class LocalBackend:
         self._memory = _Memory()
 
     def nodes(self, now: datetime) -> Sequence[Node]:
-        """This machine, measured anew: quotas and affinity change while it runs."""
+        """Return this machine, measured anew: quotas and affinity change while it runs."""
         self._machine = machine = self._measure()
         return (
             Node(
@@ -122,12 +126,12 @@ class LocalBackend:
         )
 
     def jobs(self) -> Sequence[JobId]:
-        """Every job with a directory."""
+        """Return every job with a directory."""
         roots = (root for root in replica_roots(self._home) if root.is_dir())
         return sorted({JobId(one.name) for root in roots for one in root.iterdir() if one.is_dir()})
 
     def observe(self, job: JobId, now: datetime) -> Observed:
-        """Read the job's directories, and of the other jobs' what they reserve."""
+        """Read the job's directories, and the reservations of the other jobs."""
         ids, roles = self._ids(job), self._roles(job)
         seen = (self._look(self._directory(job, replica), replica, now) for replica in ids)
         return Observed(
@@ -141,7 +145,7 @@ class LocalBackend:
     def start(
         self, wish: DesiredJob, replica: int, environment: Mapping[str, str], now: datetime
     ) -> None:
-        """Intent first, then the agent; see ``ReplicaDirectory`` for why never twice."""
+        """Write the intent, then start the agent, once: see ``ReplicaDirectory``."""
         place = self._members.settle(wish.member, wish.job)
         directory = self._directory(wish.job, replica)
         directory.path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -155,7 +159,7 @@ class LocalBackend:
         try:
             child = self._launch(directory, place, environment, intent)
         except (OSError, ValueError) as why:
-            # ValueError: what no process can be given, such as a NUL in its environment.
+            # ValueError: an input that no process can have, such as a NUL in its environment.
             said = why.strerror if isinstance(why, OSError) else why
             detail = f"no agent can be started in {intent.directory}: {said}"
             directory.close(ReplicaEnd(exit=ReplicaExit.FAILED, detail=detail, at=now))
@@ -167,7 +171,7 @@ class LocalBackend:
             log.info("started replica %d of %s as process %d", replica, wish.name, child.pid)
 
     def reserve(self, wish: DesiredJob, replica: int, now: datetime) -> None:
-        """In place, and in ``limits.json``, which says from then on what the replica reserves."""
+        """Change the amounts in place and in ``limits.json``, which then holds the reservation."""
         directory = self._directory(wish.job, replica)
         intent, state = directory.intent(_Intent), directory.state()
         if intent is None or state is None or not directory.runs():
@@ -183,11 +187,11 @@ class LocalBackend:
             log.info("replica %d of %s reserves %s", replica, wish.name, changed.resources)
 
     def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
-        """SIGTERM, or with ``force`` SIGKILL, to the agent alone: workers die with it."""
+        """Send SIGTERM, or with ``force`` SIGKILL, to the agent alone: its workers die with it."""
         directory = self._directory(job, replica)
         number = signal.SIGKILL if force else signal.SIGTERM
         if not directory.signal(number):
-            # A child that has not taken its lock yet is ours for certain, unless it was reaped.
+            # A child that has not taken its lock yet is certainly ours, unless it was reaped.
             child = self._memory.children.get(directory.path)
             if child is None or child.poll() is not None:
                 return
@@ -213,7 +217,7 @@ class LocalBackend:
         write_private(directory / "token", secret.encode())
 
     def environment(self, job: JobId, names: frozenset[str]) -> Mapping[str, str] | None:
-        """Taken from a living agent's own process, so that no value is ever on storage here."""
+        """Read the environment from a living agent's process, so no value is ever on storage."""
         for replica in reversed(self._ids(job)):
             directory = self._directory(job, replica)
             state = directory.state()
@@ -230,7 +234,7 @@ class LocalBackend:
         (job_directory(self._home, job) / "token").unlink(missing_ok=True)
 
     def _roles(self, job: JobId) -> Mapping[int, str]:
-        """The role of each replica that the job's last world document names."""
+        """Return the role of each replica that the job's last world document names."""
         world = read_json(job_directory(self._home, job) / "world.json", _World) or _World()
         return {member.replica: member.role for member in world.members}
 
@@ -245,7 +249,7 @@ class LocalBackend:
         return sorted(int(name) for name in names if name.isdigit())
 
     def _look(self, directory: ReplicaDirectory, replica: int, now: datetime) -> ReplicaSeen | None:
-        """One replica; None where a crash left a directory that was never written down."""
+        """Observe one replica; None where a crash left a directory without an intent."""
         if directory.path in self._memory.ended:
             return self._memory.ended[directory.path]
         code = self._reap(directory.path)
@@ -288,7 +292,7 @@ class LocalBackend:
     def _phase(self, directory: ReplicaDirectory) -> ReplicaPhase:
         """Return the phase that the replica's files prove.
 
-        A child counts as running until its exit code is known: a process lets go of its lock before
+        A child counts as running until its exit code is known: a process releases its lock before
         the kernel has ended it.
         """
         phase = directory.phase()
@@ -296,7 +300,7 @@ class LocalBackend:
         return ReplicaPhase.RUNNING if over and directory.path in self._memory.children else phase
 
     def _reap(self, path: Path) -> int | None:
-        """Collect a child that ended; its return code, where it was ours."""
+        """Collect a child that ended; return its code, if it was ours."""
         child = self._memory.children.get(path)
         if child is not None and child.poll() is not None:
             self._memory.last_codes[path] = child.returncode
@@ -344,7 +348,7 @@ class LocalBackend:
         }
 
     def _lend(self, count: int, now: datetime) -> list[str]:
-        """Devices that no living replica has."""
+        """Return devices that no living replica has."""
         if not count:
             return []
         lent: set[str] = set()
@@ -373,9 +377,9 @@ class LocalBackend:
 
 
 def _enforced(wish: DesiredJob, role: str = WORKER) -> Resources:
-    """Amounts of a wish that a replica is held to: its memory, and CPU that a plan changed.
+    """Return the amounts that a replica is held to: its memory, and CPU that a plan changed.
 
-    The CPU of a document only reserves: 1 is also what a document says that does not name it.
+    The CPU of a document only reserves: a document that does not name CPU also says 1.
     """
     asked, said = reserved(wish, role), document(wish).allocation.of(role)
     return replace(asked, cpu_millis=0 if asked.cpu_millis == said.cpu_millis else asked.cpu_millis)
@@ -384,7 +388,7 @@ def _enforced(wish: DesiredJob, role: str = WORKER) -> Resources:
 def _unreadable(directory: ReplicaDirectory, ours: bool) -> _Intent | None:
     """Return the intent that stands in for a damaged one while its agent lives, so that it counts.
 
-    ``ours``: it is a child whose exit code nobody has collected yet.
+    ``ours``: the agent is a child whose exit code nobody has collected yet.
     """
     state = directory.path / "state.json"
     if not (directory.runs() or (ours and state.exists())):

@@ -1,16 +1,17 @@
-"""One replica's directory: who writes what there, and what it proves.
+"""One replica's directory: the writer of each file, and the fact that the file proves.
 
+    file         writer                                    fact
     intent.json  scaler, before anything is started        the replica is written down
-    limits.json  scaler, before the start and at changes   what it reserves, what holds it to that
+    limits.json  scaler, before the start and at changes   its reservation, and what enforces it
     agent.log    scaler, created as it starts the agent    at most one agent was ever started
-    lock         agent, before anything else, for its life it runs
-    state.json   agent                                     it had the lock: pid, start time
-    exit.json    agent, the last thing it writes           how it ended
-    gone.json    scaler, where the agent left no word      that it ended, and why
+    lock         agent, before anything else, for its life the agent runs
+    state.json   agent                                     the agent had the lock: pid, start time
+    exit.json    agent, the last thing it writes           how the agent ended
+    gone.json    scaler, where the agent left no word      that the agent ended, and why
 
-``agent.log`` is locked by the descriptor that the agent inherits as its output, so from outside an
-agent that has not taken its own lock yet is told from one that never was or is gone, and nobody
-probes a lock that the agent is about to take.
+The agent inherits ``agent.log`` as its output, with a lock on that descriptor. So an agent that has
+not taken its own ``lock`` yet differs, from outside, from one that never was or is gone. Nobody has
+to probe a lock that the agent is about to take.
 """
 
 import fcntl
@@ -30,7 +31,7 @@ from scaler.ports import ReplicaPhase
 
 T = TypeVar("T")
 
-#: Characters of the agent's last words that are kept as the reason of its end.
+#: Characters of the agent's last output that are kept as the reason of its end.
 _LAST_WORDS = 300
 
 
@@ -39,23 +40,25 @@ class AgentState:
     """The state that an agent writes once it has its lock."""
 
     pid: int
-    #: Field 22 of ``/proc/<pid>/stat``; with the pid it names one process.
+    #: Field 22 of ``/proc/<pid>/stat``; with the pid it identifies one process.
     started_ticks: int
-    #: What it gives its workers to save and end; None: it has not said.
+    #: Seconds that the agent gives its workers to save and end; None: not recorded.
     grace_seconds: float | None = None
 
 
 class ReplicaDirectory:
-    """The scaler's hands and eyes in ``$BRAIN_HOME/replicas/<job>/<id>``."""
+    """The scaler's access to ``$BRAIN_HOME/replicas/<job>/<id>``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def claim(self, intent: Mapping[str, object]) -> bool:
-        """Write the replica down; False if another did. The intent is on storage afterwards.
+        """Write the replica down; False if another scaler did.
+
+        The intent is on storage afterwards.
 
         Raises:
-            OSError: it cannot be written; nothing is left of it.
+            OSError: the intent cannot be written; the directory is removed again.
         """
         try:
             self.path.mkdir(mode=0o700)
@@ -65,7 +68,7 @@ class ReplicaDirectory:
             hand_over(self.path, self.path.parent)
             write_json(self.path / "intent.json", intent)
         except OSError:
-            # Else a full disk would leave another directory behind at every attempt.
+            # Otherwise a full disk would leave another directory behind at every attempt.
             shutil.rmtree(self.path, ignore_errors=True)
             raise
         return True
@@ -79,13 +82,16 @@ class ReplicaDirectory:
         return read_json(self.path / "state.json", AgentState)
 
     def ending(self) -> ReplicaEnd | None:
-        """Read the agent's own words at its end, else a scaler's finding."""
+        """Read how the agent ended by its own record, else by a scaler's."""
         names = ("exit.json", "gone.json")
         found = (read_json(self.path / name, ReplicaEnd) for name in names)
         return next((ending for ending in found if ending), None)
 
     def runs(self) -> bool:
-        """True if an agent holds the lock. Only asked once it has had it: see the module."""
+        """True if an agent holds the lock.
+
+        Call this only once an agent has had the lock: see the module.
+        """
         return (self.path / "state.json").exists() and locked(self.path / "lock")
 
     def launched(self) -> bool:
@@ -93,11 +99,11 @@ class ReplicaDirectory:
         return (self.path / "agent.log").exists()
 
     def starting(self) -> bool:
-        """True if an agent was started and still has the output it was given."""
+        """True if an agent was started and still has its output open."""
         return locked(self.path / "agent.log")
 
     def phase(self) -> ReplicaPhase:
-        """Return the phase that the files prove; a held lock proves most, and beats any record."""
+        """Return the phase that the files prove; a held lock is the strongest proof."""
         if self.runs():
             return ReplicaPhase.RUNNING
         if self.ending():
@@ -114,10 +120,10 @@ class ReplicaDirectory:
     def launch(
         self, command: Sequence[str], environment: Mapping[str, str], directory: str
     ) -> subprocess.Popen[bytes] | None:
-        """Start the agent in a session of its own; None if somebody has started one here.
+        """Start the agent in a session of its own; None if an agent was started here before.
 
         Raises:
-            OSError: it cannot be started; its directory does not exist, for example.
+            OSError: the agent cannot be started; its directory does not exist, for example.
         """
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL
         try:
@@ -140,24 +146,25 @@ class ReplicaDirectory:
             os.close(output)
 
     def signal(self, number: signal.Signals) -> bool:
-        """Signal the agent; False where no process is provably it."""
+        """Send a signal to the agent; False where no process is provably the agent."""
         state = self.state()
         if state is None or not self.runs():
             return False
         with process(state.pid) as descriptor:
-            # Looked at again behind the descriptor, which can mean no other process from here on.
+            # Checked again after opening the descriptor, which from here on can mean no other
+            # process.
             if descriptor is None or started_ticks(state.pid) != state.started_ticks:
                 return False
             signal.pidfd_send_signal(descriptor, number)
             return True
 
     def close(self, ending: ReplicaEnd) -> None:
-        """Write down how the replica ended, unless it lives or said so itself."""
+        """Write down how the replica ended, unless it is alive or has its own record."""
         if not (self.runs() or self.starting() or self.ending()):
             write_json(self.path / "gone.json", ending)
 
     def last_words(self) -> str:
-        """The last line that the agent printed, for a person to start from."""
+        """Return the last line that the agent printed, as a start for a person."""
         try:
             with (self.path / "agent.log").open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
@@ -169,18 +176,18 @@ class ReplicaDirectory:
 
 
 def started_ticks(pid: int) -> int | None:
-    """Start time of a process in clock ticks since boot; None where there is none."""
+    """Return a process's start time in clock ticks since boot; None where there is no process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The command may contain spaces and parentheses; what follows its last one does not.
+    # The command may contain spaces and parentheses; the fields after its last one do not.
     return int(stat.rpartition(")")[2].split()[19])
 
 
 @contextmanager
 def process(pid: int) -> Iterator[int | None]:
-    """A descriptor of a process, which outlives the reuse of its number; None if it is gone."""
+    """Open a descriptor of a process, which survives reuse of its pid; None: it is gone."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -193,7 +200,7 @@ def process(pid: int) -> Iterator[int | None]:
 
 
 def _signal(number: int) -> str:
-    """Its name; real-time signals have none."""
+    """Return a signal's name; real-time signals have none."""
     try:
         return signal.Signals(number).name
     except ValueError:

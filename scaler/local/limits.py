@@ -1,11 +1,11 @@
-"""Hold a replica to what it reserves: by a control group of its own, else by affinity.
+"""Holds a replica to its reservation: by a control group of its own, else by affinity.
 
     version 2   memory.max, cpu.max            below the nearest group that may have children
     version 1   memory.limit_in_bytes, cpu.cfs_quota_us     each below this process's own group
     neither     affinity, whole processors, of what the replica starts from then on
 
-No rlimit stands in for memory: rlimits count address space, so they would end a replica that uses
-less than it reserves.
+An rlimit cannot replace a memory limit: rlimits count address space, so they would end a replica
+that uses less than it reserves.
 """
 
 import os
@@ -17,32 +17,34 @@ from zlib import crc32
 
 from brain.types.resources import Resources
 
-#: Groups are named so, with job and replica; the collector leaves those by this name.
+#: Prefix of group names, before job and replica. The collector finds by it the groups to leave.
 PREFIX = "brain-"
 _PERIOD_US = 100_000
 #: The kernel takes no quota below a millisecond.
 _LEAST_QUOTA_US = 1_000
-#: No limit is lowered so that more of it is used: a replica that runs out of memory is ended.
+#: Greatest used share of a lowered limit: a replica that runs out of memory is ended.
 _FULL = 0.95
-#: A group is entered within moments of being made.
+#: Age of an empty group that counts as abandoned: a new group is entered within moments.
 _ABANDONED_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaLimits:
-    """``limits.json``: what a replica reserves, and what holds it to that."""
+    """``limits.json``: a replica's reservation, and its enforcement."""
 
     resources: Resources
-    #: Folder of its control group by controller.
+    #: Folder of the replica's control group, by controller.
     groups: Mapping[str, str] = field(default_factory=dict)
-    #: What of its reservation nothing holds it to, and why; empty: it is held to all of it.
+    #: The part of the reservation that nothing enforces, and why; empty: all is enforced.
     unenforced: str = ""
 
 
 class ControlGroups:
-    """The control groups that this process may make. ``root`` is where the machine's files are.
+    """The control groups that this process may make.
 
-    ``home`` tells the groups of one installation from another's.
+    ``root`` is the folder of the machine's files.
+
+    ``home`` distinguishes the groups of one installation from another's.
     """
 
     def __init__(self, home: Path, root: Path = Path("/")) -> None:
@@ -54,7 +56,7 @@ class ControlGroups:
     def begin(self, name: str, resources: Resources, hold: Resources) -> ReplicaLimits:
         """Make the groups of a replica that is about to start, and set their limits.
 
-        ``resources`` is what it reserves; ``hold`` those amounts that it is to be held to.
+        ``resources`` is the reservation; ``hold`` the amounts to enforce.
         """
         groups: dict[str, str] = {}
         for controller in ("memory", "cpu"):
@@ -68,9 +70,9 @@ class ControlGroups:
     def change(
         self, held: ReplicaLimits, resources: Resources, hold: Resources, pids: tuple[int, ...] = ()
     ) -> ReplicaLimits:
-        """Set other limits; the memory of a replica that uses more stays what it was.
+        """Set other limits; a replica that uses more memory than the new limit keeps the old one.
 
-        ``pids`` are its processes, for those amounts that need no group.
+        ``pids`` are the replica's processes, for amounts that need no group.
         """
         memory, cpu = held.groups.get("memory"), held.groups.get("cpu")
         lacking: list[str] = []
@@ -78,7 +80,7 @@ class ControlGroups:
             used = _used(Path(memory))
             lowers = not 0 < held.resources.memory_bytes <= hold.memory_bytes
             if hold.memory_bytes and used > hold.memory_bytes * (_FULL if lowers else 1):
-                # Without the amount: it changes, and whoever asks has its own from telemetry.
+                # The message has no amount, which changes; telemetry has the replica's use.
                 why = f"memory {_gib(hold.memory_bytes)} leaves too little above what is in use"
                 return replace(held, unenforced=why)
             lacking += _put(Path(memory), "memory", *_memory_files(hold.memory_bytes))
@@ -97,7 +99,7 @@ class ControlGroups:
         return ReplicaLimits(resources=resources, groups=held.groups, unenforced="; ".join(lacking))
 
     def enter(self, held: ReplicaLimits, pid: int, hold: Resources) -> ReplicaLimits:
-        """Put a process that has just started, and all that it will start, under its limits."""
+        """Put a process that has just started, and its later children, under its limits."""
         lacking = [held.unenforced] if held.unenforced else []
         for folder in sorted(set(held.groups.values())):
             try:
@@ -123,7 +125,10 @@ class ControlGroups:
         return True
 
     def sweep(self, now: float) -> None:
-        """Remove empty groups that nobody will: their installation is gone. ``now`` is a time."""
+        """Remove empty groups of installations that are gone.
+
+        ``now`` is a time.
+        """
         for parent in {self._parent("memory"), self._parent("cpu")} - {None}:
             assert parent is not None
             for group in parent.glob(f"{PREFIX}*"):
@@ -132,7 +137,7 @@ class ControlGroups:
                         group.rmdir()
 
     def _parent(self, controller: str) -> Path | None:
-        """The group below which a replica's may be made; None where there is none."""
+        """Return the group below which a replica's may be made; None where there is none."""
         said = self._own.read_text() if self._own.exists() else ""
         for line in said.splitlines():
             _, controllers, path = line.split(":", 2)
@@ -160,9 +165,9 @@ class ControlGroups:
 
 
 def _delegated(mount: Path, path: str) -> Iterator[Path]:
-    """Groups, the process's own first, that hand both controllers to their children.
+    """Return groups, the process's own first, that give both controllers to their children.
 
-    Of version 2: only a group without processes of its own may.
+    In version 2 only a group without processes of its own may.
     """
     group = mount / path.strip("/")
     for one in (group, *group.parents):
@@ -193,7 +198,7 @@ def _cpu_files(millis: int) -> tuple[tuple[str, str], ...]:
 
 
 def _put(group: Path, what: str, *files: tuple[str, str]) -> list[str]:
-    """Write the one of ``files`` that this version of control groups has; why it cannot be."""
+    """Write the one of ``files`` that this version of control groups has; return why that fails."""
     for name, text in files:
         if (group / name).exists():
             try:
@@ -205,7 +210,7 @@ def _put(group: Path, what: str, *files: tuple[str, str]) -> list[str]:
 
 
 def _outside(held: ReplicaLimits, pid: int) -> Iterator[str]:
-    """Groups whose limits do not hold a process, because it could not enter them."""
+    """Return groups whose limits do not hold a process, because it could not enter them."""
     for folder in sorted(set(held.groups.values())):
         with suppress(OSError):
             if str(pid) not in (Path(folder) / "cgroup.procs").read_text().split():
@@ -213,7 +218,7 @@ def _outside(held: ReplicaLimits, pid: int) -> Iterator[str]:
 
 
 def _used(group: Path) -> int:
-    """Bytes that the group cannot do without: file pages that are not in use can be dropped."""
+    """Return bytes that the group needs: the kernel can drop inactive file pages."""
     with suppress(OSError, ValueError):
         name = "memory.current" if (group / "memory.current").exists() else "memory.usage_in_bytes"
         used = int((group / name).read_text())

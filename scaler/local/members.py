@@ -1,4 +1,4 @@
-"""Jobs of members: each in a place of its member's own, where this machine can keep it there."""
+"""Jobs of members: each in its member's own place, where this machine can isolate it."""
 
 import logging
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from scaler.files import hand_over
 
 log = logging.getLogger(__name__)
 
-#: Variables of the service's user that mean nothing to another.
+#: Variables of the service's user that another user must not inherit.
 _OWN = ("HOME", "USER", "LOGNAME")
 
 
@@ -22,10 +22,10 @@ class Members:
         self._home = home
 
     def settle(self, member: str | None, job: JobId) -> Path | None:
-        """Give a job its directory in the place of its member, which is returned.
+        """Give a job its directory in the place of its member, and return the place.
 
-        None: it is the service's own user's, or this machine cannot keep it apart. A job stays
-        where it began.
+        None: the job is the service's own user's, or this machine cannot isolate it. A job stays in
+        the place where it began.
         """
         if member is None:
             return None
@@ -53,6 +53,6 @@ class Members:
 
 
 def environment_of(place: Path, base: Mapping[str, str]) -> dict[str, str]:
-    """The environment that the job of a member begins with."""
+    """Return the initial environment of a member's job."""
     kept = {key: text for key, text in base.items() if not key.startswith(("XDG_", *_OWN))}
     return kept | {"HOME": str(place / "home"), "USER": place.name, "LOGNAME": place.name}

@@ -1,4 +1,4 @@
-"""Measure this machine: CPUs by affinity and cgroup quota, memory by cgroup, GPUs by NVML."""
+"""Measures this machine: CPUs by affinity and cgroup quota, memory by cgroup, GPUs by NVML."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -11,26 +11,26 @@ from pathlib import Path
 from brain.types.accelerators import NVIDIA
 from brain.types.resources import Resources
 
-#: cgroup v1 says *unlimited* with a number close to 2^63.
+#: cgroup v1 writes *unlimited* as a number close to 2^63.
 _UNLIMITED_BYTES = 2**60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalMachine:
-    """The capacity of this machine, and the names that GPUs are chosen by."""
+    """The capacity of this machine, and the names that select its GPUs."""
 
     capacity: Resources
     accelerator: str = "cpu"
-    #: As ``CUDA_VISIBLE_DEVICES`` takes them.
+    #: GPU names in the form of ``CUDA_VISIBLE_DEVICES``.
     gpus: tuple[str, ...] = ()
-    #: Set where ``--slots`` replaced what the CPUs say.
+    #: Set where ``--slots`` replaced the measured CPUs.
     slots: int | None = None
 
 
 def measure(
     *, slots: int | None = None, root: Path = Path("/"), environment: Mapping[str, str] = os.environ
 ) -> LocalMachine:
-    """Look at this machine. With ``slots`` its CPU capacity is ``slots`` × 1000 mCPU instead."""
+    """Measure this machine. With ``slots`` its CPU capacity is ``slots`` × 1000 mCPU instead."""
     gpus, accelerator = _gpus(environment.get(NVIDIA.visible))
     return LocalMachine(
         capacity=Resources(
@@ -45,13 +45,13 @@ def measure(
 
 
 def cpu_millis(root: Path = Path("/"), affinity: int | None = None) -> int:
-    """CPUs that this process may use, in thousandths: affinity, and every quota above it."""
+    """Return the CPUs that this process may use, in thousandths, by affinity and all quotas."""
     cpus = len(os.sched_getaffinity(0)) if affinity is None else affinity
     return min([cpus * 1000, *_quotas(root)])
 
 
 def memory_bytes(root: Path = Path("/")) -> int:
-    """Memory that this process may use: the machine's, and every limit above it."""
+    """Return bytes of memory that this process may use: the machine's, within every limit above."""
     fields = dict(
         line.split(":", 1) for line in (root / "proc/meminfo").read_text().splitlines() if line
     )
@@ -81,7 +81,7 @@ def _memory_limits(root: Path) -> Iterator[int]:
 
 
 def _cgroups(root: Path, controller: str) -> Iterator[Path]:
-    """The folders of this process's cgroup and of all above it, version 2 and version 1."""
+    """Return the folders of this process's cgroup and of all above, version 2 and version 1."""
     mount = root / "sys/fs/cgroup"
     with suppress(OSError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
@@ -89,13 +89,14 @@ def _cgroups(root: Path, controller: str) -> Iterator[Path]:
             if controllers and controller not in controllers.split(","):
                 continue
             top = mount / controllers if controllers else mount
-            # In a container the path may be the host's, which is not mounted: then top has it.
+            # In a container the path may be the host's, which is not mounted: then the top folder
+            # has the limits.
             inner = Path(path.lstrip("/"))
             yield from (top / part for part in (inner, *inner.parents))
 
 
 def _gpus(visible: str | None) -> tuple[tuple[str, ...], str]:
-    """Names and product of the NVIDIA GPUs here; none is a normal state."""
+    """Return names and product of the NVIDIA GPUs here; a machine without GPUs is normal."""
     try:
         nvml = import_module("pynvml")
     except ImportError:
@@ -114,13 +115,13 @@ def _gpus(visible: str | None) -> tuple[tuple[str, ...], str]:
 
 
 def lent(count: int, visible: str | None) -> tuple[str, ...]:
-    """Names of the GPUs among ``count`` that ``CUDA_VISIBLE_DEVICES`` leaves us; None: all.
+    """Return names of the GPUs among ``count`` that ``CUDA_VISIBLE_DEVICES`` leaves; None: all.
 
     >>> lent(4, None), lent(4, "2,GPU-8f1e"), lent(4, "1,-1,2"), lent(4, ""), lent(0, "0")
     (('0', '1', '2', '3'), ('2', 'GPU-8f1e'), ('1',), (), ())
     """
     if visible is None or not count:
         return tuple(str(index) for index in range(count))
-    # Like CUDA, stop at the first name that is none.
+    # Like CUDA, stop at the first invalid name.
     names = (name.strip() for name in visible.split(","))
     return tuple(takewhile(lambda name: name not in ("", "-1"), names))
