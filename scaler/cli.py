@@ -91,7 +91,7 @@ async def serve(scaler: Scaler) -> None:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[bool]:
-    """Hold the lock of the state directory's scaler; fail if another scaler holds it."""
+    """Hold the lock of the state directory's scaler; yield False if another scaler holds it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

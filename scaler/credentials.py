@@ -38,7 +38,7 @@ class Credentials:
         backend: JobBackend,
         call: Callable[..., Awaitable[Any]],
     ) -> None:
-        """``call`` runs the functions that ask the backend, in a thread where they may block."""
+        """``call`` runs functions of the backend, in a thread of their own where they may block."""
         self._client, self._backend, self._call = client, backend, call
         self._environments: dict[JobId, Mapping[str, str]] = {}
         self._refused: dict[JobId, str] = {}

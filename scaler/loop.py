@@ -130,7 +130,7 @@ class Scaler:
             except (BrainError, OSError) as why:
                 # A full disk or one unreadable document must not keep other jobs from healing.
                 log.error("job %s: %s", job, why)
-                with suppress(BrainError, OSError):  # what cannot be seen either is not told
+                with suppress(BrainError, OSError):  # a failed look reports nothing
                     seen = self._backend.observe(job, now)
                     self._note(seen, f"the scaler cannot act: {why}", now)
             except Exception:

@@ -22,8 +22,8 @@ QUICK = timedelta(seconds=10)
 LONGEST_PAUSE = timedelta(seconds=60)
 #: A finished job's agents end by themselves; after so many seconds they are asked to.
 LINGER = timedelta(seconds=3)
-#: The coordinator carries out a cancel. After so many seconds beyond its replicas' time to leave it
-#: counts as hung.
+#: The coordinator carries out a cancel; it counts as hung so many seconds after its replicas' time
+#: to leave is over.
 CANCEL_PATIENCE = timedelta(seconds=5)
 
 

@@ -92,7 +92,7 @@ class ControlGroups:
             lacking += _put(Path(cpu), "CPU", *_cpu_files(hold.cpu_millis))
         else:
             lacking += _pin(pids, hold.cpu_millis)
-            if pids and hold.cpu_millis:  # a mask is of one thread and of what it starts later
+            if pids and hold.cpu_millis:  # a mask binds one thread and its later children
                 said = f"CPU {hold.cpu_millis / 1000:g}: by affinity, from its next start"
                 lacking.append(f"{said}, without a control group")
         lacking += [why for pid in pids for why in _outside(held, pid)]
@@ -114,7 +114,7 @@ class ControlGroups:
         """Remove the groups; False while a process of the replica is still in one."""
         for folder in sorted(set(held.groups.values())):
             group = Path(folder)
-            with suppress(OSError):  # of the collector that left it, if that has ended, too
+            with suppress(OSError):  # fails while the collector runs in it
                 (group.parent / f"{PREFIX}collector").rmdir()
             try:
                 group.rmdir()
@@ -125,14 +125,11 @@ class ControlGroups:
         return True
 
     def sweep(self, now: float) -> None:
-        """Remove empty groups of installations that are gone.
-
-        ``now`` is a time.
-        """
+        """Remove empty groups of installations that are gone; ``now`` is a Unix time in seconds."""
         for parent in {self._parent("memory"), self._parent("cpu")} - {None}:
             assert parent is not None
             for group in parent.glob(f"{PREFIX}*"):
-                with suppress(OSError):  # of one that is not empty
+                with suppress(OSError):  # a group in use cannot be removed
                     if now - group.stat().st_mtime > _ABANDONED_SECONDS:
                         group.rmdir()
 
@@ -231,7 +228,8 @@ def _used(group: Path) -> int:
 def _pin(pids: tuple[int, ...], millis: int) -> list[str]:
     """Keep processes on so many of this one's processors, a part of one whole; 0: on all of them.
 
-    Returns what that does not hold them to."""
+    Returns the amounts that this does not enforce.
+    """
     mine = sorted(os.sched_getaffinity(0))
     wanted = min(len(mine), -(-millis // 1000)) if millis else len(mine)
     for pid in pids:

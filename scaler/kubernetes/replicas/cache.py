@@ -41,12 +41,12 @@ class Sent:
     reserves: Resources
     #: True if the API server has this pod, or one of its name.
     taken: bool = False
-    #: When that first became known.
+    #: When a look first found the pod accepted.
     taken_at: datetime | None = None
 
     @staticmethod
     def of(pod: Object) -> "Sent":
-        """Return True for this pod."""
+        """Return the record of a requested pod."""
         return Sent(pod, key_of(pod), reserved(pod))
 
 

@@ -199,8 +199,8 @@ class Election:
         try:
             lease = self._leases.get(LEASE, self._terms.namespace, self._terms.name)
         except NotFound:
-            # Somebody may have deleted the lease without its holder's notice: only the leader
-            # recreates it at once.
+            # Somebody may have deleted the lease without its holder's notice: only the leader may
+            # take the new one at once.
             mine = self.leading
             self._seen = self._see(self._leases.create(LEASE, self._new(mine)))
             return mine

@@ -8,8 +8,7 @@ from scaler.kubernetes.kinds import ElasticJob, JobCondition, Reason
 from scaler.kubernetes.runtime.status import StatusCondition
 from scaler.kubernetes.status.conditions import condition_of
 
-#: Seconds by which Brain's clock, which dates a job's end, may lag behind ours, which dates the
-#: deadline.
+#: Greatest lag of Brain's clock, which dates a job's end, behind ours, which dates the deadline.
 _CLOCKS = timedelta(seconds=5)
 
 
