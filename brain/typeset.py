@@ -139,10 +139,14 @@ def reallocation(before: Allocation, after: Allocation) -> str:
     >>> served = Allocation(replicas=4, roles=(("ps", RoleSize(replicas=1)),))
     >>> reallocation(served, Allocation(replicas=5, roles=(("ps", RoleSize(replicas=2)),)))
     '4 → 5 replicas, ps 1 → 2'
+    >>> reallocation(served, served.reserving("worker", Resources(cpu_millis=500)))
+    'worker CPU 0 → 0.5'
     """
     each = amounts(before.resources, after.resources)
+    alike = all(_as_workers(role, before, after) for role, _ in after.roles)
+    workers = f"{each} each" if alike else f"worker {each}"
     roles = [_rescaled(role, before, after) for role, _ in after.roles]
-    said = ", ".join(filter(None, (f"{each} each" if each else "", *roles)))
+    said = ", ".join(filter(None, (workers if each else "", *roles)))
     sizes = resize(before.replicas, after.replicas)
     if not said:
         return sizes
@@ -152,10 +156,16 @@ def reallocation(before: Allocation, after: Allocation) -> str:
 def _rescaled(role: str, before: Allocation, after: Allocation) -> str:
     """Return a change of a role's replicas, and of what each of them reserves."""
     old, new = (dict(one.roles).get(role, RoleSize(replicas=0)) for one in (before, after))
-    if old == new:
-        return ""
     sizes = f"{old.replicas} → {new.replicas}" if old.replicas != new.replicas else ""
-    return " ".join(filter(None, (role, sizes, amounts(before.of(role), after.of(role)))))
+    own = "" if _as_workers(role, before, after) else amounts(before.of(role), after.of(role))
+    said = " ".join(filter(None, (sizes, own)))
+    return said and f"{role} {said}"
+
+
+def _as_workers(role: str, before: Allocation, after: Allocation) -> bool:
+    """True if what a replica of a role reserves changes as what a worker does."""
+    changes = (before.of(role), after.of(role))
+    return changes == (before.resources, after.resources)
 
 
 def cores(millis: float) -> str:

@@ -20,7 +20,7 @@ from brain.types.job import Job
 from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.recommendation import Prediction
 from brain.types.resources import Resources
-from brain.types.roles import SINGLE, WORKER, RoleSize, alike, others
+from brain.types.roles import SINGLE, WORKER, alike, others
 from brain.typeset import count, number
 
 _GIB = 2**30
@@ -72,6 +72,10 @@ def edit(
     _expect_sensible(cpu_millis, memory_bytes)
     _expect_a_node(tx, job, asked.of(role or WORKER), heading.of(role or WORKER))
     _expect_more_than_used(cpu_millis, memory_bytes, used)
+    for name in dict(asked.roles):
+        if name != role and asked.of(name) != heading.of(name):
+            also = recent_use(tx, job, now, name)
+            _expect_more_than_used(cpu_millis, memory_bytes, also)
     size = asked.replicas
     if asked == heading:
         raise Conflict(f"job {job.document.name} is already there, or on its way")
@@ -130,17 +134,18 @@ def _reshaped(
     if name == WORKER:
         beside = others(heading.roles) if role else 0
         size = heading.replicas if replicas is None else replicas + beside
-        return replace(heading, replicas=size, resources=amounts)
+        alone = heading.reserving(WORKER, amounts) if role else replace(heading, resources=amounts)
+        return replace(alone, replicas=size)
     before = dict(heading.roles)[name]
     number = before.replicas if replicas is None else replicas
     most = 1 if name in SINGLE else number
     if not 1 <= number <= most:
         raise BadInput(f"replicas {number} of {name} must be 1 to {max(most, 1)}", field="replicas")
-    after = RoleSize(replicas=number, resources=before.resources if amounts == old else amounts)
+    own = heading.reserving(name, amounts).roles
     return replace(
         heading,
         replicas=heading.replicas + number - before.replicas,
-        roles=tuple((one, after if one == name else size) for one, size in heading.roles),
+        roles=tuple((n, replace(s, replicas=number) if n == name else s) for n, s in own),
     )
 
 

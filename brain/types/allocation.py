@@ -35,12 +35,18 @@ class Allocation:
         return self.resources if own is None else own
 
     def reserving(self, role: str, amounts: Resources) -> "Allocation":
-        """Return this size with other amounts of a role."""
-        if role == WORKER:
-            return replace(self, resources=amounts)
-        roles = dict(self.roles)
-        roles[role] = replace(roles[role], resources=amounts)
-        return replace(self, roles=tuple(roles.items()))
+        """Return this size with other amounts of a role alone: those that had the workers' amounts
+        keep them."""
+        if amounts == self.of(role):
+            return self
+        workers = role == WORKER
+        roles = tuple(
+            (name, replace(size, resources=self.of(name) if workers else amounts))
+            if workers or name == role
+            else (name, size)
+            for name, size in self.roles
+        )
+        return replace(self, resources=amounts if workers else self.resources, roles=roles)
 
     @property
     def amounts(self) -> Mapping[str, Resources]:
@@ -68,14 +74,10 @@ class Allocation:
 
     def loosest(self, other: "Allocation") -> "Allocation":
         """Return this size with the larger amounts of both."""
-        theirs = other.amounts
-        roles = tuple(
-            (role, replace(size, resources=size.resources.loosest(theirs[role])))
-            if size.resources is not None and role in theirs
-            else (role, size)
-            for role, size in self.roles
-        )
-        return replace(self, resources=self.resources.loosest(other.resources), roles=roles)
+        size = self
+        for role in self.amounts.keys() & other.amounts.keys():
+            size = size.reserving(role, self.of(role).loosest(other.of(role)))
+        return size
 
     @property
     def processes(self) -> int:

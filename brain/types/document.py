@@ -11,7 +11,7 @@ from brain.errors import BadInput, ImpossibleBounds
 from brain.types.allocation import Allocation, Bounds
 from brain.types.grace import GRACE_SECONDS, MOST_SECONDS
 from brain.types.resources import Resources
-from brain.types.roles import RoleSize, check_roles, ordered, others
+from brain.types.roles import RoleSize, check_resources, check_roles, ordered, others
 
 #: Names stand in URLs, file names and object names of clusters.
 NAME = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
@@ -338,16 +338,7 @@ def _check_shape(document: JobDocument) -> None:
     for name, size in sizes.items():
         if size is not None and size < 1:
             raise BadInput(f"{name} {size} must be at least 1, or left out", field=name)
-    for name, amount in (
-        ("cpuMillis", document.resources.cpu_millis),
-        ("memoryBytes", document.resources.memory_bytes),
-        ("gpus", document.resources.gpus),
-    ):
-        if amount < 0:
-            raise BadInput(
-                f"resources.{name} {amount} is less than nothing; give 0 or more",
-                field=f"resources.{name}",
-            )
+    check_resources(document.resources, "resources")
     if batch.tune and parallel != Parallelism():
         raise BadInput(
             "batch.tune is for data-parallel jobs; leave it out beside parallelism",

@@ -53,7 +53,10 @@ def check_roles(roles: Mapping[str, RoleSize], *, gpus: int) -> None:
                 f"roles.{name}.replicas {size.replicas} must be {most}, or leave the role out",
                 field=f"roles.{name}.replicas",
             )
-        if size.resources is not None and size.resources.gpus != gpus:
+        if size.resources is None:
+            continue
+        check_resources(size.resources, f"roles.{name}.resources")
+        if size.resources.gpus != gpus:
             raise BadInput(
                 f"roles.{name}.resources.gpus {size.resources.gpus} differs from resources.gpus "
                 f"{gpus}; roles differ in CPU and memory only",
@@ -65,6 +68,24 @@ def check_roles(roles: Mapping[str, RoleSize], *, gpus: int) -> None:
             "leave roles out",
             field="roles.ps",
         )
+
+
+def check_resources(asked: Resources, field: str) -> None:
+    """Refuse amounts of a document below nothing.
+
+    Raises:
+        BadInput: it names what of ``field`` is.
+    """
+    for name, amount in (
+        ("cpuMillis", asked.cpu_millis),
+        ("memoryBytes", asked.memory_bytes),
+        ("gpus", asked.gpus),
+    ):
+        if amount < 0:
+            raise BadInput(
+                f"{field}.{name} {amount} is less than nothing; give 0 or more",
+                field=f"{field}.{name}",
+            )
 
 
 class _Placed(Protocol):

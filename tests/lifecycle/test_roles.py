@@ -8,7 +8,7 @@ import pytest
 from brain import lifecycle, wire
 from brain.errors import BadInput, Conflict
 from brain.lifecycle.amounts import recent_use
-from brain.types.allocation import Bounds
+from brain.types.allocation import Allocation, Bounds
 from brain.types.document import JobDocument
 from brain.types.job import ApprovalPolicy, OptimizeMode, PolicyMode
 from brain.types.plan import PlanKind, PlanState, ScalePlan
@@ -106,6 +106,34 @@ def test_memory_of_servers_alone_changes_in_place_once_they_have_it():
     assert here.plans[0].state is PlanState.APPLIED
 
 
+def test_an_edit_of_workers_leaves_servers_what_they_have():
+    here = training()
+    plan = edit(here, "worker", memory_bytes=GIB)
+    assert plan.explanation.reason == "ada asked for worker memory 0 → 1 GiB"
+    assert {role: size.resources for role, size in here.wish().roles} == {
+        "chief": Resources(cpu_millis=1000),
+        "ps": Resources(cpu_millis=1000),
+    }
+    assert here.wish().resources == Resources(cpu_millis=1000, memory_bytes=GIB)
+
+
+def test_an_edit_of_all_is_refused_where_a_server_uses_more():
+    here = training(resources=Resources(cpu_millis=1000, memory_bytes=5 * GIB // 4))
+    read(here, r0=GIB // 4, r1=GIB // 4, r2=GIB, r3=GIB // 4, r4=GIB // 4)
+    with pytest.raises(BadInput, match=r"above the 1\.00 GiB that a replica uses now"):
+        edit(here, None, memory_bytes=GIB // 2)
+    assert edit(here, "worker", memory_bytes=GIB // 2).in_place
+
+
+def test_the_larger_of_two_amounts_is_found_for_each_role():
+    one = Resources(cpu_millis=1000, memory_bytes=2 * GIB)
+    had = Allocation(replicas=2, resources=one, roles=(("ps", RoleSize()),))
+    more = had.reserving("ps", Resources(cpu_millis=500, memory_bytes=3 * GIB))
+    both = had.loosest(more)
+    assert both.of("ps") == Resources(cpu_millis=1000, memory_bytes=3 * GIB)
+    assert both.of("worker") == one
+
+
 def test_memory_that_a_server_uses_cannot_be_taken():
     here = training()
     read(here, r0=5 * GIB, r1=GIB, r2=3 * GIB, r3=GIB, r4=GIB)
@@ -143,6 +171,11 @@ def test_roles_that_cannot_be_are_refused_with_field_and_remedy(
         ({"roles": {"boss": RoleSize()}}, "roles.boss", "give chief, ps, evaluator"),
         ({"roles": {"ps": RoleSize(replicas=0)}}, "roles.ps.replicas", "leave the role out"),
         ({"roles": {"chief": RoleSize()}}, "roles.ps", "add ps"),
+        (
+            {"roles": {"ps": RoleSize(resources=Resources(memory_bytes=-GIB))}},
+            "roles.ps.resources.memoryBytes",
+            "give 0 or more",
+        ),
         ({"replicas": Bounds(min=3, max=8)}, "replicas.min", "raise it to 4"),
         ({"processes_per_replica": 2}, "roles", "replicas of one process"),
     ],
