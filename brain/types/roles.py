@@ -18,7 +18,7 @@ CHIEF, WORKER, PS, EVALUATOR = "chief", "worker", "ps", "evaluator"
 CLUSTER = (CHIEF, WORKER, PS)
 #: Roles of which there is one at most.
 SINGLE = (CHIEF, EVALUATOR)
-#: Roles other than the workers', in the order of their ranks: whoever trains is the first.
+#: Roles other than the workers', in the order of their ranks.
 NAMED = (CHIEF, PS, EVALUATOR)
 
 
@@ -107,12 +107,15 @@ def others(roles: Roles) -> int:
 
 
 def role_at(rank: int, roles: Roles) -> str:
-    """Return the role of a rank.
+    """Return the role of a rank. Rank 0, whose steps and saves tell of all, is one that trains.
 
     >>> [role_at(rank, (("chief", RoleSize()), ("ps", RoleSize(replicas=2)))) for rank in range(4)]
     ['chief', 'ps', 'ps', 'worker']
+    >>> [role_at(rank, (("ps", RoleSize(replicas=2)),)) for rank in range(4)]
+    ['worker', 'ps', 'ps', 'worker']
     """
-    for name, size in roles:
+    trains: Roles = () if CHIEF in dict(roles) else ((WORKER, RoleSize()),)
+    for name, size in (*trains, *roles):
         if rank < size.replicas:
             return name
         rank -= size.replicas

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import cast
 
 import pytest
 
@@ -10,6 +11,7 @@ from brain.types.roles import RoleSize
 from brain.types.world import Cause, Member
 from launcher.coordinator.membership import decide
 from launcher.coordinator.world.monitor import WorldMonitor
+from launcher.coordinator.world.peers import Connection, Peer
 from launcher.values.config import WorldDocument
 from launcher.values.observation import (
     FormWorld,
@@ -23,6 +25,7 @@ from launcher.values.workers import WorkerExit
 from launcher.workers.environment import tensorflow_config
 from tests.launcher.elastic import desired
 from tests.launcher.observations import agents, ended, members, observation, world
+from tests.launcher.test_coordinator import hello
 
 NOW = 1000.0
 
@@ -57,6 +60,12 @@ def named(action: object) -> list[str]:
 def test_the_first_ranks_have_the_roles_and_the_others_are_workers() -> None:
     first = observation(1, desired=desired(5, roles=SERVED, minimum=4), agents=agents(*range(5)))
     assert named(decide(first, NOW)) == ["chief", "ps", "ps", "worker", "worker"]
+
+
+def test_without_a_chief_the_first_rank_is_a_worker_whose_steps_tell_that_the_world_goes() -> None:
+    served = roles(ps=2)
+    first = observation(1, desired=desired(4, roles=served, minimum=3), agents=agents(*range(4)))
+    assert named(decide(first, NOW)) == ["worker", "ps", "ps", "worker"]
 
 
 def test_another_server_comes_at_a_safe_point_and_is_no_worker() -> None:
@@ -119,6 +128,12 @@ def test_each_process_is_told_all_others_and_its_place() -> None:
         "worker": ["127.0.0.1:7003"],
         "ps": ["127.0.0.1:7001", "127.0.0.1:7002"],
     }
+
+
+def test_a_process_listens_at_the_port_that_was_free_last() -> None:
+    peer = Peer(hello(0, port=7000), cast(Connection, None), NOW)
+    peer.port = 7777  # found free when the workers of the world before had ended
+    assert peer.seen().port == 7777
 
 
 def well_ended(rank: int) -> WorkerExit:

@@ -55,7 +55,7 @@ class Peer:
             rank=hello.rank,
             leaving_since=self.leaving_since,
             topology=hello.topology,
-            port=hello.port,
+            port=self.port,
         )
 
 
