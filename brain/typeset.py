@@ -142,15 +142,19 @@ def reallocation(before: Allocation, after: Allocation) -> str:
     >>> reallocation(served, served.reserving("worker", Resources(cpu_millis=500)))
     'worker CPU 0 → 0.5'
     """
-    each = amounts(before.resources, after.resources)
-    alike = all(_as_workers(role, before, after) for role, _ in after.roles)
-    workers = f"{each} each" if alike else f"worker {each}"
-    roles = [_rescaled(role, before, after) for role, _ in after.roles]
-    said = ", ".join(filter(None, (workers if each else "", *roles)))
-    sizes = resize(before.replicas, after.replicas)
+    said, sizes = reallocated(before, after, each=" each"), resize(before.replicas, after.replicas)
     if not said:
         return sizes
     return said if before.replicas == after.replicas else f"{sizes}, {said}"
+
+
+def reallocated(before: Allocation, after: Allocation, *, each: str = "") -> str:
+    """Return a change of roles and of what replicas reserve; ``each`` follows what is of all."""
+    workers = amounts(before.resources, after.resources)
+    alike = all(_as_workers(role, before, after) for role, _ in after.roles)
+    said = f"{workers}{each}" if alike else f"worker {workers}"
+    roles = [_rescaled(role, before, after) for role, _ in after.roles]
+    return ", ".join(filter(None, (said if workers else "", *roles)))
 
 
 def _rescaled(role: str, before: Allocation, after: Allocation) -> str:

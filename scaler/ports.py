@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from brain import wire
+from brain.types.allocation import Allocation
 from brain.types.grace import leave_seconds
 from brain.types.job import JobDocument, JobId
 from brain.types.resources import Node, NodeName, Resources
@@ -39,6 +40,16 @@ def reserved(wish: DesiredJob, role: str = WORKER) -> Resources:
     own = dict(wish.wish.roles).get(role, RoleSize()).resources
     asked = wish.wish.resources if own is None else own
     return document(wish).resources if asked is None else asked
+
+
+def mean(wish: DesiredJob) -> Resources:
+    """Return what a replica reserves on average by a wish: before it is in a world it has no role.
+
+    Raises:
+        BadInput: as ``document``.
+    """
+    size = max(1, wish.wish.replicas)
+    return Allocation(replicas=size, resources=reserved(wish), roles=wish.wish.roles).each
 
 
 class ReplicaPhase(StrEnum):

@@ -14,7 +14,7 @@ from brain.types.job import FINISHED, Intent, JobState
 from brain.types.resources import Resources
 from brain.types.world import UNFIT, ReplicaExit, unfit_nodes
 from brain.views import DesiredJob
-from scaler.ports import Observed, ReplicaPhase, ReplicaSeen, document, reserved
+from scaler.ports import Observed, ReplicaPhase, ReplicaSeen, document, mean, reserved
 
 #: Lifetime, in seconds, below which a lost replica was never of use.
 QUICK = timedelta(seconds=10)
@@ -150,7 +150,7 @@ def _towards(wish: DesiredJob, order: Order, seen: Observed, now: datetime) -> I
         return
     for replica in intended:
         yield Start(replica.id, replica.generation)
-    yield from _grow(wish, max(0, missing), seen)
+    yield from _grow(wish, max(0, missing), seen, alive)
 
 
 def _adjust(wish: DesiredJob, alive: list[ReplicaSeen]) -> Iterator[Reserve]:
@@ -180,10 +180,14 @@ def _give_up(wish: DesiredJob, why: str, order: Order, seen: Observed) -> GiveUp
     return GiveUp(seen.next_id, wish.wish.generation, why, at)
 
 
-def _grow(wish: DesiredJob, missing: int, seen: Observed) -> Iterator[Action]:
-    need = reserved(wish)
-    room = need.copies_within(seen.free)
-    fitting = missing if room is None else min(room, missing)
+def _grow(
+    wish: DesiredJob, missing: int, seen: Observed, alive: list[ReplicaSeen]
+) -> Iterator[Action]:
+    need, free, has = mean(wish), seen.free, 0
+    if wish.wish.roles:  # some reserve more than others, all together what their sum is
+        free, has = sum((each.resources for each in alive), free), len(alive)
+    room = need.copies_within(free)
+    fitting = missing if room is None else min(max(0, room - has), missing)
     for replica in range(seen.next_id, seen.next_id + fitting):
         yield Start(replica, wish.wish.generation)
     if fitting < missing:

@@ -221,7 +221,7 @@ class TestRequests:
     ):
         here = running(replicas=bounds)
         with here.transaction() as (tx, job):
-            size, said = lifecycle.clamp(tx, job, asked)
+            size, said = lifecycle.clamp(tx, job, job.document.allocation, asked)
 
         assert size == given
         assert why in said
@@ -710,7 +710,7 @@ class TestCapacity:
         here = laptop(resources=Resources(cpu_millis=3000), replicas=Bounds(min=1, max=2))
         with here.transaction() as (tx, job):
             tx.nodes.put(builders.node("second", cpus=2))
-            assert lifecycle.clamp(tx, job, 2)[0] == 1
+            assert lifecycle.clamp(tx, job, job.document.allocation, 2)[0] == 1
 
     def test_a_drained_node_is_no_room(self):
         here = laptop()

@@ -17,7 +17,7 @@ from brain.errors import BadInput, UnknownPlan
 from brain.types.advice import NoticeKind
 from brain.types.plan import PlanState, ScalePlan
 from brain.types.recommendation import Recommendation
-from brain.typeset import amounts, count, duration, reallocation
+from brain.typeset import count, duration, reallocated, reallocation
 from brain.views import JobEdit, JobView, PlanDecision, PlanView, ResizeRequest, WhatIf
 
 COLUMNS = (
@@ -28,7 +28,7 @@ COLUMNS = (
     ),
     output.Column[PlanView](
         "EACH",
-        lambda view: amounts(view.plan.current.resources, view.plan.target.resources) or "—",
+        lambda view: reallocated(view.plan.current, view.plan.target) or "—",
         rank=4,
     ),
     output.Column[PlanView](

@@ -99,7 +99,7 @@ def rooms(
             continue
         asked = _asked(replace(document, accelerator=kind), pool, now)
         each = [
-            document.resources.copies_within(node.capacity)
+            document.allocation.each.copies_within(node.capacity)
             for node in tx.nodes.of(pool)
             if node.accelerator == kind and node.schedulable
         ]
@@ -118,4 +118,12 @@ def rooms(
 
 def _asked(document: JobDocument, pool: PoolName, now: datetime) -> Job:
     """A job that is only asked about."""
-    return Job(id=JobId(""), document=document, pool=pool, owner="", created_at=now, updated_at=now)
+    return Job(
+        id=JobId(""),
+        document=document,
+        amounts=document.allocation.each,
+        pool=pool,
+        owner="",
+        created_at=now,
+        updated_at=now,
+    )

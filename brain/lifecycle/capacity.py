@@ -5,18 +5,19 @@ the amounts that stand, that are being applied, that a replica is observed to ha
 which is not judged yet may go back to: so nothing is promised twice while a world changes.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
-from brain.lifecycle.desired import reached, wished
+from brain.lifecycle.desired import reached, standing, wished
 from brain.ports import Transaction
 from brain.types.allocation import Allocation
 from brain.types.job import Job, JobId, JobState
 from brain.types.plan import PlanState, ScalePlan
 from brain.types.resources import Node, NodeName, Resources
-from brain.types.roles import WORKER
+from brain.types.roles import WORKER, others
 from brain.types.world import Replica, ReplicaState, World
 from brain.typeset import quantity
 
@@ -59,7 +60,9 @@ def holding(tx: Transaction, job: Job) -> Holding:
     plans, live = tx.plans.of(job.id), _alive(tx, job.id)
     _, target = wished(plans, job)
     amounts = [target.each, *(one.current.each for one in plans if one.state is PlanState.APPLIED)]
-    if not target.roles:  # else they differ, and their sum counts
+    if target.roles:  # they differ, and their sum counts
+        amounts.append(standing(plans, job)[1].each)
+    else:
         amounts += [job.resources, *(one.resources for one in live if one.resources)]
     return Holding(
         job=job.id,
@@ -216,6 +219,21 @@ def room(tx: Transaction, job: Job) -> int:
     jobs = [holding(tx, other) for other in tx.jobs.unfinished(job.pool) if other.id != job.id]
     nodes = [node for node in tx.nodes.of(job.pool) if _usable(node, job)]
     return Ledger(nodes, jobs).room(job)
+
+
+def fitting(tx: Transaction, job: Job, size: Allocation, *, room: Room = room) -> int:
+    """Return how many replicas of ``job`` fit its pool with the amounts of ``size``, those that it
+    has now included; of more or fewer replicas there are more or fewer workers."""
+    if not size.roles:
+        return room(tx, replace(job, amounts=size.resources))
+    first = others(size.roles) + 1
+
+    def lacks(replicas: int) -> bool:
+        each = replace(size, replicas=replicas).each
+        return room(tx, replace(job, amounts=each)) < replicas
+
+    sizes = range(first, job.document.replicas.max + 1)
+    return first - 1 + bisect_left(sizes, True, key=lacks)
 
 
 def largest(tx: Transaction, job: Job) -> int | None:

@@ -152,11 +152,12 @@ def _reshaped(
 def _promise(
     sight: ThroughputObserved, current: Allocation, target: Allocation
 ) -> Prediction | None:
-    """What is promised: throughput stays with amounts alone; of other roles no model knows."""
-    if not alike(current.roles, target.roles):
-        return None
-    same = target.replicas == current.replicas
-    return sight.now if same else sight.promise(target.replicas)
+    """What is promised: throughput stays with amounts alone; no model says what another server or
+    worker brings beside the others."""
+    same = target.replicas == current.replicas and alike(current.roles, target.roles)
+    if same:
+        return sight.now
+    return None if target.roles else sight.promise(target.replicas)
 
 
 def _applied(tx: Transaction, plan: ScalePlan, now: datetime) -> ScalePlan:

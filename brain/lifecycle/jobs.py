@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from brain.errors import BadInput, Conflict, UnknownJob
-from brain.lifecycle.capacity import Room, compared, largest, room
+from brain.lifecycle.capacity import Room, compared, fitting, largest, room
 from brain.lifecycle.desired import wished
 from brain.lifecycle.earlier import inherit
 from brain.lifecycle.plans import close
@@ -67,12 +67,13 @@ def submit(
         created_at=now,
         updated_at=now,
     )
-    fits, first = largest(tx, job), document.replicas.first
+    asked, first = replace(job, amounts=document.allocation.each), document.replicas.first
+    fits = largest(tx, asked)
     if fits is not None and fits < first:
         field = "replicas.start" if document.replicas.start is not None else "replicas.min"
         raise BadInput(
             f"{count(first, 'replica')} to begin with do not fit the pool {pool}, even when it is "
-            f"empty: {fits} do; {compared(tx, job)}; lower {field} or resources",
+            f"empty: {fits} do; {compared(tx, asked)}; lower {field} or resources",
             field=field,
         )
     inherit(tx, job, now)
@@ -291,8 +292,9 @@ def _admitted(
     barred: Callable[[Job, int], str | None],
     first: First,
 ) -> bool:
-    fits, bounds = room(tx, job), job.document.replicas
-    sizes, named = [wished(tx.plans.of(job.id), job)[1].replicas], _named(tx, job)
+    _, target = wished(tx.plans.of(job.id), job)
+    fits, bounds = fitting(tx, job, target, room=room), job.document.replicas
+    sizes, named = [target.replicas], _named(tx, job)
     chosen = None if tx.plans.of(job.id) else first(job, named, fits)
     mine = chosen is not None or (named is None and not tx.plans.of(job.id))
     if mine:

@@ -10,7 +10,7 @@ from datetime import datetime
 from brain.errors import BadInput, Conflict, VersionMismatch
 from brain.lifecycle.advising import count_rollbacks
 from brain.lifecycle.amounts import overused
-from brain.lifecycle.capacity import room
+from brain.lifecycle.capacity import fitting
 from brain.lifecycle.desired import effective_mode, standing, wished
 from brain.lifecycle.observed import look
 from brain.lifecycle.plans import (
@@ -62,7 +62,7 @@ def request(
     # An edit that is under way goes on with the new size.
     ahead = wished(plans, job)[1]
     amounts = ahead.resources
-    size, clamped = clamp(tx, replace(job, amounts=amounts), replicas)
+    size, clamped = clamp(tx, job, ahead, replicas)
     expect_workers(replace(ahead, replicas=size))
     active = tx.plans.active(job.id)
     _expect_change(job, size, current, active, clamped)
@@ -83,14 +83,16 @@ def request(
         settings=settings,
         now=now,
         measured=sight.now,
-        promised=sight.promise(size),
+        promised=None if ahead.roles else sight.promise(size),
         proposed_by=by,
     )
     return instead(tx, job, active, plan, by=by, settings=settings, now=now)
 
 
-def clamp(tx: Transaction, job: Job, replicas: int) -> tuple[int, str]:
+def clamp(tx: Transaction, job: Job, ahead: Allocation, replicas: int) -> tuple[int, str]:
     """Return the nearest possible size not above ``replicas``, and the reason if that is smaller.
+
+    Roles and amounts are those of ``ahead``.
 
     Raises:
         BadInput: fewer than one replica.
@@ -98,7 +100,7 @@ def clamp(tx: Transaction, job: Job, replicas: int) -> tuple[int, str]:
     """
     _expect_some(replicas)
     sizes = list(job.document.replicas.sizes())
-    fits = room(tx, job)
+    fits = fitting(tx, job, ahead)
     possible = [size for size in sizes if size <= fits]
     if not possible:
         raise Conflict(

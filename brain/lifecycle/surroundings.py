@@ -3,13 +3,14 @@
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import median
 from typing import Any
 
 from brain.errors import Undetermined
-from brain.lifecycle.capacity import Room, room
+from brain.lifecycle.capacity import Room, fitting, room
 from brain.lifecycle.desired import changed_at, effective_mode, reached, standing
 from brain.lifecycle.distribution import not_distributed
 from brain.lifecycle.observed import ThroughputObserved
@@ -97,7 +98,7 @@ def situate(
         model=sight.model,
         unit=sight.unit,
         sizes=sizes,
-        room=room(tx, job),
+        room=fitting(tx, job, current, room=room),
         telemetry_age_seconds=_age(sight, now),
         world_age_seconds=_since(sight.world.formed_at if sight.world else None, now),
         checkpointed=bool(saves or declared.path or declared.every or declared.signal),
@@ -108,7 +109,7 @@ def situate(
         remaining_seconds=rest.seconds,
         end_known=rest.known,
         remaining_basis=rest.basis,
-        limits=limits(job, sight, worlds, settings, now),
+        limits=limits(replace(job, amounts=current.each), sight, worlds, settings, now),
         not_distributed=not_distributed(tx, job, sight, plans, now),
         straggler=_straggler(sight.samples),
         slow=_slow_node(tx, job, sight, now),

@@ -55,15 +55,15 @@ class Allocation:
 
     @property
     def each(self) -> Resources:
-        """What a replica reserves on average, rounded up: together they reserve no more."""
+        """What a replica reserves on average, rounded down: a machine that they fill has them."""
         if not self.roles:
             return self.resources
         all_of = self.resources.times(self.workers)
         for role, size in self.roles:
             all_of += self.of(role).times(size.replicas)
         return Resources(
-            cpu_millis=-(-all_of.cpu_millis // self.replicas),
-            memory_bytes=-(-all_of.memory_bytes // self.replicas),
+            cpu_millis=all_of.cpu_millis // self.replicas,
+            memory_bytes=all_of.memory_bytes // self.replicas,
             gpus=self.resources.gpus,
         )
 

@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 
 from brain import lifecycle, wire
+from brain.api import views
 from brain.errors import BadInput, Conflict
+from brain.estimates.history import rooms
 from brain.lifecycle.amounts import recent_use
+from brain.lifecycle.capacity import fitting, holding
 from brain.types.allocation import Allocation, Bounds
 from brain.types.document import JobDocument
 from brain.types.job import ApprovalPolicy, OptimizeMode, PolicyMode
@@ -15,10 +18,12 @@ from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.resources import Resources
 from brain.types.roles import RoleSize
 from brain.types.telemetry import ReplicaReading, SourceId
+from brain.typeset import reallocated
 from tests import builders
 from tests.virtual import Laptop, scaling_by
 
 GIB = 2**30
+ONE = Resources(cpu_millis=1000)
 ROLES = {"ps": RoleSize(replicas=2), "chief": RoleSize()}
 
 
@@ -268,3 +273,61 @@ def test_memory_that_servers_nearly_fill_is_raised_for_them_alone():
     assert (plan.kind, plan.state) == (PlanKind.RESIZE, PlanState.VERIFIED)
     assert 1.1 * GIB < plan.target.of("ps").memory_bytes < 1.3 * GIB
     assert plan.target.of("worker") == plan.current.of("worker")
+
+
+SMALL = Resources(cpu_millis=500)
+
+
+def test_roles_are_let_in_where_their_sum_fits():
+    two = Resources(cpu_millis=2000)
+    sizes = {"chief": RoleSize(resources=SMALL), "ps": RoleSize(replicas=2, resources=SMALL)}
+    document = {"roles": sizes, "resources": two, "replicas": Bounds(min=5, max=9)}
+    manual = {"optimize_mode": OptimizeMode.MANUAL, "policy": ApprovalPolicy(mode=PolicyMode.OFF)}
+    here = Laptop(scaling_by(0.9), cpus=6, **(manual | document)).start()
+    assert here.job.state == "Running", "5.5 of 6 CPUs"
+    asked = {"by": "ada", "why": "", "settings": here.settings, "now": here.now}
+    with here.transaction() as (tx, job), pytest.raises(Conflict, match="5 fit the pool"):
+        lifecycle.request(tx, job, 6, **asked)
+
+    large = {"ps": RoleSize(replicas=2, resources=two), "chief": RoleSize()}
+    with pytest.raises(BadInput, match=r"4 do; each wants 1\s400 mCPU"):
+        Laptop(scaling_by(0.9), cpus=6, **(manual | document | {"roles": large, "resources": ONE}))
+
+
+def test_what_a_plan_takes_from_servers_is_free_once_it_stands():
+    here = training()
+    reserve(here, ONE)
+    plan = edit(here, cpu_millis=500)
+    assert reallocated(plan.current, plan.target) == "ps CPU 1 → 0.5"
+    with here.transaction() as (tx, job):
+        assert holding(tx, job).each == ONE, "it may want everything back"
+        assert fitting(tx, job, job.document.allocation) == 8
+    reserve(here, SMALL)
+    with here.transaction() as (tx, _):
+        (node,) = views.nodes(tx, here.now)
+        assert node.reserved.cpu_millis == 4000, "two servers have half"
+    here.turn()
+    assert here.plans[0].state is PlanState.APPLIED
+
+
+def test_no_throughput_is_promised_of_another_worker_beside_servers():
+    here = training()
+    assert edit(here, None, replicas=6).promised is None
+    here = training()
+    with here.transaction() as (tx, job):
+        asked = {"by": "ada", "why": "", "settings": here.settings, "now": here.now}
+        assert lifecycle.request(tx, job, 6, **asked).promised is None
+
+
+def test_the_room_of_an_estimate_counts_what_roles_reserve():
+    here = training()
+    with here.transaction() as (tx, job):
+        (room,) = rooms(tx, replace(job.document, resources=Resources()), job.pool, here.now)
+        assert room.largest > 12, "nothing is reserved"
+        own = {
+            "chief": RoleSize(),
+            "ps": RoleSize(replicas=2, resources=Resources(cpu_millis=5000)),
+        }
+        asked = replace(job.document, resources=ONE, roles=own)
+        (room,) = rooms(tx, asked, job.pool, here.now)
+    assert room.largest == 4, "five take 13 of 12 CPUs"

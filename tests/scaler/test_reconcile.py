@@ -317,6 +317,20 @@ def test_what_does_not_fit_waits_with_the_reason():
     )
 
 
+def test_roles_wait_for_what_they_reserve_together():
+    small = Resources(cpu_millis=500)
+    roles = (("chief", RoleSize(resources=small)), ("ps", RoleSize(replicas=2, resources=small)))
+    asked = wish(5, resources={"cpuMillis": 2000})
+    asked = replace(asked, wish=replace(asked.wish, roles=roles))  # 5.5 CPU
+    starts = tuple(Start(id, 0) for id in range(5))
+    assert decide(order(asked), seen(free=6), NOW) == starts
+    two = (replace(replica(id), resources=Resources(cpu_millis=2000)) for id in range(2))
+    assert decide(order(asked), seen(*two, free=2), NOW) == starts[2:]
+    (*begun, waits) = decide(order(asked), seen(free=4), NOW)
+    assert begun == list(starts[:3])
+    assert isinstance(waits, Wait)
+
+
 def test_a_document_that_cannot_be_used_is_given_up_in_the_same_words_for_ever():
     asked, sight = order(wish(1, minimum=3)), seen(replica(0, exit=ReplicaExit.LOST))
     (given_up,) = decide(asked, sight, NOW)

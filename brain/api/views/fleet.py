@@ -72,7 +72,7 @@ def nodes(tx: Transaction, now: datetime) -> tuple[NodeView, ...]:
         replicas = tx.worlds.replicas(job.id)
         for replica in replicas:
             if replica.state is not ReplicaState.EXITED:
-                reserved[replica.node] += job.resources
+                reserved[replica.node] += replica.resources or job.resources
                 names[replica.node].add(job.document.name)
         for last in unfit_nodes(replicas, now).values():
             left[last.node].append(_left(job, last))

@@ -72,7 +72,7 @@ def thinned(allowed: Iterable[int]) -> list[int]:
 
 def accelerators(document: JobDocument) -> float:
     """Accelerators of a replica; where it reserves none its processors, else its processes."""
-    each = document.resources
+    each = document.allocation.each
     return float(each.gpus) or each.cpu_millis / 1000 or float(document.processes_per_replica)
 
 
