@@ -34,7 +34,7 @@ from brain.types.allocation import Allocation
 from brain.types.job import Job
 from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.recommendation import Recommendation
-from brain.types.roles import PS, others
+from brain.types.roles import PS, WORKER, alike, others, roles_in
 from brain.types.telemetry import Phase, SaveSample, ThroughputSample
 from brain.types.world import Cause, World
 from brain.typeset import change, duration
@@ -303,9 +303,11 @@ def _served(
     tx: Transaction, job: Job, sight: ThroughputObserved, current: Allocation, now: datetime
 ) -> ServedJob | None:
     """A job and its parameter servers, by what each of them used lately; None where it has none, or
-    they were not all read."""
-    present, world, roles = sight.present, sight.world, dict(current.roles)
-    if PS not in roles or world is None or not isinstance(present, Point):
+    they were not all read, or the world has others than stand."""
+    present, world = sight.present, sight.world
+    if PS not in dict(current.roles) or world is None or not isinstance(present, Point):
+        return None
+    if not alike(roles_in(world.members), current.roles):
         return None
     begun = max(world.formed_at, now - timedelta(seconds=_BUSY_SECONDS))
     read: dict[int, list[int]] = {m.replica: [] for m in world.members if m.role == PS}
@@ -319,7 +321,7 @@ def _served(
     reserved = current.of(PS).cpu_millis / 1000
     try:
         return ServedJob(
-            workers=current.workers,
+            workers=sum(member.role == WORKER for member in world.members),
             steps_per_second=1 / present.step_seconds,
             servers=tuple(ParameterServer(cpus=max(reserved, u), used_cpus=u) for u in used),
         )

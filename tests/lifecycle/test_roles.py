@@ -331,3 +331,14 @@ def test_the_room_of_an_estimate_counts_what_roles_reserve():
         asked = replace(job.document, resources=ONE, roles=own)
         (room,) = rooms(tx, asked, job.pool, here.now)
     assert room.largest == 4, "five take 13 of 12 CPUs"
+
+
+def test_while_servers_lack_what_a_plan_gives_them_no_size_is_looked_for():
+    here = managed()
+    reserve(here, ONE)
+    plan = edit(here, replicas=3, memory_bytes=GIB)
+    here.coordinate()
+    decided(here, 60, r0=100, r1=980, r2=250, r3=300, r4=300, r5=300)
+    assert names(here).count("ps") == 3
+    assert [one.generation for one in here.plans] == [plan.generation]
+    assert here.plans[0].state is PlanState.APPLYING
