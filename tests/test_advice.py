@@ -10,11 +10,13 @@ import pytest
 from brain import calls, estimates, lifecycle
 from brain.estimates.usage import KIND, Used, used_by, with_kills
 from brain.types.advice import ResourceAdvice, Starvation
+from brain.types.allocation import Allocation
 from brain.types.diagnosis import Diagnosis, FailureKind
 from brain.types.job import JobState
 from brain.types.record import Role
 from brain.types.report import Grade
 from brain.types.resources import Resources
+from brain.types.roles import RoleSize
 from brain.types.telemetry import StorageReading
 from brain.types.world import Cause, WorldEvent
 from tests import builders
@@ -275,8 +277,20 @@ def test_an_end_for_want_of_memory_is_taken_once_however_many_there_were():
     why = Diagnosis(kind=FailureKind.MEMORY, sentence="rank 0 failed", replica=0)
     lost = {"diagnosis": why, "ended_at": builders.NOW}
     worlds = [builders.world(epoch, **lost) for epoch in range(1, 11)]
-    once = with_kills(Used(), builders.job(), worlds)
-    assert with_kills(once, builders.job(), worlds) == once
+    size = builders.job().document.allocation
+    once = with_kills(Used(), size, worlds)
+    assert with_kills(once, size, worlds) == once
+
+
+def test_memory_that_a_server_lacked_is_no_lack_of_workers():
+    why = Diagnosis(kind=FailureKind.MEMORY, sentence="rank 1 failed", replica=1)
+    world = builders.world(1, replicas=3, diagnosis=why, ended_at=builders.NOW)
+    chief, server, worker = world.members
+    world = replace(world, members=(chief, replace(server, role="ps"), worker))
+    amounts = Resources(cpu_millis=1000, memory_bytes=2 * GIB)
+    size = Allocation(replicas=3, roles=(("ps", RoleSize(resources=amounts)),))
+    (only,) = with_kills(Used(), size, [world]).roles
+    assert (only.role, [kill.limit_bytes for kill in only.kills]) == ("ps", [2 * GIB])
 
 
 def test_readings_of_a_clock_that_is_far_ahead_are_left_out():

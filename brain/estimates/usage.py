@@ -12,12 +12,14 @@ from brain import wire
 from brain.estimates import memory
 from brain.estimates.roles import Host, Part, by_role, hosts_of, refusal, role_use
 from brain.lifecycle.capacity import roles_of
+from brain.lifecycle.desired import standing
 from brain.lifecycle.observed import RUNS, ThroughputObserved
 from brain.lifecycle.records import happened
 from brain.models.earlier import EarlierRun
 from brain.models.estimate.past import WorldUse
 from brain.models.resources.use import RoleUse
 from brain.ports import StoredFit, Transaction
+from brain.types.allocation import Allocation
 from brain.types.estimate import Band
 from brain.types.job import Job
 from brain.types.resources import NodeName
@@ -77,7 +79,7 @@ def remember(tx: Transaction, job: Job, sight: ThroughputObserved, now: datetime
     if world is None:
         return
     used = used_by(stored) if stored else inherited(tx, job)
-    if (killed := with_kills(used, job, tx.worlds.of(job.id))) != used:
+    if (killed := with_kills(used, _size(tx, job), tx.worlds.of(job.id))) != used:
         was, unresolved = (_unresolved(one, now) for one in (used, killed))
         if unresolved and not was:
             happened(tx, "job.memory-unresolved", unresolved, job=job.id, now=now)
@@ -126,19 +128,32 @@ def inherited(tx: Transaction, job: Job) -> Used:
     return Used(roles=tuple(roles.values()))
 
 
-def with_kills(used: Used, job: Job, worlds: Sequence[World]) -> Used:
-    """``used`` with the worlds of ``job`` that ended for want of memory, each once."""
-    known = used.role(WORKER) or RoleUse(role=WORKER)
-    new = memory.kills(worlds, known, float(job.resources.memory_bytes))
-    if not new:
-        return used
-    others = [one for one in used.roles if one.role != WORKER]
-    return replace(used, roles=(replace(known, kills=(*known.kills, *new)[-_KILLS:]), *others))
+def with_kills(used: Used, size: Allocation, worlds: Sequence[World]) -> Used:
+    """``used`` with the worlds of a job that ended for want of memory, each once: the role's whose
+    replica failed first."""
+    for role, amounts in size.amounts.items():
+        known = used.role(role) or RoleUse(role=role)
+        mine = [world for world in worlds if _failed(world) == role]
+        if new := memory.kills(mine, known, float(amounts.memory_bytes)):
+            others = [one for one in used.roles if one.role != role]
+            known = replace(known, kills=(*known.kills, *new)[-_KILLS:])
+            used = replace(used, roles=(known, *others))
+    return used
+
+
+def _failed(world: World) -> str:
+    """The role of the replica that failed first; the workers' where that is not known."""
+    first = None if world.diagnosis is None else world.diagnosis.replica
+    return WORKER if first is None else roles_of(world).get(first, WORKER)
+
+
+def _size(tx: Transaction, job: Job) -> Allocation:
+    return standing(tx.plans.of(job.id), job)[1]
 
 
 def _unresolved(used: Used, now: datetime) -> str:
-    use = used.role(WORKER)
-    return use.unresolved(now.timestamp()) if use else ""
+    said = (one.unresolved(now.timestamp()) for one in used.roles)
+    return next(filter(None, said), "")
 
 
 def lasts(used: Used, job: Job, world: World) -> Band | None:
@@ -160,7 +175,7 @@ def uses_of(tx: Transaction, job: Job) -> tuple[WorldUse, ...]:
 def used_of(tx: Transaction, job: Job) -> Used:
     """Return the use of a job; of one that ended with the end of its last world."""
     used = used_by(tx.fits.get(job.id, KIND))
-    return with_kills(used, job, tx.worlds.of(job.id)) if job.finished else used
+    return with_kills(used, _size(tx, job), tx.worlds.of(job.id)) if job.finished else used
 
 
 def used_by(stored: StoredFit | None) -> Used:
