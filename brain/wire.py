@@ -221,6 +221,22 @@ def job_document(data: object) -> JobDocument:
     return read
 
 
+def request(data: object, kind: type[T]) -> T:
+    """Parse what a person asks for: a field that is none would do another thing than was meant.
+
+    Raises:
+        UnknownField: a key that is none, with the nearest known one.
+        BadInput: as ``convert``.
+    """
+    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # a dataclass
+    for key in data if isinstance(data, Mapping) else ():
+        if key not in known:
+            near = meant(str(key), known)
+            hint = f"did you mean {near}" if near else f"known: {', '.join(known)}"
+            raise UnknownField(f"{key} is no field; {hint}", field=str(key))
+    return convert(data, kind)
+
+
 def document(data: object, kind: type[T]) -> T:
     """Parse a document that a person wrote, camelCase keys, into a dataclass.
 

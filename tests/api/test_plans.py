@@ -249,6 +249,17 @@ def test_an_edit_answers_with_the_version_that_the_next_edit_is_about(api: Api) 
         assert seen == http.get("/api/v1/jobs/digits").headers["etag"]
 
 
+def test_an_edit_with_a_misspelt_field_changes_nothing(api: Api) -> None:
+    api.add_node()
+    with api.client() as admin:
+        admin.send(calls.submit(digits()))
+    with api.http(api.token()) as http:
+        answer = http.patch("/api/v1/jobs/digits", json={"roel": "ps", "replicas": 3})
+        assert (answer.status_code, answer.json()["field"]) == (422, "roel"), answer.text
+        assert "did you mean role" in answer.text
+        assert http.get("/api/v1/jobs/digits/plans").json()["items"] == []
+
+
 def test_an_edit_of_a_job_that_changed_meanwhile_or_by_a_viewer_is_refused(api: Api) -> None:
     api.add_node()
     with api.client() as admin:

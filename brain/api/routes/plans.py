@@ -123,7 +123,7 @@ def edit(about: AboutJob, act: Act) -> Response:
 
     Its explanation's ``next_step`` says what applies now, and what at the safe point.
     """
-    wanted = wire.convert(json_body(act.body), JobEdit)
+    wanted = wire.request(json_body(act.body), JobEdit)
     here, version = about.here, ""
 
     def edited(tx: Transaction) -> PlanView:
