@@ -34,6 +34,8 @@ class Changed:
     #: First lines that the script's chief wrote, one for each world.
     begun: tuple[str, ...]
     reserved: tuple[Resources | None, ...]
+    #: What of it nothing holds a server to, and why; empty: they are held to all of it.
+    unenforced: str
 
 
 def has_tensorflow(python: str) -> bool:
@@ -94,8 +96,14 @@ def measure(brain: Brain, *, python: str = PYTHON) -> Changed:
     detail = brain.detail(job)
     assert detail.world is not None
     roles = {member.replica: member.role for member in detail.world.members}
-    reserved = [one.resources for one in detail.replicas if roles.get(one.id) == "ps"]
-    found = Changed(plan=plan, servers=servers, begun=begun(brain, job), reserved=tuple(reserved))
+    own = [one for one in detail.replicas if roles.get(one.id) == "ps"]
+    found = Changed(
+        plan=plan,
+        servers=servers,
+        begun=begun(brain, job),
+        reserved=tuple(one.resources for one in own),
+        unenforced=next((one.unenforced for one in own if one.unenforced), ""),
+    )
     brain.send(calls.cancel(job))
     brain.finished(job)
     return found
