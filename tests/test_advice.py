@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from brain import calls, estimates, lifecycle
+from brain import calls, estimates, lifecycle, wire
 from brain.estimates.usage import KIND, Used, used_by, with_kills
+from brain.ports import StoredFit
 from brain.types.advice import ResourceAdvice, Starvation
 from brain.types.allocation import Allocation
 from brain.types.diagnosis import Diagnosis, FailureKind
@@ -280,6 +281,17 @@ def test_an_end_for_want_of_memory_is_taken_once_however_many_there_were():
     size = builders.job().document.allocation
     once = with_kills(Used(), size, worlds)
     assert with_kills(once, size, worlds) == once
+
+
+def test_a_role_that_a_cluster_has_beside_the_document_reserves_what_nobody_read():
+    laptop = read(training(resources=Resources(memory_bytes=2 * GIB)), 60, job_memory_bytes=GIB)
+    (workers,) = used(laptop).roles
+    both = wire.encode(Used(roles=(workers, replace(workers, role="ps")))).decode()
+    with laptop.transaction() as (tx, job):
+        tx.fits.put(StoredFit(job=job.id, kind=KIND, parameters=both, fitted_at=laptop.now))
+        found = estimates.advised(tx, job, laptop.settings, laptop.now, role="ps")
+    reserved = [one.memory and one.memory.reserved for one in (advice(laptop), found) if one]
+    assert reserved == [2 * GIB, 0]
 
 
 def test_memory_that_a_server_lacked_is_no_lack_of_workers():

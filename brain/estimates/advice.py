@@ -58,7 +58,7 @@ def _advised(
     signs = RoleSigns(
         replicas=_replicas(tx, job, world, role),
         coupled=role == WORKER and not job.document.independent,
-        reserved=standing(tx.plans.of(job.id), job)[1].of(role),
+        reserved=standing(tx.plans.of(job.id), job)[1].amounts.get(role, Resources()),
         largest=largest,
         lasts_seconds=used.memory_lasts if current and age <= settings.stale_seconds else None,
         starved=_starved(use, current),
