@@ -20,7 +20,7 @@ from brain.estimates.usage import KIND, used_by
 from brain.lifecycle.observed import points
 from brain.lifecycle.records import BRAIN
 from brain.lifecycle.verdicts import verdicts
-from brain.lifecycle.work import accelerators
+from brain.lifecycle.work import accelerators_of
 from brain.models.fitting import Z90
 from brain.ports import Transaction
 from brain.settings import Settings, prices_of
@@ -155,7 +155,7 @@ def _hold(
     tx: Transaction, count: _Count, job: Job, worlds: Iterable[WorldStretch], span: Span
 ) -> None:
     """Count a job's accelerator-hours, and those at work: stepping, not waiting for data."""
-    each = accelerators(job.resources)
+    each = accelerators_of(job)
     kept = used_by(tx.fits.get(job.id, KIND)).uses
     waits = {use.epoch: min(1.0, use.wait_share) for use in kept}
     for one in worlds:
@@ -194,7 +194,7 @@ def _plans(
             following = plans[place - 1].created_at if place else job.finished_at or now
             if plan.state is PlanState.SUPERSEDED:  # withdrawn, maybe long before another came
                 following = min(following, plan.updated_at)
-            count.proposed += _promised(plan, span, following, accelerators(job.resources))
+            count.proposed += _promised(plan, span, following, accelerators_of(job))
             verdict = plan.outcome.verdict
             if verdict is not None and span.seconds(plan.created_at, following):
                 count.scores[verdict] = count.scores.get(verdict, 0) + 1
@@ -259,7 +259,7 @@ def _applied(
     plan, during = stood.plan, stood.during
     if not any(span.seconds(one.begin, one.end) for one in during):
         return None
-    each, size = accelerators(job.resources), plan.target.replicas
+    each, size = accelerators_of(job), plan.target.replicas
     cost = 0.0
     if span.since <= during[0].begin < span.until:
         redone = (plan.outcome.steps_redone or 0) * steps.get(plan.outcome.epoch or 0, 0.0)

@@ -10,7 +10,7 @@ from typing import Any
 from brain.estimates.advice import advised, notices
 from brain.estimates.roles import hosts_of
 from brain.estimates.usage import used_of
-from brain.lifecycle.work import accelerators
+from brain.lifecycle.work import accelerators_of
 from brain.ports import Transaction
 from brain.settings import Settings, prices_of
 from brain.types.advice import AmountAdvice, ResourceAdvice, SpaceAdvice
@@ -72,7 +72,7 @@ class _Prices:
 
     def __init__(self, job: Job, settings: Settings, accelerator: str) -> None:
         prices = prices_of(settings.accelerator_prices)
-        self._reserved = job.resources
+        self._accelerators = accelerators_of(job)
         self._each = prices.get(accelerator, prices.get("*"))
         self._of = {"cpu": (prices.get("cpu"), 1000.0), "memory": (prices.get("memory"), _GIB)}
 
@@ -80,7 +80,7 @@ class _Prices:
         """Money a day for so many replicas; None where there is no price."""
         if self._each is None:
             return None
-        return self._each * accelerators(self._reserved) * replicas * _DAY_HOURS
+        return self._each * self._accelerators * replicas * _DAY_HOURS
 
     def of(self, resource: str, amount: float) -> float | None:
         """Money a day for mCPU or bytes; None where there is no price."""

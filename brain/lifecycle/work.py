@@ -220,6 +220,11 @@ def accelerators(each: Resources) -> float:
     return float(each.gpus) if each.gpus else max(each.cpu_millis, 1) / 1000
 
 
+def accelerators_of(job: Job) -> float:
+    """Accelerators of a replica of a job, on average where its roles reserve different amounts."""
+    return accelerators(job.sized(job.document.replicas.first).each)
+
+
 def _replica_hours(job: Job, settings: Settings, accelerator: str) -> list[float]:
     """Replica-hours that each given budget allows."""
     each, budget, found = accelerators(job.resources), job.document.budget, []

@@ -11,6 +11,7 @@ from brain.errors import BadInput, Conflict
 from brain.estimates.history import rooms
 from brain.lifecycle.amounts import recent_use
 from brain.lifecycle.capacity import fitting, holding
+from brain.lifecycle.work import accelerators_of
 from brain.types.allocation import Allocation, Bounds
 from brain.types.document import JobDocument
 from brain.types.job import ApprovalPolicy, OptimizeMode, PolicyMode
@@ -342,3 +343,13 @@ def test_while_servers_lack_what_a_plan_gives_them_no_size_is_looked_for():
     assert names(here).count("ps") == 3
     assert [one.generation for one in here.plans] == [plan.generation]
     assert here.plans[0].state is PlanState.APPLYING
+
+
+def test_cores_of_a_replica_are_the_mean_of_its_roles():
+    own = {"chief": RoleSize(resources=SMALL), "ps": RoleSize(replicas=2, resources=SMALL)}
+    document = JobDocument(
+        name="ads", command=("x",), resources=ONE, replicas=Bounds(min=5, max=8), roles=own
+    )
+    assert accelerators_of(replace(builders.job(), document=document)) == 0.7
+    alike = replace(document, roles={})
+    assert accelerators_of(replace(builders.job(), document=alike)) == 1.0
