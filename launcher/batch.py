@@ -29,41 +29,58 @@ class Batch:
     def __init__(
         self, local: int, accumulation: int = 1, environ: Mapping[str, str] | None = None
     ) -> None:
-        """Begin with the script's own choice, or with what it is told already."""
+        """Begin with the batch that Brain chose already, else with the script's own."""
         self._environ = os.environ if environ is None else environ
-        #: Examples of a micro-batch, and micro-batches of an optimizer step.
-        self.local, self.accumulation = local, accumulation
-        self.learning_rate_scale = 1.0
-        self._take(self._read())
+        self._own = local, accumulation, 1.0
+        #: Global batch, most examples of a micro-batch, learning rate scale; None: nobody chose.
+        self._chosen = self._read()
+        self._renewed = self._split()
+
+    @property
+    def local(self) -> int:
+        """Examples of a micro-batch in the present world."""
+        return self._split()[0]
+
+    @property
+    def accumulation(self) -> int:
+        """Micro-batches of an optimizer step in the present world."""
+        return self._split()[1]
+
+    @property
+    def learning_rate_scale(self) -> float:
+        """Factor of the learning rate that suits the first batch."""
+        return self._split()[2]
 
     def renew(self) -> bool:
-        """Read again; True where something is another now.
+        """Read the choice again; True if the batch differs from that of the last call.
 
-        All ranks must call it at the same step: what rank 0 reads holds for all of them.
+        All ranks must call it at the same step: the choice that rank 0 reads holds for all ranks.
         """
-        return self._take(_of_rank_0(self._read()))
+        self._chosen = _of_rank_0(self._read()) or self._chosen
+        before, self._renewed = self._renewed, self._split()
+        return self._renewed != before
 
-    def _take(self, found: tuple[int, int, float] | None) -> bool:
-        before = (self.local, self.accumulation, self.learning_rate_scale)
-        if found is None or found == before:
-            return False
-        self.local, self.accumulation, self.learning_rate_scale = found
-        return True
+    def _split(self) -> tuple[int, int, float]:
+        """Split the global batch over the present world, whose size a session keeps up to date."""
+        if self._chosen is None:
+            return self._own
+        size, most, scale = self._chosen
+        share = -(-size // int(self._environ.get("WORLD_SIZE", 1)))
+        accumulation = -(-share // most)
+        return -(-share // accumulation), accumulation, scale
 
     def _read(self) -> tuple[int, int, float] | None:
-        """Read the batch file, for the present number of workers; None where it says nothing."""
+        """Read the batch file; None if Brain chose no batch, or the file cannot be used."""
         path = self._environ.get("BRAIN_BATCH_FILE")
         if not path:
             return None
         try:
             with open(path, encoding="utf-8") as file:
                 said = json.load(file)
-            workers = int(self._environ.get("WORLD_SIZE", 1))
-            share = -(-int(said["global_batch"]) // workers)
-            accumulation = -(-share // int(said["local_most"]))
-            return -(-share // accumulation), accumulation, float(said["learning_rate_scale"])
+            size, most = int(said["global_batch"]), int(said["local_most"])
+            return (size, most, float(said["learning_rate_scale"])) if min(size, most) > 0 else None
         except (OSError, ValueError, KeyError, TypeError, ArithmeticError):
-            return None  # there is no file, or Brain chose no batch
+            return None
 
 
 def _of_rank_0(found: Any) -> Any:

@@ -17,15 +17,17 @@ class BatchFile:
 
     def __init__(self, path: str | None, say: Callable[[str], None] = say) -> None:
         self._path, self._say = None if path is None else Path(path), say
+        #: The desired batch, as last heard.
+        self.desired: BatchWish | None = None
         self._written: tuple[BatchWish, int] | None = None
         self._version = 0
         #: Why it could not be written.
         self._full = ""
 
-    def tell(self, desired: BatchWish | None, processes: int) -> None:
-        """Call ``keep``, and say once why it fails: it is tried again at every lease."""
+    def tell(self, processes: int) -> None:
+        """Call ``keep``; say a failure once, since every lease tries again."""
         try:
-            self.keep(desired, processes)
+            self.keep(self.desired, processes)
             self._full = ""
         except OSError as full:
             if self._full != str(full):

@@ -72,8 +72,7 @@ class WorkerGroup:
         self.shard_socket = ShardSocket(tell)
         #: Changes of the world that end no process.
         self.in_process_changes = InProcessChanges(host, lambda: self.config.replica, tell)
-        #: The batch that the script is to take, as last heard, and where it reads it.
-        self._batch: BatchWish | None = None
+        #: The batch that the script is to take.
         self._batch_file = BatchFile(config.batch_file, say)
 
     async def open(self) -> None:
@@ -139,9 +138,10 @@ class WorkerGroup:
 
     def take_batch(self, desired: BatchWish | None) -> None:
         """Tell the script, if it asks, which batch to take; nothing restarts for it."""
-        self._batch = desired
-        if self._workers is not None:
-            self._batch_file.tell(desired, self._workers.world.processes)
+        self._batch_file.desired = desired
+        workers = self._workers or self._next
+        if workers is not None:
+            self._batch_file.tell(workers.world.processes)
 
     def extend_lease(self, epoch: int, until_ns: int) -> None:
         """Let the workers live on, also while they stop: a handler may save for all its grace."""
@@ -210,7 +210,7 @@ class WorkerGroup:
         self.in_process_changes.over(world.epoch)
         self.heard_epoch = max(self.heard_epoch, world.epoch)
         self._memory.began(world, memory)
-        self._batch_file.tell(self._batch, world.processes)
+        self._batch_file.tell(world.processes)
         try:
             self._workers = await self._released(world) or await self._started(world)
         except BadInput as unusable:
@@ -270,10 +270,11 @@ class WorkerGroup:
         await self._discard()
         self.heard_epoch = max(self.heard_epoch, world.epoch)
         pids = () if self._workers is None else self._workers.pids
+        if self._workers is None:
+            self._batch_file.tell(world.processes)
         if not capacity.enough(capacity.available_bytes(), capacity.held_bytes(pids)):
             short = "memory is too short for workers beside those that train"
-            self._reports.refused(world.epoch, short)
-            return
+            return self._reports.refused(world.epoch, short)
         try:
             self._next = await Workers.prepare(
                 self.config,
@@ -286,8 +287,7 @@ class WorkerGroup:
                 on_session=self._session,
             )
         except (BadInput, OSError) as cannot:  # a full disk, too: the world that trains goes on
-            self._reports.refused(world.epoch, str(cannot))
-            return
+            return self._reports.refused(world.epoch, str(cannot))
         self._look_at_gate()
 
     async def _discard(self) -> None:
@@ -309,6 +309,7 @@ class WorkerGroup:
         if self._workers is not None:
             self.in_process_changes.begin(self._workers, world, now=False)
             return
+        self._batch_file.tell(world.processes)  # the script may read it before it joins
         try:
             self._next = await self._started(world, joining=True)
         except (BadInput, OSError) as cannot:
@@ -340,7 +341,7 @@ class WorkerGroup:
         workers.joining = False
         workers.go_over(world, group_rank)
         self._memory.goes_on(world)
-        self._batch_file.tell(self._batch, world.processes)
+        self._batch_file.tell(world.processes)
         self.in_process_changes.over(world.epoch)
         self._phase("running")
         for exit in workers.exits:  # it was said of the world before
@@ -378,8 +379,7 @@ class WorkerGroup:
     def _exited(self, epoch: int, exit: WorkerExit) -> None:
         if self.last is not None and epoch == self.last.epoch:
             if self.config.events:
-                rank = self._own_rank(self.last)
-                events.tell(events.ended(self.config, self.last, rank, exit))
+                events.tell(events.ended(self.config, self.last, self._own_rank(self.last), exit))
             self._reports.exited(self.last, exit, self.progress)
         elif not exit.stopped:
             self._reports.refused(epoch, f"a worker ended with {exit.exit_code} before the gate")
