@@ -8,5 +8,5 @@ worker_group    orders of the coordinator are carried out
 network_check   the agent's side of ``--network-check``
 terms           the owner's terms, from a launch configuration
 addresses       this machine's addresses, as others reach it
-ended           how an agent ends
+listener        the addresses at which it answers
 """

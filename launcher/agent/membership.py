@@ -15,6 +15,7 @@ from brain.types.resources import NodeName
 from brain.types.world import ReplicaEnd, ReplicaExit
 from launcher import messages
 from launcher.agent.leading import CoordinatorRole
+from launcher.agent.listener import AgentListener
 from launcher.agent.network_check.measurement import measure
 from launcher.agent.search import Found, Search
 from launcher.agent.worker_group.group import WorkerGroup
@@ -26,14 +27,14 @@ from launcher.messages.running import lasts
 from launcher.ram_checkpoint.agent import RamCheckpoint
 from launcher.values.config import LaunchConfig, WorldDocument
 from launcher.values.workers import ParkRequest, WorkerExit
-from launcher.workers.workers import free_port
+from launcher.workers.processes.process import free_port
 
 #: Seconds between two looks for a coordinator, doubled from the first to the second.
 _SEEK_SECONDS, _SEEK_LAST_SECONDS = 0.005, 0.05
 
 
 class AgentMembership:
-    """The agent's part in the worlds of its job. Make one and ``run`` it once."""
+    """The agent's membership in the worlds of its job; ``run`` it once."""
 
     def __init__(
         self,
@@ -80,25 +81,25 @@ class AgentMembership:
         self._hurry = asyncio.Event()
         #: It can say who coordinates.
         self._begun = asyncio.Event()
-        self._servers: list[asyncio.Server] = []
-        self._answering: set[asyncio.Task[None]] = set()
+        #: Answers at its address, and elsewhere for those who look for the coordinator there.
+        self.listener = AgentListener(self.answer)
         #: Checks of the network, and looks at workers, that run.
         self._checks: set[asyncio.Task[None]] = set()
 
     @property
     def last(self) -> WorldDocument | None:
-        """The last world that it had a part in."""
+        """Return the last world that this agent was a member of."""
         return self._worker_group.last
 
     @property
     def exits(self) -> tuple[WorkerExit, ...]:
-        """Exits of the last world's workers."""
+        """Return the exits of the last world's workers."""
         return self._worker_group.exits
 
     async def run(self) -> ReplicaEnd:
         """Take part in worlds until told to end."""
         await self._worker_group.open()
-        port = (await self.listen(self.host, self._port)).sockets[0].getsockname()[1]
+        port = (await self.listener.listen(self.host, self._port)).sockets[0].getsockname()[1]
         self.address = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
         self._search = Search(
             await self._leadership_of(self.address),
@@ -111,7 +112,7 @@ class AgentMembership:
         self._leading = CoordinatorRole(
             self._search,
             coordinate=lambda: self._coordinate(self, self._search.leadership),
-            listen=self.listen,
+            listen=self.listener.listen,
         )
         self._begun.set()
         self._status(self.address, "starting")
@@ -134,27 +135,10 @@ class AgentMembership:
         finally:
             for task in (serving, *tasks):
                 task.cancel()
-            for server in self._servers:
-                server.close()
+            self.listener.close()
             if self._connection is not None:
                 await self._connection.close()
             await self._worker_group.close()
-
-    async def listen(self, host: str | None, port: int) -> asyncio.Server:
-        """Answer there, too, until the end.
-
-        Raises:
-            OSError: the address is not this machine's, or is taken.
-        """
-        server = await asyncio.start_server(self._met, host, port)
-        self._servers.append(server)
-        return server
-
-    def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A task of our own: asyncio's own prints a traceback where it is cancelled (Python 3.11).
-        answering = asyncio.create_task(self.answer(reader, writer))
-        self._answering.add(answering)
-        answering.add_done_callback(self._answering.discard)
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a connection to this agent: as coordinator, or by naming the coordinator."""
@@ -189,7 +173,7 @@ class AgentMembership:
     async def _until_ended(
         self, serving: "asyncio.Task[ReplicaEnd]", background: "list[asyncio.Task[None]]"
     ) -> ReplicaEnd:
-        """Wait until served to the end, or asked twice; a crash of ours is never swallowed."""
+        """Wait for the job's end or a second signal; a crash of this agent is never swallowed."""
         hurry = asyncio.ensure_future(self._hurry.wait())
         try:
             await asyncio.wait([serving, hurry, *background], return_when=asyncio.FIRST_COMPLETED)

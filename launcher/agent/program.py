@@ -54,8 +54,8 @@ from launcher.values.observation import WorldRules
 from launcher.values.replica import JobPlace, ReplicaIntent, ReplicaPlace
 from launcher.workers import events
 from launcher.workers.collector import keep_collector, undelivered
+from launcher.workers.processes.failures import failure_report, hand_on_error
 from launcher.workers.processes.process import Guard
-from launcher.workers.workers import failure_report, hand_on_error
 
 #: Exit code of an agent whose replica is run by another one already.
 BUSY = 75
@@ -264,7 +264,7 @@ async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
 
 
 def _warn(membership: AgentMembership, warned: asyncio.Event) -> None:
-    """Slurm's time limit comes near: a script that handles the signal has it already, for Slurm
+    """Act on Slurm's time limit: a script that handles the signal has it already, since Slurm
     signals every process of a step; any other job is suspended at its next checkpoint."""
 
     def suspend() -> None:
@@ -368,10 +368,10 @@ async def _with_collector(membership: AgentMembership, config: LaunchConfig) -> 
 
 
 async def _listen(endpoint: str, membership: AgentMembership) -> bool:
-    """Listen at the rendezvous endpoint; False where it is not ours to take."""
+    """Listen at the rendezvous endpoint; False if its address is another machine's, or taken."""
     host, _, port = endpoint.rpartition(":")
     try:
-        await membership.listen(host.strip("[]") or None, int(port))
+        await membership.listener.listen(host.strip("[]") or None, int(port))
     except (OSError, ValueError):
         return False
     return True

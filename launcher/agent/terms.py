@@ -9,7 +9,7 @@ from brain.types.job import Checkpoint, Intent, JobId
 from brain.types.roles import roles_in
 from brain.types.world import DesiredWorld
 from launcher.agent import addresses
-from launcher.coordinator.world.state import CoordinatorTerms
+from launcher.coordinator.world.terms import CoordinatorTerms
 from launcher.values.config import LaunchConfig, WorldDocument
 from launcher.values.console import say
 from launcher.values.hang.terms import hang_terms
@@ -55,7 +55,7 @@ def _declared(config: LaunchConfig) -> str | None:
 
 
 def fixed_desired_world(config: LaunchConfig, patience_seconds: float) -> DesiredWorld:
-    """``--nnodes`` as a desired world: as many as may be, no fewer than must be.
+    """Return ``--nnodes`` as a desired world, of the largest size allowed.
 
     ``--world`` likewise, as replicas of one process.
     """
@@ -75,7 +75,7 @@ def fixed_desired_world(config: LaunchConfig, patience_seconds: float) -> Desire
 
 
 def last_desired_world(fixed: DesiredWorld, last: WorldDocument | None) -> DesiredWorld | None:
-    """The world that the last one answered, for a coordinator that Brain has told of none.
+    """Return the last world's desired world, for a coordinator without word from Brain.
 
     ``fixed`` is the job's own; it waits for lost replicas as long as Brain has it wait by default.
     """
@@ -91,7 +91,7 @@ def last_desired_world(fixed: DesiredWorld, last: WorldDocument | None) -> Desir
 
 
 def join_seconds(config: LaunchConfig) -> float:
-    """``--rdzv-conf join_timeout=``, as torchrun has it."""
+    """Return ``--rdzv-conf join_timeout=``, with torchrun's default."""
     return _rendezvous(config, "join_timeout", 600.0)
 
 

@@ -23,7 +23,8 @@ from launcher.coordinator.world.heartbeats import Heartbeats
 from launcher.coordinator.world.journal import Journal
 from launcher.coordinator.world.monitor import WorldMonitor
 from launcher.coordinator.world.peers import Peer, Peers
-from launcher.coordinator.world.state import CoordinatorState, CoordinatorTerms
+from launcher.coordinator.world.state import CoordinatorState
+from launcher.coordinator.world.terms import CoordinatorTerms
 from launcher.coordinator.world.witness import WitnessOffer
 from launcher.messages import Connection
 from launcher.values import observation
@@ -35,7 +36,7 @@ _PROOF_SECONDS = 0.1
 
 
 class Coordinator:
-    """Make one, let connections in by ``accept``, ``run`` it until the job is over."""
+    """The coordinator of a job: ``accept`` takes connections, ``run`` ends with the job."""
 
     def __init__(
         self,
@@ -213,7 +214,7 @@ class Coordinator:
                     self._changed.set()
 
     def left(self, peer: Peer, proved: bool) -> None:
-        """An agent is gone, and its workers with it: they die with it, or by their lease.
+        """Note that an agent is gone; its workers end with it, or when their lease runs out.
 
         On one machine nothing comes between: one that is silent there is proved to be gone, too.
         """
@@ -243,7 +244,7 @@ class Coordinator:
         self._changed.set()
 
     def _turned(self, peer: Peer) -> None:
-        """A member follows another coordinator. Without most of them there is nothing to do here:
+        """A member follows another coordinator. Without most members this one has nothing to do:
         they have one who may have formed a world."""
         monitor = self._it.monitor
         if monitor is None:
@@ -265,7 +266,7 @@ class Coordinator:
         self._changed.set()
 
     def _noted(self, monitor: WorldMonitor, peer: Peer, message: messages.Message) -> bool:
-        """Keep a fact of the world; what is said of another world is old."""
+        """Note a message about the present world; a message about another world is outdated."""
         epoch, replica, fallen = monitor.document.epoch, peer.replica, self._it.fallen
         match message:
             case messages.Started(epoch=at) if at == epoch:
@@ -309,7 +310,7 @@ class Coordinator:
         self._changed.set()
 
     async def _turn(self) -> None:
-        """Look, decide, act; and sleep until something happens."""
+        """Observe, decide, act; then sleep until something happens."""
         it = self._it
         self._changed.clear()
         if missing := it.missing:
@@ -378,7 +379,7 @@ class Coordinator:
             return
 
     async def _finish(self) -> None:
-        """Tell all agents, and Brain; the own agent goes when this returns."""
+        """Tell all agents and Brain that the job is over; this agent ends afterwards."""
         for peer in self._peers:
             peer.connection.send(self._bye())
         while self._peers:

@@ -13,11 +13,9 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -27,6 +25,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Work
 
+from launcher.elastic.sockets import Address, listening, shut
 from launcher.elastic.store import RendezvousStore
 
 #: Nothing waits by time here: who waits for a peer that is gone is told so.
@@ -45,13 +44,12 @@ _NCCL = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "2", "TORCH_NCCL_ENABLE_MONITORING":
 #: What is raised where a group is used that was ended.
 _OVER = "Connection closed by peer: this process group was ended"
 
-Address = tuple[str, int]
 _building = threading.Lock()
 _groups: WeakSet[Exchanges] = WeakSet()
 
 
 class _Hold:
-    """Goes with the callback that a thread of gloo holds."""
+    """An object that lives as long as the callback that a thread of gloo holds."""
 
 
 class _Exchange(Work):
@@ -84,7 +82,7 @@ def _passed(name: str) -> Callable[..., Any]:
 
 
 class Exchanges(dist.ProcessGroup):  # type: ignore[misc]
-    """A gloo group whose exchanges can be ended, whatever gloo's threads wait for.
+    """A gloo group whose exchanges can be ended even if gloo's threads wait.
 
     A thread of gloo lets go of an exchange while it holds the lock of gloo's queue. Tensors that
     Python knows go with the exchange, and for them the thread waits for the interpreter's lock.
@@ -117,7 +115,7 @@ class Exchanges(dist.ProcessGroup):  # type: ignore[misc]
     send, recv = _passed("send"), _passed("recv")
 
     def end(self) -> None:
-        """Let whoever waits raise."""
+        """Make all waiting exchanges raise."""
         with self._lock:
             self._over = True
             waiting, self._waiting = self._waiting, set()
@@ -148,7 +146,7 @@ class Exchanges(dist.ProcessGroup):  # type: ignore[misc]
         hold: _Hold,
         done: torch.futures.Future[Any],
     ) -> None:
-        """A thread of gloo has made an exchange, and tells so before it lets go of it."""
+        """Complete the future of an exchange, on gloo's thread, which still holds the exchange."""
         self._called.add(hold)
         self._newest[threading.get_ident()] = work
         with self._lock:
@@ -204,23 +202,23 @@ class SessionGroup:
         return [each.tolist() for each in found]
 
     def send(self, tensor: torch.Tensor, rank: int) -> None:
-        """Give a tensor to one member."""
+        """Send a tensor to one member."""
         self.group.send([tensor.contiguous()], rank, 0).wait(*self._patience)
 
     def receive(self, tensor: torch.Tensor, rank: int) -> None:
-        """Take a tensor from one member, into this one."""
+        """Receive a tensor from one member into ``tensor``."""
         into = tensor if tensor.is_contiguous() else torch.empty_like(tensor).contiguous()
         self.group.recv([into], rank, 0).wait(*self._patience)
         if into is not tensor:
             tensor.copy_(into)
 
     def end(self) -> None:
-        """Let whoever waits for a member of it raise, here and there, now and ever after."""
+        """Make every exchange raise at all members, now and later."""
         self.ended = True
         if self._cuda:
             self._backend.abort()
         else:
-            _shut(self._ends)
+            shut(self._ends)
             self.group.end()
 
     @property
@@ -230,7 +228,7 @@ class SessionGroup:
 
     @property
     def still(self) -> bool:
-        """True if none of its threads waits for anything."""
+        """True if no exchange of the group is open."""
         return bool(self._cuda or self.group.open == 0)
 
 
@@ -263,7 +261,7 @@ def _gloo(store: RendezvousStore, rank: int, size: int, host: str) -> tuple[Any,
 def _connect(
     store: RendezvousStore, rank: int, size: int, host: str, attempt: int
 ) -> tuple[Any, set[Address]]:
-    """Connect to all once all listen; no backend where one of them could not.
+    """Connect to all members once all listen; return no backend if one could not.
 
     A connection may be lost, over loopback too, and gloo waits for it as long as for an exchange.
     """
@@ -324,77 +322,14 @@ def _ends(told: bytes) -> list[Address]:
     return [(at, int(port)) for at, port in zip(words[::2], words[1::2], strict=True)]
 
 
-def listening() -> list[Address]:
-    return [own for _, own, peer in _connections() if peer is None]
-
-
-def _shut(ends: set[Address]) -> None:
-    """Shut down connections of which one side is among ``ends``."""
-
-    def shut(found: socket.socket) -> None:
-        # Asked anew: the descriptor may be another socket's by now, which listens.
-        own, peer = _addresses(found) or (None, None)
-        if peer is not None and (own in ends or peer in ends):
-            found.shutdown(socket.SHUT_RDWR)
-
-    for fd, _, peer in _connections():
-        if peer is not None:
-            _with_socket(fd, shut)
-
-
-def _connections() -> list[tuple[int, Address, Address | None]]:
-    """TCP sockets of this process: descriptor, own address, that of the other side."""
-    found = []
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            is_socket = os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
-        except OSError:
-            continue
-        said = _with_socket(int(name), _addresses) if is_socket else None
-        if said is not None:
-            found.append((int(name), *said))
-    return found
-
-
-def _addresses(found: socket.socket) -> tuple[Address, Address | None] | None:
-    if found.type != socket.SOCK_STREAM or found.family not in (socket.AF_INET, socket.AF_INET6):
-        return None
-    peer = None
-    with suppress(OSError):
-        peer = _plain(found.getpeername())
-    return _plain(found.getsockname()), peer
-
-
-def _plain(address: Any) -> Address:
-    return str(address[0]).removeprefix("::ffff:"), int(address[1])
-
-
-def _with_socket(fd: int, act: Any) -> Any:
-    """Return the result of ``act`` on a descriptor's socket; None where the socket is gone."""
-    try:
-        own = os.dup(fd)
-    except OSError:
-        return None
-    try:
-        copy = socket.socket(fileno=own)
-    except OSError:  # it is another file by now
-        return os.close(own)
-    try:
-        return act(copy)
-    except OSError:
-        return None
-    finally:
-        copy.close()
-
-
 class RetiredGroups:
-    """Old groups, kept until nothing of theirs moves: earlier torch 2.13 may hang."""
+    """Old groups, kept until their threads are idle: torch 2.13 may hang if they go earlier."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[float, Any]] = []
 
     def keep(self, group: SessionGroup) -> None:
-        """Take an old group, and let go of those that have been still for long."""
+        """Keep an old group, and drop those that have been idle for ``STILL_SECONDS``."""
         now = time.monotonic()
         for at, old in list(self._kept):
             if now - at > STILL_SECONDS and old.still:
@@ -405,6 +340,6 @@ class RetiredGroups:
 
     @staticmethod
     def hold(group: SessionGroup) -> None:
-        """Have the end of the interpreter leave it alone."""
+        """Keep a group alive beyond the end of the interpreter."""
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(group.group))
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(group._backend))

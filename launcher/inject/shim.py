@@ -97,8 +97,7 @@ class Shim:
         self.registry: str = memory["registry"]
         self.least = memory.get("least_bytes", LEAST_BYTES)
         self.declared = _area(memory.get("declared"))
-        self.rank = rank
-        self.pid = os.getpid()
+        self.rank, self.pid = rank, os.getpid()
         self.counter = itertools.count()
         self.said: set[str] = set()
         self.off = False

@@ -25,29 +25,15 @@ from launcher.workers.factory import WorkerFactory
 from launcher.workers.fork_server.channel import Child
 from launcher.workers.fork_server.fork_server import ForkServer
 from launcher.workers.processes import output, process
-from launcher.workers.processes.failures import failure_report, hand_on_error, root_cause
-from launcher.workers.processes.process import free_port
 from launcher.workers.processes.sessions import SessionMessage, Sessions
 from launcher.workers.stack_dumps import DumpTarget
-
-__all__ = [
-    "ParkRequest",
-    "ProbeEvent",
-    "Progress",
-    "WorkerExit",
-    "Workers",
-    "failure_report",
-    "free_port",
-    "hand_on_error",
-    "root_cause",
-]
 
 #: Seconds that output may still flow after the last worker has ended.
 _OUTPUT_SECONDS = 5.0
 
 
 class Workers:
-    """The running workers of one agent in one world. Make one with ``start``, end it with ``stop``.
+    """The workers of one agent in one world, from ``start`` to ``stop``.
 
     All methods belong to the loop's thread, which must live as long as the agent (workers die
     with the *thread* that started them).
@@ -156,7 +142,7 @@ class Workers:
         shard_socket: ShardSocket | None = None,
         on_session: Callable[["Workers", str, SessionMessage], None] | None = None,
     ) -> "Workers":
-        """As ``start``, for a coming world: its workers wait at the gate until ``release``.
+        """Start workers of a coming world, which wait at the gate until ``release``.
 
         Nothing is read of what they print, and a ``gated`` event tells of each that waits.
 
@@ -170,12 +156,12 @@ class Workers:
 
     @property
     def gated(self) -> bool:
-        """True if all of them live and wait at the gate."""
+        """True if all workers live and wait at the gate."""
         started = len(self._started) == self._world.member(self._group_rank).processes
         return started and not self._exits and all(each.control.gated for each in self._started)
 
     def release(self) -> None:
-        """Let prepared workers go on."""
+        """Open the gate of prepared workers."""
         self._held = False
         for worker in self._started:
             worker.control.gate(False)
@@ -184,16 +170,16 @@ class Workers:
 
     @property
     def world(self) -> WorldDocument:
-        """The world they are in."""
+        """Return the world of these workers."""
         return self._world
 
     @property
     def elastic(self) -> bool:
-        """True if all of them can go over into another world without being ended."""
+        """True if all workers can change worlds in process."""
         return self.sessions is not None and self.sessions.complete
 
     def go_over(self, world: WorldDocument, group_rank: int) -> None:
-        """Make these workers those of another world from here on."""
+        """Note that these workers changed to another world."""
         self._left = self._world.epoch
         self._world, self._group_rank = world, group_rank
         for worker in self._started:
@@ -206,7 +192,7 @@ class Workers:
 
     @property
     def targets(self) -> tuple[DumpTarget, ...]:
-        """Workers that run, to be looked at."""
+        """Return running workers, for stack dumps."""
         interpreter = self._config.entrypoint.interpreter
         return tuple(
             DumpTarget(
@@ -226,7 +212,7 @@ class Workers:
         return len(self._exits) < len(self._started)
 
     async def wait(self) -> tuple[WorkerExit, ...]:
-        """Wait until all have ended; returns ``exits``."""
+        """Wait until all workers have ended; return ``exits``."""
         await self._ended.wait()
         return self.exits
 
@@ -237,7 +223,7 @@ class Workers:
             worker.control.park(mode)
 
     def ask_to_save(self, signum: signal.Signals) -> None:
-        """Send the signal upon which the script saves and ends, to those that catch it.
+        """Send the signal at which the script saves and ends to workers that catch it.
 
         Whoever ends while they are to park has done as asked; later only who ends well.
         """
@@ -246,7 +232,7 @@ class Workers:
             os.kill(pid, signum)
 
     def catching(self, signum: signal.Signals) -> tuple[int, ...]:
-        """Pids of those that run and have a handler for the signal."""
+        """Return pids of running workers that have a handler for the signal."""
         ended = {exit.pid for exit in self._exits}
         running = (pid for pid in self.pids if pid not in ended)
         return tuple(pid for pid in running if process.catches(pid, signum))
@@ -262,18 +248,21 @@ class Workers:
 
     @property
     def held(self) -> tuple[int, ...]:
-        """Pids of those that stand still, for their lease had run out."""
+        """Return pids of workers that are stopped because their lease ran out."""
         return () if self._closed else tuple(w.process.pid for w in self._alive() if w.control.held)
 
     def resume_held(self) -> None:
-        """Have those go on whose lease was renewed. One may say that it is held a moment before it
-        is, and misses the signal: this is to be repeated."""
+        """Resume held workers whose lease was renewed.
+
+        A worker may say that it is held a moment before it is, and miss the signal, so the caller
+        repeats this.
+        """
         for worker in () if self._closed else self._alive():
             if worker.control.held and not worker.control.over:
                 os.kill(worker.process.pid, signal.SIGCONT)
 
     def end_held(self) -> None:
-        """End those that are held: they have no part in what comes, and save nothing more."""
+        """Kill held workers, which have no part in the next world and must not save."""
         for pid in self.held:
             os.kill(pid, signal.SIGKILL)
 
@@ -326,7 +315,7 @@ class Workers:
         return {"socket": str(self._directory / "line"), "joining": self.joining}
 
     def _hear(self) -> None:
-        """Pass on what probes announced."""
+        """Pass on events of probes."""
         while True:
             try:
                 datagram = self._socket.recv(65536)
@@ -343,7 +332,7 @@ class Workers:
                 self._on_event(event)
 
     def _ended_one(self, worker: process.WorkerProcess) -> None:
-        """A worker's pidfd became readable: it has ended."""
+        """Note the exit of a worker, whose pidfd became readable."""
         code = worker.process.poll()
         if code is None:
             return

@@ -98,7 +98,7 @@ os._exit(0)
 
 def joined(stage: Stage) -> str:
     """A world of one grows to two ranks on one card, over gloo; its workers are prepared ahead."""
-    from launcher.workers.workers import free_port
+    from launcher.workers.processes.process import free_port
 
     meeting = f"--rdzv-endpoint=127.0.0.1:{free_port('127.0.0.1')}"
     flags = ("--nnodes=1:2", meeting, "--checkpoint=state.pt", "--nproc-per-node=1")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from launcher.workers.workers import free_port
+from launcher.workers.processes.process import free_port
 from tests.hosts.machines import Host, Hosts, Program
 from tests.patience import Patience
 from tests.scripts.beating import BEAT

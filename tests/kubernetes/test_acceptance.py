@@ -19,7 +19,7 @@ import yaml
 
 from deploy.gotemplate import Chart
 from deploy.render import CHART
-from launcher.workers.workers import free_port
+from launcher.workers.processes.process import free_port
 from tests.guard import guarded
 from tests.kubernetes import jobs
 from tests.kubernetes.clusters import namespace

@@ -13,7 +13,8 @@ from brain.types.resources import NodeName
 from brain.types.world import Cause, Member
 from launcher.command.entrypoint import Entrypoint
 from launcher.values.config import LaunchConfig, WorldDocument
-from launcher.workers.workers import ProbeEvent, WorkerExit, Workers
+from launcher.values.workers import ProbeEvent, WorkerExit
+from launcher.workers.workers import Workers
 
 T = TypeVar("T")
 #: Longer than anything here takes on a busy machine.

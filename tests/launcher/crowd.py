@@ -23,7 +23,7 @@ from launcher import messages
 from launcher.coordinator.brain import FixedDesiredWorld, Reports
 from launcher.coordinator.coordinator import Coordinator
 from launcher.coordinator.leadership import SoleLeadership
-from launcher.coordinator.world.state import CoordinatorTerms
+from launcher.coordinator.world.terms import CoordinatorTerms
 from launcher.messages import Connection, digest
 from launcher.values.observation import WorldRules
 from launcher.values.replica import JobPlace

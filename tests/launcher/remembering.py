@@ -20,8 +20,7 @@ from launcher.ram_checkpoint.agent import RamCheckpoint
 from launcher.ram_checkpoint.shared_memory import SharedMemory, free_root, words
 from launcher.values.config import WorldDocument
 from launcher.values.ram_checkpoint import parts
-from launcher.workers.processes.process import listen
-from launcher.workers.workers import free_port
+from launcher.workers.processes.process import free_port, listen
 from tests.launcher.building import a_config, a_world
 
 SHIM = Path(__file__).parents[2] / "launcher" / "inject" / "shim.py"

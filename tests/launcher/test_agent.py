@@ -13,7 +13,7 @@ from brain.types.job import Intent
 from brain.types.world import Cause, ReplicaExit, WorldEvent
 from launcher.agent.program import BUSY
 from launcher.values.replica import ReplicaStatus, read, started_ticks
-from launcher.workers.workers import free_port
+from launcher.workers.processes.process import free_port
 from tests.launcher.elastic import JOB, desired, eventually, job
 
 SLEEPS = "import time; time.sleep(600)"

@@ -30,7 +30,7 @@ from launcher.values.network_check import (
     spared,
     verdicts,
 )
-from launcher.workers.workers import free_port
+from launcher.workers.processes.process import free_port
 from tests.launcher.building import a_config, python
 
 BROKEN = NodeMeasured(ok=False, reason="no link")

@@ -25,7 +25,8 @@ from brain.errors import BadInput
 from launcher.rendezvous.guest import RendezvousTurn
 from launcher.rendezvous.handler import BrainRendezvous
 from launcher.rendezvous.settings import DEFAULT_PORT, RendezvousSettings, settings
-from launcher.workers.workers import Workers, free_port
+from launcher.workers.processes.process import free_port
+from launcher.workers.workers import Workers
 
 #: Several agents end inside one process here: what the end of a process closes is not closed.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

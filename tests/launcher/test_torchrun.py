@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.workers.workers import free_port
+from launcher.workers.processes.process import free_port
 from tests.launcher.elastic import eventually
 
 SCRIPT = """

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from launcher.workers.workers import free_port
+from launcher.workers.processes.process import free_port
 from tests.launcher.elastic import eventually
 
 #: Notes that it begins and its hundredth step, saves often, and never loads.

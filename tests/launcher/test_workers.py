@@ -15,18 +15,13 @@ import pytest
 from brain.errors import BadInput, Unavailable
 from launcher.messages import Exited, encoded
 from launcher.values.config import LogConfig, Std
-from launcher.values.workers import ParkRequest
+from launcher.values.workers import ParkRequest, WorkerExit
 from launcher.workers.environment import WorkerInjection, worker_environment
 from launcher.workers.fork_server.channel import Child
 from launcher.workers.fork_server.fork_server import ForkServer
-from launcher.workers.workers import (
-    WorkerExit,
-    Workers,
-    failure_report,
-    free_port,
-    hand_on_error,
-    root_cause,
-)
+from launcher.workers.processes.failures import failure_report, hand_on_error, root_cause
+from launcher.workers.processes.process import free_port
+from launcher.workers.workers import Workers
 from tests.launcher.building import (
     ANNOUNCE,
     AS_PROGRAM,

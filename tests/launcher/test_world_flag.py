@@ -13,7 +13,7 @@ from launcher.command.entrypoint import parse_command
 from launcher.options import launch_config
 from launcher.values.config import LaunchConfig
 from launcher.values.observation import Shape
-from launcher.workers.workers import free_port
+from launcher.workers.processes.process import free_port
 
 SCRIPT = """
 import os, pathlib, time

@@ -16,7 +16,7 @@ import threading
 import time
 from pathlib import Path
 
-from launcher.workers.workers import free_port
+from launcher.workers.processes.process import free_port
 
 #: A change of the world on a machine that is busy with other tests.
 _STEP_SECONDS = 90.0

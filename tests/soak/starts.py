@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
-from launcher.workers.workers import free_port
+from launcher.workers.processes.process import free_port
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "ddp_elastic.py"
 _STEPS = 20

@@ -1,6 +1,7 @@
 """The present world of a coordinator: its state, and the actions on it.
 
 state         what the coordinator was told, sees and wrote down
+terms         terms that the owner set
 monitor       observations of one world
 exits         the ends of its workers, for the diagnosis
 preparation   a world that is made ready while another one trains

@@ -4,10 +4,9 @@ import math
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from brain.types.diagnosis import Diagnosis, FailureKind
-from brain.types.grace import GRACE_SECONDS
 from brain.types.world import Cause, DesiredWorld, Member, WorldEvent
 from launcher.coordinator import pins
 from launcher.coordinator.topology import choose, layout
@@ -18,13 +17,12 @@ from launcher.coordinator.world.ledger import WorldPast
 from launcher.coordinator.world.monitor import WorldMonitor
 from launcher.coordinator.world.peers import Peer, Peers
 from launcher.coordinator.world.preparation import Preparation
+from launcher.coordinator.world.terms import CoordinatorTerms
 from launcher.values.config import WorldDocument
 from launcher.values.console import say
 from launcher.values.diagnosis.first import diagnose, first, then
 from launcher.values.diagnosis.policy import GO_BACK, GO_ON, REMEMBERED, consequence, occurrence
-from launcher.values.hang.terms import HangTerms
-from launcher.values.network_check import CheckTerms
-from launcher.values.observation import JobObserved, WorldObserved, WorldPhase, WorldRules
+from launcher.values.observation import JobObserved, WorldObserved, WorldPhase
 from launcher.values.witness import WitnessObserved
 
 #: Seconds that the end of a worker which failed may take to be heard, before its loss is told.
@@ -40,43 +38,8 @@ _NOT_DISTRIBUTED = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinatorTerms:
-    """The terms of a coordinator's job."""
-
-    job: str
-    run_id: str
-    token_sha256: str
-    #: host:port where agents reach it, and the node it runs on.
-    address: str
-    node: str
-    master_addr: str | None = None
-    master_port: int | None = None
-    #: Seconds that an agent may be silent.
-    lease_seconds: float = 3.0
-    #: Another agent, or a scaler, could go on without these workers, which live by leases then.
-    replaceable: bool = True
-    #: Neither a scaler nor a manager of jobs starts its agents elsewhere.
-    by_hand: bool = False
-    grace_seconds: float = GRACE_SECONDS
-    #: Name of what is run.
-    program: str = ""
-    #: A checkpoint was declared, and where it is, absolute; None: that was not said.
-    declared: bool = False
-    checkpoint: str | None = None
-    #: Workers cannot be seen stepping.
-    blind: bool = False
-    rules: WorldRules = field(default_factory=WorldRules)
-    #: Seconds to go on telling Brain of the end while it is away.
-    linger_seconds: float = 10.0
-    #: How nodes are checked before the first world; None: they are not.
-    check: CheckTerms | None = None
-    #: What is looked for while worlds run; None: nothing.
-    hang: HangTerms | None = None
-
-
 class CoordinatorState:
-    """The facts. ``actions`` and ``in_process`` change them, and ``Coordinator`` as it hears."""
+    """The state of a coordinator, which ``actions``, ``in_process`` and ``Coordinator`` change."""
 
     def __init__(
         self,
@@ -141,13 +104,13 @@ class CoordinatorState:
 
     @property
     def running(self) -> WorldMonitor:
-        """The latest world, where there must be one."""
+        """Return the latest world; there must be one."""
         assert self.monitor is not None
         return self.monitor
 
     @property
     def members(self) -> list[Peer]:
-        """Connected members of the latest world."""
+        """Return the connected members of the latest world."""
         found = (self.peers.get(member.replica) for member in self.running.document.members)
         return [peer for peer in found if peer is not None]
 
@@ -182,7 +145,7 @@ class CoordinatorState:
         self.desired = desired
 
     def recover(self, last: WorldDocument | None) -> None:
-        """Begin where the coordinator before stopped."""
+        """Continue from the files of the last coordinator."""
         document = self.journal.open(last)
         ledger = self.journal.ledger
         if document is None or ledger.over is not None:
@@ -199,7 +162,7 @@ class CoordinatorState:
         pins.sweep(folders, job=self.terms.job, keep=ledger.pins)
 
     def learn(self, world: WorldDocument) -> bool:
-        """Take over a world that the coordinator before formed unheard; returns whether it is new.
+        """Take over a world that the last coordinator formed unheard; return True if it is new.
 
         Its workers were given leases that may last from now on.
         """
@@ -242,7 +205,7 @@ class CoordinatorState:
         return monitor
 
     def observe(self) -> None:
-        """Note and tell what has become true of the world."""
+        """Note and report changes of the world."""
         monitor, journal = self.monitor, self.journal
         if monitor is None:
             return
@@ -271,8 +234,10 @@ class CoordinatorState:
             say(_NOT_DISTRIBUTED % monitor.processes)
 
     def fell(self, monitor: WorldMonitor) -> None:
-        """Others go on from a world that was lost; it is told once the ends of those that failed
-        are heard."""
+        """Note that others go on from a lost world.
+
+        The loss is reported once the exits of its failed workers are heard.
+        """
         if self.fallen is not None:
             self.tell_lost(self.fallen)
         self.fallen, self.fallen_until = monitor, self.clock() + _FALLEN_SECONDS
@@ -286,7 +251,7 @@ class CoordinatorState:
             self.tell_lost(fallen)
 
     def tell_lost(self, monitor: WorldMonitor) -> None:
-        """A world was lost, and what can be known of it is: who failed first, and why."""
+        """Report a lost world once its first failure, and the reason, can be known."""
         cause, monitor.untold = monitor.untold, None
         if cause is None:
             return
@@ -309,7 +274,7 @@ class CoordinatorState:
         return "; ".join(filter(None, ("in process" if monitor.in_process else "", said)))
 
     def confirm(self) -> None:
-        """The change is behind us, one way or the other."""
+        """Note that the change is over, made or undone."""
         for pin in self.journal.ledger.pins:
             pins.unpin(pin)
         self.journal.note(pins=(), change=None)
@@ -347,7 +312,7 @@ class CoordinatorState:
         return (*ledger.barren, world.failed)
 
     def loss(self, cause: Cause, monitor: WorldMonitor | None = None) -> str:
-        """Why the latest world, or this one, was lost, in one sentence; empty: nothing tells."""
+        """Say in a sentence why ``monitor``'s or the latest world was lost; empty if unknown."""
         monitor = monitor or self.monitor
         if monitor is None:
             return ""
@@ -383,7 +348,7 @@ class CoordinatorState:
         )
 
     def follow(self, found: Diagnosis, monitor: WorldMonitor) -> Diagnosis:
-        """Remember a failure, and see to what ``values.diagnosis.policy`` says follows from it."""
+        """Remember a failure, and carry out its consequence by ``values.diagnosis.policy``."""
         ledger = self.journal.ledger
         failed = exits.failed(monitor.document.members, monitor.heard_exits)
         root = first(failed) if found.kind is not FailureKind.HANG else None

@@ -11,8 +11,9 @@ import torch
 
 from brain.errors import BadInput
 from launcher import elastic
-from launcher.elastic.groups import devices, listening
+from launcher.elastic.groups import devices
 from launcher.elastic.line import MESSAGE_BYTES, Line
+from launcher.elastic.sockets import listening
 
 #: No machine has this address (RFC 5737).
 ELSEWHERE = "192.0.2.1"
