@@ -51,7 +51,7 @@ class FixedDesiredWorld:
         self._desired = desired
 
     async def follow(self, tell: Callable[[DesiredWorld], None]) -> None:
-        """Tell it once."""
+        """Call ``tell`` once."""
         tell(self._desired)
         await asyncio.Event().wait()
 
@@ -64,7 +64,7 @@ class SuspendWhenWarned:
         self._desired, self._warned = desired, warned
 
     async def follow(self, tell: Callable[[DesiredWorld], None]) -> None:
-        """Tell it, and once more when the warning comes."""
+        """Call ``tell`` now, and again with the intent to suspend once the warning comes."""
         tell(self._desired)
         await self._warned.wait()
         tell(replace(self._desired, version=self._desired.version + 1, intent=Intent.SUSPEND))
@@ -73,13 +73,13 @@ class SuspendWhenWarned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Service:
-    """``service.json``, as far as it matters here."""
+    """The field of ``service.json`` that is needed here."""
 
     url: str
 
 
 def service_url(home: str, given: str) -> str:
-    """URL at which this machine's service listens now; ``given`` where no file names it."""
+    """Return the URL at which this machine's service listens; ``given`` if no file names one."""
     try:
         found = replica.read(Path(home) / "service.json", _Service)
     except (BadInput, OSError):
@@ -88,15 +88,18 @@ def service_url(home: str, given: str) -> str:
 
 
 class Brain:
-    """Sends operations, one after the other; where to and with which token is asked anew after
-    each failure: the service may have come back on another port."""
+    """A client that sends one operation after the other.
+
+    It reads URL and token again after each failure, since the service may have come back on
+    another port.
+    """
 
     def __init__(self, url: Callable[[], str], token_file: str | None) -> None:
         self._url, self._token_file = url, token_file
         self._client: AsyncBrainClient | None = None
 
     async def send(self, call: Call[T]) -> T:
-        """Do one operation; errors as in ``AsyncBrainClient.send``."""
+        """Send one operation; errors as in ``AsyncBrainClient.send``."""
         if self._client is None:
             self._client = AsyncBrainClient(self._url(), read_token(self._token_file))
         try:
@@ -106,23 +109,23 @@ class Brain:
             raise
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()
 
 
 class DesiredByBrain:
-    """The desired world as Brain says it, by long poll; on disk for the time it is away."""
+    """Desired worlds that Brain sends by long poll; a copy on disk serves while Brain is away."""
 
     def __init__(
         self, brain: Brain, job: str, place: JobPlace, last: DesiredWorld | None = None
     ) -> None:
-        """``last``: what the last world answered, for a successor on another disk."""
+        """``last``: the desired world of the last world, for a successor on another disk."""
         self._brain, self._job, self._place, self._last = brain, job, place, last
 
     async def follow(self, tell: Callable[[DesiredWorld], None]) -> None:
-        """Tell what Brain says, for ever; the last known desired world where it does not answer."""
+        """Tell each desired world for ever; the last known one while Brain does not answer."""
         try:
             await self._follow(tell)
         finally:  # cancelled: another agent coordinates, or the job is over
@@ -150,7 +153,7 @@ class DesiredByBrain:
                 await asyncio.sleep(1.0)
 
     def _keep(self, desired: DesiredWorld) -> None:
-        """A full disk costs what a successor would read while Brain is away, never this one."""
+        """Write the copy; a full disk harms only a successor that starts while Brain is away."""
         try:
             self._place.keep("wish", desired)
         except OSError as full:
@@ -160,7 +163,7 @@ class DesiredByBrain:
             )
 
     def _remembered(self, tell: Callable[[DesiredWorld], None]) -> DesiredWorld | None:
-        """The desired world on disk, unless it was one to stop: an agent was started since."""
+        """Return the copy on disk; None if it said stop, because an agent was started since."""
         desired = self._place.find("wish", DesiredWorld) or self._last
         if desired is None or desired.intent is not Intent.RUN:
             return None
@@ -187,7 +190,7 @@ class Reports:
         self._note_empty()
 
     def put(self, report: WorldReport) -> Path | None:
-        """Keep a report until Brain has it; returns where, None without a Brain to send it to.
+        """Keep a report until Brain has it; return its file, or None if the job has no Brain.
 
         Raises:
             OSError: it cannot be written, and waits in memory alone.
@@ -204,7 +207,7 @@ class Reports:
         return path
 
     async def deliver(self) -> None:
-        """Send what waits, for ever; cancelled at the end."""
+        """Send waiting reports for ever; the owner cancels it."""
         try:
             await self._deliver()
         finally:
@@ -230,7 +233,7 @@ class Reports:
             self._note_empty()
 
     async def drained(self) -> None:
-        """Wait until nothing waits."""
+        """Wait until all reports are sent."""
         await self._empty.wait()
 
     async def _send(self, path: Path) -> None:
@@ -252,7 +255,7 @@ class Reports:
 
 
 def read_token(path: str | None) -> str:
-    """The job's token; empty where there is none."""
+    """Return the job's token; an empty string if it has none."""
     if path is None:
         return ""
     try:

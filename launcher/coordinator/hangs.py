@@ -28,7 +28,7 @@ _ATTACHED, _CHARACTERS = 8, 8000
 
 
 class HangWatch:
-    """Make one per coordinator; ``watch`` for ever."""
+    """The search of one coordinator for hangs; ``watch`` runs for ever."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class HangWatch:
         self._answered = asyncio.Event()
 
     async def watch(self) -> None:
-        """Look for ever; cancelled at the end."""
+        """Look for hangs for ever; the owner cancels it."""
         if self._terms is None:
             await asyncio.Event().wait()
             return
@@ -59,14 +59,14 @@ class HangWatch:
             await self._look(self._terms)
 
     def heard(self, replica: int, message: "messages.Looked") -> None:
-        """Take what an agent saw."""
+        """Take an agent's stack dumps."""
         if message.epoch == self._epoch and replica in self._asked:
             self._asked.discard(replica)
             self._looks.extend(message.looks)
             self._answered.set()
 
     def left(self, replica: int) -> None:
-        """An agent is gone; nothing will come from it."""
+        """Stop waiting for an agent that is gone."""
         self._asked.discard(replica)
         self._answered.set()
 
@@ -106,13 +106,13 @@ class HangWatch:
         self._found(terms, monitor, quiet, looks)
 
     def _remember(self) -> None:
-        """Keep the quiet times this script came back from for its next worlds."""
+        """Keep the quiet times that the script survived, for its next worlds."""
         shown = rules.shows(self._pace, self._it.terms.program)
         if rules.news(self._it.journal.ledger.shown, shown):
             self._it.journal.note(durable=False, shown=shown)
 
     async def _closer(self, monitor: WorldMonitor) -> Sequence[inspection.StackLook]:
-        """Have all agents look; of an agent that answers too late, nothing is known."""
+        """Have all agents dump stacks; an agent that answers too late has no dump."""
         self._looks, self._asked = [], {peer.replica for peer in self._it.members}
         order = messages.encoded(messages.Look(epoch=self._epoch, seconds=self._apart_seconds))
         for peer in self._it.members:
@@ -152,7 +152,7 @@ class HangWatch:
         self._changed()
 
     def _leave_slow(self, terms: HangTerms, monitor: WorldMonitor, now: float) -> None:
-        """Have a replica leave at the next safe point, where the others are quicker without it."""
+        """Have a replica leave at the next safe point if the others are faster without it."""
         nodes = {m.replica: m.node for m in monitor.document.members}
         progress = [
             (each, member.replica, nodes[member.replica])

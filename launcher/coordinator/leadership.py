@@ -30,43 +30,43 @@ _ANSWER_SECONDS = 0.5
 
 
 class Leadership(Protocol):
-    """A way for an agent to find the coordinator, or to become it."""
+    """An agent's means to find the coordinator, or to become it."""
 
     def candidates(self, last: WorldDocument | None) -> Sequence[str]:
-        """Addresses to ask, best first; one's own where it is one's turn."""
+        """Return addresses to ask, best first; the agent's own if it is its turn to coordinate."""
         ...
 
     def others(self, last: WorldDocument | None) -> Sequence[str]:
-        """Agents to ask as well after having been away: one may coordinate out of turn."""
+        """Return more addresses to ask after an absence: an agent may coordinate out of turn."""
         ...
 
     def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
-        """Become the coordinator, answering at ``address``; False where somebody else is.
+        """Become the coordinator, which answers at ``address``; False if another agent is.
 
-        ``hung``: whoever holds it has not answered for so long that nothing of it lives on.
+        ``hung``: the holder has been silent for so long that its workers have ended.
 
         Raises:
-            Unavailable: nobody could learn of it; the leadership is free for whoever can say so.
+            Unavailable: the claim cannot be published; the leadership stays free.
         """
         ...
 
     def holds(self) -> bool:
-        """True while this agent, who claimed the leadership, holds it; asked before each act."""
+        """True while this agent holds the leadership that it claimed; asked before each act."""
         ...
 
     async def gone(
         self, members: Sequence[Member], *, lease_expired: bool, in_touch: bool
     ) -> frozenset[int]:
-        """Replicas that are proved to be gone, of ``members`` which are not heard of."""
+        """Return the replicas among the silent ``members`` that are proved to be gone."""
         ...
 
     def near(self, address: str) -> bool:
-        """True if an agent there that is silent beyond its lease is gone, because no network can
-        have come between."""
+        """True if no network lies between: an agent there that outlasts its lease in silence is
+        gone."""
         ...
 
     def settle(self) -> None:
-        """``home`` is ours now."""
+        """Note that this agent listens at ``home``."""
         ...
 
     @property
@@ -78,7 +78,7 @@ class Leadership(Protocol):
         ...
 
     def leave(self) -> None:
-        """Give the leadership up."""
+        """Give up the leadership."""
         ...
 
 
@@ -103,11 +103,11 @@ class LocalLeadership:
         return () if found is None else (found.address,)
 
     def others(self, last: WorldDocument | None) -> Sequence[str]:
-        """No others: the file says it all."""
+        """Return no one: the file names the coordinator."""
         return ()
 
     def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
-        """Take the lock; or the next term from one that hangs, or whose lock another one has."""
+        """Take the lock; or the next term, if the holder hangs or the lock is another agent's."""
         try:
             return self._claiming.take() and self._claim(address, epoch, hung=hung)
         except OSError as full:
@@ -148,7 +148,7 @@ class LocalLeadership:
         return frozenset(m.replica for m in members if lease_expired or not alive(m.replica))
 
     def near(self, address: str) -> bool:
-        """Always: there is one machine."""
+        """Return True: all agents are on one machine."""
         return True
 
     def settle(self) -> None:
@@ -156,11 +156,11 @@ class LocalLeadership:
 
     @property
     def home(self) -> str:
-        """They look into ``coordinator.json``."""
+        """Return an empty string: new agents read ``coordinator.json``."""
         return ""
 
     def leave(self) -> None:
-        """Let go of the lock, and say so: this process may live on for a while."""
+        """Release the lock and say so in the file, since this process may live on for a while."""
         if self._mine is not None and self.holds():
             left = replace(self._mine, pid=0, ticks=0)
             with contextlib.suppress(OSError):  # a full disk: who waits sees that we hang, or end
@@ -173,32 +173,32 @@ class LocalLeadership:
 
 
 class SoleLeadership:
-    """One agent alone."""
+    """The leadership of an agent that is alone."""
 
     def candidates(self, last: WorldDocument | None) -> Sequence[str]:
-        """No other agent."""
+        """Return no one: there is no other agent."""
         return ()
 
     def others(self, last: WorldDocument | None) -> Sequence[str]:
-        """No other agent."""
+        """Return no one: there is no other agent."""
         return ()
 
     def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def holds(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     async def gone(
         self, members: Sequence[Member], *, lease_expired: bool, in_touch: bool
     ) -> frozenset[int]:
-        """Nobody."""
+        """Return no one."""
         return frozenset()
 
     def near(self, address: str) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def settle(self) -> None:
@@ -206,7 +206,7 @@ class SoleLeadership:
 
     @property
     def home(self) -> str:
-        """Empty: there are no new agents."""
+        """Return an empty string: there are no new agents."""
         return ""
 
     def leave(self) -> None:
@@ -226,7 +226,7 @@ class EndpointLeadership:
         self._refused_since: dict[str, float] = {}
 
     def candidates(self, last: WorldDocument | None) -> Sequence[str]:
-        """The endpoint first, then the members of the last world by rank, up to oneself."""
+        """Return the endpoint, then the members of the last world by rank, up to this agent."""
         if last is None:
             return () if self._bound else (self._endpoint,)
         members = [member.address for member in last.members]
@@ -234,7 +234,7 @@ class EndpointLeadership:
         return [a for a in dict.fromkeys([last.coordinator, *before]) if a != self._mine]
 
     def others(self, last: WorldDocument | None) -> Sequence[str]:
-        """Members of the last world that come after oneself, and the endpoint."""
+        """Return the members of the last world after this agent by rank, and the endpoint."""
         if last is None:
             return ()
         members = [member.address for member in last.members]
@@ -242,7 +242,7 @@ class EndpointLeadership:
         return [a for a in dict.fromkeys([*after[:_ASKED], self._endpoint]) if a != self._mine]
 
     def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
-        """The first leadership is the endpoint; later ones follow rank, and may be claimed."""
+        """The agent at the endpoint leads first; later each may claim its turn, by rank."""
         return self._bound or epoch > 0
 
     def holds(self) -> bool:
@@ -291,12 +291,12 @@ class EndpointLeadership:
         return on_loopback(address)
 
     def settle(self) -> None:
-        """We listen at the endpoint from here on."""
+        """Note that this agent listens at the endpoint."""
         self._bound = True
 
     @property
     def home(self) -> str:
-        """The endpoint, unless it is our own."""
+        """Return the endpoint; an empty string if this agent is the endpoint."""
         return "" if self._bound else self._endpoint
 
     def leave(self) -> None:

@@ -45,23 +45,23 @@ class NetworkChecks:
         return not self._passed
 
     def skip(self) -> None:
-        """A world has run already: its nodes are known, and busy."""
+        """Check nothing: a world has run already, so its nodes are known, and busy."""
         self._passed = True
 
     def heard(self, replica: int, message: messages.Checked) -> None:
-        """Take what an agent measured."""
+        """Take an agent's measurement."""
         if message.round == self._round and replica in self._asked:
             self._measured[replica] = message.measured
             self._heard.set()
 
     def left(self, replica: int) -> None:
-        """An agent is gone; nothing will come from it."""
+        """Stop waiting for an agent that is gone."""
         if replica in self._asked and replica not in self._measured:
             self._measured[replica] = NodeMeasured(ok=False, reason="its agent went away")
             self._heard.set()
 
     async def run(self, members: Sequence[Member], *, unit: int, minimum: int) -> None:
-        """Check the nodes, and let go of those that are left out."""
+        """Check the nodes, and release those that are left out."""
         terms = self._terms
         assert terms is not None
         hosts = {each.replica: each.address.rpartition(":")[0] for each in members}
@@ -148,7 +148,7 @@ class NetworkChecks:
 
 
 def _name(kind: str, work: CheckWork) -> str:
-    """Times of other work are no measure: they are remembered apart."""
+    """Name the remembered times of a kind of work, which compare with no other work's."""
     return kind if work == CheckWork() else f"{kind} {work.edge}/{work.mebibytes}"
 
 

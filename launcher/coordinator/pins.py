@@ -24,12 +24,12 @@ _NO_LINKS = frozenset({errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS})
 
 
 class CannotPin(Unavailable):
-    """The checkpoint cannot be kept; the change is held with this reason."""
+    """A checkpoint that cannot be kept; the change is held with this reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """A checkpoint that is kept."""
+    """A second name that keeps a checkpoint."""
 
     path: str
     #: The second name of it.
@@ -63,7 +63,7 @@ def pin(path: str, *, job: str, replaced: bool) -> Pin:
 
 
 def pin_all(checkpoints: Mapping[str, bool], *, job: str) -> tuple[Pin, ...]:
-    """Keep several, path -> whether it was renamed into place; all of them or none.
+    """Keep all or none of several: path -> True if it was renamed into place.
 
     Raises:
         CannotPin: one cannot be kept.
@@ -132,7 +132,7 @@ def restore(kept: Pin) -> bool:
 
 
 def unpin(kept: Pin) -> None:
-    """Let go of the second name; one that is gone already is as good."""
+    """Remove the second name, if it is still there."""
     _remove(kept.kept)
 
 

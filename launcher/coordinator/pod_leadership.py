@@ -20,18 +20,18 @@ class PodLeadership(EndpointLeadership):
         self._file = Path(file)
 
     def candidates(self, last: WorldDocument | None) -> Sequence[str]:
-        """The endpoint, then the members of the last world by rank, up to oneself."""
+        """Return the endpoint, then the members of the last world by rank, up to this agent."""
         self._look()
         found = super().candidates(last)
         return [each for each in found if each]
 
     def others(self, last: WorldDocument | None) -> Sequence[str]:
-        """Members of the last world that come after oneself, and the endpoint."""
+        """Return the members of the last world after this agent by rank, and the endpoint."""
         self._look()
         return [each for each in super().others(last) if each]
 
     def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
-        """The first leadership is the eldest's; later ones follow rank."""
+        """The eldest agent leads first; later ones follow by rank."""
         self._look()
         return super().claim(address, epoch, hung=hung)
 
@@ -50,7 +50,7 @@ class PodLeadership(EndpointLeadership):
 
     @property
     def home(self) -> str:
-        """Empty: new agents are told of an agent that lives."""
+        """Return an empty string: the file names new agents an agent that lives."""
         return ""
 
     def _look(self) -> None:

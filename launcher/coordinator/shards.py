@@ -52,7 +52,7 @@ class ShardServer:
         self._heard: set[int] = set()
 
     def begin(self) -> None:
-        """Go on from what is written down."""
+        """Continue from the ledgers on disk."""
         try:
             found = self._place.find("shards", _Books)
         except BadInput as torn:
@@ -72,11 +72,11 @@ class ShardServer:
         return all(peer.replica in self._heard for peer in self._peers)
 
     def settle(self) -> None:
-        """All who may know something of the coordinator before were heard, or are gone."""
+        """Begin to serve: every agent that may know older shards was heard, or is gone."""
         self._send(self._serving.settle(self._clock()))
 
     def heard(self, peer: Peer, message: messages.Asked | messages.Shared) -> None:
-        """Take what an agent says about shards."""
+        """Take an agent's message about shards."""
         now = self._clock()
         if isinstance(message, messages.Shared):
             self._heard.add(peer.replica)
@@ -89,13 +89,13 @@ class ShardServer:
         self._send(self._serving.asked(question, now))
 
     def left(self, replica: int) -> None:
-        """An agent is gone."""
+        """Note that an agent is gone."""
         self._told.pop(replica, None)
         self._heard.discard(replica)
         self._send(self._serving.left(replica, self._clock()))
 
     def beat(self, peer: Peer) -> None:
-        """An agent's heart beats: see to what time brings, and tell it what is new."""
+        """At an agent's heartbeat, let leases by time run out, and tell the agent the news."""
         if not self.settled or not self._serving.version:
             return
         now = self._clock()

@@ -28,7 +28,7 @@ class Slowness:
     def look(
         self, progress: Iterable[tuple[Progress, int, NodeName]], now: float, ratio: float
     ) -> slowness.SlowSuspect | None:
-        """Fold what heartbeats say; a replica that was slow long enough."""
+        """Fold heartbeats; return a replica that has been slow for long enough."""
         here = list(progress)
         if not self.began or len(here) != len(self.began):
             self.began, self.began_at = {each.rank: each for each, _, _ in here}, now
@@ -47,7 +47,7 @@ class Slowness:
 def rank_time(
     before: Progress, after: Progress, replica: int, node: NodeName
 ) -> slowness.RankTime | None:
-    """One rank between two heartbeats; None where it made no step."""
+    """Return the step time of one rank between two heartbeats; None if it made no step."""
     steps = after.steps - before.steps
     if steps <= 0 or not before.last_step_ns:
         return None
@@ -66,7 +66,7 @@ def rank_time(
 def worth(
     slow: slowness.SlowSuspect, it: CoordinatorState, monitor: WorldMonitor, now: float
 ) -> str:
-    """Why the world is better off without a replica; empty where it is not."""
+    """Say why the world is faster without a replica; empty if it is not."""
     desired = it.desired
     if desired is None or not monitor.seen().saves.known:  # without a safe point all work would go
         return ""

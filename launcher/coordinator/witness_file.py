@@ -45,7 +45,7 @@ class WitnessFile:
         self._asking: asyncio.Task[None] | None = None
 
     def begin(self, epoch: int) -> None:
-        """A world begins: it has no witness yet."""
+        """Note the beginning of a world, which has no witness yet."""
         self.seen = WitnessObserved(epoch=epoch)
 
     async def offer(self, checkpoint: str, *, job: str, epoch: int) -> None:
@@ -59,7 +59,7 @@ class WitnessFile:
         self.told(messages.Witness(epoch=epoch, path=path))
 
     def told(self, message: messages.Witness) -> bool:
-        """Take what the coordinator says of the witness; returns whether it is heeded.
+        """Take the coordinator's message about the witness; return True if it is heeded.
 
         A witness in force stays the one of its world: who coordinates promised that.
         """
@@ -72,11 +72,11 @@ class WitnessFile:
         return True
 
     def refused(self, trouble: str) -> None:
-        """A member does not see the file."""
+        """Note that a member does not see the file."""
         self._note(self.seen.path, trouble=trouble)
 
     async def look(self, message: messages.Witness) -> messages.Witnessed:
-        """Take it, and say whether this agent sees the file."""
+        """Take the message, and answer if this agent sees the file."""
         there = self.told(message)
         if there and not message.in_force:
             there = await _in_thread(lambda: os.path.lexists(message.path))
@@ -90,7 +90,7 @@ class WitnessFile:
         self._asking = asyncio.create_task(self._take(known.path, replica))
 
     async def forget(self) -> None:
-        """Remove the files of this agent: nobody will ask for them any more."""
+        """Remove the files of this agent, which no agent will ask for again."""
         names, self._names = self._names, []
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(_FORGET_SECONDS):
@@ -110,7 +110,7 @@ class WitnessFile:
             self._note(path, holder=holder, lost=not won, trouble=trouble)
 
     def _renamed(self, path: str, replica: int) -> bool:
-        """Take the file; returns whether this half has it."""
+        """Take the file by a rename; return True if this half has it."""
         mine = _taken(path, replica)
         try:
             self._rename(path, mine)

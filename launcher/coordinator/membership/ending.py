@@ -48,7 +48,7 @@ def trouble(observation: JobObserved, world: WorldObserved, now: float) -> Actio
 
 
 def intent(observation: JobObserved, world: WorldObserved, now: float) -> Action | None:
-    """The owner wants it to stop."""
+    """Return the action for an owner who wants the job to stop."""
     if observation.desired is None or observation.desired.intent is Intent.RUN:
         return None
     fresh = not world.stepping and now - world.since < observation.rules.first_step_seconds
@@ -58,7 +58,7 @@ def intent(observation: JobObserved, world: WorldObserved, now: float) -> Action
 
 
 def leave(observation: JobObserved, world: WorldObserved, now: float) -> Action | None:
-    """Members that gave notice are kept for a safe point, but not for long."""
+    """Return the action for members that gave notice: they stay for a safe point, not for long."""
     since = notice(observation, world)
     if since is None:
         return None
@@ -97,7 +97,7 @@ def hopeless(codes: Sequence[int], limit: int | None) -> bool:
 
 
 def _go_on(observation: JobObserved, world: WorldObserved, now: float, cause: Cause) -> Action:
-    """Let the remaining workers go on as they are, where they can; else end all workers."""
+    """Let the remaining workers go on as they are if they can; else end all workers."""
     return in_process.heal(observation, world, now, cause) or StopWorld(cause)
 
 

@@ -10,7 +10,7 @@ from launcher.values.observation import AgentObserved, JobObserved, WorldObserve
 
 
 def available(observation: JobObserved) -> list[AgentObserved]:
-    """Agents that a world may be made of."""
+    """Return the agents that a world may have as members."""
     return [agent for agent in observation.agents if agent.ready and agent.leaving_since is None]
 
 
@@ -67,7 +67,7 @@ def _roles_of(observation: JobObserved, desired: DesiredWorld, generation: int) 
 
 
 def resting(observation: JobObserved, world: WorldObserved) -> bool:
-    """True if this was given up, and nothing was saved since."""
+    """True if the present change was given up, and no checkpoint was saved since."""
     held, desired = observation.held, observation.desired
     if held is None or desired is None or held.generation != desired.generation:
         return False
@@ -75,10 +75,10 @@ def resting(observation: JobObserved, world: WorldObserved) -> bool:
 
 
 def names(replicas: Iterable[int]) -> str:
-    """Replicas in a sentence."""
+    """Return replicas as words of a sentence."""
     return ", ".join(map(str, sorted(replicas)))
 
 
 def span(seconds: float) -> str:
-    """Seconds in a sentence."""
+    """Return seconds as words of a sentence."""
     return f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{seconds:.0f} seconds"

@@ -32,7 +32,7 @@ from launcher.values.witness import WitnessObserved
 
 
 def between(observation: JobObserved, now: float) -> Action:
-    """No worker runs: what is formed next?"""
+    """Return the next action while no worker runs."""
     desired, world = observation.desired, observation.world
     if desired is None:
         return release(observation, leaving_only=True) or WaitFor(
@@ -105,7 +105,7 @@ def _may_form(observation: JobObserved, world: WorldObserved, now: float) -> boo
 
 
 def _silence(observation: JobObserved, world: WorldObserved, now: float) -> Take | WaitFor:
-    """Too few of the last world are here: the witness is asked, where one may decide."""
+    """Return the action where too few of the last world are here: ask a witness that may decide."""
     waits, witness = "members of the last world may still run", observation.witness
     last, known = _members_and_known(observation, world)
     here = sum(replica in known for replica in last)
@@ -119,7 +119,7 @@ def _silence(observation: JobObserved, world: WorldObserved, now: float) -> Take
 
 
 def _undecided(witness: WitnessObserved) -> str:
-    """Why a half waits, and what a person can do about it."""
+    """Say why a half of the world waits, and what a person can do about it."""
     if witness.asked:
         return _unanswered(witness)
     why = witness.trouble or (

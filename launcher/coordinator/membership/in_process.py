@@ -115,7 +115,7 @@ def settling(observation: JobObserved, world: WorldObserved, now: float) -> Acti
 
 
 def _stays(world: WorldObserved, members: Sequence[Member]) -> bool:
-    """True if somebody who has the state is in the next world, too."""
+    """True if a member that has the state is in the next world, too."""
     last = {member.replica for member in world.members}
     return any(m.replica in last and m.replica not in world.broken for m in members)
 

@@ -33,7 +33,7 @@ def release(observation: JobObserved, *, leaving_only: bool) -> Release | None:
 def _surplus(
     observation: JobObserved, desired: DesiredWorld, members: int, outside: list[AgentObserved]
 ) -> list[int]:
-    """Agents in excess of any size that may still be wanted."""
+    """Return agents beyond every size that may still be desired."""
     if observation.rules.spares or observation.rules.shape is not None:
         return []
     spare = [a.replica for a in outside if a.leaving_since is None]

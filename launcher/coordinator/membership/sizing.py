@@ -80,7 +80,7 @@ def _short(
 
 
 def _settled(observation: JobObserved, world: WorldObserved) -> Action:
-    """The world is as it should be; whoever has no part in it may go."""
+    """Return the action for a world as desired: agents outside it may go."""
     if world.parking is not None:
         return Unpark()
     if world.preparing is not None:

@@ -38,7 +38,7 @@ _EVENTS = {ReplicaExit.SUCCEEDED: WorldEvent.FINISHED, ReplicaExit.FAILED: World
 
 
 async def carry_out(action: observation.Ordinary, it: CoordinatorState) -> None:  # noqa: C901  one case each
-    """Do it."""
+    """Carry out an action."""
     match action:
         case observation.StayAsIs() | observation.WaitFor():
             return
@@ -94,7 +94,7 @@ def prepare(it: CoordinatorState, formed: observation.FormWorld) -> None:
 
 
 def discard(it: CoordinatorState, reason: str | None) -> None:
-    """End what was prepared; with a reason it is not tried again for this change."""
+    """End the prepared world; with a reason this change is not prepared again."""
     preparation = it.preparation
     if preparation is None:
         return
@@ -110,7 +110,7 @@ def discard(it: CoordinatorState, reason: str | None) -> None:
 
 
 def hold(it: CoordinatorState, reason: str) -> None:
-    """Give the change up."""
+    """Give up the change."""
     monitor, desired = it.running, it.desired
     assert desired is not None
     park(it, Mode.RUN)
@@ -202,7 +202,7 @@ def _peers_of(it: CoordinatorState, document: WorldDocument) -> list[Peer]:
 
 
 async def _put_back(it: CoordinatorState, revert: bool) -> None:
-    """Make sure that the next world finds the checkpoint that was kept for it."""
+    """Put back the checkpoint that was kept for the next world."""
     ledger, job = it.journal.ledger, it.terms.job
     if not ledger.pins and not revert:
         return
@@ -241,12 +241,12 @@ def document_of(it: CoordinatorState, formed: observation.FormWorld) -> WorldDoc
 
 
 def _near(members: Iterable[Member]) -> bool:
-    """True if no network comes between them: they meet over loopback."""
+    """True if the members meet over loopback, with no network between them."""
     return all(on_loopback(member.address) for member in members)
 
 
 async def _all_ended(it: CoordinatorState) -> None:
-    """Have workers that still run ended, and hear how: one of them may have failed first."""
+    """End all running workers and wait for their exits, since one may have failed first."""
     monitor = it.monitor
     if monitor is None or monitor.phase is not observation.WorldPhase.RUNNING or not monitor.still:
         return
@@ -272,7 +272,7 @@ def relabel(it: CoordinatorState, generation: int, goal: int) -> None:
 
 
 def release(it: CoordinatorState, replicas: tuple[int, ...]) -> None:
-    """Let agents go."""
+    """Release agents."""
     it.gone.update(replicas)
     for replica in replicas:
         peer = it.peers.get(replica)
@@ -283,7 +283,7 @@ def release(it: CoordinatorState, replicas: tuple[int, ...]) -> None:
 
 
 def revert(it: CoordinatorState, reason: str) -> None:
-    """Begin the way back to the old size."""
+    """Begin the change back to the old size."""
     monitor = it.running
     assert monitor.change is not None
     generation = monitor.change.to_generation
@@ -298,7 +298,7 @@ def revert(it: CoordinatorState, reason: str) -> None:
 
 
 async def end(it: CoordinatorState, ended: observation.End) -> None:
-    """The job is over; from here on there is nothing to decide."""
+    """End the job, after which nothing is decided."""
     event = _EVENTS.get(ended.exit, WorldEvent.STOPPED)
     failed, code = event is WorldEvent.LOST, ended.exit_code
     if failed:

@@ -12,7 +12,7 @@ Exits = Mapping[tuple[int, WorkerExit], float]
 
 
 def failed(members: Sequence[Member], exits: Exits) -> list[Failed]:
-    """Workers that ended with anything but 0; whose lease ran out failed at nothing."""
+    """Return exits of workers that failed; a worker whose lease ran out did not."""
     nodes = {member.replica: member.node for member in members}
     return [
         Failed(
@@ -31,7 +31,7 @@ def failed(members: Sequence[Member], exits: Exits) -> list[Failed]:
 
 
 def succeeded(members: Sequence[Member], exits: Exits) -> list[FinishedWorker]:
-    """Workers that ended with 0 by themselves."""
+    """Return workers that ended with 0 by themselves."""
     nodes = {member.replica: member.node for member in members}
     return [
         FinishedWorker(rank=exit.rank, replica=replica, node=nodes[replica], heard_at=heard_at)
@@ -41,7 +41,7 @@ def succeeded(members: Sequence[Member], exits: Exits) -> list[FinishedWorker]:
 
 
 def lost(members: Sequence[Member], gone: Iterable[int]) -> list[GoneNode]:
-    """Members whose agents are gone."""
+    """Return members whose agents are gone."""
     left = set(gone)
     return [
         GoneNode(replica=member.replica, node=member.node)

@@ -17,7 +17,7 @@ _QUORUM_SECONDS_PER_MEMBER = 1e-5
 
 
 class Heartbeats:
-    """Heartbeats of one coordinator's agents. Nothing is decided on what a heartbeat says."""
+    """Heartbeats of one coordinator's agents. No heartbeat triggers a decision."""
 
     def __init__(self, it: CoordinatorState, holds: Callable[[], bool]) -> None:
         """``holds``: True while new agents find the coordinator where they look for it."""
@@ -28,7 +28,7 @@ class Heartbeats:
         self._given = math.inf, 0, 0
 
     def answer(self, peer: Peer, beat: messages.Heartbeat) -> messages.Lease:
-        """Note how far the workers are; how long they may live on."""
+        """Note the workers' progress, and answer with the lease that they live by."""
         it, now = self._it, self._it.clock()
         monitor = it.monitor
         peer.confirmed_at = max(peer.confirmed_at, beat.heard)
@@ -76,14 +76,14 @@ class Heartbeats:
         return end - now
 
     def offset(self, peer: Peer, now_ns: int) -> float:
-        """Seconds between an agent's clock and this one; one machine has one clock."""
+        """Return the seconds between an agent's clock and this one; 0.0 on one machine."""
         near = peer.hello.node == self._it.terms.node
         return 0.0 if near else self._it.clock() - now_ns / 1e9
 
     def _remember(
         self, monitor: WorldMonitor, replica: int, memory: MemoryCheckpoint | None
     ) -> None:
-        """Tell how far checkpoints in memory are ahead of storage, where that is news."""
+        """Tell by how much checkpoints in memory are ahead of storage, if that changed."""
         if memory is None or not monitor.formed:
             return
         members = monitor.remembers(replica, memory, datetime.now(UTC))

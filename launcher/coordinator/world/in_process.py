@@ -14,7 +14,7 @@ from launcher.values.config import WorldDocument
 
 
 async def carry_out(action: observation.Action, it: CoordinatorState) -> None:
-    """Do it, or have it done."""
+    """Carry out an action, or begin it."""
     match action:
         case observation.PrepareWorld(form=formed, in_process=True):
             prepare(it, formed)
@@ -27,7 +27,7 @@ async def carry_out(action: observation.Action, it: CoordinatorState) -> None:
 
 
 def prepare(it: CoordinatorState, formed: observation.FormWorld) -> None:
-    """Have the next world's group built, its newcomers started, and leaving workers get ready."""
+    """Have members build the next group, start newcomers, and get leaving workers ready."""
     document = replace(actions.document_of(it, formed), elastic=True)
     last = it.running.document.members
     it.prepared_epoch = document.epoch
@@ -44,13 +44,13 @@ def prepare(it: CoordinatorState, formed: observation.FormWorld) -> None:
 
 
 def answered(it: CoordinatorState, preparation: Preparation) -> None:
-    """All is built: ask for a step, once."""
+    """Ask for a step, once, when all is built."""
     if preparation.in_process and preparation.built and preparation.first is not None:
         _send(it, [preparation.first], messages.Appoint(epoch=preparation.document.epoch))
 
 
 def heard(it: CoordinatorState, peer: Peer, message: messages.Appointed | messages.Agreed) -> None:
-    """Take an answer about the step after which all change."""
+    """Take an answer about the step after which all members change."""
     preparation = it.preparation
     if preparation is None or message.epoch != preparation.document.epoch:
         return
@@ -62,7 +62,7 @@ def heard(it: CoordinatorState, peer: Peer, message: messages.Appointed | messag
 
 
 def known(it: CoordinatorState, replica: int) -> None:
-    """All workers of a member can go over into another world; a successor shall know of it."""
+    """Note, for a successor too, that all workers of a member can change worlds in process."""
     monitor = it.running
     monitor.elastic.add(replica)
     if monitor.elastic >= monitor.replicas and not monitor.document.elastic:
@@ -71,7 +71,7 @@ def known(it: CoordinatorState, replica: int) -> None:
 
 
 def post(it: CoordinatorState, peer: Peer, message: messages.Post) -> None:
-    """Pass on what a member of a world that is being built tells all others."""
+    """Pass on a message of a member of the world being built to all other members."""
     document = _document(it, message.epoch)
     if document is not None:
         others = [m.replica for m in document.members if m.replica != peer.replica]
@@ -82,7 +82,7 @@ def post(it: CoordinatorState, peer: Peer, message: messages.Post) -> None:
 
 
 def switch(it: CoordinatorState, formed: observation.FormWorld) -> None:
-    """All agreed: the next world is the present one, as soon as its members are at that step."""
+    """Make the next world the present one: its members go over at the agreed step."""
     preparation, before = it.preparation, it.running
     assert preparation is not None
     it.preparation = None
@@ -95,7 +95,7 @@ def switch(it: CoordinatorState, formed: observation.FormWorld) -> None:
 
 
 def heal(it: CoordinatorState, formed: observation.FormWorld) -> None:
-    """Let the remaining workers go on at once; a failure is counted and may end the job."""
+    """Let the remaining workers go on at once; a failure counts, and may end the job."""
     before = it.running
     actions.discard(it, None)
     if formed.cause is Cause.FAILURE:
@@ -119,7 +119,7 @@ def heal(it: CoordinatorState, formed: observation.FormWorld) -> None:
 
 
 def part(it: CoordinatorState, replicas: Iterable[int]) -> None:
-    """End what is left of workers that have no place in the present world."""
+    """End the remaining workers that have no place in the present world."""
     grace = it.terms.grace_seconds
     for replica in list(replicas):
         epoch = it.running.parting.pop(replica, None)
@@ -129,14 +129,14 @@ def part(it: CoordinatorState, replicas: Iterable[int]) -> None:
 
 
 def _follow(it: CoordinatorState, formed: observation.FormWorld, document: WorldDocument) -> None:
-    """Make another world the present one, of processes that were in the one before."""
+    """Make another world of the same processes the present one."""
     before = it.running
     it.begin(document, formed.goal, past=before.past if before.past.steps else None)
     it.running.follow(before)
 
 
 def _document(it: CoordinatorState, epoch: int) -> WorldDocument | None:
-    """The world of an epoch, if it is the present one or is being built."""
+    """Return the world of an epoch, if it is the present one or is being built."""
     known = [it.monitor.document] if it.monitor is not None else []
     known += [it.preparation.document] if it.preparation is not None else []
     return next((each for each in known if each.epoch == epoch), None)

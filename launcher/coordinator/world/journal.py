@@ -34,7 +34,7 @@ class Journal:
         self._wrote = asyncio.Event()
 
     async def settle(self) -> None:
-        """Have the disk keep what was written, for ever; cancelled at the end."""
+        """Sync files to the disk for ever; the owner cancels it."""
         while True:
             await self._wrote.wait()
             self._wrote.clear()
@@ -47,7 +47,7 @@ class Journal:
                     self._say(f"{path.name} may not outlive a power cut: {full}")
 
     def open(self, last: WorldDocument | None) -> WorldDocument | None:
-        """Read what the coordinator before wrote; ``last`` where this machine has nothing."""
+        """Read the files of the last coordinator; return ``last`` if this machine has none."""
         self.ledger = self._place.find("ledger", WorldLedger) or WorldLedger()
         document = self._place.find("world", WorldDocument) or last
         if self.ledger.over is ReplicaExit.LEFT:  # suspended; whoever is here now was resumed
@@ -76,7 +76,7 @@ class Journal:
         self._keep("ledger", self.ledger, durable=durable)
 
     def world(self, document: WorldDocument) -> None:
-        """Keep a world document."""
+        """Write the world document for a successor."""
         self._keep("world", document)
 
     def tell(
@@ -134,7 +134,7 @@ class Journal:
         self.note(stepped=True, begun=begun, past=monitor.past if monitor.past.steps else past)
 
     def _keep(self, name: str, value: object, *, durable: bool = True) -> None:
-        """A full disk costs what a successor would read, never the training that goes on."""
+        """Write a file; a full disk harms a successor, never the training that goes on."""
         try:
             path = self._place.keep(name, value, durable=False)
         except OSError as full:

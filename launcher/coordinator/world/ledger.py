@@ -22,11 +22,11 @@ class WorldPast:
     saved: dict[str, int] = field(default_factory=dict)
 
     def redone(self, loaded: Iterable[str]) -> int:
-        """Steps that have to be done again by a world that loaded these."""
+        """Return the steps that a world has to redo after it loaded these checkpoints."""
         return self.steps - self.at(loaded)
 
     def at(self, loaded: Iterable[str], begun: int = 0) -> int:
-        """Steps of the job in what these hold, for a world that began with ``begun``."""
+        """Return the job's step in these checkpoints, for a world that began at step ``begun``."""
         known = [begun + self.saved[path] for path in loaded if path in self.saved]
         return max(known, default=0)
 

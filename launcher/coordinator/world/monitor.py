@@ -21,7 +21,7 @@ _LEAST_STEPS = 10
 
 
 class WorldMonitor:
-    """The facts of one world, gathered from messages. Instants are the coordinator's, seconds."""
+    """Observations of one world, from messages. Instants are seconds of the coordinator's clock."""
 
     def __init__(
         self, document: WorldDocument, *, goal: int, since: float, declared: bool, blind: bool
@@ -115,11 +115,11 @@ class WorldMonitor:
 
     @property
     def saved(self) -> list[str]:
-        """Checkpoints that were seen."""
+        """Checkpoints that this world was seen to save."""
         return list(self._saved)
 
     def follow(self, before: "WorldMonitor") -> None:
-        """Take over the workers of the world before, and what they have saved."""
+        """Take over the last world's workers and their saved checkpoints."""
         self.in_process, self.elastic = True, set(self._members)
         self._stayed = self._members & before.replicas
         self.parting = {r: e for r, e in before.parting.items() if r not in self._members}
@@ -128,20 +128,20 @@ class WorldMonitor:
         self._saved_step, self.loaded = before._saved_step, list(before.loaded)
 
     def ending(self, replica: int) -> set[int | None]:
-        """Worlds of a replica's workers that have no place here, and may live until they end."""
+        """Return the worlds of a replica's workers that have no place in this one and still run."""
         return {self.parting.get(replica), self.parted.get(replica)}
 
     def fails(self, replica: int) -> None:
-        """A worker of a member is about to end of a failure, with a code that comes later."""
+        """Note that a member's worker is failing; its exit code comes later."""
         self.failing.add(replica)
 
     @property
     def awaited(self) -> bool:
-        """True if the end of a worker that failed is still to be heard."""
+        """True if the exit of a failing worker is still to come."""
         return bool(self.failing - {replica for replica, _ in self._exits})
 
     def torn(self, reason: str, *, unbuilt: bool, now: float) -> None:
-        """Workers cannot reach each other."""
+        """Note that workers cannot reach each other."""
         self.torn_because = self.torn_because or reason
         self.torn_at = now if self.torn_at is None else self.torn_at
         self.unbuilt |= unbuilt
@@ -164,7 +164,7 @@ class WorldMonitor:
         return self.formed
 
     def heard(self, event: ProbeEvent, now: float) -> bool:
-        """A probe announced something; returns whether it may change what is decided."""
+        """Note a probe's event; return True if it may change a decision."""
         path = links.real(event.path) if event.path else None
         self._met |= bool(event.met)
         match event.event:
@@ -194,7 +194,7 @@ class WorldMonitor:
         return self.processes > 1 and not self._met and len(self._alone) == self.processes
 
     def first_step(self) -> None:
-        """Rank 0 completed a step."""
+        """Note that rank 0 completed a step."""
         if not self._stepping:
             self._stepping = True
             self.unloaded = bool(self.pins) and not self._pinned_loaded
@@ -205,7 +205,7 @@ class WorldMonitor:
             self._progress[each.rank] = (each, offset)
 
     def exited(self, replica: int, exit: WorkerExit, now: float = 0.0) -> bool:
-        """A worker ended; returns whether that may change what is decided."""
+        """Note a worker's exit; return True if it may change a decision."""
         if (replica, exit) in self._exits:
             return False
         self._exits[replica, exit] = now
@@ -241,16 +241,16 @@ class WorldMonitor:
         return not self._running
 
     def again(self, replica: int) -> None:
-        """A member that had been lost came back with its workers."""
+        """Note that a lost member came back with its workers."""
         self._running.add(replica)
 
     def without(self, replica: int) -> None:
-        """A member is here, but has no workers of this world."""
+        """Note that a member is here without workers of this world."""
         self._dispersed = True
         self.stopped(replica)
 
     def inherit(self, past: WorldPast) -> None:
-        """Know what the coordinator before knew of this world's saves."""
+        """Take over the last coordinator's knowledge of this world's saves."""
         self._saved = {path: (step, False) for path, step in past.saved.items()}
 
     @property
@@ -259,18 +259,18 @@ class WorldMonitor:
         return set(self._running)
 
     def park(self, now: float) -> None:
-        """Workers were asked to park."""
+        """Note that workers were asked to park."""
         self._parking, self._fresh = now, []
         self._parked.clear()
         self._unparked = set(self._savers)
 
     def unpark(self) -> None:
-        """Workers were asked to run on."""
+        """Note that workers were asked to run on."""
         self._parking = None
         self._parked.clear()
 
     def checkpoints(self) -> dict[str, bool]:
-        """Checkpoints saved at this safe point; True if the checkpoint was renamed into place."""
+        """Checkpoints saved at this safe point; the value is True if one was renamed into place."""
         # A step in an agent's memory needs no second hold: agents keep it for the next world.
         fresh = (path for path in self._fresh if not path.startswith(links.MEMORY))
         return {path: self._saved.get(path, (0, False))[1] for path in fresh}
@@ -296,7 +296,7 @@ class WorldMonitor:
         return min(steps, default=None)
 
     def stands_still(self, found: Diagnosis, code: int | None) -> None:
-        """No worker moves; with a ``code`` that counts as a failure with it."""
+        """Note a hang; with a ``code`` it counts as a failure with that exit code."""
         self.hung = found
         if code is not None and self._failed is None:
             self._failed = code
@@ -326,7 +326,7 @@ class WorldMonitor:
         return [exit for _, exit in self._exits]
 
     def seen(self) -> WorldObserved:
-        """The facts as ``membership.decide`` wants them."""
+        """Return the observations as ``membership.decide`` needs them."""
         return WorldObserved(
             epoch=self.document.epoch,
             generation=self.generation,
@@ -377,18 +377,20 @@ class WorldMonitor:
         return Saves(declared=told, count=known, interval_seconds=interval)
 
     def _scattered(self) -> bool:
-        """Workers went whose end says nothing about the script."""
+        """True if workers are gone whose end says nothing about the script."""
         late = self._parking is None and self._asked_ends
         return self._dispersed or late or self._lease_ends
 
     def _broken(self) -> frozenset[int]:
-        """Members that cannot go on as they are."""
+        """Return members that cannot go on as they are."""
         ended = {replica for replica, _ in self._exits}
         return frozenset(ended | self.failing | (self._members - self._running))
 
     def _reached(self) -> bool:
-        """Everyone who saves has parked, or ended as asked; a script whose steps are not seen has
-        only to save."""
+        """True if each worker that saves has parked, or ended as asked.
+
+        A script whose steps cannot be seen has only to save.
+        """
         if self._parking is None:
             return False
         if self._parked:

@@ -60,18 +60,18 @@ class Peer:
 
 
 class Listener(Protocol):
-    """A receiver of what happens on the connections."""
+    """A receiver of events on the connections."""
 
     def came(self, peer: Peer) -> None:
-        """An agent was let in."""
+        """Note that an agent was let in."""
         ...
 
     def heard(self, peer: Peer, message: messages.Message) -> None:
-        """The agent said something."""
+        """Take an agent's message."""
         ...
 
     def left(self, peer: Peer, proved: bool) -> None:
-        """The agent's connection ended, as its process did (``proved``), or its lease ran out."""
+        """Note that a connection ended with its process (``proved``), or that a lease ran out."""
         ...
 
 
@@ -104,7 +104,7 @@ class Peers:
         return len(self._here)
 
     def get(self, replica: int) -> Peer | None:
-        """The agent of a replica, if it is here."""
+        """Return the agent of a replica; None if it is not connected."""
         return self._here.get(replica)
 
     @property
@@ -137,13 +137,15 @@ class Peers:
             self._end(peer, proved=not peer.turned)
 
     def release(self, replica: int, bye: messages.Bye) -> None:
-        """Let an agent go; it is no more part of anything."""
+        """Release an agent from the job."""
         if peer := self._here.pop(replica, None):
             peer.connection.send(bye)
 
     async def watch_silence(self) -> None:
-        """Drop whoever was not heard of for longer than its lease, for ever. Time in which this
-        process was stopped is no silence: nobody could be heard."""
+        """Drop agents that are silent for longer than their lease, for ever.
+
+        Time in which this process was stopped is no silence: no agent could be heard.
+        """
         while True:
             now = self._clock()
             heard = min((peer.heard_at for peer in self._here.values()), default=now)
@@ -161,7 +163,7 @@ class Peers:
                     peer.connection.abandon()
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         for peer in self:
             await peer.connection.close()
 

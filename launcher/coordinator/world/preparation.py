@@ -7,7 +7,7 @@ from launcher.values.observation import FormWorld, PreparationObserved
 
 
 class Preparation:
-    """The facts of one, gathered from messages.
+    """Observations of a world that is prepared, from messages.
 
     In process its members, and those that leave, first build what they need (``answered``) and then
     agree to the step after which they change (``agreed``).
@@ -41,7 +41,7 @@ class Preparation:
 
     @property
     def built(self) -> bool:
-        """True if all that there is to make is made."""
+        """True if everything for the next world is built."""
         return not self._waited and self.failed is None
 
     @property
@@ -56,15 +56,15 @@ class Preparation:
         return self.ready or self.failed is not None
 
     def answered(self, replica: int) -> None:
-        """An agent said that its workers are at the gate, or have built the group."""
+        """Note that an agent's workers are at the gate, or have built the group."""
         self._waited.discard(replica)
 
     def ask(self, step: int) -> None:
-        """All are asked whether they can change after so many steps."""
+        """Note that all members are asked to change after that many steps."""
         self._step, self._open, self._late = step, set(self.involved), False
 
     def agreed(self, replica: int, step: int, ok: bool) -> bool:
-        """One has answered; returns whether all have and another step has to be named."""
+        """Note one answer; return True if all have answered and another step must be named."""
         if step != self._step:
             return False
         self._open.discard(replica)
@@ -72,15 +72,15 @@ class Preparation:
         return not self._open and self._late
 
     def needs(self, replica: int) -> bool:
-        """True if it is nothing without this replica."""
+        """True if the prepared world needs this replica."""
         return self.failed is None and replica in self.involved
 
     def fits(self, form: FormWorld) -> bool:
-        """True if it is exactly what must be formed."""
+        """True if the prepared world is exactly the one to form."""
         return self.ready and self.form == form
 
     def seen(self) -> PreparationObserved:
-        """The facts as ``membership.decide`` wants them."""
+        """Return the observations as ``membership.decide`` needs them."""
         return PreparationObserved(
             form=self.form,
             since=self._since,

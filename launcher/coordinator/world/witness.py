@@ -47,13 +47,13 @@ class WitnessOffer:
                 return
 
     def came(self, peer: Peer) -> None:
-        """Tell a member that was away what it may have missed."""
+        """Tell a member that was away of the witness."""
         seen = self._it.witness.seen
         if seen.path and peer.hello.epoch == seen.epoch:
             self._tell(peer)
 
     def heard(self, peer: Peer, message: messages.Witnessed) -> None:
-        """Take whether a member sees it."""
+        """Take a member's answer if it sees the witness."""
         it, seen, monitor = self._it, self._it.witness.seen, self._it.monitor
         if monitor is None or not self._due(monitor) or seen.in_force or message.path != seen.path:
             return
@@ -68,7 +68,7 @@ class WitnessOffer:
                 self._tell(member)
 
     def close(self) -> None:
-        """Offer nothing any more."""
+        """Stop offering."""
         if self._offering is not None:
             self._offering.cancel()
 
@@ -83,7 +83,7 @@ class WitnessOffer:
                 self._tell(member)
 
     def _due(self, monitor: WorldMonitor) -> bool:
-        """True if it is our world, whole, and a network could come between its members."""
+        """True if the world is this agent's, complete, and has a network between its members."""
         document = monitor.document
         return (
             monitor.phase is WorldPhase.RUNNING
