@@ -26,7 +26,7 @@ def host(local_addr: str | None, endpoint: str) -> str:
 
 
 def towards(endpoint: str) -> str:
-    """This machine's address as seen from the endpoint; loopback where that is loopback.
+    """Return this machine's address as seen from the endpoint; loopback if the endpoint is.
 
     Raises:
         BadInput: there is no way to it.

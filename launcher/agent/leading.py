@@ -12,7 +12,7 @@ _HOME_SECONDS = 0.25
 
 
 class CoordinatorRole:
-    """Make one per agent; whether it coordinates, ``coordinator`` says."""
+    """An agent's role as coordinator; ``coordinator`` is None while another agent coordinates."""
 
     def __init__(
         self,
@@ -21,7 +21,7 @@ class CoordinatorRole:
         coordinate: Callable[[], Coordinator],
         listen: Callable[[str | None, int], Awaitable[object]],
     ) -> None:
-        """``listen`` has the agent answer at an address, too."""
+        """``listen`` makes the agent answer at one more address."""
         self._search, self._coordinate, self._listen = search, coordinate, listen
         self.coordinator: Coordinator | None = None
         self._running: asyncio.Task[None] | None = None
@@ -35,7 +35,7 @@ class CoordinatorRole:
         return True
 
     def led(self, lead: messages.Lead) -> None:
-        """Somebody else coordinates this very job: where it came before, it is followed."""
+        """Follow another coordinator of the same job if its world is later."""
         if self.coordinator is not None and self.coordinator.yields_to(lead):
             self._search.leader = lead.coordinator
 
@@ -47,7 +47,7 @@ class CoordinatorRole:
             self._search.stood_down()
 
     async def let_go(self) -> None:
-        """End as coordinator: with the job, or leaving it to a successor."""
+        """Stop coordinating: with the job, or for a successor."""
         if self.coordinator is None or self._running is None:
             return
         if self.coordinator.over:

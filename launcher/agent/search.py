@@ -20,7 +20,7 @@ _WELCOME_SECONDS, _SUSPECT_WELCOME_SECONDS = 4.0, 0.25
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The coordinator let this agent in."""
+    """A coordinator that let this agent in."""
 
     connection: Connection
     welcome: messages.Welcome
@@ -73,11 +73,11 @@ class Search:
         return False if isinstance(found, bool) else found
 
     async def look_again(self) -> Answer:
-        """Ask those that were silent, where their leadership is not to be had."""
+        """Ask silent agents again if this agent cannot take over from them."""
         return await self._ask([a for a in self._candidates() if a in self._silent])
 
     def claim(self) -> bool:
-        """Become the coordinator, where it is our turn."""
+        """Become the coordinator if it is this agent's turn."""
         last = self._last()
         since = min(self._silent.values(), default=math.inf)
         hung = time.monotonic() - since >= 2 * self._lease_seconds
@@ -91,12 +91,12 @@ class Search:
             return False
 
     def arrived(self) -> None:
-        """A coordinator is followed: what was before is forgotten."""
+        """Forget earlier silent and named agents, since a coordinator is followed."""
         self._silent.clear()
         self.leader, self.taken, self._strayed = "", False, False
 
     def turned_away(self, since: float) -> None:
-        """The one that is followed is silent since then."""
+        """Note since when the followed coordinator is silent."""
         self._silent[self.following] = since
         if (last := self._last()) is not None:
             self._silent[last.coordinator] = since
@@ -109,7 +109,7 @@ class Search:
         self._strayed = True
 
     def _candidates(self) -> list[str]:
-        """Addresses of agents that may coordinate; the one that others named comes first."""
+        """Return addresses of agents that may coordinate; the one that others named comes first."""
         named = [self.leader] if self.leader else []
         return list(dict.fromkeys([*named, *self.leadership.candidates(self._last())]))
 

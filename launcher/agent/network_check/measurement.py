@@ -17,7 +17,7 @@ _SCRIPT = Path(__file__).parent / "script.py"
 
 
 async def measure(config: LaunchConfig, asked: Check) -> Checked:
-    """Take part in one group of one round; a script that fails or hangs is an answer, too."""
+    """Take part in one group of a round; a script that fails or hangs is a result, too."""
     work = asked.work
     words = (
         *(asked.rank, asked.size, asked.host, asked.port, asked.seconds),

@@ -18,7 +18,7 @@ def enough(available_bytes: int, workers_bytes: int) -> bool:
 
 
 def available_bytes() -> int:
-    """Memory that may still be had here: of the machine, and of our control group."""
+    """Return the memory that the machine and this control group still have."""
     lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     free = int(lines["MemAvailable"].split()[0]) * 1024
     limit, used = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")
@@ -26,7 +26,7 @@ def available_bytes() -> int:
 
 
 def held_bytes(pids: Iterable[int]) -> int:
-    """Memory that processes have for themselves; those that are gone have none."""
+    """Return the private memory of processes; 0 for those that are gone."""
     return sum(_anonymous(pid) for pid in pids)
 
 

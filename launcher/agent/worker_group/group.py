@@ -36,7 +36,7 @@ Order = messages.Run | messages.Halt | messages.Prepare | messages.Discard
 
 
 class WorkerGroup:
-    """Make one, ``obey`` orders for ever, ``end`` it."""
+    """The workers of one agent: ``obey`` carries out orders for ever, ``end`` stops all."""
 
     def __init__(
         self,
@@ -76,11 +76,11 @@ class WorkerGroup:
         self._batch_file = BatchFile(config.batch_file, say)
 
     async def open(self) -> None:
-        """Have what workers import imported ahead, from now on."""
+        """Open the fork server, which imports ahead."""
         self._fork_server = await ForkServer.open(self.config, self._say)
 
     async def warm(self) -> None:
-        """Say when that is done; then there is nothing more to do, for ever."""
+        """Tell the coordinator once imports are done; then wait for ever."""
         assert self._fork_server is not None
         try:
             async with asyncio.timeout(_WARM_SECONDS):
@@ -92,32 +92,32 @@ class WorkerGroup:
         await asyncio.Event().wait()
 
     async def close(self) -> None:
-        """End what imports ahead."""
+        """Close the fork server."""
         if self._fork_server is not None:
             await self._fork_server.close()
 
     @property
     def epoch(self) -> int:
-        """Epoch of the workers that run, 0 = none."""
+        """Return the epoch of the running workers; 0 if none run."""
         return 0 if self._workers is None else self._workers.world.epoch
 
     @property
     def elastic(self) -> bool:
-        """True if they can go over into another world without being ended."""
+        """True if the running workers can change worlds in process."""
         return self._workers is not None and self._workers.elastic
 
     @property
     def running_exits(self) -> tuple[WorkerExit, ...]:
-        """Exits of the running world's workers that have ended."""
+        """Return exits of the running world's workers so far."""
         return () if self._workers is None else self._workers.exits
 
     @property
     def progress(self) -> tuple[Progress, ...]:
-        """Progress of the running workers."""
+        """Return the progress of the running workers."""
         return () if self._workers is None else self._workers.progress()
 
     def order(self, order: Order) -> None:
-        """Queue an order; none that ends or replaces workers leaves one held, to go on later."""
+        """Queue an order; one that ends or replaces workers first ends held workers."""
         if self._workers is not None and isinstance(order, messages.Run | messages.Halt):
             self._workers.end_held()
         self._orders.put_nowait(order)
@@ -144,19 +144,19 @@ class WorkerGroup:
             self._batch_file.tell(workers.world.processes)
 
     def extend_lease(self, epoch: int, until_ns: int) -> None:
-        """Let the workers live on, also while they stop: a handler may save for all its grace."""
+        """Extend the workers' lease, also while they stop: a handler may save for all its grace."""
         if self._workers is not None and epoch == self.epoch:
             self._workers.extend_lease(until_ns)
 
     def beat(self) -> None:
-        """Keep those at the gate alive: this agent lives, and they can do no harm."""
+        """Keep workers at the gate alive while this agent lives."""
         if self._next is not None and (seconds := self._next.world.lease_seconds):
             self._next.extend_lease(time.monotonic_ns() + int(seconds * 1e9))
         if self._workers is not None and not self._stopping:
             self._standstill.end_stopped(self._workers)
 
     async def look(self, asked: messages.Look) -> messages.Looked:
-        """Look at workers that say nothing; training never waits for it."""
+        """Dump stacks of silent workers; training never waits for it."""
         workers = self._workers
         if workers is None or self._stopping or asked.epoch != self.epoch:
             return messages.Looked(epoch=asked.epoch, looks=())
@@ -187,13 +187,13 @@ class WorkerGroup:
                         self._reports.stopped(epoch, self.progress)
 
     def let_go(self) -> None:
-        """No lease comes any more; workers that have no place in the world have time to end."""
+        """Extend the lease a last time, so that workers outside the world have time to end."""
         if self._workers is not None and self._workers.world.lease_seconds:
             seconds = self.config.grace_seconds + FAILING_SECONDS + KILL_SECONDS
             self._workers.extend_lease(time.monotonic_ns() + int(seconds * 1e9))
 
     async def end(self) -> None:
-        """Stop everything."""
+        """Stop all workers."""
         await self._discard()
         if self._workers is not None:
             await self._stop(self.config.grace_seconds)
@@ -224,7 +224,7 @@ class WorkerGroup:
                 events.tell(events.started(self.config, world, rank, local_rank, pid))
 
     async def _released(self, world: WorldDocument) -> Workers | None:
-        """Let go of those at the gate, where they are of this very world."""
+        """Release the workers at the gate if they are of this very world."""
         waiting = self._next
         if waiting is None or waiting.world != world or not waiting.gated:
             await self._discard()
@@ -316,7 +316,7 @@ class WorkerGroup:
             self._reports.refused(world.epoch, str(cannot))
 
     async def _go_over(self, world: WorldDocument, memory: StepPart | None) -> None:
-        """The next world is decided: as it was built, or at once where the present one is over."""
+        """Change to the next world: as it was built, or at once if the present one is over."""
         coming, self.in_process_changes.coming = self.in_process_changes.coming, None
         built = coming == world
         if self._next is not None and built:
@@ -348,7 +348,7 @@ class WorkerGroup:
             self._exited(world.epoch, exit)
 
     def asked(self, asked: messages.Appoint | messages.Agree | messages.Post) -> None:
-        """Pass on what is asked, or told, about a world that is being built."""
+        """Pass on a message about a world that is being built."""
         self.in_process_changes.asked(asked, self._workers, self._next)
 
     def _session(self, workers: Workers, what: str, message: SessionMessage) -> None:
@@ -361,7 +361,7 @@ class WorkerGroup:
             self.last = replace(self.last, elastic=True)  # should this agent come to coordinate
 
     def _epoch_now(self, world: WorldDocument) -> int:
-        """Epoch of workers that were started for ``world``, and may have gone over since."""
+        """Return the epoch of workers started for ``world``, which may have changed since."""
         return world.epoch if self._next is not None else max(world.epoch, self.epoch)
 
     # --- what workers say ------------------------------------------------------------------
@@ -385,16 +385,16 @@ class WorkerGroup:
             self._reports.refused(epoch, f"a worker ended with {exit.exit_code} before the gate")
 
     def tell_again(self) -> None:
-        """Say to another coordinator what the one before may not have heard."""
+        """Repeat messages to a new coordinator that the last one may not have heard."""
         self._reports.again()
         self.in_process_changes.tell_again()
         self.shard_socket.tell_again()
 
     def tell_progress(self, heard: float = 0.0) -> None:
-        """Say that this agent lives, and how far its workers are; ``heard`` as in the message."""
+        """Send a heartbeat with the workers' progress; ``heard`` as in the message."""
         self._reports.beat(self.epoch, self.progress, heard)
 
     def _own_rank(self, world: WorldDocument) -> int:
-        """This agent's GROUP_RANK in a world that it is a member of."""
+        """Return this agent's GROUP_RANK in a world that it is a member of."""
         replica = self.config.replica
         return next(m.group_rank for m in world.members if m.replica == replica)

@@ -19,12 +19,12 @@ _LOOK_SECONDS = 0.005
 
 
 class InProcessChanges:
-    """The next world as one agent's workers were told of it, and their answers."""
+    """The next world as told to one agent's workers, and their answers."""
 
     def __init__(
         self, host: str, replica: Callable[[], int], tell: Callable[[messages.Message], None]
     ) -> None:
-        """``host`` is where peers reach this machine; ``replica`` which one this is."""
+        """``host`` is where peers reach this machine; ``replica`` returns this agent's id."""
         self._host, self._replica, self._tell = host, replica, tell
         #: The world that is being built beside the one that trains; None: none is.
         self.coming: WorldDocument | None = None
@@ -42,7 +42,7 @@ class InProcessChanges:
         self._own: list[messages.Post] = []
 
     def heard(self, workers: Workers, what: str, message: SessionMessage) -> None:
-        """Take what one worker said, or all of them."""
+        """Take a message of one worker, or of all workers together."""
         match what:
             case "hello":
                 self._introduce(workers, int(message["local_rank"]))
@@ -69,7 +69,7 @@ class InProcessChanges:
                 self._tell(messages.Torn(epoch=message["epoch"], reason=reason, unbuilt=unbuilt))
 
     def begin(self, workers: Workers, world: WorldDocument, *, now: bool) -> None:
-        """Have a world built: beside the training, or ``now`` because the present one is over."""
+        """Have workers build a world beside training; ``now`` if the present one is over."""
         for local_rank in workers.sessions.here if workers.sessions is not None else ():
             self._plan(workers, local_rank, world, now=now)
 
@@ -88,7 +88,7 @@ class InProcessChanges:
         workers: Workers | None,
         newcomers: Workers | None,
     ) -> None:
-        """Pass on what is asked, or told, about a world that is being built."""
+        """Pass on a message about a world that is being built."""
         sessions = None if workers is None else workers.sessions
         match asked:
             case messages.Post():
@@ -117,25 +117,25 @@ class InProcessChanges:
         return max(0.0, left)
 
     def _posted(self, post: messages.Post) -> None:
-        """Pass on what another member of a world told; who says hello later hears it then."""
+        """Pass on another member's message; workers that say hello later hear it then."""
         self._posts[post.epoch][post.key] = post.value
         if self._introduced is not None and self._introduced.sessions is not None:
             said = _said(post.epoch, post.key, post.value)
             self._introduced.sessions.tell("posted", **said)
 
     def tell_again(self) -> None:
-        """Say to another coordinator what members may wait for."""
+        """Repeat to a new coordinator the messages that members may wait for."""
         for post in self._own:
             self._tell(post)
 
     def over(self, epoch: int) -> None:
-        """Forget what was told before this world."""
+        """Forget messages of earlier worlds."""
         for known in [each for each in self._posts if each < epoch]:
             del self._posts[known]
         self._own = [post for post in self._own if post.epoch >= epoch]
 
     def _newcomers(self, world: WorldDocument) -> list[int]:
-        """Ranks of those that receive the state."""
+        """Return the ranks that receive the state."""
         firsts = [(world.first_rank(m.group_rank), m) for m in world.members]
         return [
             first + local_rank
@@ -148,7 +148,7 @@ class InProcessChanges:
         return self.coming is not None and message["epoch"] == self.coming.epoch
 
     def _introduce(self, workers: Workers, local_rank: int) -> None:
-        """A worker is there: it builds the world that it was started for."""
+        """Have a new worker build the world that it was started for."""
         self._introduced = workers
         self._plan(workers, local_rank, workers.world, now=not workers.joining)
         if workers.elastic and not workers.joining:
@@ -178,7 +178,7 @@ class InProcessChanges:
 
 
 def rank_in(world: WorldDocument, replica: int) -> int | None:
-    """GROUP_RANK of a replica; None where it is no member."""
+    """Return the GROUP_RANK of a replica; None if it is no member."""
     return next((m.group_rank for m in world.members if m.replica == replica), None)
 
 

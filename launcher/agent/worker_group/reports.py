@@ -16,7 +16,7 @@ _LASTING_LOADS, _LASTING_SAVES = 100, 20
 
 
 class WorkerReports:
-    """``tell`` swallows messages while there is no coordinator."""
+    """Reports to the coordinator; ``tell`` drops messages while there is none."""
 
     def __init__(
         self, tell: Callable[[messages.Message], None], *, memory: RamCheckpoint, host: str
@@ -32,12 +32,12 @@ class WorkerReports:
         self._tell(messages.Said(event=event))
 
     def again(self) -> None:
-        """Repeat probes' events to another coordinator: the one before may not have heard them."""
+        """Repeat probes' events to a new coordinator: the last one may not have heard them."""
         for event in self._said:
             self._tell(messages.Said(event=event))
 
     def beat(self, epoch: int, progress: tuple[Progress, ...], heard: float = 0.0) -> None:
-        """Say that this agent lives, and how far its workers are; ``heard`` as in the message."""
+        """Send a heartbeat with the workers' progress; ``heard`` as in the message."""
         beat = messages.Heartbeat(
             epoch=epoch,
             now_ns=time.monotonic_ns(),
@@ -50,7 +50,7 @@ class WorkerReports:
     def exited(
         self, world: WorldDocument, exit: WorkerExit, progress: tuple[Progress, ...]
     ) -> None:
-        """A worker of the world that runs has ended; told once its saves are on storage."""
+        """Report a running world's worker that ended, once its saves are on storage."""
         taken = _lost_its_port(world, exit, progress)
 
         def tell(stored: WorkerExit) -> None:
@@ -59,7 +59,7 @@ class WorkerReports:
         self._memory.stored(exit, tell)
 
     def stopped(self, epoch: int, progress: tuple[Progress, ...]) -> None:
-        """No worker of ``epoch`` runs here any more."""
+        """Report that no worker of ``epoch`` runs here any more."""
         now_ns, port = time.monotonic_ns(), free_port(self._host)
         self._tell(
             messages.Stopped(
@@ -68,7 +68,7 @@ class WorkerReports:
         )
 
     def refused(self, epoch: int, reason: str) -> None:
-        """The workers of a world that may come cannot wait here."""
+        """Report that workers of a prepared world cannot wait here."""
         self._tell(messages.Prepared(epoch=epoch, ok=False, reason=reason))
 
     def _remember(self, event: ProbeEvent) -> None:
@@ -80,7 +80,7 @@ class WorkerReports:
 
 
 def grace_told(signum: signal.Signals, grace_seconds: float, *, by_hand: bool) -> str:
-    """The time that workers have to end, and the setting that says so.
+    """Say how long workers have to end, and which setting says so.
 
     >>> grace_told(signal.SIGTERM, 30.0, by_hand=True)
     'waiting: workers that catch SIGTERM have 30 s to save and end (--shutdown-timeout)'

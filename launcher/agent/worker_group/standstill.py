@@ -21,7 +21,7 @@ _NOT_RENEWED = (
 
 
 class Standstill:
-    """Remembers for how long workers are seen stopped. A pause of this agent hardly counts."""
+    """The time for which workers are seen stopped. A pause of this agent hardly counts."""
 
     def __init__(self) -> None:
         self._stopped = Lasting(messages.HEARTBEAT_SECONDS)
@@ -59,7 +59,7 @@ class Standstill:
 
 
 def states(pids: Iterable[int]) -> dict[int, str]:
-    """The letters of ``/proc/<pid>/stat``: T is stopped, t under a debugger."""
+    """Return states by ``/proc/<pid>/stat``: T is stopped, t under a debugger."""
     found = {}
     for pid in pids:
         try:
