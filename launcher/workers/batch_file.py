@@ -13,7 +13,7 @@ from launcher.values.replica import write
 
 
 class BatchFile:
-    """Written anew whenever the desired world, or the world that it is split over, is another."""
+    """The batch file of one agent, rewritten when the desired batch or the world changes."""
 
     def __init__(self, path: str | None, say: Callable[[str], None] = say) -> None:
         self._path, self._say = None if path is None else Path(path), say
@@ -35,7 +35,7 @@ class BatchFile:
                 self._say(f"the script is not told its batch: {full}")
 
     def keep(self, desired: BatchWish | None, processes: int) -> None:
-        """Have the file say what is desired of a world of so many workers.
+        """Write the desired batch for a world of ``processes`` workers.
 
         Raises:
             OSError: it cannot be written.

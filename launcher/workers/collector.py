@@ -56,7 +56,7 @@ async def keep_collector(home: str, say: Callable[[str], None]) -> None:
 
 
 def undelivered(home: str, job: str, url: str) -> str | None:
-    """Why Brain at ``url`` is told nothing of a job that was started by hand; None where it is.
+    """Say why Brain at ``url`` hears nothing of a job started by hand; None if it hears.
 
     Samples are taken for jobs that were submitted, with the token that each was given.
     """

@@ -14,7 +14,7 @@ from launcher.workers.batch_file import batch_environment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInjection:
-    """Absolute paths of what of ours meets one worker; None where there is nothing."""
+    """Absolute paths that the launcher gives to one worker; None for a part that is off."""
 
     #: Directory that holds nothing but our ``sitecustomize.py``.
     inject: str
@@ -41,7 +41,7 @@ def worker_environment(
     injection: WorkerInjection,
     error_file: str,
 ) -> dict[str, str]:
-    """The complete environment of one worker.
+    """Return the complete environment of one worker.
 
     Raises:
         BadInput: ``--virtual-local-rank`` with fewer devices visible than workers.
@@ -75,7 +75,7 @@ def role_name(config: LaunchConfig, world: WorldDocument, group_rank: int) -> st
 
 
 def tensorflow_config(world: WorldDocument, group_rank: int) -> str:
-    """``TF_CONFIG`` of a member: every process listens at the port that its agent found free."""
+    """Return ``TF_CONFIG`` of a member; each process listens at the port its agent found free."""
     tasks = tasks_of(world.members)
     hosts = (member.address.rpartition(":")[0] for member in world.members)
     addresses = (f"{host}:{m.port}" for host, m in zip(hosts, world.members, strict=True))
@@ -111,7 +111,7 @@ def world_place(world: WorldDocument) -> dict[str, object]:
 
 
 def worker_arguments(config: LaunchConfig, local_rank: int) -> list[str]:
-    """The command of one worker; like torchrun, replaces ``${local_rank}`` in its arguments."""
+    """Return the command of one worker, with ``${local_rank}`` replaced as in torchrun."""
     program, *rest = config.entrypoint.argv
     return [program, *(Template(each).safe_substitute(local_rank=local_rank) for each in rest)]
 

@@ -15,7 +15,7 @@ from launcher.values.workers import WorkerExit
 
 
 def tell(event: dict[str, Any]) -> None:
-    """One line on standard error, in one piece."""
+    """Write one line on standard error, in one piece."""
     write(json.dumps(event) + "\n")
 
 
@@ -29,7 +29,7 @@ def hostname() -> str:
 def started(
     config: LaunchConfig, world: WorldDocument, group_rank: int, local_rank: int, pid: int
 ) -> dict[str, Any]:
-    """A worker was started."""
+    """Return the event of a worker that was started."""
     worker = _worker(world, group_rank, local_rank, pid, None)
     return _event(config, world, group_rank, "START", worker)
 
@@ -37,7 +37,7 @@ def started(
 def ended(
     config: LaunchConfig, world: WorldDocument, group_rank: int, exit: WorkerExit
 ) -> dict[str, Any]:
-    """A worker ended: by itself, well or badly, or because it was asked to."""
+    """Return the event of a worker that ended."""
     state = "TERMINATED" if exit.stopped else "FAILED" if exit.code else "SUCCEEDED"
     worker = _worker(world, group_rank, exit.local_rank, exit.pid, exit.code)
     raw = exit.error.decode(errors="replace") or None if state == "FAILED" else None

@@ -44,7 +44,7 @@ class WorkerFactory:
 
     @cached_property
     def files(self) -> Path:
-        """Directory of this world's files: kept with ``--log-dir``, else private."""
+        """Return the directory of this world's files: kept with ``--log-dir``, else private."""
         run = self._config.logs.run_directory
         if run is None:
             return self._directory / "attempt"
@@ -131,7 +131,7 @@ class WorkerFactory:
     async def _launch(
         self, arguments: list[str], environment: dict[str, str], streams: list[output.OutputStream]
     ) -> process.Running:
-        """A process that runs the command: a fork where there is one to be had."""
+        """Start a process that runs the command: a fork if the fork server can make one."""
         if self._fork_server is not None:
             stdin = os.open(os.devnull, os.O_RDONLY) if self._config.replica_directory else 0
             fds = [stdin, *(n if s.fd is None else s.fd for n, s in enumerate(streams, 1))]

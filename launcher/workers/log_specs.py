@@ -21,7 +21,7 @@ from launcher.workers.processes.output import Route, prefix_of
 
 
 class Specs:
-    """A plug-in that was made by its entry point; it ends with this process."""
+    """A plug-in made by its entry point; it ends with this process."""
 
     def __init__(self, interpreter: str, logs: LogConfig, environment: Mapping[str, str]) -> None:
         """Start it.
@@ -69,7 +69,7 @@ class Specs:
 
 
 def specs_of(config: LaunchConfig) -> Specs:
-    """The plug-in that the configuration names; made at the first call.
+    """Return the configured plug-in, which the first call makes.
 
     Raises:
         BadInput: as ``Specs``.
@@ -141,7 +141,7 @@ def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, s
 def _routes(
     said: Mapping[str, Any], config: LaunchConfig, *, rank: int, local_rank: int
 ) -> tuple[Route, Route]:
-    """One worker's streams as the plug-in wants them; its shape is torch's ``LogsDest``."""
+    """Return one worker's streams by the plug-in's decision, a ``LogsDest`` of torch."""
     logs = config.logs
     prefix = prefix_of(logs, role=config.role, rank=rank, local_rank=local_rank)
 

@@ -15,7 +15,7 @@ SYS = Path("/sys")
 def bindings(
     mode: str, count: int, gpus: Sequence[str], *, sys: Path = SYS, allowed: set[int] | None = None
 ) -> list[tuple[int, ...]]:
-    """The CPUs of ``count`` workers, worker n beside GPU n; ``gpus`` are PCI addresses.
+    """Return the CPUs of ``count`` workers: worker n's are near GPU n, a PCI address of ``gpus``.
 
     ``node``: all CPUs of the GPU's NUMA node. ``socket``: of all nodes of its socket.
     ``exclusive``: an equal share of the node's cores for each of its GPUs. ``core-complex``: the
@@ -47,7 +47,7 @@ def bindings(
 
 
 def ranges(said: str) -> set[int]:
-    """``0-2,4`` as the kernel writes it.
+    """Parse CPU ranges as the kernel writes them, such as ``0-2,4``.
 
     >>> sorted(ranges("0-2,4"))
     [0, 1, 2, 4]

@@ -28,7 +28,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpTarget:
-    """One worker to be looked at."""
+    """A worker whose stacks are dumped."""
 
     rank: int
     pid: int

@@ -40,7 +40,7 @@ def ask(workers: Sequence[process.WorkerProcess], signum: signal.Signals) -> dic
 
 
 async def wait_for(processes: Mapping[int, int], seconds: float) -> None:
-    """Wait until processes (id -> start ticks) have ended, but not for ever."""
+    """Wait until processes (id -> start ticks) have ended, at most for ``seconds``."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and any(_lives(*each) for each in processes.items()):
         await asyncio.sleep(_LOOK_SECONDS)
@@ -102,7 +102,7 @@ class Strays:
 
 
 async def wait_at_most(ended: asyncio.Event, seconds: float) -> None:
-    """Wait for an event, but not for ever."""
+    """Wait for an event, at most for ``seconds``."""
     try:
         # Not `wait_for`: in Python 3.11 it swallows a cancellation that comes with the event.
         async with asyncio.timeout(seconds):

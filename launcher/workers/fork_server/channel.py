@@ -64,7 +64,7 @@ class Child:
         self._asked = False
 
     def poll(self) -> int | None:
-        """Exit code, negative where a signal ended it; None while it runs.
+        """Return the exit code, negative if a signal ended the process; None while it runs.
 
         The server keeps what has ended until it is told that we know, so no process id comes to
         mean another process.
@@ -88,7 +88,7 @@ class Child:
         return self.told
 
     def drop(self) -> None:
-        """Drop an unwanted child: kill it, and let it go once it has ended."""
+        """Kill an unwanted child, and forget it once it has ended."""
         if self._code is None:
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
             asyncio.get_running_loop().add_reader(self._pidfd, self._dropped)
@@ -160,7 +160,7 @@ class Channel:
 
     @property
     def pids(self) -> frozenset[int]:
-        """Children that the server forked and that have not ended yet."""
+        """Return pids of children that still run."""
         return frozenset(child.pid for child in self._children)
 
     async def alone(self) -> bool:
@@ -182,7 +182,7 @@ class Channel:
         self._send({"do": "tell", "pid": pid})
 
     def retire(self) -> bool:
-        """End the server if nothing is left of its workers; whether that is so."""
+        """End the server if none of its workers is left; return True if it ended."""
         self._retired = True
         idle = not self._children and not self._waiting
         if idle:
@@ -192,7 +192,7 @@ class Channel:
         return idle
 
     def close(self) -> None:
-        """End the server, and with it whatever it still has."""
+        """End the server with all its processes."""
         self._retired = True
         self._end()
         self.process.wait()
@@ -291,7 +291,7 @@ class Channel:
             asked.set_result(child)
 
     def _lost(self) -> None:
-        """The server is gone, and its workers with it."""
+        """Note that the server is gone, and its workers with it."""
         self._loop.remove_reader(self._socket.fileno())
         self._loop.remove_writer(self._socket.fileno())
         self._socket.close()

@@ -33,7 +33,7 @@ class PythonCommand:
 
 
 def read(argv: Sequence[str]) -> PythonCommand | None:
-    """The parts of ``python …``; None where it does something that no fork can (``-``, ``-i``, …).
+    """Return the parts of ``python …``; None for options that no fork can serve (``-``, ``-i``).
 
     >>> read(["python", "-u", "-W", "error", "train.py", "--lr", "1"]).arguments
     ('--lr', '1')

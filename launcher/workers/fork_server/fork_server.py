@@ -40,7 +40,7 @@ _PATIENCE_SECONDS = 60.0
 
 
 class ForkServer:
-    """The fork server of one agent. ``open`` it, ``fork`` from it, ``close`` it."""
+    """The fork server of one agent."""
 
     def __init__(
         self, config: LaunchConfig, say: Callable[[str], None], patience_seconds: float
@@ -92,14 +92,14 @@ class ForkServer:
         return fork_server
 
     async def ready(self) -> Readiness:
-        """Wait until everything is imported that will be; what that was."""
+        """Wait until all imports are done; return the imported modules."""
         if self._tending is None:
             return Readiness()
         return await asyncio.shield(self._tending)
 
     @property
     def pid(self) -> int | None:
-        """Process id of the server that forks now; None where there is none."""
+        """Return the process id of the present server; None if there is none."""
         return None if self._channel is None else self._channel.process.pid
 
     @property
@@ -147,7 +147,7 @@ class ForkServer:
             raise
 
     def heard(self, event: ProbeEvent) -> bool:
-        """Take from what a worker announces what is for us; whether it is for nobody else."""
+        """Take a worker's event about imports; return True if it is for no one else."""
         if event.event == "saved" and event.path:
             self.checkpoints.add(event.path)
         if event.event == "learned" and event.path:
@@ -164,7 +164,7 @@ class ForkServer:
                 self._learning = asyncio.create_task(self._improve(told))
 
     def _compare(self, report: str) -> None:
-        """A script had other settings at its first import than what was imported ahead."""
+        """Compare a script's settings at its first import with those of the server."""
         told = learned.read_settings(report)
         if told is None:
             return
@@ -191,16 +191,16 @@ class ForkServer:
         return True
 
     def _text(self) -> str:
-        """Digest of the text of what runs; empty where it is not known."""
+        """Return a digest of the script's text; empty if it is not known."""
         source = self._command and commands.source_of(self._command, self._config.directory)
         return hashlib.sha256(source).hexdigest() if source else ""
 
     def tidy(self) -> None:
-        """End servers of which nothing is left."""
+        """End retired servers that have no workers left."""
         self._retired = [channel for channel in self._retired if not channel.retire()]
 
     async def close(self) -> None:
-        """End the server; nothing that it started is left."""
+        """End the server and all that it started."""
         for task in (self._tending, self._learning):
             if task is not None:
                 task.cancel()
@@ -230,12 +230,12 @@ class ForkServer:
         return self._learned.preload(TORCH if self._torch and commands.wants_torch(source) else ())
 
     def _spec(self) -> Mapping[str, Any]:
-        """A worker, as far as imports can see it."""
+        """Return a worker as imports see it."""
         argv = [*self._config.entrypoint.argv]
         return start.spec_of(self._config, self._command, argv, {})
 
     def _start(self, *, empty: bool = False, proves: bool = False) -> Channel | None:
-        """A server; one that ``proves`` imports everything, at a pace of its own."""
+        """Start a server; one that ``proves`` imports everything, at a pace of its own."""
         try:
             settings = self._learned.environment
             channel = start.start(self._config, self._command, settings, self._gone)
@@ -252,7 +252,7 @@ class ForkServer:
         return channel
 
     async def _tend(self) -> Readiness:
-        """Bring the first server up, without what turns out to be unsafe; what it has imported.
+        """Start the first server without unsafe modules; return what it imported.
 
         A world may wait for it, so that only what is proven is imported here. The rest has to prove
         itself while the world trains, and so has what comes after a library that is unsafe by now.
@@ -351,7 +351,7 @@ class ForkServer:
         self._keep()
 
     def _hide(self, found: Readiness) -> None:
-        """Libraries would find another module than the script's: none is imported ahead."""
+        """Import nothing ahead, because libraries would find another module than the script's."""
         self._once(
             f"nothing is imported ahead: {', '.join(found.hidden)} in {self._first} would come "
             "before the module of that name that libraries have imported"

@@ -207,7 +207,7 @@ class ImportMemory:
         return Learned(unsafe=unsafe, stamps=stamps, proven=proven).current()
 
     def keep(self, learned: Learned) -> None:
-        """Remember it, each file whole or not at all.
+        """Write the knowledge to disk, each file atomically.
 
         Raises:
             OSError: the cache cannot be written.
@@ -249,7 +249,7 @@ def _write(path: Path, said: Mapping[str, object]) -> None:
 
 
 def read_report(path: str) -> ImportReport:
-    """A worker's report of its imports and settings; empty where it cannot be read."""
+    """Read a worker's report of its imports and settings; empty if it cannot be read."""
     try:
         content = json.loads(Path(path).read_bytes())
         modules = tuple(str(name) for name in content["modules"])
@@ -262,7 +262,7 @@ def read_report(path: str) -> ImportReport:
 
 
 def read_settings(path: str) -> ImportSettings | None:
-    """A worker's report of settings that differ; None where it cannot be read."""
+    """Read a worker's report of settings that differ; None if it cannot be read."""
     try:
         content = json.loads(Path(path).read_bytes())
         given = content["environment"]

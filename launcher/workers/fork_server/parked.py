@@ -12,7 +12,7 @@ from launcher.workers.fork_server.channel import MESSAGE_BYTES, Channel, Child, 
 
 
 class ParkedWorker:
-    """One process that waits; good for one worker."""
+    """A waiting process that can become one worker."""
 
     def __init__(self, child: Child, ours: socket.socket) -> None:
         self.child = child
@@ -25,7 +25,7 @@ class ParkedWorker:
         self._loop.add_reader(ours.fileno(), self._hear)
 
     def become(self, spec: Mapping[str, Any], fds: Sequence[int]) -> Child:
-        """Be this worker.
+        """Become this worker.
 
         Raises:
             Unavailable: it is gone.
@@ -41,7 +41,7 @@ class ParkedWorker:
         return self.child
 
     def close(self) -> None:
-        """Let it end."""
+        """End the process."""
         self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
 
@@ -62,7 +62,7 @@ class ParkedWorker:
 
 
 class ParkedWorkers:
-    """Keeps ``count`` processes parked behind one server that has imported nothing."""
+    """``count`` waiting processes behind one server that has imported nothing."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class ParkedWorkers:
         raise Unavailable("no parked process is ready")
 
     def close(self) -> None:
-        """Let all end that wait."""
+        """End all waiting processes."""
         if self._filling is not None:
             self._filling.cancel()
         for parked in self._waiting:

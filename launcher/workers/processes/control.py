@@ -48,7 +48,7 @@ class Control:
         return self._read(_HELD) == 1
 
     def gate(self, closed: bool) -> None:
-        """Let the worker wait at the gate, or go on."""
+        """Close or open the worker's gate."""
         self._write(_GATE, int(closed))
 
     @property
@@ -58,7 +58,7 @@ class Control:
 
     @property
     def steps(self) -> int:
-        """Optimizer steps so far."""
+        """Return optimizer steps so far."""
         return self._read(_STEPS)
 
     @property
@@ -102,7 +102,7 @@ class Control:
         return self._read(_WAITS)
 
     def ask(self) -> None:
-        """Ask for the flight recorder's file."""
+        """Ask the worker to write its flight recorder's file."""
         self._write(_ASK, 1)
 
     def close(self) -> None:

@@ -32,7 +32,7 @@ class Baseline:
 
 
 def baseline(root: Path = Path("/")) -> Baseline:
-    """Read it; some tens of microseconds."""
+    """Read the counts; some tens of microseconds."""
     return Baseline(
         oom_kills=oom_kills(root),
         host_oom_kills=host_oom_kills(root),
@@ -88,7 +88,7 @@ def signs(
 
 
 def shm_bytes(root: Path = Path("/")) -> int | None:
-    """Bytes that ``/dev/shm`` has in all."""
+    """Return the size of ``/dev/shm`` in bytes."""
     try:
         found = os.statvfs(root / "dev/shm")
     except OSError:
@@ -97,13 +97,13 @@ def shm_bytes(root: Path = Path("/")) -> int | None:
 
 
 def oom_kills(root: Path = Path("/")) -> int:
-    """Processes of our control group that were ended for want of memory, so far."""
+    """Return how many processes of this control group were killed for want of memory so far."""
     path = _events(root)
     return 0 if path is None else _field(path, "oom_kill")
 
 
 def host_oom_kills(root: Path = Path("/")) -> int:
-    """Processes of the whole machine that were ended for want of memory, so far."""
+    """Return how many processes of the machine were killed for want of memory so far."""
     return _field(root / "proc/vmstat", "oom_kill")
 
 

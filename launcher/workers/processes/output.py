@@ -156,7 +156,7 @@ class OutputStream:
             self.fd = os.open(os.devnull, os.O_WRONLY)
 
     def given(self) -> None:
-        """The worker has its copy; close ours."""
+        """Close this process's copy of what the worker has."""
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
@@ -189,7 +189,7 @@ class OutputStream:
             self._thread.join(seconds)
 
     def close(self) -> None:
-        """Let go of what was never read: it was of a world that did not come to be."""
+        """Discard unread output of a world that was never formed."""
         if self._thread is not None and self._thread.ident is None:
             for fd in [self._read, *self._opened]:
                 os.close(fd)

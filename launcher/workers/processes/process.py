@@ -27,7 +27,7 @@ _SOCKET_PATH_BYTES = 107
 
 
 class Running(Protocol):
-    """A process that was started, however that was done."""
+    """A started process, forked or not."""
 
     @property
     def pid(self) -> int:
@@ -35,7 +35,7 @@ class Running(Protocol):
         ...
 
     def poll(self) -> int | None:
-        """Exit code of the process, negative where a signal ended it; None while it runs."""
+        """Return the exit code, negative if a signal ended the process; None while it runs."""
         ...
 
 
@@ -124,7 +124,7 @@ class WorkerProcess:
         return self.control.path.parent not in self._error_file.parents
 
     def close(self) -> None:
-        """Keep the last progress, let go of the file."""
+        """Keep the last progress, and close the control file."""
         self._last = self.progress()
         self.control.close()
 
@@ -156,7 +156,7 @@ def probe_path() -> str | None:
 
 
 def private_directory() -> Path:
-    """A new directory (0700) whose paths are short enough for sockets."""
+    """Make a directory (0700) whose paths are short enough for sockets."""
     made = Path(tempfile.mkdtemp(prefix="brain-run-"))
     if len(os.fsencode(made / "agent")) > _SOCKET_PATH_BYTES:
         made.rmdir()
@@ -165,14 +165,14 @@ def private_directory() -> Path:
 
 
 def reaped() -> list[str]:
-    """The command line in front of what shall not outlive this process."""
+    """Return the command that keeps a program from outliving this process."""
     # Isolated and without site: it must start fast, and nothing of the job's environment may
     # reach it.
     return [sys.executable, "-I", "-S", reaper.__file__]
 
 
 class Guard:
-    """The process that outlives an agent which was killed, and then leaves nothing running."""
+    """The reaper: it outlives a killed agent and ends what that agent started."""
 
     def __init__(self) -> None:
         """Start it."""
@@ -232,7 +232,7 @@ def port_taken(host: str, port: int) -> bool:
 
 
 def free_port(host: str) -> int:
-    """A TCP port free at this moment on ``host``, for MASTER_PORT.
+    """Return a TCP port that is free at this moment on ``host``, for MASTER_PORT.
 
     Rank 0 binds it seconds later, once it has imported torch. Ports that the kernel gives to
     whoever asks for any are avoided: one of those would be taken meanwhile on a busy machine.

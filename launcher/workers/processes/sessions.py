@@ -45,23 +45,23 @@ class Sessions:
 
     @property
     def here(self) -> tuple[int, ...]:
-        """Local ranks that have one."""
+        """Return the local ranks that have a session."""
         return tuple(sorted(self._lines))
 
     def tell(self, what: str, **fields: Any) -> None:
-        """Tell all of them."""
+        """Send a message to all sessions."""
         for local_rank in self.here:
             self.tell_one(local_rank, what, **fields)
 
     def tell_one(self, local_rank: int, what: str, **fields: Any) -> None:
-        """Tell one of them, if it is there."""
+        """Send a message to one session, if it is there."""
         if local_rank not in self._lines:
             return
         self._unsent[local_rank].append(json.dumps({"do": what, **fields}).encode())
         self._flush(local_rank)
 
     def close(self) -> None:
-        """Let go of them."""
+        """Close all lines."""
         for local_rank in self.here:
             self._drop(self._lines[local_rank], local_rank)
         self._loop.remove_reader(self._listening.fileno())
@@ -76,7 +76,7 @@ class Sessions:
         self._loop.add_reader(line.fileno(), self._introduced, line)
 
     def _introduced(self, line: socket.socket) -> None:
-        """The first word: whose line it is."""
+        """Take the first message, which names the line's worker."""
         message = self._receive(line)
         if message is None:
             return
@@ -108,7 +108,7 @@ class Sessions:
             self._heard(what, {**message, "ok": all(every)})
 
     def _receive(self, line: socket.socket) -> dict[str, Any] | None:
-        """A message; empty at the end, None where there is nothing yet."""
+        """Receive a message; empty at the end, None if none has come yet."""
         try:
             content = line.recv(MESSAGE_BYTES)
         except BlockingIOError:
