@@ -47,7 +47,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coming:
-    """Knowledge of the next world."""
+    """A worker's knowledge of the next world."""
 
     plan: Plan | None = None
     built: bool = False
@@ -57,7 +57,7 @@ class Coming:
 
     @property
     def watched(self) -> bool:
-        """True if steps have to ask for it at all."""
+        """True if each step must ask for the next world."""
         return self.plan is not None and (self.plan.now or self.at is not None)
 
     @property
@@ -67,11 +67,11 @@ class Coming:
 
     @property
     def certain(self) -> bool:
-        """True if it is decided, and its members have met."""
+        """True if the next world is decided, and its members have met."""
         return self.built and (self.now or self.committed)
 
     def about(self, epoch: int) -> bool:
-        """True if something said of ``epoch`` is of this."""
+        """True if ``epoch`` is the next world's."""
         return self.plan is not None and self.plan.epoch == epoch
 
     def planned(self, plan: Plan, world: int) -> Coming:
@@ -80,7 +80,7 @@ class Coming:
         return self if plan.epoch <= newest else Coming(plan=plan, built=plan.parting)
 
     def ready(self, epoch: int) -> Coming:
-        """The group of its members is there."""
+        """Note that the next world's group is built."""
         return replace(self, built=True) if self.about(epoch) else self
 
     def agreed(self, epoch: int, step: int) -> Coming:

@@ -17,13 +17,13 @@ from launcher.values.console import say
 
 
 def _told() -> dict[str, Any] | None:
-    """BRAIN_WORKER of this process as far as sessions need it; None without ``brain-run``."""
+    """Return the part of BRAIN_WORKER that sessions need; None without ``brain-run``."""
     module = sys.modules.get("_brain_elastic")
     return None if module is None else module.told
 
 
 def member(steps: Callable[[], int], device: torch.device) -> SessionMember | None:
-    """The way to the agent; None where there is none, or the script meets its peers by itself.
+    """Connect to the agent; None without an agent, or if the script made a process group itself.
 
     Raises:
         BadInput: this process has one already.
@@ -73,20 +73,20 @@ def _probe() -> Any:
 
 
 def counted() -> int:
-    """Optimizer steps that the probe has counted here."""
+    """Return the optimizer steps that the probe counted in this process."""
     probe = _probe()
     return 0 if probe is None else int(probe.steps)
 
 
 def count(steps: int) -> None:
-    """Have the probe go on from there: ranks of one world tell the same number."""
+    """Set the probe's count of steps, so that all ranks of a world report the same number."""
     probe = _probe()
     if probe is not None:
         probe.steps = steps
 
 
 def moved(plan: Plan) -> None:
-    """Tell the probe which world its samples are of, and ``launcher.checkpoint`` what it asks."""
+    """Tell the probe and ``launcher.checkpoint`` the present world."""
     memory = sys.modules.get("_brain_memory")
     if memory is not None:
         memory.config.update(plan.place)

@@ -16,10 +16,10 @@ MESSAGE_BYTES = 1 << 20
 
 
 class Line:
-    """Say something with ``say``; what is heard comes on a thread of its own."""
+    """A connection to the agent; its messages arrive on a thread of their own."""
 
     def __init__(self, path: str, hear: Callable[[dict[str, Any]], None]) -> None:
-        """Raises OSError where nobody listens at ``path``."""
+        """Raises OSError if no agent listens at ``path``."""
         self._hear, self._pid = hear, os.getpid()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.connect(path)
@@ -30,7 +30,7 @@ class Line:
         self._thread.start()
 
     def say(self, what: str, **fields: Any) -> None:
-        """Tell the agent; where that is gone, this process is about to end. Forks have no say."""
+        """Send a message to the agent, if that lives and this process is no fork."""
         if os.getpid() != self._pid:
             return
         try:

@@ -35,12 +35,12 @@ _PARTING_SECONDS = 30.0
 
 
 class SessionMember:
-    """Make one, ``open`` it; ``watched`` says whether there is anything to ask."""
+    """A worker's membership in the worlds of its job; steps ask it only if ``watched`` is true."""
 
     def __init__(
         self, path: str, local_rank: int, *, device: torch.device, steps: Callable[[], int]
     ) -> None:
-        """``steps`` says how many steps are complete.
+        """``steps`` returns the number of complete steps.
 
         Raises:
             OSError: no agent listens at ``path``.
@@ -69,7 +69,7 @@ class SessionMember:
 
     @property
     def bereft(self) -> bool:
-        """True if exchanges of the present world have failed, the script may say what it likes."""
+        """True if exchanges of the present world failed, even if the script swallowed the error."""
         return self.group is not None and self.group.broken
 
     def open(self) -> None:
@@ -96,7 +96,7 @@ class SessionMember:
         return self._wait(lambda: self._coming.relief())
 
     def take(self) -> tuple[Plan, SessionGroup]:
-        """The next world becomes the present one."""
+        """Make the next world the present one."""
         with self._changed:
             plan, group = self._coming.plan, self._next
             assert plan is not None
@@ -121,7 +121,7 @@ class SessionMember:
         self._line.say("failing", epoch=self.world)
 
     def part(self) -> None:
-        """This process has no place in the next world; returns when nobody needs it any more."""
+        """Leave the job; return once no other member needs this process."""
         with self._changed:
             self._changed.wait_for(lambda: self._may_go, _PARTING_SECONDS)
 

@@ -9,7 +9,7 @@ class StatePart(Protocol):
 
     @property
     def weight(self) -> float:
-        """Factor for the mean loss of this part, so that the gradients come out right."""
+        """Return the factor of this part's mean loss that makes the gradients those of the step."""
         ...
 
     @property

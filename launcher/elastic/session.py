@@ -31,7 +31,7 @@ def join(
     steps: int = 0,
     **parallel: Any,
 ) -> Session:
-    """Take part in the job's world; in one that trains already, with the state that it has by now.
+    """Join the job's world; if it trains already, with its present state.
 
     ``sampler`` is an ``elastic.Sampler`` or has its methods. ``state`` names what else newcomers
     need: objects with ``state_dict`` and ``load_state_dict`` (a scheduler, a scaler). ``steps`` is
@@ -49,7 +49,7 @@ def join(
 
 
 def _whole(model: torch.nn.Module) -> None:
-    """Refuse what one process does not hold all of."""
+    """Refuse a model that is spread over processes, or parallel already."""
     kinds = {type(each).__name__ for each in (*model.modules(), *model.parameters())}
     if kinds & {"FullyShardedDataParallel", "FSDPModule", "DTensor"} or any(
         hasattr(each, "_fsdp_param_group") for each in model.modules()
@@ -67,7 +67,7 @@ def _whole(model: torch.nn.Module) -> None:
 
 
 def _stateful(state: Mapping[str, Any]) -> None:
-    """Refuse now what could not be given to newcomers later."""
+    """Refuse objects whose state newcomers could not receive."""
     for name, each in state.items():
         if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
             raise BadInput(
@@ -126,7 +126,7 @@ class Session:
 
     @property
     def epoch(self) -> int:
-        """Passes over the data that are complete."""
+        """Return the number of complete passes over the data."""
         return self._epoch if self.sampler is None else int(self.sampler.epoch)
 
     def step(self) -> SessionStep:
@@ -220,7 +220,7 @@ class Session:
         self._applied, self._applies, self._seen = self._applied + 1, False, True
 
     def _arrived(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """NCCL exchanges fail on the device, unseen: no optimizer may use what one of them left."""
+        """Keep an optimizer from gradients of a failed NCCL exchange, which fails on the device."""
         torch.cuda.current_stream(self._device).synchronize()
         if self._member is not None and self._member.ended:
             raise RuntimeError("NCCL: the group was ended, its gradients are not complete")
@@ -232,7 +232,7 @@ class Session:
             self.sampler.step()
 
     def _settle(self) -> None:
-        """Between two steps: change the world where that is due."""
+        """Change the world between two steps if that is due."""
         member = self._member
         if member is not None and member.watched:
             self._applied = 0
@@ -254,7 +254,7 @@ class Session:
         return member is not None and unmade and member.bereft
 
     def _recover(self, error: BaseException) -> bool:
-        """A step failed; whether that was a peer's end, and this process is in the next world."""
+        """Return True if a step failed by a peer's end, and this process is in the next world."""
         member = self._member
         if member is None or not isinstance(error, RuntimeError):
             return False
@@ -274,7 +274,7 @@ class Session:
         return True
 
     def _move(self, member: SessionMember) -> None:
-        """Be in the next world; where its members cannot be reached either, in the one after."""
+        """Enter the next world, or the one after if its members cannot be reached either."""
         plan, group = member.take()
         try:
             self._enter(plan, group)

@@ -18,14 +18,14 @@ import torch.distributed as dist
 
 
 class Over(RuntimeError):
-    """The world that this store was for does not come."""
+    """An error of a wait in the store of a world that was dropped."""
 
 
 class RendezvousStore(dist.Store):  # type: ignore[misc]  # torch has no types here
     """The store of one world; its values are bytes."""
 
     def __init__(self, post: Callable[[str, bytes], None], patience_seconds: float) -> None:
-        """``post`` takes what is set to all other members."""
+        """``post`` sends a value to all other members."""
         super().__init__()
         self._post = post
         #: How long whoever waits here does so at most.
@@ -47,7 +47,7 @@ class RendezvousStore(dist.Store):  # type: ignore[misc]  # torch has no types h
             self._changed.notify_all()
 
     def set(self, key: str, value: Any) -> None:
-        """Tell all members."""
+        """Set a value for all members."""
         content = value.encode() if isinstance(value, str) else bytes(value)
         self.posted(key, content)
         self._post(key, content)
@@ -62,7 +62,7 @@ class RendezvousStore(dist.Store):  # type: ignore[misc]  # torch has no types h
         return all(key in self._values for key in keys)
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
-        """Wait until all of these are here.
+        """Wait until all keys have a value.
 
         Raises:
             Over: the world does not come.
