@@ -20,7 +20,7 @@ _REPLICA = re.compile(r"brain-[0-9a-f]{8}-")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cgroup:
-    """Limits and use of the tightest group around us; None where nothing is limited."""
+    """Limits and use of the tightest group around this process; None if nothing is limited."""
 
     cpu_millis: int | None = None
     memory_bytes: int | None = None
@@ -32,7 +32,7 @@ class Cgroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupUse:
-    """Use of the groups that the local scaler made for a replica; None where it made none."""
+    """Use of the groups that the local scaler made for a replica; None if it made none."""
 
     #: Working set.
     memory_bytes: int | None = None
@@ -136,7 +136,7 @@ def _with_memory(cpu: Cgroup, most: int, used: int | None, cache: int) -> Cgroup
 
 
 def _upwards(root: Path, path: str) -> Iterator[Path]:
-    """The group and those around it. In a container the path may be the host's: then the root."""
+    """Return a group and those around it; the root if a container shows the host's path."""
     group = root / path.strip("/")
     if not group.is_dir() or ".." in Path(path).parts:
         group = root

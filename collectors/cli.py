@@ -11,7 +11,7 @@ from collectors.pods import loop as cluster
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the collector, or with ``--status`` print what it last said of itself."""
+    """Run the collector, or with ``--status`` print its last status."""
     parser = loop.parser()
     parser.add_argument("--status", action="store_true", help="print status.json and end")
     parser.add_argument(

@@ -25,7 +25,7 @@ LONGEST_REFUSED_SECONDS = 60.0
 
 
 def delay_seconds(error: BrainError, failures: int, luck: float) -> float:
-    """Seconds until the next attempt.
+    """Return the seconds until the next attempt.
 
     Doubles with every failure in a row. A service that is away is asked at least every 5 s, one
     that refuses us (401, 403, 404, 426) every minute. What ``Retry-After`` says is the least.
@@ -74,7 +74,7 @@ class Delivered:
 
 
 class Delivery:
-    """Sends what the spool holds.
+    """Sends the spooled samples to Brain.
 
     Args:
         url: where the service of a job listens now; None while nobody knows.
@@ -88,7 +88,7 @@ class Delivery:
         self.counts = Delivered()
 
     async def turn(self) -> float:
-        """Send all that is due; return seconds until something else is."""
+        """Send all samples that are due; return the seconds until more are due."""
         for job in self._spool.jobs():
             way = self.counts.ways.setdefault(job, _Way())
             while time.monotonic() >= way.not_before:
@@ -101,18 +101,18 @@ class Delivery:
         return max(0.0, min(waits, default=60.0))
 
     def hurry(self) -> None:
-        """Forget the delays: it is now or never."""
+        """Make all waiting samples due, before the collector ends."""
         for way in self.counts.ways.values():
             way.not_before = 0.0
 
     def errors(self) -> dict[str, str]:
-        """Last delivery error of each job that still has samples waiting."""
+        """Return the last delivery error of each job that still has samples waiting."""
         ways = self.counts.ways
         waiting = set(self._spool.jobs())
         return {job: way.error for job, way in ways.items() if way.error and job in waiting}
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         for way in self.counts.ways.values():
             await _close(way)
 

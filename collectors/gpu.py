@@ -20,10 +20,10 @@ class GpuSight:
 
 
 class Gpus(Protocol):
-    """Reads all accelerators of a machine."""
+    """A reader of all accelerators of a machine."""
 
     def read(self) -> GpuSight:
-        """Read all of them now. Never raises: what fails is named in ``unavailable``."""
+        """Read all accelerators now. Never raises: ``unavailable`` names failed readings."""
         ...
 
 
@@ -89,7 +89,7 @@ class NvidiaGpus:
 
 
 def find_gpus() -> Gpus:
-    """The accelerators of this machine; ``NoGpus`` where there are none to be read."""
+    """Return a reader of this machine's accelerators; ``NoGpus`` if none can be read."""
     try:
         import pynvml
     except ImportError:

@@ -127,7 +127,7 @@ def read_replicas(agents: Iterable[int]) -> Mapping[int, GroupUse]:
 def held_between(
     before: Mapping[int, GroupUse], after: Mapping[int, GroupUse]
 ) -> tuple[int | None, float | None]:
-    """Memory of the largest replica, and the largest share of periods that a quota stopped one."""
+    """Return the largest replica's memory, and the largest share of periods stopped by a quota."""
     memory = [use.memory_bytes for use in after.values() if use.memory_bytes is not None]
     shares = []
     for pid, now in after.items():
@@ -139,7 +139,7 @@ def held_between(
 
 
 def rates_between(before: HostCounters, after: HostCounters) -> dict[str, Any]:
-    """The fields of a ``HostSample`` that two readings give."""
+    """Return the fields of a ``HostSample`` that follow from two readings."""
     seconds = max(1e-3, after.at_seconds - before.at_seconds)
     return {
         # A control group that is made anew, or gone, begins to count again.
@@ -170,7 +170,7 @@ _IO_PRESSURE = (Path("/sys/fs/cgroup/io.pressure"), Path("/proc/pressure/io"))
 
 
 def read_stalled(files: Sequence[Path] = _IO_PRESSURE) -> float | None:
-    """Seconds so far in which a process waited for storage; None where no kernel counts them."""
+    """Return the seconds in which a process waited for storage; None if the kernel counts none."""
     for file in files:
         try:
             return int(file.read_text().split("total=")[1].split()[0]) / 1e6
@@ -274,7 +274,7 @@ class HostWatch:
 
 
 def _processes(root: int) -> list[Any]:
-    """The tree of ``root``; this process and what it started are not the job's."""
+    """Return the tree of ``root`` without this process and those that it started."""
     try:
         process = psutil.Process(root)
         tree = [process, *process.children(recursive=True)]
@@ -294,7 +294,7 @@ def _cpu_seconds() -> float:
 
 
 def _memory() -> tuple[int, int]:
-    """Bytes in use and in total."""
+    """Return bytes in use and in total."""
     if psutil is not None:
         memory = psutil.virtual_memory()
         return int(memory.total - memory.available), int(memory.total)
@@ -304,7 +304,7 @@ def _memory() -> tuple[int, int]:
 
 
 def _traffic() -> tuple[int, int, int, int, tuple[str, ...]]:
-    """Bytes received, sent, read, written, and what cannot be had."""
+    """Return bytes received, sent, read and written, and names of unavailable counters."""
     if psutil is None:
         whats = ("network", "disk", "job share")
         return 0, 0, 0, 0, tuple(f"{what}: {_MISSING}" for what in whats)

@@ -11,7 +11,7 @@ from collectors.paths import Home, read_json
 
 
 class ReplicaDirectories:
-    """Looks at ``replicas/*/*``; replicas that ended are looked at once.
+    """A reader of ``replicas/*/*``; it reads a replica that ended only once.
 
     Locks are left alone: to try one would make an agent fail that is just taking it. An agent lives
     while the process that wrote ``state.json`` does, told by pid and start.
@@ -22,7 +22,7 @@ class ReplicaDirectories:
         self._ended: set[Path] = set()
 
     def live(self) -> list[LiveJob]:
-        """Jobs with a living agent, by id."""
+        """Return the jobs with a running agent, by id."""
         found: dict[str, list[Path]] = {}
         for directory in sorted(self._home.replicas.glob("*/*/")):
             if directory in self._ended:
@@ -39,7 +39,7 @@ class ReplicaDirectories:
         return LiveJob(id=JobId(job), node=NodeName(node), agents=agents)
 
     def token(self, job: str) -> str:
-        """The job's token: its own file, else the one that a replica's intent names."""
+        """Return the job's token from its own file, else from a replica's intent."""
         own = self._home.token(job)
         for intent in () if own else self._intents(job):
             try:
@@ -58,7 +58,7 @@ class ReplicaDirectories:
 
 
 def _agent(directory: Path) -> int | None:
-    """The pid of the agent of a replica; None where it does not live."""
+    """Return the pid of a replica's agent; None if it does not run."""
     state = _read(directory / "state.json")
     pid, ticks = state.get("pid"), state.get("started_ticks")
     if not isinstance(pid, int) or _started_ticks(pid) != ticks:
@@ -67,7 +67,7 @@ def _agent(directory: Path) -> int | None:
 
 
 def _started_ticks(pid: int) -> int | None:
-    """Field 22 of ``/proc/<pid>/stat``; None where there is no such process, or only its corpse."""
+    """Return field 22 of ``/proc/<pid>/stat``; None if the process has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
@@ -85,5 +85,5 @@ def _read(path: Path) -> dict[str, object]:
 
 
 def hostname() -> str:
-    """This machine's name, as its scaler registers it."""
+    """Return this machine's name, as its scaler registers it."""
     return os.uname().nodename

@@ -67,7 +67,7 @@ class CollectorOptions:
 
 
 def is_over(*, idle_seconds: float, waiting: int, options: CollectorOptions) -> bool:
-    """Decide whether the collector ends: nobody is left, and all is delivered or cannot be.
+    """True if the collector ends: no agent is left, and samples are delivered or cannot be.
 
     >>> is_over(idle_seconds=31, waiting=0, options=CollectorOptions(home=Home.at("/h")))
     True
@@ -96,7 +96,7 @@ class Collector:
         self._troubles: dict[str, str] = {}
 
     async def run(self) -> None:
-        """Collect until told to stop, or no agent is left."""
+        """Collect until a signal comes or no agent is left."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
@@ -118,7 +118,7 @@ class Collector:
         return self._options.url or self._options.home.service_url() or self._jobs.url(job)
 
     def _receive(self) -> None:
-        """Take what lies on the socket, each datagram one sample."""
+        """Read all datagrams from the socket, each one sample."""
         for _ in range(BURST):
             try:
                 data = self._listening.recv(DATAGRAM_BYTES)
@@ -151,7 +151,7 @@ class Collector:
             await asyncio.sleep(GATHER_SECONDS)
 
     async def _observe(self) -> None:
-        """Once a second: sync, tell losses, read the machine when due, say how we are."""
+        """Once a second, sync, report losses, read the machine if due, and write the status."""
         idle_since, read_at = time.monotonic(), 0.0
         while not self._stop.is_set():
             now = time.monotonic()
@@ -226,7 +226,7 @@ class Collector:
         }
 
     async def _finish(self) -> None:
-        """Take what is still on the socket, try once more to deliver it, and keep the rest."""
+        """Read the rest of the socket, try once more to deliver, and keep the rest."""
         self._receive()
         self._delivery.hurry()
         try:
@@ -240,7 +240,7 @@ class Collector:
 
 
 def listen(home: Home) -> socket.socket:
-    """Bind the probes' socket; what a dead collector left there is removed (we hold the lock).
+    """Bind the probes' socket; remove one that a dead collector left (this one has the lock).
 
     On a file system that takes no sockets a link stands there instead.
     """
@@ -264,7 +264,7 @@ def _bind(listening: socket.socket, path: Path) -> None:
 
 
 def remove(path: Path, bound: os.stat_result) -> None:
-    """Remove our socket, not that of who came after us where the home was made anew meanwhile."""
+    """Remove this collector's socket, unless a later collector made another in its place."""
     with suppress(OSError):
         if os.path.samestat(path.stat(), bound):
             real = path.resolve()
@@ -275,7 +275,7 @@ def remove(path: Path, bound: os.stat_result) -> None:
 
 
 def collect(options: CollectorOptions) -> int:
-    """Be the collector of this machine; return the exit code, ``HELD`` where another one is."""
+    """Run this machine's collector; return the exit code, ``HELD`` if another one runs."""
     home = options.home
     make_private(home.root)
     make_private(home.collector)

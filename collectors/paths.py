@@ -29,7 +29,7 @@ class Home:
 
     @property
     def lock(self) -> Path:
-        """Held by the one collector of this machine."""
+        """Return the lock that this machine's one collector holds."""
         return self.collector / "lock"
 
     @property
@@ -39,7 +39,7 @@ class Home:
 
     @property
     def spool(self) -> Path:
-        """Samples that are not delivered yet."""
+        """Return the directory of samples that are not delivered yet."""
         return self.collector / "spool"
 
     @property
@@ -63,14 +63,14 @@ class Home:
         return Path(local_socket(str(self.socket), str(self.root), os.getuid()))
 
     def token(self, job: str) -> str:
-        """The job's token; empty where there is none."""
+        """Return the job's token; an empty string if it has none."""
         try:
             return (self.replicas / job / "token").read_text().strip()
         except OSError:
             return ""
 
     def service_url(self) -> str | None:
-        """The URL of this machine's service; None while it does not run."""
+        """Return the URL of this machine's service; None while it does not run."""
         try:
             url = read_json(self.service).get("url")
         except (OSError, BadInput):
@@ -105,7 +105,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def make_private(directory: Path) -> None:
-    """Make a directory that only we may enter; refuse one that another user made.
+    """Make a directory that only this user may enter; refuse one of another user.
 
     Raises:
         BadInput: it belongs to somebody else.

@@ -90,7 +90,7 @@ class Spool:
         self._number = max(numbers, default=0)
 
     def append(self, job: str, line: bytes, *, now: float) -> bool:
-        """Keep one encoded sample; False, and counted as lost, where that cannot be.
+        """Write one encoded sample; if that fails, count it as lost and return False.
 
         Args:
             job: a job's id; one that is no plain file name is refused.
@@ -102,7 +102,7 @@ class Spool:
         return kept
 
     def try_append(self, job: str, line: bytes, *, now: float) -> bool:
-        """Like ``append``, and nothing is counted."""
+        """Write one encoded sample; return False if that fails, without counting a loss."""
         if not _JOB.fullmatch(job):
             return False
         while True:
@@ -117,19 +117,19 @@ class Spool:
                 return True
 
     def losses(self) -> dict[str, int]:
-        """Dropped samples by job that no ``LossSample`` has told yet."""
+        """Return dropped samples by job that no ``LossSample`` has reported yet."""
         return dict(+self.counts.untold)
 
     def told(self, job: str, dropped: int) -> None:
-        """Note that ``dropped`` lost samples of a job are told."""
+        """Note that ``dropped`` lost samples of a job are reported."""
         self.counts.untold[job] -= dropped
 
     def jobs(self) -> list[str]:
-        """Jobs with something to deliver."""
+        """Return jobs with samples to deliver."""
         return [job for job in self._jobs if any(seg.lines for seg in self._jobs[job])]
 
     def take(self, job: str, limit: int) -> SpooledBatch | None:
-        """The oldest undelivered lines of a job, ``limit`` at most; None where there are none."""
+        """Return a job's oldest undelivered lines, at most ``limit``; None if there are none."""
         for segment in list(self._jobs.get(job, ())):
             whole = _lines(segment, limit) if segment.lines else []
             if whole:
@@ -142,7 +142,7 @@ class Spool:
         return None
 
     def acknowledge(self, batch: SpooledBatch) -> None:
-        """Forget what was delivered."""
+        """Drop a delivered batch."""
         for segment in self._jobs.get(batch.job, ()):
             if segment.path == batch.segment:
                 segment.sent = batch.end
@@ -153,20 +153,20 @@ class Spool:
                 return
 
     def expire(self, *, now: float) -> None:
-        """Drop what is older than the limit; no service takes it any more."""
+        """Drop samples older than the limit, which no service takes any more."""
         for job, segment in self._all():
             if now - segment.written_at > self._limit_seconds:
                 self._drop(job, segment)
 
     def sync(self) -> None:
-        """Make what was appended survive a power cut."""
+        """Sync appended samples to the disk."""
         for segment in self._segments():
             if segment.unsynced and segment.descriptor is not None:
                 os.fsync(segment.descriptor)
                 segment.unsynced = False
 
     def close(self) -> None:
-        """Make all durable and remove what is delivered."""
+        """Sync all samples to the disk, and remove delivered segments."""
         self.sync()
         for job, segment in self._all():
             if segment.lines:
@@ -176,12 +176,12 @@ class Spool:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all segments."""
+        """Return the bytes of all segments."""
         return sum(segment.size for segment in self._segments())
 
     @property
     def waiting(self) -> int:
-        """Samples that are not delivered."""
+        """Return the number of undelivered samples."""
         return sum(segment.lines for segment in self._segments())
 
     def _all(self) -> list[tuple[str, _Segment]]:

@@ -36,7 +36,7 @@ async def examine(
     *,
     user: str | None = None,
 ) -> list[Finding]:
-    """Look at everything that the collector needs; what cannot be asked is a finding, too.
+    """Check everything that the collector needs; a question that cannot be asked is a finding.
 
     Args:
         user: whose rights are asked for; None: those of whoever asks.
@@ -52,7 +52,7 @@ async def examine(
 
 
 def say(findings: Iterable[Finding]) -> int:
-    """Print them as JSON lines; 1 if something is broken."""
+    """Print findings as JSON lines; return 1 if one is broken, else 0."""
     broken = False
     for finding in findings:
         print(json.dumps(asdict(finding)))  # noqa: T201

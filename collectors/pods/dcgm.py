@@ -57,7 +57,7 @@ class _Gathered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicesByPod:
-    """Devices by the pod that has them, and what stays without one."""
+    """Devices by the pod that has them, and devices without a pod."""
 
     #: By pod uid.
     of: Mapping[str, tuple[GpuReading, ...]]
@@ -141,7 +141,7 @@ def _node(labels: Mapping[str, str], nodes: Mapping[str, str]) -> str | None:
 
 
 def _pod(labels: Mapping[str, str]) -> tuple[str, str] | None:
-    """Prometheus keeps its own ``pod`` (the exporter's) and renames ours to ``exported_pod``."""
+    """Read a pod's name; Prometheus may rename its label to ``exported_pod``."""
     if "exported_pod" in labels or "exported_namespace" in labels:
         named = labels.get("exported_namespace", ""), labels.get("exported_pod", "")
     else:

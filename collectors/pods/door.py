@@ -95,7 +95,7 @@ def _tls(made: Any) -> ssl.SSLContext | bool:
 
 
 class Door:
-    """Asks an API server. ``transport`` exists so that tests need no network."""
+    """A client of an API server. ``transport`` spares tests a network."""
 
     def __init__(self, access: Access, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self._token = access.token
@@ -107,7 +107,7 @@ class Door:
         )
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._http.aclose()
 
     async def get(self, path: str, **query: str) -> dict[str, Any]:
@@ -120,11 +120,11 @@ class Door:
         return await self._send("GET", path, query, None)
 
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask with a body (access reviews); errors as in ``get``."""
+        """Post a body, for access reviews; errors as in ``get``."""
         return await self._send("POST", path, {}, body)
 
     async def items(self, path: str) -> list[dict[str, Any]]:
-        """All objects of a list, page by page; errors as in ``get``."""
+        """Return all objects of a list, page by page; errors as in ``get``."""
         found: list[dict[str, Any]] = []
         # Version 0: what the API server has in memory is fresh enough, and spares its database.
         query = {"limit": str(PAGE), "resourceVersion": "0"}

@@ -45,7 +45,7 @@ _NAMES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterJob:
-    """A job as the cluster's API has it."""
+    """A job of the cluster's API."""
 
     #: Its object's uid, which is Brain's id of it.
     job: JobId
@@ -82,12 +82,12 @@ class ClusterJobs:
 
     @cached_property
     def ids(self) -> frozenset[str]:
-        """Their uids."""
+        """Return the jobs' uids."""
         return frozenset(job.job for job in self.all)
 
     @cached_property
     def named(self) -> Mapping[tuple[str, str], list[ClusterJob]]:
-        """Jobs by namespace and name, which several in a row may have."""
+        """Return jobs by namespace and name, which one job after the other may have."""
         return _grouped(self.all, lambda job: (job.namespace, job.name))
 
 
@@ -99,21 +99,21 @@ class Stays:
 
     @cached_property
     def named(self) -> Mapping[tuple[str, str], list[PodStay]]:
-        """Stays by namespace and name of the pod."""
+        """Return stays by namespace and name of the pod."""
         return _grouped(self.all.values(), lambda stay: (stay.pod.namespace, stay.pod.name))
 
     @cached_property
     def placed(self) -> Mapping[str | None, list[PodStay]]:
-        """Stays by node."""
+        """Return stays by node."""
         return _grouped(self.all.values(), lambda stay: stay.pod.node)
 
     def at(self, namespace: str, name: str, instant: datetime) -> PodStay | None:
-        """The pod that a name meant; of two that could be, the one that came later."""
+        """Return the pod that a name meant then; of two, the later one."""
         alike = self.named.get((namespace, name), ())
         return max((s for s in alike if s.covers(instant)), key=lambda s: s.begin, default=None)
 
     def on(self, node: str, instant: datetime) -> list[PodStay]:
-        """Pods that were on a node then; those that had ended are left out."""
+        """Return pods that ran on a node then."""
         return [
             stay
             for stay in self.placed.get(node, ())
@@ -122,7 +122,7 @@ class Stays:
 
 
 def replica_of(pod: PodSight) -> tuple[str, int] | None:
-    """Role and id of a pod by its labels, else by its name; None where neither says.
+    """Return role and id of a pod by its labels, else by its name; None if neither tells.
 
     The id is that of the name where there is one: it is never reused, an index is.
     """
@@ -135,7 +135,7 @@ def replica_of(pod: PodSight) -> tuple[str, int] | None:
 
 
 def job_of(pod: PodSight, jobs: ClusterJobs) -> JobId | None:
-    """The job of a pod: by uid, else by its labels, else by its name; None: of none.
+    """Return the job of a pod: by uid, else by labels, else by name; None if it has none.
 
     Labels and names only count for a job that was there when the pod was made; of several of one
     name the latest.

@@ -85,7 +85,7 @@ class ClusterCollector:
         self._refused: dict[str, str] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look until told to stop; then try once more to deliver."""
+        """Read the cluster until a signal comes; then try once more to deliver."""
         hearing = asyncio.create_task(self._sources.hear())
         try:
             while not stop.is_set():
@@ -101,7 +101,7 @@ class ClusterCollector:
             await self._finish()
 
     async def turn(self) -> None:
-        """One look, and what follows from it."""
+        """Read the cluster once, and spool and deliver the samples."""
         found = await self._sources.look()
         now = self._clock()
         self._note(found)
@@ -222,7 +222,7 @@ class ClusterCollector:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what ``--kubernetes`` takes."""
+    """Add the arguments of ``--kubernetes``."""
     told = parser.add_argument_group("of a cluster")
     told.add_argument("--kubernetes", action="store_true", help="collect from a cluster's API")
     told.add_argument(
@@ -242,7 +242,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Be the collector of a cluster as the command line says; return the exit code."""
+    """Run the collector of a cluster; return the exit code."""
     logging.basicConfig(format="%(asctime)s collector: %(message)s", level=logging.INFO)
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     try:
@@ -323,7 +323,7 @@ def _prometheus(given: argparse.Namespace) -> httpx2.AsyncClient | None:
 
 
 def _token(path: str | None) -> Callable[[], str]:
-    """Secrets mounted as files change under a running program."""
+    """Read the token anew, since a mounted Secret may change while the collector runs."""
     return (lambda: _read(path)) if path else (lambda: os.environ.get("BRAIN_TOKEN", ""))
 
 

@@ -19,7 +19,7 @@ _FACTOR: dict[str | None, Decimal] = {
 
 
 def quantity(text: object, *, field: str = "quantity") -> Decimal:
-    """The value of a quantity, in units.
+    """Return the value of a quantity in units.
 
     Raises:
         BadInput: it is none; the message names ``field``.
@@ -37,7 +37,7 @@ def quantity(text: object, *, field: str = "quantity") -> Decimal:
 
 
 def millis(text: object, *, field: str = "cpu") -> int:
-    """Processors in thousandths, rounded up as Kubernetes does.
+    """Return processors in thousandths, rounded up as Kubernetes does.
 
     >>> millis("2"), millis("1500m"), millis("12345678n")
     (2000, 1500, 13)
@@ -46,7 +46,7 @@ def millis(text: object, *, field: str = "cpu") -> int:
 
 
 def whole(text: object, *, field: str = "memory") -> int:
-    """Bytes or pieces, rounded up.
+    """Return bytes or pieces, rounded up.
 
     >>> whole("1.5Ki"), whole("100")
     (1536, 100)

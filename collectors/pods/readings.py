@@ -97,13 +97,13 @@ class _Last:
 
 
 class Samples:
-    """Makes samples of readings; one that is no newer than the last makes none."""
+    """Turns readings into samples; a reading no newer than the last makes none."""
 
     def __init__(self) -> None:
         self._last: dict[Place, _Last] = {}
 
     def of(self, found: Iterable[JobReading]) -> list[HostSample]:
-        """The samples of one look."""
+        """Return the samples of one round of readings."""
         made = []
         kept: dict[Place, _Last] = {}
         for reading in found:

@@ -17,7 +17,7 @@ _TOLD = "-edljob-"
 
 
 def reports(stays: Stays, ours: Iterable[JobId], now: datetime) -> list[ReplicaReport]:
-    """One report per job of ``ours`` with pods that nobody else tells of (DLRover's own)."""
+    """Return a report per job of ``ours`` with pods that only this collector reports (DLRover)."""
     wanted = frozenset(ours)
     found: dict[JobId, list[PodStay]] = {}
     for stay in stays.all.values():
@@ -27,7 +27,7 @@ def reports(stays: Stays, ours: Iterable[JobId], now: datetime) -> list[ReplicaR
 
 
 def phases(stays: Stays) -> dict[str, dict[str, int]]:
-    """Pods that are there by phase, per job; those of no job are left out."""
+    """Count present pods by phase, per job; pods without a job are left out."""
     counts: dict[str, Counter[str]] = {}
     for stay in stays.all.values():
         if stay.job is not None and (stay.end is None or stay.pod.end is not None):
@@ -36,7 +36,7 @@ def phases(stays: Stays) -> dict[str, dict[str, int]]:
 
 
 def nodes(seen: Iterable[NodeSight], pool: PoolName, now: datetime) -> list[Node]:
-    """Nodes to register; one that is not ready is left to fall silent."""
+    """Return nodes to register; a node that is not ready is left out, and so falls silent."""
     return [
         Node(
             name=NodeName(each.name),
@@ -100,5 +100,5 @@ def _ended(stay: PodStay) -> tuple[ReplicaExit | None, int | None, str]:
 
 
 def unclaimed(stays: Stays, known: Mapping[str, object]) -> int:
-    """Jobs with pods here that Brain does not know."""
+    """Return jobs with pods in the cluster that Brain does not know."""
     return len({s.job for s in stays.all.values() if s.job is not None and s.job not in known})

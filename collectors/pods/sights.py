@@ -49,7 +49,7 @@ class PodEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSight:
-    """One pod at one look."""
+    """A pod at one reading."""
 
     uid: str
     namespace: str
@@ -74,7 +74,7 @@ class PodSight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSight:
-    """One node at one look."""
+    """A node at one reading."""
 
     name: str
     #: What pods may have of it.
@@ -87,7 +87,7 @@ class NodeSight:
 
 
 def instant(text: object) -> datetime | None:
-    """An RFC 3339 time; None where there is none."""
+    """Parse an RFC 3339 time; None if there is none."""
     if not isinstance(text, str) or not text:
         return None
     try:
@@ -225,7 +225,7 @@ def _end(status: Object, created_at: datetime) -> PodEnd | None:
 
 
 def _disruption(status: Object) -> tuple[str, str]:
-    """Why somebody else ended it: the condition DisruptionTarget, or the pod's own reason."""
+    """Say why the cluster ended a pod: the condition DisruptionTarget, or the pod's reason."""
     target: Object = next(
         (
             each
@@ -251,7 +251,7 @@ _OWN_REASONS = ("Evicted", "Preempting", "Preempted", "NodeLost", "NodeShutdown"
 
 
 def _waiting(status: Object) -> str | None:
-    """The one sentence that people need: an image that is not there, a pod that does not fit."""
+    """Say in a sentence why a pod waits: its image is missing, or it does not fit."""
     if status.get("phase", "Pending") != "Pending":
         return None
     for each in (*(status.get("initContainerStatuses") or ()), *_containers(status)):

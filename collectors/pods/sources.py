@@ -46,7 +46,7 @@ REMEDIES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTrouble:
-    """A source that cannot be had: what it said, and what mends it."""
+    """A source that cannot be read: its answer, and the remedy."""
 
     source: str
     why: str
@@ -55,7 +55,7 @@ class SourceTrouble:
 
 @dataclass(slots=True)
 class SourcesRead:
-    """The results of one round; None: this source could not be read."""
+    """The results of one round; a source that could not be read has None."""
 
     pods: Sequence[PodSight] | None = None
     #: Heard of since the last round, and not listed any more.
@@ -68,7 +68,7 @@ class SourcesRead:
 
 
 class TelemetrySources:
-    """The API server, and a Prometheus where one is named."""
+    """The API server, and a Prometheus if one is named."""
 
     def __init__(
         self,
@@ -81,11 +81,11 @@ class TelemetrySources:
         self._passing = Passing(door, self._paths("api/v1", "pods"))
 
     async def hear(self) -> None:
-        """Hear of pods between two rounds, until cancelled."""
+        """Watch pods between two rounds, until cancelled."""
         await self._passing.run()
 
     async def look(self) -> SourcesRead:
-        """Ask everything. Never raises what a source says."""
+        """Read all sources. A source's error is a result, never raised."""
         found, heard = SourcesRead(), self._passing.taken()
         try:
             found.pods = _readable(pod, await self._all("api/v1", "pods"), "pods", found)
@@ -136,7 +136,7 @@ class TelemetrySources:
             found.troubles.append(_trouble("usage", why))
 
     async def _summaries(self, found: SourcesRead, first: Exception) -> None:
-        """Kubelets, where metrics-server is not to be had."""
+        """Read kubelets if metrics-server cannot be read."""
         summaries: list[Object] = []
         why: BrainError | None = None
         for name in found.nodes:

@@ -25,7 +25,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodUse:
-    """Usage of a pod by name; ``uid`` where the source knows it."""
+    """Usage of a pod by name; ``uid`` if the source gives it."""
 
     namespace: str
     name: str
@@ -35,7 +35,7 @@ class PodUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageReading:
-    """One reading of everything."""
+    """One reading of all pods and nodes."""
 
     nodes: Mapping[str, Use]
     pods: Sequence[PodUse]
@@ -120,7 +120,7 @@ def _counter(value: object) -> int | None:
 
 
 def rate(before: int | None, after: int | None, span: timedelta) -> float:
-    """Bytes per second between two counters; 0 where one is missing, or the counter began anew."""
+    """Return bytes/s between two counters; 0 if one is missing, or the counter began anew."""
     seconds = span.total_seconds()
     if before is None or after is None or after < before or seconds <= 0:
         return 0.0

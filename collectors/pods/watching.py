@@ -21,7 +21,7 @@ _WATCH_SECONDS = 240
 
 
 class Passing:
-    """Hears of pods; ``taken`` gives what was heard since it was last asked."""
+    """A watch of pods that appear and pass between two readings."""
 
     def __init__(self, door: Door, paths: Sequence[str]) -> None:
         """``paths`` of lists of pods: one, or one for each namespace."""
@@ -37,7 +37,7 @@ class Passing:
                 tasks.create_task(self._follow(path))
 
     def taken(self) -> list[PodSight]:
-        """Each pod that was heard of, as it was seen last."""
+        """Return each pod seen since the last call, in its last state."""
         heard, self._heard = self._heard, {}
         return list(heard.values())
 

@@ -13,11 +13,11 @@ AVERAGING = {"allreduce_hook", "fp16_compress_hook", "bf16_compress_hook"}
 
 
 class NotComparable(Exception):
-    """Why gradients of this job cannot be compared."""
+    """An error that says why gradients of this job cannot be compared."""
 
 
 class Odd(NotComparable):
-    """Why those of one step cannot; unless all steps are alike it is of no interest."""
+    """An error that says why gradients of one step cannot be compared; other steps may be."""
 
 
 def trained_by(optimizer: Any) -> list[Any]:

@@ -78,7 +78,7 @@ class Probe:
         self.gradients = Gradients(self)
 
     def install(self) -> None:
-        """Wait for the modules that we observe, say hello, and stay out of children."""
+        """Hook into observed modules as they are imported, say hello, and stay out of forks."""
         finder = Finder(self)
         finder.actions.update(tensorflow.ACTIONS)
         sys.meta_path.insert(0, finder)
@@ -90,7 +90,7 @@ class Probe:
         self.sender.tell("started", pid=os.getpid())
 
     def moved(self, rank: int, processes: int, place: dict[str, Any]) -> None:
-        """This process goes on in another world: whose samples, and whose first step, come next."""
+        """Note that this process goes on in another world, of which the next samples are."""
         try:
             self._close_window(time.monotonic_ns())
             # The thread that sends makes samples of a window by what is known here.
@@ -104,11 +104,11 @@ class Probe:
             self.failed("moved", error)
 
     def disarm(self) -> None:
-        """Observe nothing any more; every hook then returns at once."""
+        """Stop observing: every hook then returns at once."""
         self.armed = False
 
     def finish(self) -> None:
-        """The process ends: a boundary for the last save, and the end of the last window."""
+        """At the end of the process, announce the last save and close the last window."""
         if not self.armed:
             return
         try:
@@ -170,7 +170,7 @@ class Probe:
             self._park(path)
 
     def after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """Count a completed step, if it is one of the main optimizer."""
+        """Count a completed step of the main optimizer."""
         if not self.armed or getattr(self.nested, "initialising", False):
             return
         try:

@@ -66,7 +66,7 @@ class Sender:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def hand(self, measured: tuple[Any, ...]) -> None:
-        """Take something measured, on a thread of the script: one append."""
+        """Queue a measurement on the script's thread, by one append."""
         self.handed.append(measured)
         self.wake.set()
 

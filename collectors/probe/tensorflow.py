@@ -45,7 +45,7 @@ def hook_coordinator(probe: Probe, module: Any) -> None:
 
 
 def _lead(probe: Probe) -> None:
-    """This process schedules steps of all workers, counts them alone, and begins some now."""
+    """Note that this process schedules and counts the steps of all workers."""
     probe.processes, probe.met = 1, True
     if probe.saving:  # all was at rest meanwhile
         probe.saving, probe.since = False, time.monotonic_ns()

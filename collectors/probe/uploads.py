@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Upload:
-    """One of them."""
+    """An upload of a checkpoint in the background."""
 
     def __init__(self, place: Any, step: int) -> None:
         self.place, self.step = place, step
@@ -28,7 +28,7 @@ class Upload:
 
 
 class Uploads:
-    """Uploads of one process.
+    """The uploads of one process.
 
     They are looked at, without callbacks: a callback may come after the script has its result and
     ends.
@@ -41,13 +41,13 @@ class Uploads:
         return bool(self._under_way)
 
     def begin(self, place: Any, step: int) -> Upload:
-        """Remember one before its background begins."""
+        """Remember an upload before its background work begins."""
         upload = Upload(place, step)
         self._under_way.append(upload)
         return upload
 
     def forget(self, upload: Upload) -> None:
-        """The call that was to begin it failed."""
+        """Forget an upload whose call failed."""
         self._under_way = [each for each in self._under_way if each is not upload]
 
     def writes(self, place: Any) -> bool:
