@@ -45,7 +45,7 @@ class SlurmStep:
 
 
 def step_of(environment: Mapping[str, str]) -> SlurmStep | None:
-    """The job step of this environment; None outside of ``srun``.
+    """Return the job step of this environment; None outside ``srun``.
 
     >>> said = {"SLURM_JOB_ID": "71", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "2",
     ...         "SLURM_STEP_NUM_TASKS": "2", "SLURM_NODEID": "1",
@@ -105,7 +105,7 @@ def options_for(step: SlurmStep | None, options: Mapping[str, Any]) -> dict[str,
 
 
 def advice(step: SlurmStep | None, options: Mapping[str, Any]) -> str:
-    """A line for a step whose tasks are each a job of their own; empty where all is well."""
+    """Advise a step whose tasks are each a job of their own; empty if there is only one job."""
     if step is None or step.tasks == step.nodes or _meets(options):
         return ""
     each = step.tasks // max(1, step.nodes)

@@ -16,13 +16,13 @@ _ERRORS = {"BadInput": BadInput, "Conflict": Conflict, "Unavailable": Unavailabl
 
 
 class Client(Protocol):
-    """Asks one thing after the other."""
+    """A client that sends one question after the other."""
 
     #: Epoch of the world that this worker was started in.
     world: int
 
     def ask(self, **body: Any) -> Mapping[str, Any]:
-        """Ask, and wait for the answer.
+        """Send a question, and wait for the answer.
 
         Raises:
             BadInput: what is asked cannot be.
@@ -32,12 +32,12 @@ class Client(Protocol):
         ...
 
     def tell(self, **body: Any) -> None:
-        """Say something that needs no answer."""
+        """Send a message that needs no answer."""
         ...
 
 
 class Alone:
-    """The ledgers of this process alone."""
+    """A client with ledgers of this process alone."""
 
     world = 0
 
@@ -51,11 +51,11 @@ class Alone:
         return _checked(answer.body)
 
     def tell(self, **body: Any) -> None:
-        """Do nothing: no one outlives this process who could want to know."""
+        """Do nothing: no other process depends on this one."""
 
 
 class ShardAsking:
-    """Asks through the agent's socket."""
+    """A client that asks through the agent's socket."""
 
     def __init__(self, path: str, world: int) -> None:
         self.world, self._pid, self._number = world, os.getpid(), 0
@@ -91,7 +91,7 @@ class ShardAsking:
 
 @cache
 def client() -> Client:
-    """This process's.
+    """Return this process's client.
 
     Raises:
         BadInput: there are several workers, and nobody between them.

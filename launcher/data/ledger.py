@@ -122,7 +122,7 @@ class ShardLedger:
     def ask(
         self, holder: str, done: ShardSpan | None, now: float
     ) -> "tuple[ShardLedger, ShardSpan | None]":
-        """Take note that ``done`` is, and give the next one; None: there is nothing to give now.
+        """Note that ``done`` is done, and give the next shard; None if there is none to give now.
 
         Asking again in the same words, because the answer was lost, is answered in the same words.
 
@@ -136,14 +136,14 @@ class ShardLedger:
         return after._give(holder, now)
 
     def hand_back(self, holder: str, trained: int | None = None) -> "ShardLedger":
-        """The holder is gone, having trained all before ``trained`` of what it held."""
+        """Take back the shard of a holder that is gone and had trained all before ``trained``."""
         mine = self.doing.get(holder)
         if mine is None:
             return self
         return self._without(holder)._returned(mine.span.rest(trained))
 
     def lapse(self, now: float) -> "ShardLedger":
-        """Take back what was held for too long."""
+        """Take back shards that were held for too long."""
         after = self
         for holder, held in self.doing.items():
             if held.until <= now:
@@ -155,7 +155,7 @@ class ShardLedger:
     def claim(
         self, holder: str, held: ShardSpan | None, done: Sequence[ShardSpan], now: float
     ) -> "ShardLedger":
-        """Believe a holder that knows more than this ledger: what it has, and what it did."""
+        """Take over a holder's shard and progress, of which it knows more than this ledger."""
         after = self.hand_back(holder)
         for span in (*done, *(() if held is None else (held,))):
             after = after._taken(span)
@@ -163,7 +163,7 @@ class ShardLedger:
         return after if held is None or taken else after._hold(holder, held, now)
 
     def cut(self, trained: Mapping[str, int | None]) -> "ShardLedger":
-        """These books as if everybody left now, having trained so far: what a checkpoint keeps."""
+        """Return the ledger for a checkpoint: as if all holders left now, with their progress."""
         after = self
         for holder in self.doing:
             after = after.hand_back(holder, trained.get(holder))
@@ -181,7 +181,7 @@ class ShardLedger:
 
     @classmethod
     def of(cls, terms: ShardTerms, state: Mapping[str, Any] | None) -> "ShardLedger":
-        """The ledger in a checkpoint; None: the ledger before the first example.
+        """Build the ledger of a checkpoint; None gives the ledger before the first example.
 
         Raises:
             BadInput: the checkpoint is of other data, or not of a ledger.
@@ -200,7 +200,7 @@ class ShardLedger:
             return cls(terms, epoch=int(state["epoch"]), given=int(state["given"]), back=back)
 
     def dump(self) -> dict[str, Any]:
-        """All of it, as plain values, for a successor; leases begin anew with it."""
+        """Return the ledger as plain values for a successor, which begins leases anew."""
         doing = {holder: held.span.plain() for holder, held in self.doing.items()}
         return {**self.state(), "terms": asdict(self.terms), "doing": doing}
 

@@ -50,19 +50,19 @@ class ShardRelay:
         self._books = messages.Shared(version=0, books=b"{}")
 
     def asks(self, holder: str, number: int, body: Mapping[str, Any]) -> messages.Asked:
-        """A worker asks something."""
+        """Take a worker's question."""
         worker = self._workers.setdefault(holder, _Worker())
         worker.asked[number] = body
         return _asked(holder, number, body)
 
     def trained(self, holder: str, name: str, at: int) -> None:
-        """A worker is through with everything before ``at`` of the shard it holds."""
+        """Note that a worker has trained everything before ``at`` of its shard."""
         worker = self._workers.get(holder)
         if worker is not None and name in worker.opened:
             worker.opened[name].at = at
 
     def answered(self, message: messages.Answered) -> Mapping[str, Any] | None:
-        """The coordinator answers; None: nobody waits for it."""
+        """Take the coordinator's answer; None if no worker waits for it."""
         worker = self._workers.get(message.holder)
         asked = None if worker is None else worker.asked.pop(message.number, None)
         if worker is None or asked is None:
@@ -73,7 +73,7 @@ class ShardRelay:
         return body
 
     def shared(self, message: messages.Shared) -> None:
-        """The coordinator tells its ledgers; the relay need not remember anything in them."""
+        """Take the coordinator's ledgers; the relay forgets what they hold."""
         self._books = message
         for holder, worker in list(self._workers.items()):
             for name, opened in list(worker.opened.items()):
@@ -84,7 +84,7 @@ class ShardRelay:
                 del self._workers[holder]
 
     def parted(self, holder: str) -> messages.Asked | None:
-        """A worker is gone; None: it never asked for anything."""
+        """Note that a worker is gone; None if it never asked."""
         worker = self._workers.get(holder)
         if worker is None:
             return None

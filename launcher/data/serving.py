@@ -75,14 +75,14 @@ class Serving:
         self._queue: list[ShardQuestion] = []
 
     def asked(self, question: ShardQuestion, now: float) -> list[ShardAnswer]:
-        """Take a question; what can be answered now, to whoever it may be."""
+        """Take a question; return all answers that are due now."""
         if not self.settled:
             self._queue.append(question)
             return []
         return self._done(self._handle(question, now), now)
 
     def left(self, replica: int, now: float) -> list[ShardAnswer]:
-        """An agent is gone with all its workers."""
+        """Note that an agent is gone with all its workers."""
         self._queue = [each for each in self._queue if each.replica != replica]
         for dataset in self._datasets.values():
             for holder, each in list(dataset.holders.items()):
@@ -91,7 +91,7 @@ class Serving:
         return self._done([], now)
 
     def turn(self, now: float) -> list[ShardAnswer]:
-        """Take back what was held for too long, and end what was waited for too long."""
+        """Take back shards held for too long, and end waits that took too long."""
         late = list[ShardAnswer]()
         for dataset in self._datasets.values():
             after = dataset.ledger.lapse(now)
@@ -101,7 +101,7 @@ class Serving:
         return self._done(late, now)
 
     def adopt(self, version: int, dumped: Body, now: float) -> None:
-        """Begin with what the coordinator before wrote down, or an agent has heard from it."""
+        """Begin with ledgers that the last coordinator wrote, or that an agent heard from it."""
         if self.settled or version < self.version:
             return
         self.version, self._datasets = version, {}
@@ -114,7 +114,7 @@ class Serving:
             self._datasets[name] = dataset
 
     def settle(self, now: float) -> list[ShardAnswer]:
-        """Everybody who may know something was heard: who did not come back is gone."""
+        """Note that all agents were heard; a holder that did not come back is gone."""
         if self.settled:
             return []
         self.settled, queue, self._queue = True, self._queue, []

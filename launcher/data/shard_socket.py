@@ -32,7 +32,7 @@ class ShardListener:
         self._writers: dict[str, asyncio.StreamWriter] = {}
 
     async def open(self) -> None:
-        """Answer there.
+        """Listen at the socket.
 
         Raises:
             OSError: a socket cannot be there.
@@ -40,7 +40,7 @@ class ShardListener:
         self._server = await asyncio.start_unix_server(self._serve, self._path, limit=_LINE_BYTES)
 
     def close(self) -> None:
-        """These workers are gone, and that is said before anything else is."""
+        """Report first that these workers are gone, and close."""
         if self._server is not None:
             self._server.close()
         for holder in list(self._writers):
@@ -72,15 +72,15 @@ class ShardSocket:
         self._writers: dict[str, asyncio.StreamWriter] = {}
 
     def way(self, path: Path) -> ShardListener:
-        """The socket at ``path`` for the workers of one world; ``open`` it."""
+        """Return the listener at ``path`` for the workers of one world; the caller opens it."""
         return ShardListener(self, path)
 
     def came(self, holder: str, writer: asyncio.StreamWriter) -> None:
-        """A worker has connected."""
+        """Note that a worker has connected."""
         self._writers[holder] = writer
 
     def said(self, holder: str, said: dict[str, Any]) -> None:
-        """A worker says something.
+        """Take a worker's message.
 
         Raises:
             ValueError, KeyError, TypeError: it is nothing that a worker of ours says.
@@ -94,13 +94,13 @@ class ShardSocket:
             raise ValueError(f"a worker does not say {do}")
 
     def parted(self, holder: str) -> None:
-        """A worker is gone."""
+        """Note that a worker is gone."""
         del self._writers[holder]
         if (message := self._relay.parted(holder)) is not None:
             self._tell(message)
 
     def heard(self, message: messages.Answered | messages.Shared) -> None:
-        """Take what the coordinator says."""
+        """Take the coordinator's message."""
         if isinstance(message, messages.Shared):
             self._relay.shared(message)
             return
@@ -110,6 +110,6 @@ class ShardSocket:
             writer.write(json.dumps({"n": message.number, **body}).encode() + b"\n")
 
     def tell_again(self) -> None:
-        """Say to another coordinator what it may not know."""
+        """Repeat to a new coordinator the messages that it may not know."""
         for message in self._relay.again():
             self._tell(message)

@@ -71,16 +71,16 @@ class Shards(Generic[T]):
 
     @property
     def epoch(self) -> int | None:
-        """Epoch of the example that was handed out last; None: none was."""
+        """Return the epoch of the last example handed out; None before the first."""
         return None if self._span is None else self._span.epoch
 
     @property
     def index(self) -> int | None:
-        """Index of the example that was handed out last; None: none was."""
+        """Return the index of the last example handed out; None before the first."""
         return None if self._span is None else self._at - 1
 
     def __iter__(self) -> Iterator[T]:
-        """One example after the other, until all workers are through with all epochs.
+        """Yield examples until all workers have trained all epochs.
 
         Asking for the next one says that those before were trained. Where there is none while
         other workers still have some, this waits: they might leave.
@@ -91,7 +91,7 @@ class Shards(Generic[T]):
             yield item
 
     def take(self, count: int) -> list[T]:
-        """The next ``count`` examples, fewer at the end of a shard; none: there is nothing now.
+        """Return the next ``count`` examples, fewer at a shard's end; none if none is free now.
 
         It never waits for other workers, so it suits training in step: that is over when no rank
         got any. Taking says that those before were trained.
@@ -103,7 +103,7 @@ class Shards(Generic[T]):
         return taken
 
     def step(self) -> None:
-        """An optimizer step was made with all that was handed out so far.
+        """Note an optimizer step with all examples handed out so far.
 
         Where worlds change in process, this is what a worker that is killed is known to have
         trained; without it, others train its shard from the beginning. It costs a message to the
@@ -114,7 +114,7 @@ class Shards(Generic[T]):
             self._asking.tell(do="at", name=self._terms.name, at=self._at)
 
     def undo(self) -> None:
-        """The step failed: hand out again what was handed out since the last ``step``."""
+        """After a failed step, hand out again the examples since the last ``step``."""
         if self._span is not None:
             self._at = self._stepped
             self._items = self._source.read(self._at, self._span.stop)
@@ -148,7 +148,7 @@ class Shards(Generic[T]):
         self._state = state
 
     def close(self) -> None:
-        """Take no more: what is left of the shard is given to others."""
+        """Take no more shards; other workers get the rest of this one."""
         if self._opened:
             self._ask("close", at=self._trained)
             self._span, self._items, self._opened = None, iter(()), False

@@ -278,13 +278,13 @@ def failing() -> None:
 
 
 def raised(error: BaseException) -> None:
-    """Note of what the script failed."""
+    """Note the script's exception."""
     if "_brain_bootstrap" in sys.modules:
         sys.modules["_brain_bootstrap"].raised(error)
 
 
 def end() -> None:
-    """Let what of ours waits for the script's end have its turn."""
+    """Run the launcher's hooks for the script's end."""
     if "_brain_bootstrap" in sys.modules:
         sys.modules["_brain_bootstrap"].end()
 

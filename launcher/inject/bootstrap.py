@@ -96,7 +96,7 @@ def register_stacks(config: "dict[str, Any]") -> None:
 
 
 def failing() -> None:
-    """The script has failed; its peers need not wait until this process has ended."""
+    """Tell peers that the script failed, before this process ends."""
     tell = getattr(sys.modules.get("_brain_elastic"), "failing", None)
     if tell is not None:
         quietly(tell)
@@ -174,14 +174,14 @@ def tell_session(config: "dict[str, Any]") -> None:
 
 
 def start_between_ranks() -> None:
-    """Mend what torch does badly where ranks meet and where they part."""
+    """Mend torch's faults where ranks meet and part."""
     for name in ("meeting", "parting"):
         path = os.path.join(os.path.dirname(os.path.abspath(__file__)), name + ".py")
         (sys.modules.get("_brain_" + name) or load("_brain_" + name, path)).begin()
 
 
 def end() -> None:
-    """The script has ended well; a prepared worker waits for its world before that is seen."""
+    """At the script's good end, have a prepared worker wait for its world."""
     if "_brain_gate" in sys.modules:
         quietly(sys.modules["_brain_gate"].at_end)
 

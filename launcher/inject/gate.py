@@ -46,7 +46,7 @@ def close(config: "dict[str, Any]") -> None:
 
 
 def at_end() -> None:
-    """The script is through; whatever it has done, its world has to exist first."""
+    """Wait for the world at the script's end."""
     if _gate is not None:
         _gate.wait()
 

@@ -127,7 +127,7 @@ class Server:
         self.todo += message["modules"]
 
     def do_open(self, message: "dict[str, Any]", fds: "list[int]") -> None:
-        """Import what is wanted, one after the other, and our own that workers will need."""
+        """Import the wanted modules one by one, and the launcher's own that workers need."""
         spec = message.get("spec") or {}
         for ours in OURS:
             load(ours)
@@ -203,7 +203,7 @@ class Server:
         return self.become.Worker(self.place, told["spec"], streams)
 
     def do_reap(self, message: "dict[str, Any]", fds: "list[int]") -> None:
-        """The agent knows how this worker ended; its process id is free again."""
+        """Reap a worker whose end the agent knows; this frees its process id."""
         os.waitpid(message["pid"], 0)
         self.workers.discard(message["pid"])
 
@@ -224,7 +224,7 @@ class Server:
         return self.answer(fds, {"say": "counted", "children": True})
 
     def do_stop(self, message: "dict[str, Any]", fds: "list[int]") -> None:
-        """Stop: no worker is wanted from here any more."""
+        """Stop serving."""
         os._exit(0)
 
     def fork(self) -> int:

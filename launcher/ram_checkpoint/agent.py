@@ -48,7 +48,7 @@ class RamCheckpoint:
         self._over = False
 
     def configured(self, config: LaunchConfig) -> LaunchConfig:
-        """The configuration with ``memory``; where the job asks for it, it begins now."""
+        """Return the configuration with ``memory``, which begins now if the job asks for it."""
         self._replica = config.replica
         if self._root is None:
             self._root = free_root(config.job, config.replica)
@@ -71,7 +71,7 @@ class RamCheckpoint:
 
     @property
     def held(self) -> tuple[StepPart, ...]:
-        """The parts of steps that are in memory here."""
+        """Return the parts of steps that are in memory here."""
         return () if self.hold is None else parts.found(self.hold.root / "steps")
 
     @property
@@ -87,7 +87,7 @@ class RamCheckpoint:
         )
 
     def began(self, world: WorldDocument, agreed: StepPart | None) -> None:
-        """A world forms, whose members agreed on a step; other steps are of no use any more."""
+        """Note a new world, whose members agreed on a step, and drop other steps."""
         self._world = world
         if agreed is not None and self.hold is None:
             self._open()
@@ -108,11 +108,11 @@ class RamCheckpoint:
             self._do(self._bring(self._sharing, f"{agreed.key}/state.pt"))
 
     def goes_on(self, world: WorldDocument) -> None:
-        """Workers went over into another world: whatever is in memory stays what it was."""
+        """Note a change of world in process, which leaves memory as it is."""
         self._world = world
 
     async def answer(self, said: messages.Fetch | messages.Offer, connection: Connection) -> None:
-        """Serve another agent.
+        """Answer another agent's request.
 
         Raises:
             BadInput: it is not of this job.
@@ -139,7 +139,7 @@ class RamCheckpoint:
             self._do(self._when_stored(self.hold, exit, tell))
 
     async def breakpoint(self) -> None:
-        """A world was lost: what is in memory comes to storage, where the job wants that."""
+        """After a lost world, write memory to storage if the job wants that."""
         if self.hold is None or not self._breakpoints:
             return
         self.hold.persist()

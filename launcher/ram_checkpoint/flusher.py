@@ -58,7 +58,7 @@ class Flusher:
         self.bell.bind(bell)
 
     def run(self) -> None:
-        """Work until the agent is gone and nothing is ahead of storage."""
+        """Write until the agent is gone and all saves are on storage."""
         gone_since = None
         while True:
             busy = self.turn()
@@ -103,7 +103,7 @@ class Flusher:
         return bool(self.slots)
 
     def sweep(self, writing: str) -> None:
-        """Remove what a worker did not live to write to its end."""
+        """Remove saves that a worker died while writing."""
         if alive(int(os.path.basename(writing).split("-")[1])):
             return
         with contextlib.suppress(OSError, ValueError), open(f"{writing}/manifest") as file:
@@ -168,7 +168,7 @@ class Flusher:
         return True
 
     def off(self) -> str:
-        """Why a worker saves past memory; empty where none does."""
+        """Say why a worker saves past memory; empty if none does."""
         try:
             with open(os.path.join(self.root, "off")) as file:
                 return str(json.load(file))
@@ -176,7 +176,7 @@ class Flusher:
             return ""
 
     def report(self) -> None:
-        """Tell the agent what is ahead of storage, where that has changed."""
+        """Tell the agent which saves are ahead of storage, if they changed."""
         ahead = [
             {
                 "pid": slot.pid,

@@ -125,16 +125,16 @@ class SharedMemory:
 
     @property
     def off(self) -> str:
-        """Why a worker saves past memory; empty where none does."""
+        """Say why a worker saves past memory; empty if none does."""
         return self._report.off
 
     def persist(self) -> None:
-        """Bring steps to storage, too, that were to stay in memory."""
+        """Write steps to storage that were to stay in memory."""
         self._asked += 1
         self._ask()
 
     async def persisted(self) -> None:
-        """Wait until what ``persist`` asked for has been done."""
+        """Wait until the writes of ``persist`` are done."""
         while self._report.answered < self._asked:
             await asyncio.sleep(_LOOK_SECONDS)
 
@@ -145,7 +145,7 @@ class SharedMemory:
 
     @property
     def flusher_pid(self) -> int:
-        """The process that writes to storage."""
+        """Return the pid of the process that writes to storage."""
         return self._flusher.pid
 
     def holds(self, pid: int | None = None) -> bool:
@@ -165,7 +165,7 @@ class SharedMemory:
         return None
 
     async def close(self) -> None:
-        """Bring everything to storage, then give the memory back."""
+        """Write all saves to storage, then free the memory."""
         self._closing = True
         assert self._flusher.stdin is not None
         with contextlib.suppress(BrokenPipeError):

@@ -96,7 +96,7 @@ class RendezvousTurn:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """They are torchrun's to look after."""
+        """Return none: torchrun watches its workers."""
         return ()
 
     def catching(self, signum: signal.Signals) -> tuple[int, ...]:
@@ -108,10 +108,10 @@ class RendezvousTurn:
         return ()
 
     def park(self, mode: ParkRequest) -> None:
-        """They cannot be parked."""
+        """Do nothing: torchrun's workers cannot park."""
 
     def ask_to_save(self, signum: signal.Signals) -> None:
-        """They are not asked."""
+        """Do nothing: torchrun's workers are not asked to save."""
 
     def extend_lease(self, until_ns: int) -> None:
         """They may run so long."""

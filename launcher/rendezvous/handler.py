@@ -86,7 +86,7 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
         return os.environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0") != "1"
 
     def next_rendezvous(self) -> RendezvousInfo:
-        """Wait for the next world and enter it; what ran before is over."""
+        """Wait for the next world and enter it; the last world is over."""
         self._store = None
         while True:
             turn = self._next()
@@ -155,7 +155,7 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
         return RendezvousInfo(store, rank, size, info)
 
     def _meet(self, turn: RendezvousTurn) -> Any:
-        """The store of a world; rank 0 has it."""
+        """Open the store of a world, which rank 0 serves."""
         world, first = turn.world, turn.group_rank == 0
         where = f"{world.master_addr}:{world.master_port}"
         until = time.monotonic() + self._asked.read_seconds

@@ -13,7 +13,7 @@ _WAITING = "waiting: "
 
 
 def say(text: str) -> None:
-    """Write one line of ours."""
+    """Write one line of the launcher."""
     write(f"brain: {text}\n")
 
 

@@ -73,7 +73,7 @@ class Saves:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldParking:
-    """A safe point is being waited for."""
+    """The wait for a safe point."""
 
     since: float
     reached: bool = False
@@ -92,7 +92,7 @@ class WorldChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparationObserved:
-    """The next world's workers are being started, held before they meet, while this one trains."""
+    """The next world's workers, started and held at the gate while this world trains."""
 
     form: "FormWorld"
     since: float
@@ -293,7 +293,7 @@ class PrepareWorld:
 
 @dataclass(frozen=True, slots=True)
 class DiscardWorld:
-    """End what was prepared: it is not what is wanted, or it cannot be."""
+    """End the prepared world: it is no longer desired, or cannot be made."""
 
     #: Why it cannot be; None: it is only not wanted any more.
     reason: str | None
@@ -356,14 +356,14 @@ class Relabel:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Let go of agents that have no part in the world; they exit as *left*."""
+    """Release agents that are not in the world; they exit as *left*."""
 
     replicas: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class HoldWorld:
-    """Give the change up and say why."""
+    """Give up the change and say why."""
 
     reason: str
 

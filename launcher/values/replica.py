@@ -91,7 +91,7 @@ class Lock:
         self._fd: int | None = None
 
     def take(self) -> bool:
-        """Try to take it; False where another process holds it. Taking it twice is once."""
+        """Take the lock; False if another process holds it. A second call changes nothing."""
         if self._fd is not None:
             return True
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -104,7 +104,7 @@ class Lock:
         return True
 
     def release(self) -> None:
-        """Let go of it."""
+        """Release the lock."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -186,7 +186,7 @@ class ReplicaPlace:
         self.lock = Lock(directory / "lock")
 
     def intent(self) -> ReplicaIntent:
-        """Read what the scaler asked for.
+        """Read the scaler's intent.
 
         Raises:
             BadInput: it is missing or malformed.
@@ -200,7 +200,7 @@ class ReplicaPlace:
     def status(
         self, *, generation: int, address: str, phase: str, grace_seconds: float | None = None
     ) -> None:
-        """Say who runs here and what it does."""
+        """Write which process runs here, and its phase."""
         status = ReplicaStatus(
             pid=os.getpid(),
             started_ticks=started_ticks(os.getpid()),
@@ -213,7 +213,7 @@ class ReplicaPlace:
         write(self.directory / "state.json", status, durable=False)
 
     def end(self, ended: ReplicaEnd) -> None:
-        """Say how it ended."""
+        """Write how the replica ended."""
         write(self.directory / "exit.json", replace(ended, at=datetime.now(UTC)))
 
 

@@ -37,7 +37,7 @@ MEANING = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """One worker that ended with anything but 0."""
+    """A worker that ended with a code other than 0."""
 
     rank: int
     replica: int
@@ -82,7 +82,7 @@ class GoneNode:
 
 
 def first(failed: Sequence[Failed]) -> tuple[Failed, FailureCause] | None:
-    """The failure that the others follow from, with its cause; None where nothing failed."""
+    """Return the failure that caused the others, with its cause; None if nothing failed."""
     found = [(each, cause(each.code, each.message, each.signs)) for each in failed if each.code]
     unasked = [each for each, _ in found if not each.stopped]
     asked_at = min((each.heard_at for each in unasked), default=None)
@@ -109,7 +109,7 @@ def diagnose(
     finished: Sequence[FinishedWorker] = (),
     step: int | None = None,
 ) -> Diagnosis | None:
-    """Why a world was lost; None where nothing tells.
+    """Diagnose why a world was lost; None if nothing tells.
 
     Args:
         failed: its workers that ended with anything but 0, in any order.

@@ -130,7 +130,7 @@ class FailureCause:
 
 
 def cause(code: int, message: str, signs: Signs) -> FailureCause:
-    """The cause of one worker's end.
+    """Return the cause of one worker's end.
 
     Args:
         code: negative = by that signal, as ``subprocess`` says it.

@@ -163,7 +163,7 @@ def news(known: ProgressShown | None, shown: ProgressShown) -> bool:
 
 
 def paced(pace: WorldPace, ranks: Sequence[RankObserved], now: float) -> WorldPace:
-    """Fold one look into what is known."""
+    """Fold one reading into the pace."""
     lives = [at for each in ranks if (at := each.last_at) is not None]
     moved_at = max([pace.moved_at, *(at for at in lives if at <= now)])
     if any(each.parked for each in ranks):  # it is us who hold them
@@ -220,7 +220,7 @@ def phase_of(pace: WorldPace, ranks: Sequence[RankObserved]) -> QuietPhase:
 
 
 def budget(pace: WorldPace, phase: QuietPhase, patience: Patience) -> float:
-    """Seconds of quiet after which a world counts as standing still.
+    """Return the seconds of quiet after which a world counts as hung.
 
     >>> pace = WorldPace(since=0, moved_at=0, step_seconds=30.0)
     >>> budget(pace, QuietPhase.STEPS, Patience(seconds=300))

@@ -51,7 +51,7 @@ class StepPart:
 
     @property
     def key(self) -> PartKey:
-        """The step that it is a part of."""
+        """Return the step of this part."""
         return PartKey(step=self.step, epoch=self.epoch)
 
     @property
@@ -61,7 +61,7 @@ class StepPart:
 
 
 def publish(steps: Path, key: PartKey, writing: Path, part: StepPart) -> None:
-    """Let what was written in ``writing`` be seen as ``part``."""
+    """Publish the directory ``writing`` as ``part``."""
     directory = steps / str(key)
     directory.mkdir(exist_ok=True)
     names = sorted(os.listdir(writing))
@@ -75,7 +75,7 @@ def publish(steps: Path, key: PartKey, writing: Path, part: StepPart) -> None:
 
 
 def found(steps: Path) -> tuple[StepPart, ...]:
-    """All parts that are in memory here, the oldest first."""
+    """Return all parts in memory here, the oldest first."""
     parts: list[StepPart] = []
     for step in _entries(steps):
         for path in _entries(step):
@@ -138,7 +138,7 @@ def prune(steps: Path, *, rank: int) -> None:
 
 
 def drop(steps: Path, part: StepPart) -> None:
-    """Let go of one part."""
+    """Remove one part."""
     directory = steps / str(part.key)
     for name in (f"part-{part.rank}", *part.files, f"safe-{part.rank}", f"stored-{part.rank}"):
         with contextlib.suppress(FileNotFoundError):
