@@ -1,6 +1,7 @@
 """The batch that is wished reaches scripts that ask, without a restart."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from brain.types.batch import BatchWish
 from brain.types.world import WorldEvent
 from launcher.batch import Batch
 from launcher.workers.batch_file import BatchFile, batch_environment
-from tests.launcher.elastic import desired, eventually, job
+from tests.launcher.elastic import COUNTED, desired, eventually, job
 
 ASKS = """
 import time
@@ -92,3 +93,18 @@ def test_a_running_script_is_told_another_batch_and_its_world_goes_on(tmp_path: 
     assert file.read_text().splitlines()[-1] == "4 4 1.5"
     assert {report.epoch for report in it.brain.reports()} == {1}
     assert it.brain.told(WorldEvent.FINISHED).epoch == 1
+
+
+def test_a_newcomer_begins_with_the_batch_that_brain_chose(tmp_path: Path):
+    wish = BatchWish(global_size=16, local_most=16)
+    first = "from launcher.batch import Batch\nprint('batch', Batch(5).local, flush=True)\n"
+    first += COUNTED.read_text()
+    pace = ("--steps=100000", "--save-every=5", "--shared=0.06", "--alone=0.01")
+    with job(tmp_path, *pace, first=desired(1, batch=wish), script=first) as it:
+        it.begin(1)
+        it.brain.wishes(2, generation=1)
+        it.start(generation=1)
+        it.brain.told(WorldEvent.STEPPING, 90, epoch=2)
+        printed = (it.directory / "1" / "output.log").read_text()
+
+    assert re.findall(r"batch (\d+)", printed) == ["8"]

@@ -270,8 +270,6 @@ class WorkerGroup:
         await self._discard()
         self.heard_epoch = max(self.heard_epoch, world.epoch)
         pids = () if self._workers is None else self._workers.pids
-        if self._workers is None:
-            self._batch_file.tell(world.processes)
         if not capacity.enough(capacity.available_bytes(), capacity.held_bytes(pids)):
             short = "memory is too short for workers beside those that train"
             return self._reports.refused(world.epoch, short)
