@@ -219,6 +219,8 @@ class Laptop:
             "step": self._step,
             "step_seconds": step,
             "step_seconds_mean": step,
+            # Loaders keep up.
+            "data_wait_seconds": 0.01 * step,
             "examples_per_second": None if local is None else local / step,
             **self.also,
         }

@@ -210,11 +210,18 @@ def _compute_seconds(
 def _data_wait_seconds(
     ranks: Mapping[int, Sequence[ThroughputSample]], step_seconds: float
 ) -> float:
-    """The others wait for the rank that waits longest for its data; never more than a step."""
+    """The others wait for the rank that waits longest for its data; never more than a step.
+
+    Waits are means. What comes in bursts, as an epoch begins, is in no median step: less it.
+    """
     waits = [
-        np.median([sample.data_wait_seconds for sample in samples]) for samples in ranks.values()
+        np.median([it.data_wait_seconds - _burst_seconds(it) for it in of]) for of in ranks.values()
     ]
-    return min(float(max(waits)), step_seconds)
+    return min(max(0.0, float(max(waits))), step_seconds)
+
+
+def _burst_seconds(sample: ThroughputSample) -> float:
+    return max(0.0, sample.step_seconds_mean - sample.step_seconds)
 
 
 def _by_rank(samples: Sequence[ThroughputSample]) -> Mapping[int, list[ThroughputSample]]:

@@ -1,12 +1,14 @@
 """Input that does not scale: predictions of jobs whose loaders, nodes or storage hold them up."""
 
+from datetime import timedelta
+
 import numpy as np
 import pytest
 
 from brain.models.fitting import measure
 from brain.models.job import fit
 from brain.models.step_time.feeding import feed, longer
-from tests.builders import throughput
+from tests.builders import NOW, throughput
 from tests.models.test_job import KEEPS, point
 
 
@@ -71,10 +73,42 @@ def test_a_wait_comes_from_the_samples_of_the_rank_that_waits_longest():
     assert found.data_wait_share == pytest.approx(0.6)
 
 
+def test_waits_that_come_in_bursts_are_no_part_of_a_usual_step():
+    # One step in ten begins an epoch and waits 1 s; the others take 0.1 s.
+    samples = [
+        throughput(at, step_seconds=0.1, step_seconds_mean=0.2, data_wait_seconds=0.1)
+        for at in range(6)
+    ]
+
+    found = measure(samples, minimum_steps=30, spread_limit=0.05)
+    assert found.data_wait_share == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("hours", [0.5, 24.0, 72.0])
+def test_a_job_that_does_not_starve_any_more_is_not_held_to_its_old_storage(hours: float):
+    before = [
+        starved(replicas, 300.0, share, until=NOW - timedelta(hours=hours))
+        for replicas, share in ((1, 0.5), (2, 0.75))
+    ]
+    seen = fit(starved(2, 1200.0, 0.0, epoch=9), before)
+
+    assert seen.predict(4).examples_per_second > 1.4 * 1200
+
+
+def test_a_storage_that_has_become_slow_is_believed():
+    before = [
+        starved(replicas, 600.0 * replicas, 0.0, until=NOW - timedelta(hours=24))
+        for replicas in (1, 2)
+    ]
+    seen = fit(starved(2, 300.0, 0.75, epoch=9), before)
+
+    assert seen.predict(4).examples_per_second < 600.0
+
+
 def test_steps_that_do_not_wait_bound_what_loading_takes():
     # 8 replicas did not wait, so their batches came in time: no storage that serves 2 at 1 s.
     X = np.array([[1.0, 2.0, 64.0, 1.0], [1.0, 8.0, 64.0, 1.0]])
-    found = feed(X, np.log([1.0, 1.0]), np.array([0.5, 0.0]))
+    found = feed(X, np.log([1.0, 1.0]), np.zeros(2), np.array([0.5, 0.0]))
 
     assert found is not None
     own, node, storage = found.weights

@@ -113,7 +113,7 @@ class StepTime(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             self.physical_ = Physical(
                 launch_seconds=self.launch_seconds, warm_start=self.warm_start
             )
-        self.feed_ = feeding.feed(rows, target, waits)
+        self.feed_ = feeding.feed(rows, target, error, waits)
         fed = feeding.unfed(target, error, compute, rows[:, 3], waits)
         self.physical_.fit(rows, *fed)
         self._fit_linear(rows, *fed)

@@ -10,6 +10,8 @@ from brain.models.step_time.columns import Floats
 #: Share of a step that waits for data from which its length is that of its input: below it, waits
 #: are those of handing a batch over.
 STARVED = 0.1
+#: Share below which a step was surely fed in time; between the two it tells nobody's rate.
+_FED = 0.05
 #: Largest share of a step that is believed to wait: what is left computes.
 _MOST = 0.95
 #: Error of a measured wait as a share of it, and deviation of log loading seconds.
@@ -46,16 +48,24 @@ class Feed:
         return mean, np.sqrt(self.weights @ (variances + (means - mean) ** 2))
 
 
-def feed(X: Floats, y: Floats, wait_share: Floats) -> Feed | None:
-    """Return the feed of steps that took ``y`` log seconds; None where none of them starved."""
+def feed(X: Floats, y: Floats, error: Floats, wait_share: Floats) -> Feed | None:
+    """Return the feed of steps that took ``y`` log seconds; None where none of them starved.
+
+    Errors grow with age. A step that is at least as sure as all starved ones, and did not starve,
+    is of what loads now: none is believed to take longer than it.
+    """
     starved = wait_share >= STARVED
     if not starved.any():
         return None
-    found = y - loads(X)
-    level = found[:, starved].mean(axis=1)
-    missed = (found - level[:, None]) / _NOISE
+    found, unsure = y - loads(X), np.hypot(_NOISE, error)
+    precision = unsure[starved] ** -2
+    now = ~starved & (error <= error[starved].min())
+    most = found[:, now].min(axis=1, initial=np.inf) + _NOISE
+    level = np.minimum(found[:, starved] @ precision / precision.sum(), most)
+    missed = (found - level[:, None]) / unsure
     fits = -((missed[:, starved] ** 2).sum(axis=1)) / 2
-    fits += np.log(np.maximum(ndtr(missed[:, ~starved]), 1e-9)).sum(axis=1)
+    fed = wait_share < _FED
+    fits += np.log(np.maximum(ndtr(missed[:, fed]), 1e-9)).sum(axis=1)
     odds = _ODDS * np.exp(fits - fits.max())
     spread = _NOISE * float(np.sqrt(1 + 1 / starved.sum()))
     return Feed(level=level, spread=spread, weights=odds / odds.sum())
