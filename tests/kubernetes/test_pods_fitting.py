@@ -84,7 +84,8 @@ def of(name: str, app: str, where: str | None = None, **affinity: Any) -> dict[s
 
 def test_only_pods_that_matter_to_a_gang_are_looked_at_for_each_of_its_pods():
     there = [of(f"s{number}", "web", "n0") for number in range(500)]
-    there += [of("cache", "cache", "n0"), of("shy", "web", "n0", podAntiAffinity="shop")]
+    there += [of("cache", "cache", "n0"), of("shy", "web", "n0", podAntiAffinity="digits")]
+    there += [of("aloof", "web", "n0", podAntiAffinity="shop")]
     there += [of("digits", "digits", "n0"), of("elsewhere", "digits", "n0")]
     there[-1]["metadata"]["namespace"] = "other"
     gang = [of(f"g{n}", "digits", podAffinity="cache", podAntiAffinity="digits") for n in range(8)]
@@ -92,6 +93,51 @@ def test_only_pods_that_matter_to_a_gang_are_looked_at_for_each_of_its_pods():
     looked_at = room([node("n0")], there, gang).pods
 
     assert [each["metadata"]["name"] for each in looked_at] == ["cache", "shy", "digits"]
+
+
+class Counted(dict[str, Any]):
+    """What is free, and how often somebody went through it."""
+
+    looks = 0
+
+    def items(self) -> Any:
+        self.looks += 1
+        return super().items()
+
+
+def near_each_other(count: int, app: str = "digits") -> list[dict[str, Any]]:
+    """Pods of a GPU that want to be in the zone of those of an application."""
+    pods = [of(f"g{number}", "digits", podAffinity=app) for number in range(count)]
+    return [each | {"spec": each["spec"] | spec(1)} for each in pods]
+
+
+def test_domains_that_hold_no_more_than_one_that_was_tried_are_not_tried():
+    nodes = room([node(f"n{number}", zone=f"z{number}") for number in range(40)], [])
+    free = Counted(nodes.free)
+
+    found = placed(near_each_other(16), Capacity(nodes=nodes.nodes, free=free))
+
+    assert len(found.nodes) == 8
+    assert free.looks < 5
+
+
+def test_a_domain_that_holds_all_is_tried_before_those_that_cannot():
+    pods = [pod(f"p{number}", f"n{number}", gpus=1) for number in range(40)]
+    nodes = room([node(f"n{number}", zone=f"z{number}") for number in range(41)], pods)
+    free = Counted(nodes.free)
+
+    found = placed(near_each_other(8), Capacity(nodes=nodes.nodes, free=free))
+
+    assert set(found.nodes) == {"n40"}
+    assert free.looks < 5
+
+
+def test_pods_near_those_of_others_may_be_in_each_of_their_domains():
+    others = [of("cache0", "cache", "n0"), of("cache1", "cache", "n1")]
+    nodes = [node(f"n{number}", zone=f"z{number}") for number in range(3)]
+    gang = near_each_other(16, "cache")
+
+    assert len(placed(gang, room(nodes, others, gang)).nodes) == 16
 
 
 def test_pods_are_placed_on_the_fullest_node_that_has_room():

@@ -62,11 +62,9 @@ class NodeCapacity:
         for name, left in free.items():
             for resource, amount in self._held.get(name, FittingTally()).items():
                 left[resource] = offers(left, resource) - amount
-        if any(map(neighbourly, (*wanted, *coming))):
-            matters = matter_to((*wanted, *coming))
-            there = [pod for pod in self._pods if _stays(pod) and matters(pod)]
-        else:
-            there = self._pods.by("averse", "")
+        matters, near = matter_to((*wanted, *coming)), any(map(neighbourly, (*wanted, *coming)))
+        others = filter(_stays, self._pods) if near else self._pods.by("averse", "")
+        there = list(filter(matters, others))
         return after(coming, Capacity(nodes=nodes, free=free, pods=there))
 
 

@@ -26,13 +26,25 @@ def averse(pod: Object) -> bool:
 
 def matter_to(pods: Iterable[Object]) -> Callable[[Object], bool]:
     """Return a test of whether another pod can matter to the placement of ``pods``."""
+    pods = list(pods)
     found: dict[str, tuple[Mapping[str, Any], Object]] = {}
     for pod in pods:
         wanted = (*terms(pod, "podAffinity"), *terms(pod, "podAntiAffinity"), *_spreads(pod))
         for term in wanted:
             found.setdefault(f"{pod['metadata'].get('namespace')} {term}", (term, pod))
+    known: dict[str, bool] = {}
+
+    def keeps_off(other: Object, term: Mapping[str, Any]) -> bool:
+        # A controller's pods have one term: many of them cost what one does.
+        labels = labels_of(other) if term.get("matchLabelKeys") else ""
+        key = f"{other['metadata'].get('namespace')} {labels} {term}"
+        if key not in known:
+            known[key] = any(_selects(term, other, pod) for pod in pods)
+        return known[key]
+
     return lambda other: (
-        averse(other) or any(_selects(term, owner, other) for term, owner in found.values())
+        any(keeps_off(other, term) for term in terms(other, "podAntiAffinity"))
+        or any(_selects(term, owner, other) for term, owner in found.values())
     )
 
 
@@ -70,7 +82,7 @@ class Neighbours:
             if wanted and all(_selects(term, pod, other) for term in wanted):
                 self._near |= _domains(wanted, labels)
         #: True if no wanted neighbour exists yet, but the pod itself is one.
-        self._first = not self._near and all(_selects(term, pod, pod) for term in wanted)
+        self.first = not self._near and all(_selects(term, pod, pod) for term in wanted)
         self._spreads = [_Spread(each, pod, nodes, there) for each in _spreads(pod)]
         self.matter = bool(wanted or shunned or self._blocked or self._spreads)
 
@@ -79,7 +91,7 @@ class Neighbours:
         if self._blocked & labels.items():
             return "is kept free by pod anti-affinity"
         for key in self._keys:
-            if key not in labels or not (self._first or (key, labels[key]) in self._near):
+            if key not in labels or not (self.first or (key, labels[key]) in self._near):
                 return "is excluded by pod affinity"
         return next(filter(None, (each.refusal(labels) for each in self._spreads)), "")
 
@@ -112,13 +124,15 @@ class _Spread:
             and "deletionTimestamp" not in other["metadata"]
             and _selects(constraint, pod, other)
         )
-        self._own = int(_selects(constraint, pod, pod))
+        enough = len(self._counts) >= constraint.get("minDomains", 1)
+        #: Pods that come too many by one that comes, but for those that are in its domain.
+        self._over = int(_selects(constraint, pod, pod)) - (
+            min(self._counts.values(), default=0) if enough else 0
+        )
 
     def refusal(self, labels: Mapping[str, str]) -> str:
         """Return why a node of these labels is no place for the pod; empty: it is one."""
-        enough = len(self._counts) >= self._constraint.get("minDomains", 1)
-        least = min(self._counts.values()) if enough else 0
-        skew = self._counts[labels.get(self._key, "")] + self._own - least
+        skew = self._counts[labels.get(self._key, "")] + self._over
         if self._key in labels and skew <= self._constraint["maxSkew"]:
             return ""
         return f"is excluded by topologySpreadConstraints of {self._key}"

@@ -5,6 +5,7 @@ required pod affinity and anti-affinity, and free resources. It ignores preferen
 on any node that may take its pods.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -13,7 +14,7 @@ from typing import Any
 from scaler.kubernetes.kinds.documents.templates import pod_requests
 from scaler.kubernetes.kinds.quantities import is_accelerator
 from scaler.kubernetes.pods.neighbours import Domain, Neighbours, domains_near, neighbourly, terms
-from scaler.kubernetes.pods.predicates import dislike, labels_of
+from scaler.kubernetes.pods.predicates import dislike, labels_of, may_come
 from scaler.kubernetes.runtime.cluster.kind import Object
 
 #: Amounts by resource name.
@@ -61,7 +62,9 @@ def placed(pods: Sequence[Object], capacity: Capacity) -> PodPlacement:
     Pods that want to be near each other begin in the domain that holds most of them.
     """
     best: PodPlacement | None = None
-    for near in _beginnings(pods, capacity):
+    for near, most in _beginnings(pods, capacity):
+        if best is not None and most <= len(best.nodes):
+            break
         found = _settled(pods, capacity, near)
         if found.refusals is None:
             return found
@@ -78,12 +81,34 @@ def after(pods: Sequence[Object], capacity: Capacity) -> Capacity:
     return Capacity(nodes=capacity.nodes, free=left.free, pods=left.pods)
 
 
-def _beginnings(pods: Sequence[Object], capacity: Capacity) -> Iterator[Collection[Domain]]:
-    """Return domains to try for the first pod in turn; an empty domain allows any node."""
-    seen: dict[tuple[Domain, ...], None] = {}
-    for name in capacity.free if pods and terms(pods[0], "podAffinity") else ():
-        seen.setdefault(tuple(domains_near(pods[0], capacity.nodes[name]).items()))
-    yield from seen or ((),)
+def _beginnings(
+    pods: Sequence[Object], capacity: Capacity
+) -> Sequence[tuple[Collection[Domain], int]]:
+    """Domains to which the first pod is held in turn, and the most pods that each may hold.
+
+    Those that may hold all come first. An empty collection: it may be anywhere.
+    """
+    if not pods or not terms(pods[0], "podAffinity"):
+        return [((), len(pods))]
+    neighbours = Neighbours(pods[0], capacity.nodes, capacity.pods)
+    # Pods of other wishes, or near some that are there, need not be where the first one is.
+    alike = neighbours.first and all(_wishes(pod) == _wishes(pods[0]) for pod in pods)
+    room = Counter[Collection[Domain]]()
+    for name, free in capacity.free.items():
+        if not _refusal(pods[0], capacity.nodes[name], neighbours):
+            near = tuple(domains_near(pods[0], capacity.nodes[name]).items())
+            room[near] += _times(needs(pods[0]["spec"]), free) if alike else len(pods)
+    most = {near: min(len(pods), count) for near, count in room.items()}
+    return sorted(most.items(), key=lambda each: -each[1]) or [((), len(pods))]
+
+
+def _wishes(pod: Object) -> tuple[object, ...]:
+    return terms(pod, "podAffinity"), needs(pod["spec"])
+
+
+def _times(wanted: Amounts, free: Amounts) -> int:
+    """Number of times that a node has ``wanted`` free."""
+    return max(0, min(int(offers(free, name) // each) for name, each in wanted.items() if each))
 
 
 def _settled(pods: Sequence[Object], capacity: Capacity, near: Collection[Domain]) -> PodPlacement:
@@ -103,20 +128,30 @@ class _Left:
         self._nodes = capacity.nodes
         self.free = {name: dict(amounts) for name, amounts in capacity.free.items()}
         self.pods = list(capacity.pods)
-        #: Nodes that take pods such as the last one, the fullest last: that node stays last until
-        #: it is full.
+        #: Nodes that may take pods of the last one's constraints, whoever is there.
+        self._takers: list[str] = []
+        self._constraints: object = None
+        #: Those that take pods such as the last one, the fullest last: it stays that until it is
+        #: full.
         self._order: list[str] = []
         self._last: object = None
 
     def settle(self, pod: Object, near: Collection[Domain] = ()) -> str | None:
         """Return the node for a pod in the domains ``near``; None: no node takes the pod."""
         wanted, neighbours = needs(pod["spec"]), Neighbours(pod, self._nodes, self.pods)
-        alike = (_constraints(pod), wanted)
+        constraints = _constraints(pod)
+        if constraints != self._constraints:
+            self._constraints = constraints
+            self._takers = [name for name in self.free if may_come(pod, self._nodes[name])]
+        alike = (constraints, wanted)
         if alike != self._last or neighbours.matter or near:
+            scarce = next((each for each in wanted if is_accelerator(each)), "cpu")
+            # Small nodes fill up first.
+            spare = {name: self.free[name].get(scarce, _NONE) for name in self._takers}
             self._order = [
                 name
-                for name in sorted(self.free, key=lambda each: (-self._spare(each, wanted), each))
-                if not _refusal(pod, self._nodes[name], neighbours)
+                for name in sorted(spare, key=lambda each: (-spare[each], each))
+                if not neighbours.refusal(labels_of(self._nodes[name]))
                 and labels_of(self._nodes[name]).items() >= set(near)
             ]
             self._last = None if near else alike
@@ -137,11 +172,6 @@ class _Left:
             name: _refusal(pod, self._nodes[name], neighbours) or _lacks(left, wanted)
             for name, left in self.free.items()
         }
-
-    def _spare(self, name: str, wanted: Amounts) -> Decimal:
-        """Return the free amount of the scarcest requested resource: small nodes fill up first."""
-        scarce = next((each for each in wanted if is_accelerator(each)), "cpu")
-        return self.free[name].get(scarce, _NONE)
 
 
 def _constraints(pod: Object) -> tuple[object, ...]:
