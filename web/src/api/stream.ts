@@ -7,8 +7,8 @@ import { type Listener, listen } from "./live.ts";
 
 /** A call of a tab's listener, as it goes through a port. */
 export type Told = { [Name in keyof Listener]: [name: Name, ...told: Parameters<Listener[Name]>] }[keyof Listener];
-/** Where the service is, and the token to show it: "" for the cookie. */
-export type Service = [base: string, token: string];
+/** Where the service is, the token to show it ("" for the cookie), and true if the cookie is new. */
+export type Service = [base: string, token: string, anew: boolean];
 
 interface Port {
   onmessage: ((message: MessageEvent<Service | null>) => void) | null;
@@ -45,10 +45,17 @@ function end(): void {
 function take(port: Port): void {
   port.onmessage = ({ data: service }) => {
     if (service) {
+      const [base, token, anew] = service;
+      // The stream of who was signed in before ends for all tabs.
+      if (anew && stop) {
+        stop.abort();
+        stop = null;
+        listener.lost(null);
+      }
       ports.add(port);
       if (open) port.postMessage(["heard"]);
       if (stop) return;
-      useService(...service);
+      useService(base, token);
       stop = new AbortController();
       void listen(listener, stop.signal);
     } else if (ports.delete(port) && ports.size === 0) end();

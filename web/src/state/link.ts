@@ -5,11 +5,16 @@ import type { Listener } from "../api/live.ts";
 import type { Service, Told } from "../api/stream.ts";
 import stream from "../api/stream.ts?worker&url";
 import type { Change } from "../words/rows.ts";
-import { signedOut } from "./session.ts";
+import { signedInAnew, signedOut } from "./session.ts";
+
+/** A worker that told nothing for so long is gone: it tells of a stream that fails within a minute. */
+const DEAD_MS = 90_000;
 
 export const linked = signal(false);
 /** When the service was last heard of, milliseconds. */
 export const heardAt = signal(Date.now());
+/** When the worker last told anything. */
+let toldAt = 0;
 
 /** What happened, and to which job: an event's kind, `measured`, or `row` (`row.plan` with its plan). Null: news may be missing. */
 export type News = { kind: string; job: string | null };
@@ -51,11 +56,27 @@ const listener: Listener = {
 };
 
 export function startLink(): () => void {
+  let port = join(signedInAnew());
+  const watch = setInterval(() => {
+    if (Date.now() - toldAt < DEAD_MS) return;
+    port.postMessage(null);
+    linked.value = false;
+    port = join(false);
+  }, DEAD_MS / 3);
+  return () => (clearInterval(watch), port.postMessage(null));
+}
+
+/** Listens to a stream; `anew`: of who signed in just now. */
+function join(anew: boolean): MessagePort | Worker {
   // A pasted token is of its tab alone, and some browsers of phones share no workers.
   const port = bearer || typeof SharedWorker === "undefined" ? new Worker(stream) : new SharedWorker(stream).port;
-  port.onmessage = ({ data: [name, ...told] }: MessageEvent<Told>) => (listener[name] as (...told: unknown[]) => void)(...told);
-  port.postMessage([base, bearer] satisfies Service);
-  return () => port.postMessage(null);
+  toldAt = Date.now();
+  port.onmessage = ({ data: [name, ...told] }: MessageEvent<Told>) => {
+    toldAt = Date.now();
+    (listener[name] as (...told: unknown[]) => void)(...told);
+  };
+  port.postMessage([base, bearer, anew] satisfies Service);
+  return port;
 }
 
 function tell(news: News | null): void {

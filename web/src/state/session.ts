@@ -18,6 +18,15 @@ const RANK: Record<string, number> = { agent: 0, scaler: 0, viewer: 1, submitter
 
 const NOT_WHOLE = "The link is not whole: a part of it was lost on the way. Copy all of it, or print another one.";
 
+let anew = false;
+
+/** True once after somebody signed in: streams of who was signed in before are not theirs. */
+export function signedInAnew(): boolean {
+  const was = anew;
+  anew = false;
+  return was;
+}
+
 /** Why a sign-in link was of no use to somebody who is signed in all the same; "" otherwise. */
 export const refusedLink = signal("");
 
@@ -37,6 +46,7 @@ export async function startSession(): Promise<void> {
     const whole = decoded(code[1] ?? "");
     refused = whole ? await calls.signIn(whole).then(() => "", said) : NOT_WHOLE;
     refusedLink.value = refused;
+    anew = !refused;
   }
   // Who only comes along was refused nothing.
   await enter(() => refused);
