@@ -1,14 +1,14 @@
 """Values <-> JSON, versioned.
 
-Messages between programs tolerate unknown fields and carry ``v``. Documents that people write
-refuse unknown fields and name the nearest known one; their keys are camelCase, as in the
-ElasticJob that they map to. Everything else is snake_case.
+Messages between programs tolerate unknown fields and carry ``v``. What people write, documents
+and requests, refuses unknown fields and names the nearest known one. Keys of documents are
+camelCase, as in the ElasticJob that they map to. Everything else is snake_case.
 """
 
 import json
 import re
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from math import isfinite
@@ -207,6 +207,11 @@ def _refuse_unstorable(value: object, name: str = "") -> None:
             raise BadInput(f"{name} {value!r} holds a NUL character; leave it out", field=name)
 
 
+def request(data: object, kind: type[T]) -> T:
+    """Like ``convert``, for what a person asks; errors as of ``document``."""
+    return convert(_known(data, kind, str), kind)
+
+
 def job_document(data: object) -> JobDocument:
     """Parse and check the document of a job.
 
@@ -244,7 +249,7 @@ def document(data: object, kind: type[T]) -> T:
         UnknownField: a key that is none, with the nearest known one.
         BadInput: a value is missing or of another type; the message names the field.
     """
-    found = _snake(data, kind, "", kind)
+    found = _known(data, kind, camel)
     try:
         return convert(found, kind)
     except BadInput as bad:
@@ -329,33 +334,38 @@ def camel(name: str) -> str:
     return head + "".join(word.title() for word in rest)
 
 
-def _snake(data: object, kind: Any, path: str, root: Any) -> object:
-    inner = _dataclass_in(kind)
-    if not isinstance(data, Mapping):
-        return data
-    if inner is None:
-        return _each(data, kind, lambda value, k, key: _snake(value, k, f"{path}{key}.", root))
-    hints = get_type_hints(inner)
-    known = {camel(field.name): field.name for field in fields(inner)}
-    result: dict[str, object] = {}
-    for key, value in data.items():
-        if key not in known:
-            near = meant(str(key), [f"{path}{name}" for name in known], field_paths(root))
-            hint = f"; did you mean {near}?" if near else f"; known: {', '.join(known)}"
-            raise UnknownField(f"{path}{key} is no field{hint}", field=f"{path}{key}")
-        result[known[key]] = _snake(value, hints[known[key]], f"{path}{key}.", root)
-    return result
+def _known(data: object, kind: Any, spell: Callable[[str], str]) -> object:
+    """``data`` with the names of fields, whose keys ``spell`` makes; errors as of ``document``."""
+
+    def read(value: object, kind_: Any, path: str) -> object:
+        inner = _dataclass_in(kind_)
+        if not isinstance(value, Mapping):
+            return value
+        if inner is None:
+            return _each(value, kind_, lambda one, k, key: read(one, k, f"{path}{key}."))
+        hints = get_type_hints(inner)
+        known = {spell(field.name): field.name for field in fields(inner)}
+        for key in value:
+            if key not in known:
+                near = meant(key, [f"{path}{name}" for name in known], field_paths(kind, spell))
+                hint = f"; did you mean {near}?" if near else f"; known: {', '.join(known)}"
+                raise UnknownField(f"{path}{key} is no field{hint}", field=f"{path}{key}")
+        return {
+            known[key]: read(one, hints[known[key]], f"{path}{key}.") for key, one in value.items()
+        }
+
+    return read(data, kind, "")
 
 
-def field_paths(kind: Any, path: str = "") -> Iterator[str]:
+def field_paths(kind: Any, spell: Callable[[str], str] = camel, path: str = "") -> Iterator[str]:
     """Yield every field of a kind of document with its path; keys of the user's own are NAME."""
     if (values := _values_of(kind)) is not None and _dataclass_in(kind) is None:
-        yield from field_paths(values, f"{path}NAME.")
+        yield from field_paths(values, spell, f"{path}NAME.")
     elif (inner := _dataclass_in(kind)) is not None:
         hints = get_type_hints(inner)
         for field in fields(inner):
-            yield f"{path}{camel(field.name)}"
-            yield from field_paths(hints[field.name], f"{path}{camel(field.name)}.")
+            yield f"{path}{spell(field.name)}"
+            yield from field_paths(hints[field.name], spell, f"{path}{spell(field.name)}.")
 
 
 def _camel(data: object, kind: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, Query, Request, Response
@@ -33,6 +33,8 @@ from brain.types.job import Job
 from brain.types.record import Principal, Role
 
 _log = logging.getLogger("brain.api")
+
+T = TypeVar("T")
 
 #: Methods that change nothing.
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -310,3 +312,14 @@ def json_body(body: bytes) -> object:
         BadInput: it is no JSON.
     """
     return wire.decode(body, object) if body.strip() else {}
+
+
+def asked(body: bytes, kind: type[T], who: Principal | None = None) -> T:
+    """What a body asks for. A scaler may be of a later version, whose fields mean nothing here.
+
+    Raises:
+        UnknownField: somebody else gives a field that is none, with the one that was meant.
+        BadInput: it is no JSON, or a field is missing or of another type.
+    """
+    lenient = who is not None and who.role is Role.SCALER
+    return (wire.convert if lenient else wire.request)(json_body(body), kind)

@@ -5,7 +5,7 @@ Bodies are read by ``brain.wire``, so their schemas are put in here.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -16,13 +16,16 @@ from pydantic import TypeAdapter
 from brain import wire
 from brain.api.deps import Who
 from brain.api.problems import MEDIA_TYPE
-from brain.api.routes.access import CodeRequest, SignIn, TokenRequest
+from brain.api.routes.access import MOST_DAYS, CodeRequest, SignIn, TokenRequest
 from brain.api.routes.fleet import FreezeRequest
-from brain.types.document import NAME
-from brain.types.job import JobDocument
+from brain.lifecycle.edits import LEAST_CPU, LEAST_MEMORY, MOST_CPU, MOST_MEMORY
+from brain.types.document import MOST_REPLICAS, NAME
+from brain.types.grace import MOST_SECONDS
+from brain.types.job import JobCopy, JobDocument, ObjectCondition
 from brain.types.record import Role
 from brain.types.resources import Node
-from brain.types.sharing import PoolShares
+from brain.types.roles import NAMED, PS
+from brain.types.sharing import PRIORITIES, PoolShares
 from brain.types.world import ReplicaReport, WorldReport
 from brain.views import EstimateRequest, JobEdit, PlanDecision, ResizeRequest, ScalerAnswer
 
@@ -30,11 +33,11 @@ router = APIRouter(prefix="/api/v1", tags=["service"])
 
 #: What the routes read from their bodies, beside telemetry and the job document.
 _BODIES: Mapping[str, type] = {
+    "mirror": JobCopy,
     "report_world": WorldReport,
     "report_replicas": ReplicaReport,
     "answer_request": ScalerAnswer,
     "put_node": Node,
-    "put_policy": PoolShares,
     "estimate": EstimateRequest,
     "resize": ResizeRequest,
     "edit": JobEdit,
@@ -48,24 +51,100 @@ _BODIES: Mapping[str, type] = {
 }
 Schema = dict[str, Any]
 
+
+def _or_null(**schema: object) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+#: What people ask for, in which a field that is none is a slip.
+_ASKED: Collection[type] = (
+    EstimateRequest,
+    ResizeRequest,
+    JobEdit,
+    PlanDecision,
+    FreezeRequest,
+    TokenRequest,
+    CodeRequest,
+    SignIn,
+)
+_NO_NUL = r"^[^\x00]*$"
+_DOCUMENT = {"$ref": "#/components/schemas/JobDocument"}
+_COUNT = {"minimum": 1}
+_COUNT_OR_NULL = _or_null(type="integer", minimum=1)
+_AMOUNT = {"minimum": 0}
+_LIMIT_OR_NULL = _or_null(type="number", exclusiveMinimum=0)
 #: Rules of a field that its type does not tell.
 _RULES: Mapping[str, Mapping[str, Schema]] = {
     "TokenRequest": {
         "name": {"pattern": r"\S"},
         "role": {"enum": [role.value for role in Role if role is not Role.AGENT]},
-        "days": {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "null"}]},
+        "days": _or_null(type="number", exclusiveMinimum=0, maximum=MOST_DAYS),
     },
-    "JobDocument": {"name": {"pattern": NAME}, "project": {"pattern": NAME}},
-    "EstimateRequest": {"document": {"$ref": "#/components/schemas/JobDocument"}},
-}
-#: Rules over several fields.
-_TOGETHER: Mapping[str, Schema] = {
-    "FreezeRequest": {
-        "anyOf": [
-            {"properties": {"scope": {"const": "all"}}},
-            {"properties": {"target": {"minLength": 1}}, "required": ["target"]},
-        ]
+    "JobDocument": {
+        "name": {"pattern": NAME},
+        "project": {"pattern": NAME},
+        "command": {"items": {"type": "string", "pattern": _NO_NUL}},
+        "processesPerReplica": _COUNT,
+        "epochs": _COUNT_OR_NULL,
+        "steps": _COUNT_OR_NULL,
+        "environment": {"propertyNames": {"pattern": r"^[^=\x00]+$"}},
+        "roles": {
+            "propertyNames": {"enum": list(NAMED)},
+            "anyOf": [{"maxProperties": 0}, {"required": [PS]}],
+        },
+    },
+    "DocumentRoleSize": {"replicas": _COUNT},
+    "DocumentBounds": {"min": _COUNT, "max": _COUNT | {"maximum": MOST_REPLICAS}, "unit": _COUNT},
+    "DocumentResources": {"cpuMillis": _AMOUNT, "memoryBytes": _AMOUNT, "gpus": _AMOUNT},
+    "DocumentParallelism": {"tensor": _COUNT, "pipeline": _COUNT},
+    "DocumentBatchBounds": dict.fromkeys(
+        ("globalSize", "globalMax", "localMin", "localMax"), _COUNT_OR_NULL
+    ),
+    "DocumentBudget": {"acceleratorHours": _LIMIT_OR_NULL, "cost": _LIMIT_OR_NULL},
+    "DocumentCheckpoint": {
+        "graceSeconds": _or_null(type="number", minimum=0, maximum=MOST_SECONDS)
+    },
+    "DocumentProjectShare": {
+        "guaranteed": _AMOUNT,
+        "limit": _or_null(type="integer", minimum=0),
+        "priority": {"minimum": PRIORITIES[0], "maximum": PRIORITIES[-1]},
+    },
+    "DocumentPoolShares": {"projects": {"propertyNames": {"pattern": NAME}}},
+    "EstimateRequest": {"document": _DOCUMENT},
+    "JobCopy": {"document": _DOCUMENT},
+    "EstimateQuestion": {
+        "steps": _COUNT_OR_NULL,
+        "prices": {"additionalProperties": {"type": "number", "minimum": 0}},
     }
+    | dict.fromkeys(
+        ("examples", "examples_per_epoch", "deadline_seconds", "budget", "accelerator_hours"),
+        _LIMIT_OR_NULL,
+    ),
+    "ResizeRequest": {"replicas": _COUNT},
+    "JobEdit": {
+        "cpu_millis": _or_null(type="integer", minimum=LEAST_CPU, maximum=MOST_CPU),
+        "memory_bytes": _or_null(type="integer", minimum=LEAST_MEMORY, maximum=MOST_MEMORY),
+        "replicas": _COUNT_OR_NULL,
+    },
+}
+#: Rules over several fields: one of these schemas holds.
+_TOGETHER: Mapping[str, list[Schema]] = {
+    "FreezeRequest": [
+        {"properties": {"scope": {"const": "all"}}},
+        {"properties": {"target": {"minLength": 1}}, "required": ["target"]},
+    ],
+    "JobDocument": [
+        {"properties": {"command": {"minItems": 1}}, "required": ["command"]},
+        {"properties": {"image": {"type": "string", "minLength": 1}}, "required": ["image"]},
+    ],
+    "JobEdit": [
+        {"properties": {name: {"type": "integer"}}, "required": [name]}
+        for name in ("cpu_millis", "memory_bytes", "replicas")
+    ],
+    "DocumentSecret": [
+        {"properties": {name: {"type": "string"}, other: {"type": "null"}}, "required": [name]}
+        for name, other in (("fromFile", "fromSecret"), ("fromSecret", "fromFile"))
+    ],
 }
 _PROBLEM = {"$ref": "#/components/schemas/Problem"}
 #: What may be said to any request with a body.
@@ -102,10 +181,12 @@ def document(app: FastAPI) -> Schema:
         if method != "get":
             operation["responses"].update(_OF_BODIES | operation["responses"])
         _tell_problems(operation)
+        _tell_fields(operation, schemas)
         if (body := _body(operation["operationId"], schemas)) is not None:
             content = {"application/json": {"schema": body}}
-            named = schemas[body["$ref"].rpartition("/")[2]]
-            required = bool(named.get("required"))
+            whole = schemas[body["$ref"].rpartition("/")[2]] if "$ref" in body else body
+            # An empty body is an empty object, and no list.
+            required = bool(whole.get("required")) or "items" in whole
             operation["requestBody"] = {"required": required, "content": content}
     described["components"]["securitySchemes"] = {
         "token": {"type": "http", "scheme": "bearer", "bearerFormat": "brn_…"},
@@ -127,14 +208,33 @@ def _tell_problems(operation: Schema) -> None:
             response["description"] = response.get("description") or "a problem"
 
 
+def _tell_fields(operation: Schema, schemas: Schema) -> None:
+    """Names in ``fields=`` are those of the list's items."""
+    for parameter in operation.get("parameters", ()):
+        if parameter["name"] == "fields":
+            page = operation["responses"]["200"]["content"]["application/json"]["schema"]["$ref"]
+            items = schemas[page.rpartition("/")[2]]["properties"]["items"]["items"]["$ref"]
+            name = f" *({'|'.join(schemas[items.rpartition('/')[2]]['properties'])})? *"
+            parameter["schema"]["pattern"] = f"^{name}(,{name})*$"
+
+
 def _body(operation: str, schemas: Schema) -> Schema | None:
     if operation == "submit":
         return _added(schemas, "JobDocument", _camel_cased(_schema(JobDocument)))
+    if operation == "put_policy":
+        return _added(schemas, "DocumentPoolShares", _camel_cased(_schema(PoolShares)))
+    if operation == "conditions":
+        # Unlike answers, which have the same type, these may leave out what has a default.
+        return {"type": "array", "items": _schema(ObjectCondition)}
     if operation == "take":
         return _batch(schemas)
     if operation in _BODIES:
         kind = _BODIES[operation]
-        return _added(schemas, kind.__name__, _schema(kind))
+        schema = _schema(kind)
+        if kind in _ASKED:
+            for part in (schema, *schema.get("$defs", {}).values()):
+                part["additionalProperties"] = False
+        return _added(schemas, kind.__name__, schema)
     return None
 
 
@@ -146,12 +246,12 @@ def _schema(kind: type) -> Schema:
 
 def _added(schemas: Schema, name: str, schema: Schema) -> Schema:
     """Put a schema and what it refers to among the components; return a reference to it."""
-    for key, rule in _RULES.get(name, {}).items():
-        schema["properties"][key] = schema["properties"][key] | rule
-    schema |= _TOGETHER.get(name, {})
-    for inner, definition in schema.pop("$defs", {}).items():
-        schemas.setdefault(inner, definition)
-    schemas.setdefault(name, schema)
+    for part, described in ((name, schema), *schema.pop("$defs", {}).items()):
+        for key, rule in _RULES.get(part, {}).items():
+            described["properties"][key] |= rule
+        if part in _TOGETHER:
+            described["anyOf"] = _TOGETHER[part]
+        schemas.setdefault(part, described)
     return {"$ref": f"#/components/schemas/{name}"}
 
 

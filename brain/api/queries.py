@@ -49,7 +49,7 @@ def picked(kind: type, asked: str) -> Callable[[Page[Any]], object]:
         BadInput: the items have no such field.
     """
     known = [field.name for field in fields(kind)]
-    names = [name.strip() for name in asked.split(",") if name.strip()]
+    names = [name.strip(" ") for name in asked.split(",") if name.strip(" ")]
     for name in names:
         if name not in known:
             raise BadInput(f"fields: {name!r} is none; {_remedy(name, known)}", field="fields")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from brain.estimates.history import pasts, rooms
 from brain.models.estimate import PriceList, estimate
@@ -43,12 +44,13 @@ def limited(document: JobDocument, question: EstimateQuestion, now: datetime) ->
     """The question with the document's deadline and budget where it has none of its own."""
     budget, deadline = document.budget, document.deadline
     left = None if deadline is None else max(1.0, (deadline - now).total_seconds())
-    return replace(
-        question,
-        deadline_seconds=question.deadline_seconds or left,
-        budget=question.budget or budget.cost,
-        accelerator_hours=question.accelerator_hours or budget.accelerator_hours,
-    )
+    of_document: dict[str, Any] = {
+        "deadline_seconds": left,
+        "budget": budget.cost,
+        "accelerator_hours": budget.accelerator_hours,
+    }
+    unsaid = {k: limit for k, limit in of_document.items() if getattr(question, k) is None}
+    return replace(question, **unsaid)
 
 
 def market_of(settings: Settings, over: Mapping[str, float]) -> PriceList:

@@ -47,6 +47,7 @@ def test_it_keeps_nothing(api: Api):
         (digits(replica=1), None, UnknownField, "replica"),
         (digits(replicas={"min": 3, "max": 2}), None, ImpossibleBounds, "replicas.min"),
         (digits(), EstimateQuestion(steps=0), BadInput, "steps"),
+        (digits(), EstimateQuestion(deadline_seconds=0.0), BadInput, "deadline_seconds"),
         (digits(), EstimateQuestion(prices={"A100": -1.0}), BadInput, "prices.A100"),
     ],
 )

@@ -7,10 +7,10 @@ from urllib.parse import quote
 from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 
-from brain import errors, wire
+from brain import errors
 from brain.api import auth
 from brain.api.acting import Act
-from brain.api.deps import Context, Here, OpenBody, PageSize, Who, answer, json_body
+from brain.api.deps import Context, Here, OpenBody, PageSize, Who, answer, asked
 from brain.api.pages import key_of, page_of
 from brain.api.problems import problems
 from brain.api.spans import Instant, range_of
@@ -23,6 +23,8 @@ router = APIRouter(prefix="/api/v1", tags=["access"])
 
 #: Characters of a person's name.
 _LONGEST_NAME = 100
+#: Days of a token that ends, at most.
+MOST_DAYS = 36_500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +70,16 @@ def tokens(here: Here, who: Who) -> Response:
 )
 def mint(here: Here, who: Who, act: Act) -> Response:
     """A new token; its secret is in this answer and nowhere else. Agents' tokens come per job."""
-    wanted = wire.convert(json_body(act.body), TokenRequest)
+    wanted = asked(act.body, TokenRequest)
     role = _role(wanted)
     if not wanted.name.strip():
         raise BadInput("name is empty; say whose token it is", field="name")
-    if wanted.days is not None and wanted.days <= 0:
-        raise BadInput(f"days {wanted.days:g} must be more than 0", field="days")
+    if wanted.days is not None and not 0 < wanted.days <= MOST_DAYS:
+        raise BadInput(
+            f"days {wanted.days:g} must be more than 0, and {MOST_DAYS} at most; leave it out for "
+            "a token without an end",
+            field="days",
+        )
 
     def minted(tx: Transaction) -> NewToken:
         now = here.clock()
@@ -110,7 +116,7 @@ def revoke(token: str, here: Here, who: Who, act: Act) -> Response:
 )
 def new_code(here: Here, who: Who, act: Act) -> Response:
     """A one-time code that signs somebody's browser in as admin; good for ten minutes."""
-    name = wire.convert(json_body(act.body), CodeRequest).name.strip() or who.name
+    name = asked(act.body, CodeRequest).name.strip() or who.name
     if len(name) > _LONGEST_NAME or not name.isprintable():
         raise BadInput(
             f"name {name!r:.80} is over {_LONGEST_NAME} characters or has some that cannot be "
@@ -134,7 +140,7 @@ def new_code(here: Here, who: Who, act: Act) -> Response:
 )
 async def sign_in(request: Request, here: Here, body: OpenBody) -> Response:
     """Exchange a one-time code for a session cookie (HttpOnly, SameSite=Strict)."""
-    code = wire.convert(json_body(body), SignIn).code
+    code = asked(body, SignIn).code
     origin = f"from {request.client.host}" if request.client else ""
     token, secret = await to_thread.run_sync(
         _exchanged, here, code, origin, limiter=here.sign_in_threads

@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Annotated
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Path, Response
 
 from brain import errors, lifecycle, savings, wire
 from brain.api import views
 from brain.api.acting import Act
-from brain.api.deps import Here, PageSize, Who, answer, json_body
+from brain.api.deps import Here, PageSize, Who, answer, asked
 from brain.api.pages import LARGEST, named_page
 from brain.api.problems import problems
 from brain.api.queries import Fields, picked
@@ -95,7 +96,7 @@ def freezes(here: Here, who: Who) -> Response:
 )
 def freeze(here: Here, who: Who, act: Act) -> Response:
     """Stop applying plans of a job, a project or everything; healing goes on."""
-    wanted = wire.convert(json_body(act.body), FreezeRequest)
+    wanted = asked(act.body, FreezeRequest)
 
     def frozen(tx: Transaction) -> Page[Freeze]:
         target = _target(tx, wanted.scope, wanted.target)
@@ -109,13 +110,20 @@ def freeze(here: Here, who: Who, act: Act) -> Response:
 
 
 @router.delete("/freeze/{scope}", response_model=Page[Freeze], responses=problems(errors.BadInput))
-def thaw_all(scope: FreezeScope, here: Here, who: Who, act: Act) -> Response:
+def thaw_all(
+    scope: Annotated[FreezeScope, Path(json_schema_extra={"enum": [FreezeScope.ALL.value]})],
+    here: Here,
+    who: Who,
+    act: Act,
+) -> Response:
     """Lift the freeze of everything."""
     return act(lambda tx: _thawed(tx, act, scope, ""))
 
 
 @router.delete(
-    "/freeze/{scope}/{target}", response_model=Page[Freeze], responses=problems(errors.BadInput)
+    "/freeze/{scope}/{target}",
+    response_model=Page[Freeze],
+    responses=problems(errors.BadInput, errors.UnknownJob),
 )
 def thaw(scope: FreezeScope, target: str, here: Here, who: Who, act: Act) -> Response:
     """Lift the freeze of a job or project; where there is none nothing happens."""

@@ -21,6 +21,7 @@ from brain.api.deps import (
     PageSize,
     Who,
     answer,
+    asked,
     json_body,
 )
 from brain.api.files import check_below, directory_of
@@ -254,13 +255,13 @@ def conditions(about: AboutJob, act: Act) -> Response:
 )
 def estimate(here: Here, who: Who, body: Body) -> Response:
     """What a job would need, from jobs that were alike; nothing is started or stored."""
-    asked = wire.convert(json_body(body), EstimateRequest)
-    document = wire.job_document(asked.document)
+    wanted = asked(body, EstimateRequest)
+    document = wire.job_document(wanted.document)
     with here.stores.transaction(read_only=True) as tx:
         found = estimates.ask(
             tx,
             document,
-            asked.question,
+            wanted.question,
             owner=who.name,
             pool=LOCAL,
             settings=here.settings,

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from brain import cycle, errors, lifecycle, wire
+from brain import cycle, errors, lifecycle
 from brain.api import views
 from brain.api.acting import Act
-from brain.api.deps import AboutJob, Here, PageSize, Who, answer, json_body
+from brain.api.deps import AboutJob, Here, PageSize, Who, answer, asked
 from brain.api.filters import Filter, parse_filter
 from brain.api.pages import key_of, page_of
 from brain.api.problems import problems
@@ -87,11 +87,11 @@ def plans_of(about: AboutJob) -> Response:
     "/jobs/{job}/plans",
     response_model=PlanView,
     status_code=201,
-    responses=problems(errors.UnknownJob, errors.BadInput, errors.Conflict),
+    responses=problems(errors.UnknownJob, errors.BadInput, errors.Conflict, errors.VersionMismatch),
 )
 def resize(about: AboutJob, act: Act) -> Response:
     """A person's or program's request for a size: taken, clamped to what fits, or refused."""
-    wanted = wire.convert(json_body(act.body), ResizeRequest)
+    wanted = asked(act.body, ResizeRequest, act.who)
     here = about.here
 
     def requested(tx: Transaction) -> PlanView:
@@ -123,7 +123,7 @@ def edit(about: AboutJob, act: Act) -> Response:
 
     Its explanation's ``next_step`` says what applies now, and what at the safe point.
     """
-    wanted = wire.request(json_body(act.body), JobEdit)
+    wanted = asked(act.body, JobEdit, act.who)
     here, version = about.here, ""
 
     def edited(tx: Transaction) -> PlanView:
@@ -232,7 +232,7 @@ def _asker(who: Principal, named: str) -> str:
 def _decide(
     about: AboutJob, act: Act, generation: int, decide: Any, *, why: bool = False, **more: Any
 ) -> Response:
-    said = wire.convert(json_body(act.body), PlanDecision)
+    said = asked(act.body, PlanDecision)
     here = about.here
 
     def decided(tx: Transaction) -> PlanView:

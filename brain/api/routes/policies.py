@@ -76,7 +76,11 @@ def put_policy(pool: PoolName, here: Here, who: Who, act: Act) -> Response:
     return act(stored, etag=_version)
 
 
-@router.delete("/policies/{pool}", status_code=204, responses=problems(errors.UnknownPool))
+@router.delete(
+    "/policies/{pool}",
+    status_code=204,
+    responses=problems(errors.UnknownPool, errors.VersionMismatch),
+)
 def remove_policy(pool: PoolName, here: Here, who: Who, act: Act) -> Response:
     """Let every project have what it can use."""
 

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from brain import errors, wire
-from brain.api.deps import Body, Here, Who, answer
+from brain.api.deps import Body, Here, Who, answer, json_body
 from brain.api.problems import problems
 from brain.api.routes.worlds import LONGEST_WAIT
 from brain.types.resources import PoolName
@@ -39,5 +39,5 @@ async def answer_request(
     pool: PoolName, request: str, here: Here, who: Who, body: Body
 ) -> Response:
     """Answer a request, or a part of it; 404 where nobody waits for the answer any more."""
-    await here.relay.answer(pool, request, wire.decode(body, ScalerAnswer))
+    await here.relay.answer(pool, request, wire.convert(json_body(body), ScalerAnswer))
     return answer(None, status=204)

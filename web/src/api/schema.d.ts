@@ -1530,6 +1530,37 @@ export interface components {
             tensor: number;
         };
         /**
+         * PoolShares
+         * @description What a person writes to divide a pool among projects (YAML or JSON, camelCase keys).
+         */
+        DocumentPoolShares: {
+            /** Projects */
+            projects?: {
+                [key: string]: components["schemas"]["DocumentProjectShare"];
+            };
+        };
+        /**
+         * ProjectShare
+         * @description What one project may have of a pool, in accelerators; in cores where it has none.
+         */
+        DocumentProjectShare: {
+            /**
+             * Guaranteed
+             * @default 0
+             */
+            guaranteed: number;
+            /**
+             * Limit
+             * @default null
+             */
+            limit: number | null;
+            /**
+             * Priority
+             * @default 0
+             */
+            priority: number;
+        };
+        /**
          * Resources
          * @description An amount of CPU, memory and accelerators.
          */
@@ -1589,6 +1620,12 @@ export interface components {
              * @default null
              */
             fromSecret: string | null;
+        } | {
+            fromFile: string;
+            fromSecret?: null;
+        } | {
+            fromFile?: null;
+            fromSecret: string;
         };
         /**
          * Estimate
@@ -1998,6 +2035,18 @@ export interface components {
          */
         Intent: "run" | "suspend" | "cancel";
         /**
+         * JobCopy
+         * @description A job whose truth is an object of a cluster, as its scaler brings it to Brain.
+         */
+        JobCopy: {
+            /** Document */
+            document: components["schemas"]["JobDocument"];
+            /** Owner */
+            owner: string;
+            /** Pool */
+            pool: string;
+        };
+        /**
          * JobDetail
          * @description One job in full.
          */
@@ -2152,7 +2201,7 @@ export interface components {
             /** Roles */
             roles?: {
                 [key: string]: components["schemas"]["DocumentRoleSize"];
-            };
+            } | unknown | unknown;
             /**
              * Script Hash
              * @default null
@@ -2163,6 +2212,10 @@ export interface components {
              * @default null
              */
             steps: number | null;
+        } | {
+            command: unknown;
+        } | {
+            image: string;
         };
         /**
          * JobEdit
@@ -2199,6 +2252,12 @@ export interface components {
              * @default
              */
             why: string;
+        } | {
+            cpu_millis: number;
+        } | {
+            memory_bytes: number;
+        } | {
+            replicas: number;
         };
         /**
          * JobReport
@@ -4520,6 +4579,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description UnknownJob */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description TooSlow */
             408: {
                 headers: {
@@ -4904,7 +4972,11 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["JobCopy"];
+            };
+        };
         responses: {
             /** @description Successful Response */
             200: {
@@ -5130,7 +5202,28 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Message
+                     * @default
+                     */
+                    message?: string;
+                    /** Reason */
+                    reason: string;
+                    /**
+                     * Since
+                     * Format: date-time
+                     */
+                    since: string;
+                    /** Status */
+                    status: boolean | null;
+                    /** Type */
+                    type: string;
+                }[];
+            };
+        };
         responses: {
             /** @description Successful Response */
             204: {
@@ -5689,6 +5782,15 @@ export interface operations {
             };
             /** @description Conflict */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description VersionMismatch */
+            412: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7955,9 +8057,9 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
-                "application/json": components["schemas"]["PoolShares"];
+                "application/json": components["schemas"]["DocumentPoolShares"];
             };
         };
         responses: {
@@ -8097,6 +8199,15 @@ export interface operations {
             };
             /** @description TooSlow */
             408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description VersionMismatch */
+            412: {
                 headers: {
                     [name: string]: unknown;
                 };
