@@ -16,6 +16,9 @@ from brain.errors import BadInput
 from brain.types.record import Event
 from brain.views import Page
 
+#: Numbers that a store can compare ids of events with.
+_IDS = range(-(2**63), 2**63)
+
 router = APIRouter(prefix="/api/v1", tags=["watching"])
 
 
@@ -59,7 +62,9 @@ async def stream(
     responses=problems(errors.UnknownJob),
 )
 def job_events(
-    about: AboutJob, after: int = 0, page_size: Annotated[int, Query(ge=1, le=500)] = 500
+    about: AboutJob,
+    after: Annotated[int, Query(json_schema_extra={"minimum": _IDS[0], "maximum": _IDS[-1]})] = 0,
+    page_size: Annotated[int, Query(ge=1, le=500)] = 500,
 ) -> Response:
     """What happened to a job, oldest first; ``after`` is the id of the last event that is known."""
     _check_id("after", after)
@@ -78,7 +83,7 @@ def _number(last_event_id: str) -> int:
 
 
 def _check_id(name: str, id: int) -> int:
-    if not -(2**63) <= id < 2**63:
+    if id not in _IDS:
         raise BadInput(
             f"{name} {id} is no id of an event: it has more than 64 bits; leave it out", field=name
         )
