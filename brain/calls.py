@@ -27,6 +27,8 @@ from brain.views import (
     Health,
     JobDetail,
     JobEdit,
+    JobOutcome,
+    JobsRequest,
     JobView,
     ModelsView,
     ModelView,
@@ -109,6 +111,15 @@ def suspend(job: str, *, dry_run: bool = False) -> Call[JobView]:
 def resume(job: str, *, dry_run: bool = False) -> Call[JobView]:
     """Let a suspended job go on from its checkpoint."""
     return _post(f"/jobs/{job}:resume", {}, JobView, dry_run=dry_run)
+
+
+def change_jobs(
+    verb: str, jobs: Sequence[str] = (), *, filter: str = "", dry_run: bool = False
+) -> Call[Page[JobOutcome]]:
+    """Cancel, suspend or resume (``verb``) each of several jobs, or each that a filter matches."""
+    wanted = JobsRequest(jobs=tuple(jobs), filter=filter)
+    call: Call[Page[JobOutcome]] = _post(f"/jobs:{verb}", wanted, Page[JobOutcome], dry_run=dry_run)
+    return call
 
 
 def lift_advise_only(job: str, *, dry_run: bool = False) -> Call[JobView]:

@@ -26,7 +26,12 @@ from brain.views import Problem
 T = TypeVar("T")
 
 #: Where routes begin that take the name of a job.
-_ABOUT_A_JOB = "/api/v1/jobs/"
+_ABOUT_JOBS = (
+    "/api/v1/jobs/",
+    "/api/v1/jobs:cancel",
+    "/api/v1/jobs:suspend",
+    "/api/v1/jobs:resume",
+)
 _BY_TYPE: Mapping[str, type[errors.BrainError]] = {
     kind.__name__: kind
     for kind in vars(errors).values()
@@ -222,7 +227,7 @@ def _authorization(token: str) -> dict[str, str]:
 
 def _arguments(call: Call[Any], project: str = "") -> dict[str, Any]:
     # Only there a name is looked up; other routes have no such parameter.
-    where = {"project": project} if project and call.path.startswith(_ABOUT_A_JOB) else {}
+    where = {"project": project} if project and call.path.startswith(_ABOUT_JOBS) else {}
     headers = dict(call.headers)
     if call.body is not None:
         headers.setdefault("Content-Type", "application/json")

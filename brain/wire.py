@@ -207,11 +207,6 @@ def _refuse_unstorable(value: object, name: str = "") -> None:
             raise BadInput(f"{name} {value!r} holds a NUL character; leave it out", field=name)
 
 
-def request(data: object, kind: type[T]) -> T:
-    """Like ``convert``, for what a person asks; errors as of ``document``."""
-    return convert(_known(data, kind, str), kind)
-
-
 def job_document(data: object) -> JobDocument:
     """Parse and check the document of a job.
 
@@ -227,19 +222,8 @@ def job_document(data: object) -> JobDocument:
 
 
 def request(data: object, kind: type[T]) -> T:
-    """Parse what a person asks for: a field that is none would do another thing than was meant.
-
-    Raises:
-        UnknownField: a key that is none, with the nearest known one.
-        BadInput: as ``convert``.
-    """
-    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # a dataclass
-    for key in data if isinstance(data, Mapping) else ():
-        if key not in known:
-            near = meant(str(key), known)
-            hint = f"did you mean {near}" if near else f"known: {', '.join(known)}"
-            raise UnknownField(f"{key} is no field; {hint}", field=str(key))
-    return convert(data, kind)
+    """Parse a person's request like ``convert``, and refuse unknown fields as ``document`` does."""
+    return convert(_known(data, kind, str), kind)
 
 
 def document(data: object, kind: type[T]) -> T:

@@ -27,6 +27,7 @@ from brain.api.names import check_names, hosts_of
 from brain.api.relay import ScalerRelay
 from brain.api.routes import (
     access,
+    bulk,
     fleet,
     jobs,
     logs,
@@ -148,7 +149,19 @@ def _assembled(context: Context) -> FastAPI:
     app.state.context = context
     problems.install(app)
     app.add_exception_handler(Unavailable, _on_lost_stores)
-    told = (jobs, plans, logs, event_routes, worlds, relay, fleet, policies, telemetry, access)
+    told = (
+        jobs,
+        bulk,
+        plans,
+        logs,
+        event_routes,
+        worlds,
+        relay,
+        fleet,
+        policies,
+        telemetry,
+        access,
+    )
     for part in (*told, openapi):
         app.include_router(part.router)
     app.include_router(service.router)

@@ -43,6 +43,9 @@ ACCESS: Mapping[str, frozenset[Role]] = {
     "GET /api/v1/jobs": _READERS | _SCALERS,
     "POST /api/v1/jobs": _SUBMITTERS,
     "POST /api/v1/jobs:estimate": _READERS,
+    "POST /api/v1/jobs:cancel": _SUBMITTERS,
+    "POST /api/v1/jobs:suspend": _SUBMITTERS,
+    "POST /api/v1/jobs:resume": _SUBMITTERS,
     "GET /api/v1/jobs/{job}": _READERS | _PROGRAMS,
     # Jobs of a cluster are what their objects say, suspended and deleted ones included.
     "PUT /api/v1/jobs/{job}": _SCALERS,

@@ -14,9 +14,19 @@ from dataclasses import dataclass, field
 
 from brain.errors import BadInput
 from brain.spelling import meant
+from brain.types.job import Job, JobState
 
 #: Keys of a list, each with the values it can have; None where any value may be.
 Keys = Mapping[str, frozenset[str] | None]
+
+
+JOB_KEYS: Keys = {
+    "state": frozenset(JobState),
+    "project": None,
+    "owner": None,
+    "pool": None,
+    "mode": frozenset({"off", "shadow", "approve", "auto"}),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,19 @@ def parse_filter(text: str, keys: Keys, *, me: str = "") -> Filter:
         some = frozenset(_checked(key, one, keys[key], me) for one in rest.split(",") if one)
         values[key] = values.get(key, some) & some
     return Filter(values, tuple(words))
+
+
+def job_matches(job: Job, wanted: Filter, default_mode: str) -> bool:
+    """True if a filter of ``JOB_KEYS`` passes a job; ``default_mode`` is the service's."""
+    document = job.document
+    row = {
+        "state": job.state,
+        "project": document.project,
+        "owner": job.owner,
+        "pool": job.pool,
+        "mode": document.policy.mode or default_mode,
+    }
+    return wanted.matches(row, f"{document.name} {job.id}")
 
 
 def _checked(key: str, value: str, allowed: frozenset[str] | None, me: str) -> str:

@@ -17,6 +17,7 @@ from brain import wire
 from brain.api.deps import Who
 from brain.api.problems import MEDIA_TYPE
 from brain.api.routes.access import MOST_DAYS, CodeRequest, SignIn, TokenRequest
+from brain.api.routes.bulk import MOST_JOBS
 from brain.api.routes.fleet import FreezeRequest
 from brain.lifecycle.edits import LEAST_CPU, LEAST_MEMORY, MOST_CPU, MOST_MEMORY
 from brain.types.document import MOST_REPLICAS, NAME
@@ -27,7 +28,14 @@ from brain.types.resources import Node
 from brain.types.roles import NAMED, PS
 from brain.types.sharing import PRIORITIES, PoolShares
 from brain.types.world import ReplicaReport, WorldReport
-from brain.views import EstimateRequest, JobEdit, PlanDecision, ResizeRequest, ScalerAnswer
+from brain.views import (
+    EstimateRequest,
+    JobEdit,
+    JobsRequest,
+    PlanDecision,
+    ResizeRequest,
+    ScalerAnswer,
+)
 
 router = APIRouter(prefix="/api/v1", tags=["service"])
 
@@ -45,6 +53,9 @@ _BODIES: Mapping[str, type] = {
     "reject": PlanDecision,
     "rollback": PlanDecision,
     "freeze": FreezeRequest,
+    "cancel_jobs": JobsRequest,
+    "suspend_jobs": JobsRequest,
+    "resume_jobs": JobsRequest,
     "mint": TokenRequest,
     "new_code": CodeRequest,
     "sign_in": SignIn,
@@ -59,6 +70,7 @@ def _or_null(**schema: object) -> Schema:
 #: What people ask for, in which a field that is none is a slip.
 _ASKED: Collection[type] = (
     EstimateRequest,
+    JobsRequest,
     ResizeRequest,
     JobEdit,
     PlanDecision,
@@ -120,6 +132,7 @@ _RULES: Mapping[str, Mapping[str, Schema]] = {
         ("examples", "examples_per_epoch", "deadline_seconds", "budget", "accelerator_hours"),
         _LIMIT_OR_NULL,
     ),
+    "JobsRequest": {"jobs": {"maxItems": MOST_JOBS}},
     "ResizeRequest": {"replicas": _COUNT},
     "JobEdit": {
         "cpu_millis": _or_null(type="integer", minimum=LEAST_CPU, maximum=MOST_CPU),
@@ -136,6 +149,16 @@ _TOGETHER: Mapping[str, list[Schema]] = {
     "JobDocument": [
         {"properties": {"command": {"minItems": 1}}, "required": ["command"]},
         {"properties": {"image": {"type": "string", "minLength": 1}}, "required": ["image"]},
+    ],
+    "JobsRequest": [
+        {
+            "properties": {"jobs": {"minItems": 1}, "filter": {"pattern": r"^\s*$"}},
+            "required": ["jobs"],
+        },
+        {
+            "properties": {"jobs": {"maxItems": 0}, "filter": {"pattern": r"\S"}},
+            "required": ["filter"],
+        },
     ],
     "JobEdit": [
         {"properties": {name: {"type": "integer"}}, "required": [name]}
@@ -209,13 +232,18 @@ def _tell_problems(operation: Schema) -> None:
 
 
 def _tell_fields(operation: Schema, schemas: Schema) -> None:
-    """Names in ``fields=`` are those of the list's items."""
+    """Names in ``fields=`` are those of the list's items, and items then have no other fields."""
     for parameter in operation.get("parameters", ()):
         if parameter["name"] == "fields":
-            page = operation["responses"]["200"]["content"]["application/json"]["schema"]["$ref"]
-            items = schemas[page.rpartition("/")[2]]["properties"]["items"]["items"]["$ref"]
-            name = f" *({'|'.join(schemas[items.rpartition('/')[2]]['properties'])})? *"
+            answer = operation["responses"]["200"]["content"]["application/json"]
+            page = schemas[answer["schema"]["$ref"].rpartition("/")[2]]
+            items = page["properties"]["items"]["items"]["$ref"]
+            known = list(schemas[items.rpartition("/")[2]]["properties"])
+            name = f" *({'|'.join(known)})? *"
             parameter["schema"]["pattern"] = f"^{name}(,{name})*$"
+            part = {"type": "object", "propertyNames": {"enum": known}}
+            properties = page["properties"] | {"items": {"type": "array", "items": part}}
+            answer["schema"] = {"anyOf": [answer["schema"], page | {"properties": properties}]}
 
 
 def _body(operation: str, schemas: Schema) -> Schema | None:

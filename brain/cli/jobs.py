@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
@@ -11,12 +11,12 @@ from brain import calls
 from brain.cli import output
 from brain.cli.connect import dry_run_option, project, say_dry_run, with_client
 from brain.cli.documents import complete, document_of, read_document
-from brain.client import BrainClient
+from brain.client import BrainClient, error_of
 from brain.errors import BadInput
 from brain.types.job import JobState
 from brain.types.plan import PlanVerdict
 from brain.typeset import percent
-from brain.views import JobView, Page
+from brain.views import JobOutcome, JobView, Page
 
 COLUMNS = (
     output.Column[JobView]("STATE", lambda job: job.state, rank=0),
@@ -143,28 +143,55 @@ def job(client: BrainClient, job: str, watching: bool, form: str) -> None:
     output.watch(draw) if watching else draw()
 
 
-def _action(name: str, call: Callable[..., Any], about: str) -> click.Command:
-    @click.command(name, help=about)
-    @click.argument("jobs", nargs=-1, required=True)
+def _action(name: str, about: str) -> click.Command:
+    @click.command(name, help=f"{about} Each job is changed or refused by itself.")
+    @click.argument("jobs", nargs=-1)
+    @click.option("--filter", default="", help="In place of names: `state:Running owner:me`.")
     @dry_run_option
     @output.output_option
     @with_client
-    def act(client: BrainClient, jobs: tuple[str, ...], dry_run: bool, form: str) -> None:
-        changed = [client.send(call(one, dry_run=dry_run)) for one in jobs]
-        say_dry_run(dry_run, form)
-        output.show(changed, COLUMNS, form, name=lambda job: job.name)
+    def act(
+        client: BrainClient, jobs: tuple[str, ...], filter: str, dry_run: bool, form: str
+    ) -> None:
+        call = calls.change_jobs(name, jobs, filter=filter, dry_run=dry_run)
+        outcomes = client.send(call).items
+        changed = [one.job for one in outcomes if one.job]
+        if changed or not outcomes:
+            _show_changed(changed, dry_run, form)
+        _raise_refused(outcomes)
 
     return act
 
 
-cancel = _action("cancel", calls.cancel, "End jobs for good.")
-suspend = _action("suspend", calls.suspend, "Stop jobs at their next safe point, free the nodes.")
-resume = _action("resume", calls.resume, "Let suspended jobs go on from their checkpoints.")
-lift_advise_only = _action(
-    "lift-advise-only",
-    calls.lift_advise_only,
-    "Let Brain act again, by the policy mode, on jobs for which it only advises.",
-)
+def _show_changed(changed: Sequence[JobView], dry_run: bool, form: str) -> None:
+    say_dry_run(dry_run, form)
+    output.show(changed, COLUMNS, form, name=lambda job: job.name)
+
+
+def _raise_refused(outcomes: Sequence[JobOutcome]) -> None:
+    """Raise why jobs were not changed, as an error of the first one's class."""
+    refused = [one.problem for one in outcomes if one.problem]
+    if refused:
+        said = "; ".join(problem.detail for problem in refused)
+        number = f"{len(refused)} of {len(outcomes)} jobs were not changed: "
+        kind = refused[0].type.rpartition("/")[2]
+        raise error_of(kind, (number if len(outcomes) > 1 else "") + said)
+
+
+cancel = _action("cancel", "End jobs for good.")
+suspend = _action("suspend", "Stop jobs at their next safe point, free the nodes.")
+resume = _action("resume", "Let suspended jobs go on from their checkpoints.")
+
+
+@click.command()
+@click.argument("jobs", nargs=-1, required=True)
+@dry_run_option
+@output.output_option
+@with_client
+def lift_advise_only(client: BrainClient, jobs: tuple[str, ...], dry_run: bool, form: str) -> None:
+    """Let Brain act again, by the policy mode, on jobs for which it only advises."""
+    lifted = [client.send(calls.lift_advise_only(one, dry_run=dry_run)) for one in jobs]
+    _show_changed(lifted, dry_run, form)
 
 
 @click.command()

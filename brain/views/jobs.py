@@ -18,6 +18,7 @@ from brain.types.recommendation import Prediction, Recommendation
 from brain.types.resources import PoolName, Resources
 from brain.types.telemetry import TelemetryLosses
 from brain.types.world import DesiredWorld, Replica, World
+from brain.views.exchange import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +107,26 @@ class JobView:
     verdict: PlanVerdict
     #: Latest decision, hold or not.
     decision: Recommendation | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsRequest:
+    """Jobs that ``POST jobs:cancel`` and its like are about: those named, or a filter's."""
+
+    #: Names or ids.
+    jobs: tuple[str, ...] = ()
+    #: As of lists of jobs; of those that did not end.
+    filter: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOutcome:
+    """What came of one of several jobs: the job as it is now, or why it was not changed."""
+
+    #: Name or id by which it was asked for.
+    asked: str
+    job: JobView | None = None
+    problem: Problem | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

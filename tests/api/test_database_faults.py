@@ -171,6 +171,7 @@ def _questions(api: Api) -> list[tuple[Role, calls.Call[Any]]]:
         (Role.SCALER, calls.mirror("5f0c8f6e-6f4b-4a53-9a53-1d8f3e9a0c11", copy)),
         (Role.ADMIN, calls.cancel(job)),
         (Role.ADMIN, calls.suspend(job)),
+        (Role.ADMIN, calls.change_jobs("cancel", [job])),
         (Role.ADMIN, calls.plans_of(job)),
         (Role.ADMIN, calls.resize(job, ResizeRequest(replicas=2))),
         (Role.ADMIN, calls.plans()),

@@ -25,7 +25,7 @@ from brain.api.deps import (
     json_body,
 )
 from brain.api.files import check_below, directory_of
-from brain.api.filters import Filter, parse_filter
+from brain.api.filters import JOB_KEYS, job_matches, parse_filter
 from brain.api.pages import key_of, page_of
 from brain.api.problems import problems
 from brain.api.queries import Fields, picked
@@ -33,7 +33,7 @@ from brain.api.spans import Instant, range_of, span_of
 from brain.errors import BadInput
 from brain.ports import Transaction
 from brain.types.estimate import Estimate
-from brain.types.job import Job, JobCopy, JobDocument, JobId, JobState, ObjectCondition, Secret
+from brain.types.job import JobCopy, JobDocument, JobId, ObjectCondition, Secret
 from brain.types.record import Principal, Role
 from brain.types.report import JobReport
 from brain.types.resources import PoolName
@@ -50,14 +50,6 @@ from brain.views import (
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 
-#: Keys of ``filter`` for jobs.
-KEYS = {
-    "state": frozenset(JobState),
-    "project": None,
-    "owner": None,
-    "pool": None,
-    "mode": frozenset({"off", "shadow", "approve", "auto"}),
-}
 #: The only pool of one machine.
 LOCAL = PoolName("local")
 
@@ -74,7 +66,7 @@ def jobs(
     fields: Fields = "",
 ) -> Response:
     """Jobs, newest first; ``since`` and ``until`` are about when they were submitted."""
-    wanted, pick = parse_filter(filter, KEYS, me=who.name), picked(JobView, fields)
+    wanted, pick = parse_filter(filter, JOB_KEYS, me=who.name), picked(JobView, fields)
     is_meant = range_of(since, until)
     after, now = key_of(page_token, str), here.clock()
     with here.stores.transaction(read_only=True) as tx:
@@ -84,7 +76,7 @@ def jobs(
             after=after,
             size=page_size,
             wanted=lambda job: (
-                is_meant(job.created_at) and _matches(job, wanted, here.settings.policy_mode)
+                is_meant(job.created_at) and job_matches(job, wanted, here.settings.policy_mode)
             ),
         )
         items = views.jobs(tx, page.items, here.settings, now, here.sparklines)
@@ -372,18 +364,6 @@ def _change(about: JobRequest, act: Act, change: Any) -> Response:
 def _version(view: object) -> str:
     assert isinstance(view, JobView)
     return str(view.version)
-
-
-def _matches(job: Job, wanted: Filter, default_mode: str) -> bool:
-    document = job.document
-    row = {
-        "state": job.state,
-        "project": document.project,
-        "owner": job.owner,
-        "pool": job.pool,
-        "mode": document.policy.mode or default_mode,
-    }
-    return wanted.matches(row, f"{document.name} {job.id}")
 
 
 def _check_references(document: JobDocument, who: Principal) -> None:

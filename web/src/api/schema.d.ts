@@ -559,6 +559,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/jobs:cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cancel Jobs
+         * @description End jobs for good: those that are named, or that did not end and match a filter.
+         */
+        post: operations["cancel_jobs"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/jobs:estimate": {
         parameters: {
             query?: never;
@@ -573,6 +593,46 @@ export interface paths {
          * @description What a job would need, from jobs that were alike; nothing is started or stored.
          */
         post: operations["estimate"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs:resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resume Jobs
+         * @description Let suspended jobs go on from their checkpoints; named as in ``jobs:cancel``.
+         */
+        post: operations["resume_jobs"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs:suspend": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Suspend Jobs
+         * @description Stop jobs at their next safe points and free what they hold; named as in ``jobs:cancel``.
+         */
+        post: operations["suspend_jobs"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2260,6 +2320,16 @@ export interface components {
             replicas: number;
         };
         /**
+         * JobOutcome
+         * @description What came of one of several jobs: the job as it is now, or why it was not changed.
+         */
+        JobOutcome: {
+            /** Asked */
+            asked: string;
+            job: components["schemas"]["JobView"] | null;
+            problem: components["schemas"]["Problem"] | null;
+        };
+        /**
          * JobReport
          * @description The report card of a job.
          */
@@ -2454,6 +2524,28 @@ export interface components {
             verdict: components["schemas"]["PlanVerdict"];
             /** Version */
             version: number;
+        };
+        /**
+         * JobsRequest
+         * @description Jobs that ``POST jobs:cancel`` and its like are about: those named, or a filter's.
+         */
+        JobsRequest: {
+            /**
+             * Filter
+             * @default
+             */
+            filter: string;
+            /**
+             * Jobs
+             * @default []
+             */
+            jobs: string[];
+        } | {
+            filter?: unknown;
+            jobs: unknown;
+        } | {
+            filter: unknown;
+            jobs?: unknown;
         };
         /**
          * Kept
@@ -2853,6 +2945,16 @@ export interface components {
         Page_Freeze_: {
             /** Items */
             items: components["schemas"]["Freeze"][];
+            /** Next Page Token */
+            next_page_token: string | null;
+        };
+        /**
+         * Page
+         * @description A page of a list; ``next_page_token`` is None on the last one.
+         */
+        Page_JobOutcome_: {
+            /** Items */
+            items: components["schemas"]["JobOutcome"][];
             /** Next Page Token */
             next_page_token: string | null;
         };
@@ -4724,7 +4826,11 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Page_JobView_"];
+                    "application/json": components["schemas"]["Page_JobView_"] | {
+                        items: Record<string, never>[];
+                        /** Next Page Token */
+                        next_page_token: string | null;
+                    };
                 };
             };
             /** @description NotSignedIn */
@@ -7134,6 +7240,101 @@ export interface operations {
             };
         };
     };
+    cancel_jobs: {
+        parameters: {
+            query?: {
+                /** @description Project of a job that is given by name */
+                project?: string;
+                /** @description Do everything but keep it */
+                dry_run?: boolean;
+            };
+            header?: {
+                "idempotency-key"?: string | null;
+                "if-match"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["JobsRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_JobOutcome_"];
+                };
+            };
+            /** @description NotSignedIn */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description NotAllowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description TooSlow */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description TooLarge */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description BadInput, UnknownField */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Overloaded */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     estimate: {
         parameters: {
             query?: never;
@@ -7193,6 +7394,196 @@ export interface operations {
                 };
             };
             /** @description BadInput, UnknownField, ImpossibleBounds */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Overloaded */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    resume_jobs: {
+        parameters: {
+            query?: {
+                /** @description Project of a job that is given by name */
+                project?: string;
+                /** @description Do everything but keep it */
+                dry_run?: boolean;
+            };
+            header?: {
+                "idempotency-key"?: string | null;
+                "if-match"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["JobsRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_JobOutcome_"];
+                };
+            };
+            /** @description NotSignedIn */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description NotAllowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description TooSlow */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description TooLarge */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description BadInput, UnknownField */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Overloaded */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    suspend_jobs: {
+        parameters: {
+            query?: {
+                /** @description Project of a job that is given by name */
+                project?: string;
+                /** @description Do everything but keep it */
+                dry_run?: boolean;
+            };
+            header?: {
+                "idempotency-key"?: string | null;
+                "if-match"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["JobsRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_JobOutcome_"];
+                };
+            };
+            /** @description NotSignedIn */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description NotAllowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description TooSlow */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description TooLarge */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description BadInput, UnknownField */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -7306,7 +7697,11 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Page_NodeView_"];
+                    "application/json": components["schemas"]["Page_NodeView_"] | {
+                        items: Record<string, never>[];
+                        /** Next Page Token */
+                        next_page_token: string | null;
+                    };
                 };
             };
             /** @description NotSignedIn */
@@ -7473,7 +7868,11 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Page_PlanView_"];
+                    "application/json": components["schemas"]["Page_PlanView_"] | {
+                        items: Record<string, never>[];
+                        /** Next Page Token */
+                        next_page_token: string | null;
+                    };
                 };
             };
             /** @description NotSignedIn */

@@ -1,0 +1,80 @@
+"""Actions on several jobs at once: each job is changed or refused by itself."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+from brain import errors, lifecycle
+from brain.api import views
+from brain.api.acting import Act, Acting
+from brain.api.deps import JobRequest, Project, asked
+from brain.api.filters import JOB_KEYS, job_matches, parse_filter
+from brain.api.problems import problem_of, problems
+from brain.errors import BadInput
+from brain.ports import Transaction
+from brain.types.job import JobId
+from brain.views import JobOutcome, JobsRequest, Page
+
+router = APIRouter(prefix="/api/v1", tags=["jobs"])
+
+#: Jobs of one request; others that write wait until it is done.
+MOST_JOBS = 500
+_MAY_RAISE = problems(errors.BadInput, errors.UnknownField)
+
+
+@router.post("/jobs:cancel", response_model=Page[JobOutcome], responses=_MAY_RAISE)
+def cancel_jobs(act: Act, project: Project = "default") -> Response:
+    """End jobs for good: those that are named, or that did not end and match a filter."""
+    return _each(act, project, lifecycle.cancel)
+
+
+@router.post("/jobs:suspend", response_model=Page[JobOutcome], responses=_MAY_RAISE)
+def suspend_jobs(act: Act, project: Project = "default") -> Response:
+    """Stop jobs at their next safe points and free what they hold; named as in ``jobs:cancel``."""
+    return _each(act, project, lifecycle.suspend)
+
+
+@router.post("/jobs:resume", response_model=Page[JobOutcome], responses=_MAY_RAISE)
+def resume_jobs(act: Act, project: Project = "default") -> Response:
+    """Let suspended jobs go on from their checkpoints; named as in ``jobs:cancel``."""
+    return _each(act, project, lifecycle.resume)
+
+
+def _each(act: Acting, project: str, change: Any) -> Response:
+    wanted = asked(act.body, JobsRequest)
+    if bool(wanted.jobs) == bool(wanted.filter.strip()):
+        raise BadInput("give either jobs, by name or id, or a filter", field="jobs")
+    if len(wanted.jobs) > MOST_JOBS:
+        raise _too_many(f"jobs has {len(wanted.jobs)}", "jobs")
+
+    def changed(tx: Transaction) -> Page[JobOutcome]:
+        names = wanted.jobs or _matching(tx, wanted.filter, act)
+        return Page(items=tuple(_outcome(tx, act, name, project, change) for name in names))
+
+    return act(changed)
+
+
+def _matching(tx: Transaction, filter: str, act: Acting) -> Sequence[JobId]:
+    """Ids of unfinished jobs that match, newest first."""
+    wanted, mode = parse_filter(filter, JOB_KEYS, me=act.who.name), act.here.settings.policy_mode
+    found = [job.id for job in tx.jobs.unfinished() if job_matches(job, wanted, mode)]
+    if len(found) > MOST_JOBS:
+        raise _too_many(f"filter matches {len(found)}", "filter")
+    return sorted(found, reverse=True)
+
+
+def _too_many(said: str, field: str) -> BadInput:
+    return BadInput(f"{said} jobs, {MOST_JOBS} at most; ask for a part of them", field=field)
+
+
+def _outcome(tx: Transaction, act: Acting, name: str, project: str, change: Any) -> JobOutcome:
+    now = act.here.clock()
+    try:
+        job = JobRequest(act.here, act.who, name, project).job(tx, acting=True)
+        job = change(tx, job, by=act.who.name, now=now)
+    except (errors.VersionMismatch, errors.StalePlan):
+        raise  # Another writer was faster: all of it is done again.
+    except (errors.NotFound, errors.Conflict, errors.NotAllowed) as refused:
+        return JobOutcome(asked=name, problem=problem_of(refused, ""))
+    return JobOutcome(asked=name, job=views.job(tx, job, act.here.settings, now))
