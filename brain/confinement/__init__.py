@@ -5,16 +5,17 @@ Each such person, a *member*, has a place in the state directory, ``members/<has
     brain/  the state directory of its jobs' agents: replicas, collector, spool
     home/   ``$HOME`` of its jobs
 
-As root the place belongs to a user whom Brain made up, and whose jobs of that member run as this
-user. Else jobs run as the service's user, in namespaces in which nothing of the state directory but
-that place is to be found. ``python -m brain.confinement`` starts a command in that way.
+As root both belong to a user whom Brain made up, and jobs of that member run as this user. The
+place itself is the service's, so that neither takes the name of the other: only in ``home`` may
+links be made. Else jobs run as the service's user, in namespaces in which nothing of the state
+directory but these two is to be found. ``python -m brain.confinement`` starts a command so.
 """
 
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -25,6 +26,9 @@ FIRST_USER = 1_900_000_000
 FIRST_USER_OF_FEW = 60_600
 #: Nothing of the place, the environment or a directory shadows our packages.
 _PROGRAM = (sys.executable, "-E", "-P", "-m", "brain.confinement")
+#: Variables of a job reach the program that keeps it apart under names that mean nothing: with
+#: ``LD_PRELOAD`` a job would have code of its own in it.
+_VEIL = "JOB_"
 _REHEARSAL_SECONDS = 60.0
 
 
@@ -38,7 +42,7 @@ def hindrance(home: Path) -> str | None:
         nothing = (sys.executable, "-E", "-P", "-c", "import brain.confinement")
         done = subprocess.run(
             confined(home, place, "/", nothing),
-            env={},
+            env=veiled({"HOME": str(place / "home")}),
             capture_output=True,
             text=True,
             timeout=_REHEARSAL_SECONDS,
@@ -54,6 +58,17 @@ def confined(home: Path, place: Path, directory: str, command: Sequence[str]) ->
     return [*_PROGRAM, str(home), str(place), directory, *command]
 
 
+def veiled(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of that command line, whose command gets ``environment``."""
+    return {_VEIL + name: value for name, value in environment.items()}
+
+
+def unveiled(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what ``veiled`` was given."""
+    given = environment.items()
+    return {name.removeprefix(_VEIL): text for name, text in given if name.startswith(_VEIL)}
+
+
 def make_place(home: Path, member: str) -> Path:
     """Return a member's place, made if it is not there yet.
 
@@ -66,7 +81,8 @@ def make_place(home: Path, member: str) -> Path:
     if not place.exists():
         owner = _free_user(place.parent) if root else os.geteuid()
         unfinished = place.with_name(f".{place.name}.{os.getpid()}")
-        for folder in (unfinished, unfinished / "brain", unfinished / "home"):
+        unfinished.mkdir(mode=0o711, exist_ok=True)
+        for folder in (unfinished / "brain", unfinished / "home"):
             folder.mkdir(mode=0o700, exist_ok=True)
             if root:
                 os.chown(folder, owner, owner)
@@ -99,12 +115,13 @@ def _let_pass(home: Path) -> None:
     """Let users of places pass through the state directory, and see nothing of what is in it."""
     for each in home.iterdir():
         if each.name != "members" and not each.is_symlink():
-            each.chmod(each.stat().st_mode & 0o700)
+            with suppress(FileNotFoundError):  # a file that was replaced meanwhile
+                each.chmod(each.stat().st_mode & 0o700)
     home.chmod(0o711)
 
 
 def _free_user(places: Path) -> int:
-    """The id after the highest that a place belongs to."""
+    """The id after the highest that the homes of places belong to."""
     last = Path("/proc/self/uid_map").read_text().split()
     first = FIRST_USER if int(last[0]) + int(last[2]) > FIRST_USER else FIRST_USER_OF_FEW
-    return max([first - 1, *(place.stat().st_uid for place in places.iterdir())]) + 1
+    return max([first - 1, *(home.lstat().st_uid for home in places.glob("*/home"))]) + 1

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Never
 
-from brain.confinement import landlock
+from brain.confinement import landlock, unveiled
 from brain.confinement.landlock import called, libc
 
 _NEW_MOUNTS, _NEW_USER = 0x00020000, 0x10000000
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> Never:
     with _said(f"user {os.getuid()}, as which jobs of this member run, cannot use {directory}"):
         os.chdir(directory)
     with _said(f"user {os.getuid()}, as which jobs of this member run, cannot run {command[0]}"):
-        os.execvp(command[0], list(command))
+        os.execvpe(command[0], list(command), unveiled(os.environ))
     raise AssertionError
 
 
@@ -50,7 +50,7 @@ def _need(version: int, linux: str, otherwise: str) -> None:
 
 def _become(place: Path) -> None:
     """Take the user of a place, with no groups but those of devices."""
-    owner = place.stat().st_uid
+    owner = (place / "home").stat().st_uid
     found = (path for name in _DEVICES for path in Path("/dev").glob(name))
     groups = {path.stat().st_gid for path in found if path.is_char_device()} - {0}
     with _said(f"root has no right to become user {owner} here"):
@@ -73,6 +73,7 @@ def _hide(home: Path, place: Path) -> None:
     programs = [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).resolve().parents[2]]
     writable = [path for path in programs if os.access(path, os.W_OK)]
     hidden = _roots([home, *_private(user)])
+    own = [place / "brain", place / "home"]
     beneath = [path for path in programs if any(path.is_relative_to(one) for one in hidden)]
     with _said("this kernel lets users make no namespaces; run `brain up` as root"):
         called(libc.unshare(_NEW_USER | _NEW_MOUNTS))
@@ -80,20 +81,31 @@ def _hide(home: Path, place: Path) -> None:
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
         _mount(None, Path("/"), None, _RECURSIVE | _SLAVE)
+        for folder in _renamable([*hidden, *programs]):
+            _mount(os.fsencode(folder), folder, None, _BIND | _RECURSIVE)
         # Opened in the new namespace, before anything is covered: only then can they be mounted.
-        kept = {path: os.open(path, os.O_PATH) for path in [place, *writable, *beneath]}
+        kept = {path: os.open(path, os.O_PATH) for path in [*own, *writable, *beneath]}
         for root in hidden:
             _mount(b"tmpfs", root, b"tmpfs", 0, b"mode=755,size=1m")
         for path in sorted(kept):
             path.mkdir(mode=0o755, parents=True, exist_ok=True)
             _mount(os.fsencode(f"/proc/self/fd/{kept[path]}"), path, None, _BIND | _RECURSIVE)
-            if path != place:
+            if path not in own:
                 _mount(None, path, None, _BIND | _REMOUNT | _READ_ONLY | _flags(path))
         for root in hidden:
             _mount(None, root, None, _BIND | _REMOUNT | _READ_ONLY | _flags(root))
-        for starter in _STARTERS:
-            if os.access(starter, os.W_OK):
-                _mount(b"/dev/null", Path(starter).resolve(), None, _BIND)
+        for socket in [*_sockets(user, place), *filter(_is_open, map(Path, _STARTERS))]:
+            with suppress(FileNotFoundError):  # its program has ended
+                _mount(b"/dev/null", socket.resolve(), None, _BIND)
+
+
+def _renamable(paths: Sequence[Path]) -> list[Path]:
+    """Parents that the user could rename, to put others in the way of the service.
+
+    Where something is mounted nothing is renamed.
+    """
+    parents = {parent for path in paths for parent in path.resolve().parents}
+    return [path for path in sorted(parents) if path.name and os.access(path.parent, os.W_OK)]
 
 
 def _private(user: int) -> Iterator[Path]:
@@ -101,6 +113,19 @@ def _private(user: int) -> Iterator[Path]:
     with suppress(KeyError):
         yield Path(pwd.getpwuid(user).pw_dir)
     yield Path(f"/run/user/{user}")
+
+
+def _sockets(user: int, place: Path) -> Iterator[Path]:
+    """Those of the user's programs outside: tmux or an SSH agent does for a job what it may not."""
+    for line in Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines():
+        path = Path(line.split(maxsplit=7)[-1])
+        with suppress(OSError):
+            if path.is_absolute() and not path.is_relative_to(place) and path.stat().st_uid == user:
+                yield path
+
+
+def _is_open(path: Path) -> bool:
+    return os.access(path, os.W_OK)
 
 
 def _roots(paths: Sequence[Path]) -> list[Path]:

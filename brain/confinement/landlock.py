@@ -45,6 +45,8 @@ def version() -> int:
 def ruleset(directories: Iterable[int]) -> int:
     """Return a descriptor of rules: links and pipes are made beneath ``directories`` alone.
 
+    Each is a descriptor, which is closed: there may be more of them than a process may have open.
+
     Raises:
         OSError: the kernel refuses.
     """
@@ -54,7 +56,10 @@ def ruleset(directories: Iterable[int]) -> int:
     made = called(libc.syscall(_CREATE, ctypes.byref(rules), size, 0))
     for directory in directories:
         beneath = _Beneath(allowed=_LINKS, directory=directory)
-        called(libc.syscall(_ADD, made, _PATH_BENEATH, ctypes.byref(beneath), 0))
+        try:
+            called(libc.syscall(_ADD, made, _PATH_BENEATH, ctypes.byref(beneath), 0))
+        finally:
+            os.close(directory)
     return made
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from brain import wire
-from brain.confinement import confined, job_directory, replica_roots
+from brain.confinement import confined, job_directory, replica_roots, veiled
 from brain.types.accelerators import NVIDIA
 from brain.types.grace import leave_seconds
 from brain.types.job import JobId
@@ -373,7 +373,7 @@ class LocalBackend:
             return directory.launch(self._agent, environment, intent.directory)
         agent = confined(self._home, place, intent.directory, self._agent)
         environment = environment_of(place, self._base) | dict(given) | devices
-        return directory.launch(agent, environment, "/")
+        return directory.launch(agent, veiled(environment), "/")
 
 
 def _enforced(wish: DesiredJob, role: str = WORKER) -> Resources:

@@ -7,8 +7,9 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,17 @@ from brain.client import BrainClient
 from brain.errors import BadInput
 from brain.service.start import main
 from tests.harness import SCRIPTS, Brain, running
+from tests.patience import Patience
 
 ROOT = Path(__file__).parents[2]
 _NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+_LISTENS = """
+import socket, sys
+listening = socket.socket(socket.AF_UNIX)
+listening.bind(sys.argv[1])
+listening.listen()
+sys.stdin.read()
+"""
 _WAITS = "import time; print('here', flush=True); time.sleep(600)"
 
 
@@ -52,11 +61,12 @@ def _is_closed(path: Path) -> bool:
 @pytest.fixture(scope="module", params=["root", "nobody"])
 def brain(machine: Path, request: pytest.FixtureRequest) -> Iterator[Brain]:
     """``brain up`` of root, and of a user who is nobody in particular."""
-    home = machine / request.param
-    home.mkdir(mode=0o700)
+    above = machine / request.param
+    home = above / "above" / "state"
+    home.mkdir(mode=0o700, parents=True)
     become = () if request.param == "root" else _NOBODY
-    if become:
-        shutil.chown(home, 65534, 65534)
+    for folder in (above, home.parent, home) if become else ():
+        shutil.chown(folder, 65534, 65534)
     python = (*become, str(machine / "venv/bin/python"))
     with running(home, "--slots=8", python=python) as brain:
         yield brain
@@ -92,7 +102,8 @@ def test_a_job_of_a_submitter_harms_neither_the_service_nor_others(brain: Brain,
         theirs, ours = place(brain, victims[0]), brain.home / "replicas" / victims[1]
         others = [theirs / "token", theirs / "0" / "output.log", ours / "token"]
         pids = [pid for pid, words in brain.processes() if "brain.confinement" not in words]
-        words = (str(brain.home), ",".join(map(str, pids)), *map(str, others))
+        listening = people.enter_context(_listening(brain, machine))
+        words = (str(brain.home), ",".join(map(str, pids)), listening, *map(str, others))
         job = submit(bob, machine, "attacker", str(machine / "scripts/attacker.py"), *words)
         brain.finished(job)
         said = json.loads((home_of(brain, job) / "said.json").read_text())
@@ -104,7 +115,19 @@ def test_a_job_of_a_submitter_harms_neither_the_service_nor_others(brain: Brain,
     assert {what for what, why in said["harmful"].items() if why is None} == set()
     assert token.encode() not in logs
     assert [brain.detail(job).job.state for job in victims] == ["Running", "Running"]
-    assert (said["uid"] == brain.home.stat().st_uid) is (brain.home.name == "nobody")
+    assert (said["uid"] == brain.home.stat().st_uid) is ("nobody" in brain.home.parts)
+
+
+def test_the_environment_of_a_job_says_nothing_to_the_program_that_keeps_it_apart(
+    brain: Brain, machine: Path
+):
+    # By these the linker writes files wherever the program may; by others it runs the job's code.
+    given = {"LD_DEBUG": "libs", "LD_DEBUG_OUTPUT": str(brain.home / "linked")}
+    with member(brain, "carol") as carol:
+        words = ("-c", "import os; assert os.environ['LD_DEBUG'] == 'libs'")
+        job = submit(carol, machine, "linked", *words, environment=given)
+        assert brain.finished(job).job.state == "Succeeded"
+    assert list(brain.home.glob("linked*")) == []
 
 
 def test_a_job_of_a_submitter_trains_and_is_measured_like_any_other(brain: Brain, machine: Path):
@@ -134,6 +157,23 @@ def test_commands_from_the_network_are_refused_where_they_make_administrators(
     assert "--allow-remote-submit: jobs of submitters and operators run as the user of" in said
     assert "can read the administrator's token: user" in said
     assert "have its state directory where all may pass, such as /opt and /var/lib" in said
+
+
+@contextmanager
+def _listening(brain: Brain, machine: Path) -> Iterator[str]:
+    """The socket of a program of the user who started Brain, which is not of Brain."""
+    path = Path(tempfile.gettempdir()) / f"brain-members-{os.getpid()}.sock"
+    become = _NOBODY if brain.home.stat().st_uid else ()
+    command = [*become, str(machine / "venv/bin/python"), "-c", _LISTENS, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        patience = Patience(30)
+        while not path.exists():
+            assert not patience.over, "no socket"
+            time.sleep(0.05)
+        yield str(path)
+        process.stdin.close()
+    path.unlink()
 
 
 def _document(machine: Path, name: str, *words: str) -> dict[str, object]:

@@ -1,4 +1,6 @@
-"""Try what a job must not do to the Brain that runs it: ``attacker.py HOME PID…``.
+"""Try what a job must not do to the Brain that runs it: ``attacker.py HOME PIDS SOCKET FILE…``.
+
+``SOCKET``: of a program of the user who started Brain.
 
 Prints one JSON object: each attempt, and why it failed; null where it succeeded.
 """
@@ -17,7 +19,8 @@ from pathlib import Path
 
 HOME = Path(sys.argv[1])
 PIDS = [int(word) for word in sys.argv[2].split(",")]
-OTHERS = [Path(word) for word in sys.argv[3:]]
+SOCKET = sys.argv[3]
+OTHERS = [Path(word) for word in sys.argv[4:]]
 PTRACE_SEIZE = 0x4206
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -27,8 +30,8 @@ def called(answer: int) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def connect(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sending:
+def connect(path: Path, kind: socket.SocketKind = socket.SOCK_DGRAM) -> None:
+    with socket.socket(socket.AF_UNIX, kind) as sending:
         sending.connect(str(path))
 
 
@@ -72,10 +75,14 @@ def harmful() -> dict[str, Callable[[], object]]:
     tries["list the state directory"] = lambda: (HOME / "logs").iterdir().__next__()
     tries["open the state directory to all"] = lambda: HOME.chmod(0o777)
     tries["connect to the collector"] = lambda: connect(HOME / "collector" / "probe.sock")
+    tries["connect to a program of the user"] = lambda: connect(Path(SOCKET), socket.SOCK_STREAM)
     for name in ("output.log", "agent.log", "exit.json", "other"):
         tries[f"a link as {name}"] = lambda name=name: mislead(HOME / "admin.token", name)
     tries["a pipe as exit.json"] = lambda: os.mkfifo(replica() / "exit.json")
     tries["a directory of links"] = lambda: (replica().parent / "9").symlink_to(HOME)
+    place = replica().parents[3]
+    tries["put its home where its logs are"] = lambda: (place / "brain").rename(place / "before")
+    tries["move the directory of the service"] = lambda: HOME.parent.rename(HOME.parents[1] / "x")
     for pid in PIDS:
         tries[f"environ of {pid}"] = Path(f"/proc/{pid}/environ").read_bytes
         tries[f"memory of {pid}"] = lambda pid=pid: memory(pid)
