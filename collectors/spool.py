@@ -24,6 +24,8 @@ LIMIT_SECONDS = 86_400.0
 #: An open segment that is wholly delivered is removed once it has so many bytes.
 TIDY_BYTES = 64 << 10
 
+#: A file of another name is none of ours.
+_SEGMENT = re.compile(r"[0-9]{12}\.ndjson")
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -85,7 +87,8 @@ class Spool:
         self._jobs: dict[str, list[_Segment]] = {}
         directory.mkdir(parents=True, exist_ok=True)
         for path in sorted(directory.glob("*/*.ndjson")):
-            self._jobs.setdefault(path.parent.name, []).append(self._found(path))
+            if _SEGMENT.fullmatch(path.name) and path.is_file():
+                self._jobs.setdefault(path.parent.name, []).append(self._found(path))
         numbers = [int(segment.path.stem) for segment in self._segments()]
         self._number = max(numbers, default=0)
 

@@ -59,7 +59,7 @@ class ShardServer:
             self._say(f"shards begin without what was written down: {torn}")
             found = None
         if found is not None:
-            self._serving.adopt(found.version, json.loads(found.books), self._clock())
+            self._adopt(found.version, found.books, "shards.json")
 
     @property
     def settled(self) -> bool:
@@ -80,13 +80,19 @@ class ShardServer:
         now = self._clock()
         if isinstance(message, messages.Shared):
             self._heard.add(peer.replica)
-            self._serving.adopt(message.version, json.loads(message.books), now)
+            self._adopt(message.version, message.books, f"what replica {peer.replica} heard")
             return
         said: dict[str, Any] = json.loads(message.body)
         question = ShardQuestion(
             replica=peer.replica, holder=message.holder, number=message.number, body=said
         )
         self._send(self._serving.asked(question, now))
+
+    def _adopt(self, version: int, books: str | bytes, source: str) -> None:
+        try:
+            self._serving.adopt(version, json.loads(books), self._clock())
+        except (BadInput, ValueError) as damaged:
+            self._say(f"shards begin without {source}: {damaged}")
 
     def left(self, replica: int) -> None:
         """Note that an agent is gone."""

@@ -194,7 +194,7 @@ class ShardLedger:
                 "state_dict() gave",
                 field="v",
             )
-        with _whole(terms.name):
+        with whole(terms.name):
             terms.check(replace(terms, **state["terms"]), where="in the checkpoint")
             back = tuple(ShardSpan(*map(int, span)) for span in state["back"])
             return cls(terms, epoch=int(state["epoch"]), given=int(state["given"]), back=back)
@@ -211,7 +211,7 @@ class ShardLedger:
         Raises:
             BadInput: that is damaged.
         """
-        with _whole("a ledger"):
+        with whole("a ledger"):
             terms = ShardTerms(**dumped["terms"])
             state = {**dumped, "terms": {name: getattr(terms, name) for name in ("name", *_FIXED)}}
             ledger = cls.of(terms, state)
@@ -289,7 +289,7 @@ class ShardLedger:
 
 
 @contextmanager
-def _whole(name: str) -> Iterator[None]:
+def whole(name: str) -> Iterator[None]:
     """Refuse a state that lacks something, or has anything of another type."""
     try:
         yield

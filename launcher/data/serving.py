@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from brain.errors import BadInput, Conflict
-from launcher.data.ledger import ShardLedger, ShardSpan, ShardTerms
+from launcher.data.ledger import ShardLedger, ShardSpan, ShardTerms, whole
 
 #: A request, or the answer to one, as JSON has it.
 Body = Mapping[str, Any]
@@ -101,17 +101,16 @@ class Serving:
         return self._done(late, now)
 
     def adopt(self, version: int, dumped: Body, now: float) -> None:
-        """Begin with ledgers that the last coordinator wrote, or that an agent heard from it."""
+        """Begin with ledgers that the last coordinator wrote, or that an agent heard from it.
+
+        Raises:
+            BadInput: the ledgers are damaged; nothing of them is taken.
+        """
         if self.settled or version < self.version:
             return
-        self.version, self._datasets = version, {}
-        for name, each in dumped.items():
-            ledger = ShardLedger.load(each["ledger"], now)
-            dataset = _Dataset(ledger, each["era"], each["world"])
-            dataset.meetings, dataset.last = each["meetings"], each["last"]
-            for holder, known in each["holders"].items():
-                dataset.holders[holder] = _Holder(**known)
-            self._datasets[name] = dataset
+        with whole("what a coordinator keeps"):
+            datasets = {name: _loaded(each, now) for name, each in dumped.items()}
+        self.version, self._datasets = version, datasets
 
     def settle(self, now: float) -> list[ShardAnswer]:
         """Note that all agents were heard; a holder that did not come back is gone."""
@@ -290,6 +289,15 @@ class Serving:
         if holder is None:
             raise BadInput(f"name: this worker has not opened {question.body['name']}; open it")
         return holder
+
+
+def _loaded(dumped: Body, now: float) -> _Dataset:
+    holders = {holder: _Holder(**known) for holder, known in dumped["holders"].items()}
+    dataset = _Dataset(
+        ShardLedger.load(dumped["ledger"], now), dumped["era"], dumped["world"], holders
+    )
+    dataset.meetings, dataset.last = dumped["meetings"], dumped["last"]
+    return dataset
 
 
 def _met(dataset: _Dataset) -> list[ShardAnswer]:

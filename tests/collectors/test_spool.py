@@ -159,3 +159,14 @@ def test_what_is_delivered_gives_way_on_a_full_disk(tmp_path: Path) -> None:
 
     assert kept.append("a", b"the loss", now=1000.0)
     assert drained(kept, "a") == [b"the loss"]
+
+
+def test_a_file_of_another_name_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for name in ("notes.ndjson", "1.ndjson", "\N{SUPERSCRIPT TWO}.ndjson"):
+        (tmp_path / "a" / name).write_text("{}\n")
+    (tmp_path / "a" / "000000000001.ndjson").mkdir()
+    kept = spool(tmp_path)
+    assert kept.jobs() == []
+    fill(kept, "b", b"{}")
+    assert drained(kept, "b") == [b"{}"]

@@ -4,14 +4,18 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from brain.errors import BadInput, Conflict, Unavailable
+from launcher.coordinator.shards import ShardServer
+from launcher.coordinator.world.peers import Peers
 from launcher.data import Shards, TextFile, shards
 from launcher.data.client import Alone, client
 from launcher.data.ledger import ShardLedger, ShardSpan, ShardTerms
 from launcher.data.serving import Serving, ShardQuestion
+from launcher.values.replica import JobPlace
 
 
 @pytest.fixture(autouse=True)
@@ -371,3 +375,14 @@ def test_an_encoding_that_nobody_knows_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"one")
     with pytest.raises(BadInput, match="encoding: utf-9"):
         TextFile(tmp_path / "a", encoding="utf-9")
+
+
+@pytest.mark.parametrize("books", ["{", "[]", '{"train": {"ledger": {}}}'])
+def test_a_coordinator_begins_without_books_that_are_damaged(tmp_path: Path, books: str) -> None:
+    said: list[str] = []
+    (tmp_path / "shards.json").write_text(json.dumps({"v": 1, "version": 3, "books": books}))
+    server = ShardServer(JobPlace(tmp_path), cast(Peers, None), said.append, lambda: 0.0)
+    server.begin()
+    server.settle()
+    assert server.settled
+    assert [line.partition(": ")[0] for line in said] == ["shards begin without shards.json"]
