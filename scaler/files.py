@@ -19,7 +19,7 @@ def locked(path: Path) -> bool:
     try:
         # NFS implements flock by byte-range locks; an exclusive one needs the right to write.
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -69,5 +69,11 @@ def read_json(path: Path, kind: type[T]) -> T | None:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             return wire.decode(file.read() if size < _MOST_BYTES else b"", kind)
-    except (FileNotFoundError, NotADirectoryError, BadInput):
+    except (
+        FileNotFoundError,
+        NotADirectoryError,
+        IsADirectoryError,
+        PermissionError,
+        BadInput,
+    ):
         return None

@@ -5,6 +5,9 @@ Each such person, a *member*, has a place in the state directory, ``members/<has
     brain/  the state directory of its jobs' agents: replicas, collector, spool
     home/   ``$HOME`` of its jobs
 
+``members/jobs/<job>`` is the service's link to the directory of a job's replicas. Nothing that a
+job makes in its place says whose a job is.
+
 As root both belong to a user whom Brain made up, and jobs of that member run as this user. The
 place itself is the service's, so that neither takes the name of the other: only in ``home`` may
 links be made. Else jobs run as the service's user, in namespaces in which nothing of the state
@@ -15,7 +18,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -97,18 +100,35 @@ def make_place(home: Path, member: str) -> Path:
     return place
 
 
+def keep_in(home: Path, place: Path, job: str) -> Path:
+    """Note that the job is kept in that place for good; return the directory of its replicas."""
+    link = _jobs(home) / job
+    link.parent.mkdir(mode=0o700, exist_ok=True)
+    directory = Path(place.name, "brain", "replicas", job)
+    link.symlink_to(Path("..", directory))
+    return home / "members" / directory
+
+
+def place_of(home: Path, job: str) -> Path | None:
+    """Return the place that a job is kept in; None where it is the service's own user's."""
+    with suppress(FileNotFoundError):
+        return home / "members" / (_jobs(home) / job).readlink().parts[1]
+    return None
+
+
 def job_directory(home: Path, job: str) -> Path:
     """Return the directory of a job's replicas: in its member's place, or the service's own."""
-    found = (root / job for root in replica_roots(home))
-    return next((path for path in found if path.is_dir()), home / "replicas" / job)
+    place = place_of(home, job)
+    return (home if place is None else place / "brain") / "replicas" / job
 
 
-def replica_roots(home: Path) -> Iterator[Path]:
-    """Every directory that has one of each job: of the members, then the service's own."""
-    with suppress(FileNotFoundError):
-        for place in sorted((home / "members").iterdir()):
-            yield place / "brain" / "replicas"
-    yield home / "replicas"
+def kept_jobs(home: Path) -> list[str]:
+    """All jobs that are kept in a place."""
+    return os.listdir(_jobs(home)) if _jobs(home).is_dir() else []
+
+
+def _jobs(home: Path) -> Path:
+    return home / "members" / "jobs"
 
 
 def _let_pass(home: Path) -> None:

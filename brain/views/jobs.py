@@ -154,7 +154,8 @@ class DesiredJob:
     wish: DesiredWorld
     #: As submitted, camelCase, without values of the environment.
     document: Mapping[str, Any]
-    #: Whose job it is, if that is no administrator: it is kept apart from the service.
+    #: Whose job it is, if that is no administrator: it is kept apart from the service, or does not
+    #: run. None, too, where a rehearsal of the service failed.
     member: str | None = None
 
 

@@ -7,18 +7,20 @@ agents ended, and the agents that it has asked to leave.
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from brain import wire
-from brain.confinement import confined, job_directory, replica_roots, veiled
+from brain.confinement import confined, job_directory, kept_jobs, veiled
 from brain.types.accelerators import NVIDIA
 from brain.types.grace import leave_seconds
 from brain.types.job import JobId
@@ -127,8 +129,8 @@ class LocalBackend:
 
     def jobs(self) -> Sequence[JobId]:
         """Return every job with a directory."""
-        roots = (root for root in replica_roots(self._home) if root.is_dir())
-        return sorted({JobId(one.name) for root in roots for one in root.iterdir() if one.is_dir()})
+        own = (one.name for one in (self._home / "replicas").iterdir() if one.is_dir())
+        return sorted(map(JobId, {*own, *kept_jobs(self._home)}))
 
     def observe(self, job: JobId, now: datetime) -> Observed:
         """Read the job's directories, and the reservations of the other jobs."""
@@ -173,15 +175,13 @@ class LocalBackend:
     def reserve(self, wish: DesiredJob, replica: int, now: datetime) -> None:
         """Change the amounts in place and in ``limits.json``, which then holds the reservation."""
         directory = self._directory(wish.job, replica)
-        intent, state = directory.intent(_Intent), directory.state()
-        if intent is None or state is None or not directory.runs():
+        intent, agent = directory.intent(_Intent), directory.agent()
+        if intent is None or agent is None:
             return
-        held = read_json(directory.path / "limits.json", ReplicaLimits) or ReplicaLimits(
-            resources=intent.resources
-        )
+        held = self._held(directory, intent)
         role = self._roles(wish.job).get(replica, WORKER)
         asked = replace(reserved(wish, role), gpus=intent.resources.gpus)
-        changed = self._groups.change(held, asked, _enforced(wish, role), (state.pid,))
+        changed = self._groups.change(held, asked, _enforced(wish, role), (agent,))
         if changed != held:
             write_json(directory.path / "limits.json", changed)
             log.info("replica %d of %s reserves %s", replica, wish.name, changed.resources)
@@ -220,10 +220,10 @@ class LocalBackend:
         """Read the environment from a living agent's process, so no value is ever on storage."""
         for replica in reversed(self._ids(job)):
             directory = self._directory(job, replica)
-            state = directory.state()
-            if state is None or not directory.runs():
+            agent = directory.agent()
+            if agent is None:
                 continue
-            pairs = Path(f"/proc/{state.pid}/environ").read_bytes().split(b"\0")
+            pairs = Path(f"/proc/{agent}/environ").read_bytes().split(b"\0")
             given = dict(os.fsdecode(pair).partition("=")[::2] for pair in pairs if pair)
             if names <= given.keys():
                 return {name: given[name] for name in names}
@@ -244,9 +244,9 @@ class LocalBackend:
     def _ids(self, job: JobId) -> list[int]:
         try:
             names = os.listdir(job_directory(self._home, job))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
-        return sorted(int(name) for name in names if name.isdigit())
+        return sorted(int(name) for name in names if re.fullmatch("[0-9]{1,9}", name))
 
     def _look(self, directory: ReplicaDirectory, replica: int, now: datetime) -> ReplicaSeen | None:
         """Observe one replica; None where a crash left a directory without an intent."""
@@ -258,9 +258,7 @@ class LocalBackend:
         if intent is None:
             return None
         state = directory.state()
-        held = read_json(directory.path / "limits.json", ReplicaLimits) or ReplicaLimits(
-            resources=intent.resources
-        )
+        held = self._held(directory, intent)
         phase = self._phase(directory)
         seen = ReplicaSeen(
             id=replica,
@@ -289,6 +287,11 @@ class LocalBackend:
                 self._memory.ended[directory.path] = seen
         return seen
 
+    def _held(self, directory: ReplicaDirectory, intent: _Intent) -> ReplicaLimits:
+        held = read_json(directory.path / "limits.json", ReplicaLimits)
+        name = "-".join(directory.path.parts[-2:])
+        return self._groups.made(held or ReplicaLimits(resources=intent.resources), name)
+
     def _phase(self, directory: ReplicaDirectory) -> ReplicaPhase:
         """Return the phase that the replica's files prove.
 
@@ -308,16 +311,17 @@ class LocalBackend:
         return self._memory.last_codes.get(path)
 
     def _free(self, now: datetime) -> Resources:
-        used = sum((replica.resources for replica in self._alive(now)), NOTHING)
+        used = sum((replica.resources for _, replica in self._alive(now)), NOTHING)
         return self._machine.capacity - used
 
-    def _alive(self, now: datetime) -> list[ReplicaSeen]:
-        looks = (
-            self._look(self._directory(job, replica), replica, now)
-            for job in self.jobs()
-            for replica in self._ids(job)
-        )
-        return [replica for replica in looks if replica is not None and replica.alive]
+    def _alive(self, now: datetime) -> Iterator[tuple[ReplicaDirectory, ReplicaSeen]]:
+        for job in self.jobs():
+            with suppress(OSError):  # its own doing: that keeps no other job from its replicas
+                for replica in self._ids(job):
+                    directory = self._directory(job, replica)
+                    seen = self._look(directory, replica, now)
+                    if seen is not None and seen.alive:
+                        yield directory, seen
 
     def _intent(
         self, wish: DesiredJob, replica: int, now: datetime, place: Path | None
@@ -352,12 +356,9 @@ class LocalBackend:
         if not count:
             return []
         lent: set[str] = set()
-        for job in self.jobs():
-            for replica in self._ids(job):
-                directory = self._directory(job, replica)
-                seen, intent = self._look(directory, replica, now), directory.intent(_Intent)
-                if seen is not None and seen.alive and intent is not None:
-                    lent.update(intent.gpus)
+        for directory, _ in self._alive(now):
+            intent = directory.intent(_Intent)
+            lent.update(intent.gpus if intent else ())
         return [name for name in self._machine.gpus if name not in lent][:count]
 
     def _launch(

@@ -20,7 +20,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -33,6 +33,7 @@ T = TypeVar("T")
 
 #: Characters of the agent's last output that are kept as the reason of its end.
 _LAST_WORDS = 300
+_DIRECTORY = "--replica-dir"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,21 @@ class ReplicaDirectory:
     def state(self) -> AgentState | None:
         """Read the agent's state: the process that took the lock."""
         return read_json(self.path / "state.json", AgentState)
+
+    def agent(self) -> int | None:
+        """The pid of the process that provably is the agent; None where there is none.
+
+        A job of the agent's user can write ``state.json``, too, and would have another's process
+        ended or its environment read: only ours and its own have this directory among their words.
+        """
+        state = self.state()
+        if state is None or not self.runs() or started_ticks(state.pid) != state.started_ticks:
+            return None
+        with suppress(FileNotFoundError, ProcessLookupError):
+            words = Path(f"/proc/{state.pid}/cmdline").read_bytes()
+            if b"\0".join((b"", _DIRECTORY.encode(), bytes(self.path), b"")) in words:
+                return state.pid
+        return None
 
     def ending(self) -> ReplicaEnd | None:
         """Read how the agent ended by its own record, else by a scaler's."""
@@ -134,7 +150,7 @@ class ReplicaDirectory:
             hand_over(output, self.path)
             fcntl.flock(output, fcntl.LOCK_EX)
             return subprocess.Popen(
-                [*command, "--replica-dir", str(self.path)],
+                [*command, _DIRECTORY, str(self.path)],
                 cwd=directory,
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
@@ -147,13 +163,12 @@ class ReplicaDirectory:
 
     def signal(self, number: signal.Signals) -> bool:
         """Send a signal to the agent; False where no process is provably the agent."""
-        state = self.state()
-        if state is None or not self.runs():
+        pid = self.agent()
+        if pid is None:
             return False
-        with process(state.pid) as descriptor:
-            # Checked again after opening the descriptor, which from here on can mean no other
-            # process.
-            if descriptor is None or started_ticks(state.pid) != state.started_ticks:
+        with process(pid) as descriptor:
+            # Looked at again behind the descriptor, which can mean no other process from here on.
+            if descriptor is None or self.agent() != pid:
                 return False
             signal.pidfd_send_signal(descriptor, number)
             return True

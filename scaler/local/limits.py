@@ -67,6 +67,20 @@ class ControlGroups:
                     groups[controller] = str(group)
         return self.change(ReplicaLimits(resources=resources, groups=groups), resources, hold)
 
+    def made(self, held: ReplicaLimits, name: str) -> ReplicaLimits:
+        """Leave out groups that ``begin`` does not make for ``name``.
+
+        What it made is read from a file that a job of its agent's user can write, too.
+        """
+        own = {
+            controller: group
+            for controller, group in held.groups.items()
+            if Path(group).is_relative_to(self._mount)
+            and Path(group).name == f"{self._prefix}{name}"
+            and ".." not in group
+        }
+        return replace(held, groups=own)
+
     def change(
         self, held: ReplicaLimits, resources: Resources, hold: Resources, pids: tuple[int, ...] = ()
     ) -> ReplicaLimits:

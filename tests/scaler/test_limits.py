@@ -180,3 +180,16 @@ def test_version_2_makes_groups_below_the_nearest_that_may_have_children(tmp_pat
     assert changed.unenforced == ""
     assert (group / "memory.max").read_text() == str(256 * MIB)
     assert (group / "cpu.max").read_text() == "50000 100000"
+
+
+def test_groups_that_are_not_of_a_replica_are_neither_changed_nor_removed(tmp_path: Path):
+    (tmp_path / "sys/fs/cgroup/another").mkdir(parents=True)
+    limits, mount = ControlGroups(tmp_path, tmp_path), tmp_path / "sys/fs/cgroup"
+    own = f"{limits._prefix}job-0"
+    strange = (mount / "another", tmp_path / own, mount / "x" / ".." / ".." / own)
+    for group in strange:
+        written = ReplicaLimits(resources=RESERVED, groups={"memory": str(group)})
+        assert limits.made(written, "job-0").groups == {}
+    written = ReplicaLimits(resources=RESERVED, groups={"memory": str(mount / own)})
+    assert limits.made(written, "job-0") == written
+    assert limits.made(written, "job-1").groups == {}

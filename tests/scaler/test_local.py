@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from brain.confinement import job_directory, keep_in, make_place
 from brain.types.job import JobId
 from brain.types.resources import Resources
 from brain.types.world import ReplicaExit
 from launcher.values.replica import ReplicaIntent
 from scaler.files import locked, read_json
 from scaler.local import LocalBackend, LocalMachine
-from scaler.local.directory import how
+from scaler.local.directory import how, started_ticks
 from scaler.ports import ReplicaPhase, ReplicaSeen
 from scaler.reconcile import Close, Start, decide
 from tests.disks import full_disk
@@ -174,7 +175,7 @@ def test_an_environment_that_no_process_can_have_fails_that_replica_alone(
     assert "no agent can be started" in (seen.detail or "")
 
 
-def test_one_that_dies_before_its_lock_sayshow(backend: LocalBackend):
+def test_one_that_dies_before_its_lock_says_how(backend: LocalBackend):
     backend.start(wish(), 0, {"FAKE_AGENT": "mute"}, NOW)
 
     seen = reaching(backend, ReplicaPhase.GONE)
@@ -281,6 +282,71 @@ def test_a_stranger_with_the_agents_number_is_never_signalled(
         os.kill(agent, signal.SIGKILL)
     stranger.communicate(b"\n", timeout=20)
     assert stranger.returncode == 0
+
+
+def test_a_process_that_a_job_names_as_its_agent_is_neither_ended_nor_read(
+    backend: LocalBackend, tmp_path: Path
+):
+    backend.start(wish(), 0, {"KEY": "own"}, NOW)
+    running(backend)
+    assert backend.environment(JOB, frozenset({"KEY"})) == {"KEY": "own"}
+
+    command = [sys.executable, "-c", "input()", "--replica-dir", "/another"]
+    secret = os.environ | {"KEY": "another's"}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=secret) as stranger:
+        state, agent = at(tmp_path) / "state.json", pid_of(tmp_path)
+        named = {"pid": stranger.pid, "started_ticks": started_ticks(stranger.pid)}
+        state.write_text(json.dumps(json.loads(state.read_text()) | named))
+        with restarted(tmp_path) as second:
+            second.stop(JOB, 0, force=True, now=NOW)
+            assert second.environment(JOB, frozenset({"KEY"})) is None
+            assert stranger.poll() is None
+            os.kill(agent, signal.SIGKILL)
+        stranger.communicate(b"\n", timeout=20)
+    assert stranger.returncode == 0
+
+
+def test_a_directory_that_a_job_makes_is_not_another_job_s(backend: LocalBackend, tmp_path: Path):
+    place = make_place(tmp_path, "eve")
+    planted = place / "brain" / "replicas" / JOB
+    planted.mkdir(parents=True)
+
+    backend.put_token(JOB, "secret")
+    reconcile(backend)
+    running(backend)
+
+    assert list(planted.iterdir()) == []
+    assert job_directory(tmp_path, JOB) == tmp_path / "replicas" / JOB
+
+
+def test_a_job_that_is_kept_apart_stays_so_when_it_has_no_member_any_more(
+    backend: LocalBackend, tmp_path: Path
+):
+    """The service after a restart may find that this machine keeps no job apart."""
+    place = make_place(tmp_path, "ada")
+    keep_in(tmp_path, place, JOB).mkdir(parents=True)
+
+    assert wish().member is None
+    backend.start(wish(), 0, {}, NOW)
+
+    intent = read_json(job_directory(tmp_path, JOB) / "0" / "intent.json", ReplicaIntent)
+    assert backend.jobs() == [JOB]
+    assert intent is not None
+    assert intent.home == str(place / "brain")
+
+
+@pytest.mark.parametrize("name", ["intent.json", "state.json", "limits.json", "lock", "exit.json"])
+def test_a_job_that_damages_its_own_directory_keeps_no_other_from_starting(
+    backend: LocalBackend, tmp_path: Path, name: str
+):
+    damaged = tmp_path / "replicas" / OTHER / "0" / name
+    damaged.mkdir(parents=True)
+    (damaged.parents[1] / "\N{SUPERSCRIPT TWO}").mkdir()
+    (damaged.parent / "state.json").touch()
+
+    reconcile(backend)
+
+    assert running(backend).alive
 
 
 def test_a_lock_that_is_held_outweighs_every_record(backend: LocalBackend, tmp_path: Path):

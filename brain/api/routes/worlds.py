@@ -98,7 +98,7 @@ async def wishes(
     def read() -> DesiredPool:
         token.check()
         with here.stores.transaction(read_only=True) as tx:
-            return views.wishes(tx, pool, here.settings)
+            return views.wishes(tx, pool, here.settings, keep_apart=not here.submitters)
 
     found = await poll(here.bell, read, lambda found: found.version != _bare(known), wait)
     return _unless_known(found, found.version, known)

@@ -144,8 +144,12 @@ def document(job: Job) -> Mapping[str, Any]:
     return plain | {"environment": dict.fromkeys(plain.get("environment", {}), "")}
 
 
-def wishes(tx: Transaction, pool: PoolName, settings: Settings) -> DesiredPool:
+def wishes(
+    tx: Transaction, pool: PoolName, settings: Settings, *, keep_apart: bool = True
+) -> DesiredPool:
     """Return the wishes of a pool: the worlds that a scaler should bring about.
+
+    ``keep_apart``: jobs of people who are no administrators can be kept apart from the service.
 
     ``version`` changes whenever a job, its state or its wish does. However many jobs there are, the
     same number of questions is asked of the stores.
@@ -162,7 +166,7 @@ def wishes(tx: Transaction, pool: PoolName, settings: Settings) -> DesiredPool:
             state=job.state,
             wish=lifecycle.wish(tx, job, settings),
             document=document(job),
-            member=job.owner if job.confined else None,
+            member=job.owner if job.confined and keep_apart else None,
         )
         for job in unfinished
     )
