@@ -84,14 +84,14 @@ def make_place(home: Path, member: str) -> Path:
     if not place.exists():
         owner = _free_user(place.parent) if root else os.geteuid()
         unfinished = place.with_name(f".{place.name}.{os.getpid()}")
-        unfinished.mkdir(mode=0o711, exist_ok=True)
-        for folder in (unfinished / "brain", unfinished / "home"):
-            folder.mkdir(mode=0o700, exist_ok=True)
-            if root:
-                os.chown(folder, owner, owner)
         try:
+            unfinished.mkdir(mode=0o711, exist_ok=True)
+            for folder in (unfinished / "brain", unfinished / "home"):
+                folder.mkdir(mode=0o700, exist_ok=True)
+                if root:
+                    os.chown(folder, owner, owner)
             unfinished.rename(place)
-        except OSError:  # another program of ours was faster
+        except OSError:  # another program of ours was faster, or nothing can be given away
             shutil.rmtree(unfinished, ignore_errors=True)
             if not place.exists():
                 raise

@@ -28,14 +28,22 @@ def main(arguments: Sequence[str]) -> Never:
         with _said("no rules of Landlock can be made"):
             rules = landlock.ruleset(_open_beside(home, place))
         _become(place)
+        otherwise = (
+            f"user {os.getuid()}, as which jobs of this submitter run, needs a right to enter it "
+            "(chmod, setfacl)"
+        )
     else:
         _need(landlock.SIGNALS, "6.12", "a job can end the service")
         _hide(home, place)
         with _said("no rules of Landlock can be made"):
             rules = landlock.ruleset(_open_beside(home, place))
+        otherwise = (
+            "home and state directory of the user of `brain up` are hidden from jobs of "
+            "submitters; name another"
+        )
     with _said("Landlock cannot be enforced"):
         landlock.enforce(rules)
-    with _said(f"user {os.getuid()}, as which jobs of this member run, cannot use {directory}"):
+    with _said(f"directory {directory}", f"; {otherwise}, or leave `directory` out"):
         os.chdir(directory)
     with _said(f"user {os.getuid()}, as which jobs of this member run, cannot run {command[0]}"):
         os.execvpe(command[0], list(command), unveiled(os.environ))
@@ -158,11 +166,11 @@ def _flags(path: Path) -> int:
 
 
 @contextmanager
-def _said(what: str) -> Iterator[None]:
+def _said(what: str, otherwise: str = "") -> Iterator[None]:
     try:
         yield
     except OSError as why:
-        sys.exit(f"{what}: {why.strerror}")
+        sys.exit(f"{what}: {why.strerror}{otherwise}")
 
 
 if __name__ == "__main__":

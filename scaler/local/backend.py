@@ -208,7 +208,9 @@ class LocalBackend:
 
     def has_token(self, job: JobId) -> bool:
         """True if the job's directory has its token."""
-        return (job_directory(self._home, job) / "token").exists()
+        with suppress(PermissionError):
+            return (job_directory(self._home, job) / "token").exists()
+        return False
 
     def put_token(self, job: JobId, secret: str) -> None:
         """Write ``token`` in the job's directory, 0600."""

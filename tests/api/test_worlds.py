@@ -13,6 +13,7 @@ from brain.errors import BadInput, UnknownVersion
 from brain.types.job import JobId, JobState
 from brain.types.pool import FreezeScope
 from brain.types.record import Role
+from brain.types.resources import PoolName
 from brain.types.world import Cause, ReplicaReport, WorldEvent, WorldReport
 from tests.api.app import Api, digits
 from tests.builders import at, node, replica, world
@@ -200,3 +201,19 @@ def test_a_world_of_replicas_that_were_started_before_bounds_shrank_is_taken(api
         scaler.send(calls.report_world(formed))
     with api.client() as admin:
         assert admin.send(calls.job(job)).world.epoch == 1
+
+
+def test_a_wish_names_the_submitter_whose_job_is_kept_apart_where_it_can_be(api: Api) -> None:
+    def members() -> dict[str, str | None]:
+        with api.client(Role.SCALER) as scaler:
+            wished = scaler.send(calls.wishes(PoolName("local")))
+        assert wished is not None
+        return {job.name: job.member for job in wished.jobs}
+
+    with api.client() as admin, api.client(Role.OPERATOR, name="ada") as ada:
+        admin.send(calls.submit(digits(name="own")))
+        ada.send(calls.submit(digits(name="kept")))
+    assert members() == {"own": None, "kept": "ada"}
+
+    api.app.state.context = replace(api.context, submitters="this kernel has no Landlock")
+    assert members() == {"own": None, "kept": None}

@@ -16,6 +16,7 @@ import pytest
 
 from brain import calls
 from brain.client import BrainClient
+from brain.confinement import confined, make_place
 from brain.errors import BadInput
 from brain.service.start import main
 from tests.harness import SCRIPTS, Brain, running
@@ -137,6 +138,17 @@ def test_a_job_of_a_submitter_trains_and_is_measured_like_any_other(brain: Brain
         brain.until("a measurement", 110, job, lambda detail: detail.job.throughput is not None)
         (home_of(brain, job) / "enough").touch()
         assert brain.finished(job).job.state == "Succeeded"
+
+
+def test_a_directory_that_a_job_cannot_use_is_named_with_what_to_do(machine: Path):
+    home = machine / "alone"
+    home.mkdir(mode=0o711)
+    (home / "logs").mkdir(mode=0o700)
+    started = confined(home, make_place(home, "dora"), str(home / "logs"), ["true"])
+    started[0] = str(machine / "venv/bin/python")
+    said = subprocess.run(started, env={}, capture_output=True, text=True).stderr
+    assert f"directory {home / 'logs'}: Permission denied; user 1900000000" in said
+    assert said.endswith("or leave `directory` out\n")
 
 
 def test_a_file_is_read_for_an_administrator_alone(brain: Brain, machine: Path):

@@ -53,7 +53,7 @@ class Reader:
     def _files(self) -> list[Path]:
         if not self._directory.is_dir():
             return []
-        ids = sorted(int(path.name) for path in self._directory.iterdir() if path.name.isdigit())
+        ids = sorted(int(path.name) for path in self._directory.iterdir() if path.name.isdecimal())
         chosen = ids if self._replica is None else [id for id in ids if id == self._replica]
         files = [self._directory / str(id) / "output.log" for id in chosen]
         return [file for file in files if file.is_file()]
