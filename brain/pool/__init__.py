@@ -1,8 +1,8 @@
 """Many jobs of one pool, decided about together.
 
-    rounds      the spine: members from the stores, a division, its plans
-    division    what each job gets in one round, what of it may be done now, and why
+    rounds      the spine: reads members from the stores, divides, keeps the plans
+    division    the grant of each job in one round, the changes allowed now, and reasons
     allocator   accelerators divided by their prices; knows curves and nodes, no jobs of ours
 
-Empty itself: each room is imported by its own name.
+This module exports nothing: callers import each room by its own name.
 """

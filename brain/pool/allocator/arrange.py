@@ -12,7 +12,7 @@ from brain.pool.allocator.prices import DivisionProblem, PriceSystem
 from brain.pool.allocator.seating import Seating, rearrange
 from brain.pool.allocator.views import Floats, JobPlacement, PoolJob
 
-#: Configurations of one job that are tried after its first one found no room.
+#: #: Configurations of one job that are tried after its first one found no room.
 _TRIES = 8
 #: Waiting jobs in a row that fit nowhere before the rest is not asked.
 _MISSES = 20

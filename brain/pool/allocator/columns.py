@@ -1,4 +1,6 @@
-"""From job views to one table of configurations, with what cannot be judged left out."""
+"""The table of configurations, made from job views; configurations that cannot be judged are
+left out.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,24 +20,27 @@ Flags = NDArray[np.bool_]
 class Columns:
     """Configurations of J jobs, padded to the longest list; all arrays have shape (J, C)."""
 
-    #: -inf for padding and for what is not possible.
+    #: Utility of each configuration; -inf for padding and for configurations that are not possible.
     utility: Floats
-    #: Index of the type.
+    #: Index of the configuration's type of accelerator.
     accelerator: Ints
-    #: Accelerators that it takes.
+    #: Accelerators that the configuration takes.
     size: Floats
     replicas: Ints
-    #: Nodes to spread over; 0: as few as possible.
+    #: Nodes over which the configuration is spread; 0 means as few as possible.
     nodes: Ints
-    #: Where the job is.
+    #: True for the configuration that the job has now.
     current: Flags
-    #: What it would be worth if the job had to move there; differs from ``utility`` there only.
+    #: Utility if the job had to move to the configuration; differs from ``utility`` only for the
+    #: current configuration.
     moved: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Flat:
-    """All curves below each other, R rows; those of a job are neighbours, and of a type there."""
+    """The curves of all jobs in one table of R rows; rows of one job, and within it of one type,
+    are neighbours.
+    """
 
     rows: Floats
     #: Shape (R,): index of the job, of the type, and of the row among the job's.
@@ -75,9 +80,9 @@ def tabulate(
     current: Flags,
     share: float,
 ) -> Columns:
-    """Pad the ``possible`` rows of ``flat`` and say what they are worth.
+    """Pad the ``possible`` rows of ``flat`` to one table, and compute the utility of each.
 
-    ``share`` is what the pool has for each job, in accelerators.
+    ``share`` is the pool's accelerators divided by the number of its jobs.
     """
     width = int(flat.column.max(initial=-1)) + 1
     shape = len(jobs), max(width, 1)

@@ -70,8 +70,9 @@ def outcome(before: JobPlacement | None, after: JobPlacement | None) -> RoundEff
 
 
 def runners_up(seating: Seating) -> tuple[Ints, Floats, Floats]:
-    """Each job's best other configuration at the prices of the round (-1: none), how much more it
-    is worth than the grant, and how much more its accelerators cost."""
+    """Return for each job the best other configuration at the prices of the round (-1: none),
+    its utility above the grant's, and the extra cost of its accelerators.
+    """
     problem, market, choice = seating.problem, seating.market, seating.stock.choice
     columns, jobs = problem.columns, np.arange(len(choice))
     cost = market.price(problem) * columns.size
@@ -236,7 +237,7 @@ def _tell(
     missing: Mapping[str, set[str]],
     ready: deque[str],
 ) -> None:
-    """``key`` has let go."""
+    """Mark the change of ``key`` as ordered: each follower waits for one change less."""
     for other in followers.get(key, ()):
         missing[other].discard(key)
         if not missing[other]:

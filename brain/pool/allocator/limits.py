@@ -1,8 +1,9 @@
-"""Divisions of tenants' limits, where prices alone leave much that fits no job.
+"""Exact divisions of tenants' limits, for pools where prices alone leave many accelerators unused.
 
-At given prices of types every tenant's limit is a knapsack of its own. Its best filling is found
-by dynamic programming, which bounds the whole division more tightly than a price for the limit
-does. Where types lack accelerators, ``settle`` mends it, and ``exchange`` between pairs of jobs.
+At given prices of types every tenant's limit is a knapsack of its own. Its best filling is found by
+dynamic programming, which bounds the whole division more tightly than a price for the limit does.
+Where a type lacks accelerators afterwards, ``settle`` and ``exchange`` between pairs of jobs repair
+the division.
 """
 
 from collections.abc import Iterable
@@ -14,14 +15,16 @@ from brain.pool.allocator.packing import PASSES, pack, settle, worth
 from brain.pool.allocator.prices import DivisionProblem, PriceSystem, taken
 from brain.pool.allocator.views import Floats
 
-#: Cells of dynamic programming that are allowed for each job of the pool, some 10 µs; and how many
-#: a configuration costs beside its own, as a call.
+#: Cells of dynamic programming allowed for each job of the pool, some 10 µs; and the cells that one
+#: call for a configuration costs beside its own.
 _CELLS, _CALL = 2_500, 1_000
 _SLACK = 1e-9
 
 
 def refine(problem: DivisionProblem, market: PriceSystem, choice: Ints) -> tuple[Ints, float]:
-    """A division at least as good as ``choice``, and a bound at least as low as the market's."""
+    """Return a division at least as good as ``choice``, and a bound at least as low as the
+    market's.
+    """
     wanted, bound = by_tenant(problem, market, choice)
     other = settle(problem, market, wanted)
     better = other if worth(problem, other) > worth(problem, choice) else choice
@@ -29,11 +32,13 @@ def refine(problem: DivisionProblem, market: PriceSystem, choice: Ints) -> tuple
 
 
 def by_tenant(problem: DivisionProblem, market: PriceSystem, choice: Ints) -> tuple[Ints, float]:
-    """Every limit filled as well as can be at the prices of types, and the bound that follows.
+    """Fill every limit as well as possible at the prices of types; return the division and its
+    bound.
 
-    Limits are kept, but types may be asked for more than there is. The best of a tenant uses no
-    configuration that at the prices lacks more than all it has by ``choice``: few are left to
-    choose from. Tenants that lack most come first, as far as time allows.
+    The division keeps every limit, but may ask for more accelerators of a type than exist. The best
+    filling of a tenant uses no configuration whose lack at the prices exceeds the lack of the
+    tenant's whole ``choice``, so few configurations remain. Tenants that lack most come first,
+    until the time is used up.
     """
     lack = _lack(problem, market)
     _, used = taken(problem, choice)
@@ -90,8 +95,9 @@ def _had(lack: Floats, choice: Ints) -> Floats:
 
 
 def exchange(problem: DivisionProblem, market: PriceSystem, choice: Ints) -> Ints:
-    """Let pairs of jobs change configurations where they gain together and what they take of types
-    and limits stays the same."""
+    """Let pairs of jobs change configurations where the pair gains, and takes as much of types
+    and limits as before.
+    """
     lack, choice = _lack(problem, market), choice.copy()
     for _ in range(PASSES):
         changed: set[int] = set()
@@ -107,16 +113,18 @@ def exchange(problem: DivisionProblem, market: PriceSystem, choice: Ints) -> Int
 def _pairs(
     problem: DivisionProblem, lack: Floats, choice: Ints
 ) -> Iterable[tuple[int, int, int, int]]:
-    """Job and new column, twice: the second takes what the first has, and the other way round."""
+    """Yield job and new column of both members of a pair: the second job takes the first one's
+    accelerators, and the other way round.
+    """
     now = _had(lack, choice)
-    # A pair gains no more than one of the two lacks now.
+    # A pair gains only if the new lack of each is below the present lacks of both together.
     near = lack < (now + now.max(initial=0))[:, None]
     near[np.arange(len(choice)), choice] = False
     job, column = np.nonzero(near)
     column[column == lack.shape[1] - 1] = -1
     has, had, before = _what(problem, job, choice[job])
     wants, wanted, after = _what(problem, job, column)
-    # Where the size stays the same, tenants do not matter.
+    # Tenants do not matter where both sizes stay the same.
     tenant = np.where(had == wanted, len(problem.limit), problem.tenant[job])
     most = int(max(has.max(initial=0), wants.max(initial=0))) + 1
     key = (has * most + wants) * (len(problem.limit) + 1) + tenant
@@ -137,7 +145,7 @@ def _pairs(
 
 
 def _what(problem: DivisionProblem, job: Ints, column: Ints) -> tuple[Ints, Floats, Floats]:
-    """Type and size as one number, 0 for nothing; size; utility."""
+    """Return type and size of a column as one number (0 for nothing), its size, and its utility."""
     columns, some = problem.columns, column >= 0
     size = np.where(some, columns.size[job, column], 0)
     kind = columns.accelerator[job, column] + len(problem.capacity) * size.astype(np.int64)

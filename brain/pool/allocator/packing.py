@@ -1,9 +1,10 @@
 """Divisions that fit: whole configurations within every capacity and quota.
 
-``settle`` makes one from prices, in time that grows with the number of jobs. Prices of limits alone
-leave tenants with much that fits nobody: ``by_tenant`` divides each limit exactly, and ``exchange``
-lets jobs swap what they have. ``exact`` finds the best, for few jobs: by dynamic programming in a
-small cluster without quotas, else by HiGHS, which would take minutes for thousands.
+``settle`` makes a division from prices, in time that grows with the number of jobs. Prices of
+limits alone leave tenants with accelerators that fit no job: ``by_tenant`` divides each limit
+exactly, and ``exchange`` lets jobs swap configurations. ``exact`` finds the best division for few
+jobs: by dynamic programming in a small cluster without quotas, else by HiGHS, which would take
+minutes for thousands.
 """
 
 import numpy as np
@@ -14,15 +15,16 @@ from brain.pool.allocator.columns import Ints
 from brain.pool.allocator.prices import DivisionProblem, PriceSystem, taken
 from brain.pool.allocator.views import Floats
 
-#: Times that what is left over is offered around.
+#: Times that free accelerators are offered to all jobs.
 PASSES = 6
 _SLACK = 1e-9
-#: Share of the value that HiGHS need not find, and branches after which it gives up.
+#: Gap, as a share of the value, at which HiGHS may stop; and branches after which it gives up.
 TOLERANCE, _NODES = 1e-5, 2000
-#: Configurations times ways to fill the types up to which dynamic programming is used.
+#: The largest product of configurations and fillings of the types for which dynamic programming is
+#: used.
 _CELLS = 5_000_000
-#: The same for limits of tenants, for each job of the pool: some 10 µs; and the cells that a
-#: configuration costs beside its own, as a call.
+#: Cells of dynamic programming allowed for limits of tenants, for each job of the pool, some 10 µs;
+#: and the cells that one call for a configuration costs beside its own.
 _CELLS_A_JOB, _CALL = 2_500, 1_000
 
 
@@ -34,7 +36,8 @@ class Stock:
         #: The column of each job; -1: none.
         self.choice = choice
         types, tenants = taken(problem, choice)
-        #: Accelerators of each type; and what tenants may still have, inf for those without quota.
+        #: Free accelerators of each type; and accelerators that each tenant may still take, inf for
+        #: tenants without a quota.
         self.free = problem.capacity - types
         self.room = np.append(problem.limit - tenants, np.inf)
 
@@ -64,9 +67,9 @@ class Stock:
 
 
 def settle(problem: DivisionProblem, market: PriceSystem, wanted: Ints | None = None) -> Ints:
-    """A column for each job, or -1: those first to whom accelerators are worth most.
+    """Return a column for each job, or -1; jobs to which accelerators are worth most choose first.
 
-    They take what is ``wanted`` for them, else what they prefer at the prices, where it fits.
+    A job takes its ``wanted`` column if that fits, else the column that it prefers at the prices.
     """
     if wanted is None:
         wanted = np.where(market.surplus >= -_SLACK, market.choice, -1)
@@ -78,7 +81,7 @@ def settle(problem: DivisionProblem, market: PriceSystem, wanted: Ints | None = 
 
 
 def fill(stock: Stock) -> None:
-    """Offer free accelerators to the jobs that gain most per accelerator, a few times over."""
+    """Offer free accelerators to the jobs that gain most per accelerator, in several passes."""
     for _ in range(PASSES):
         gain, extra = upgrades(stock)
         rate = np.where(extra > 0, gain / np.maximum(extra, 1), np.where(gain > 0, np.inf, 0))
@@ -91,7 +94,9 @@ def fill(stock: Stock) -> None:
 
 
 def upgrades(stock: Stock) -> tuple[Floats, Floats]:
-    """Utility and accelerators that each column has more than what its job has; -inf: no room."""
+    """Return utility and accelerators of each column above those of its job's present column;
+    -inf where there is no room.
+    """
     problem, columns = stock.problem, stock.problem.columns
     jobs, had = np.arange(len(stock.choice)), stock.choice
     holds = had >= 0
@@ -105,7 +110,9 @@ def upgrades(stock: Stock) -> tuple[Floats, Floats]:
 
 
 def _order(problem: DivisionProblem, market: PriceSystem, wanted: Ints) -> list[int]:
-    """Jobs that want something: those of tenants below their guarantee, then the most eager."""
+    """Return jobs that want a column: first those of tenants below their guarantee, then by
+    surplus per cost.
+    """
     jobs = np.flatnonzero(wanted >= 0)
     size = problem.columns.size[jobs, wanted[jobs]]
     kind = problem.columns.accelerator[jobs, wanted[jobs]]
@@ -126,7 +133,7 @@ def _order(problem: DivisionProblem, market: PriceSystem, wanted: Ints) -> list[
 
 
 def worth(problem: DivisionProblem, choice: Ints) -> float:
-    """Utility of a division less what its guarantees lack."""
+    """Return the utility of a division less the cost of unmet guarantees."""
     jobs = np.flatnonzero(choice >= 0)
     _, tenants = taken(problem, choice)
     lack = np.maximum(problem.guaranteed - tenants, 0).sum()
@@ -134,10 +141,12 @@ def worth(problem: DivisionProblem, choice: Ints) -> float:
 
 
 def exact(problem: DivisionProblem, market: PriceSystem, value: float) -> tuple[Ints, float] | None:
-    """The best division to within ``TOLERANCE``, and a bound on all; None if it is not found.
+    """Return the best division to within ``TOLERANCE``, and a bound on every division; None if none
+    is found.
 
-    ``value`` is that of a division in hand. No better one uses a configuration that at the prices
-    of the market lacks more than its bound is above ``value``: few are left to choose from.
+    ``value`` is the value of a division already found. No better division uses a configuration
+    whose lack at the market's prices exceeds the market's bound less ``value``, so few
+    configurations remain.
     """
     job, column = core(problem, market, value)
     if not len(job):
@@ -157,7 +166,9 @@ def exact(problem: DivisionProblem, market: PriceSystem, value: float) -> tuple[
 
 
 def core(problem: DivisionProblem, market: PriceSystem, value: float) -> tuple[Ints, Ints]:
-    """Configurations, as jobs and columns, that a division better than ``value`` may use."""
+    """Return the configurations, as jobs and columns, that a division better than ``value`` may
+    use.
+    """
     columns = problem.columns
     left = columns.utility - market.price(problem) * columns.size
     lack = np.maximum(market.surplus, 0)[:, None] - left
@@ -167,7 +178,7 @@ def core(problem: DivisionProblem, market: PriceSystem, value: float) -> tuple[I
 
 
 def _knapsack(problem: DivisionProblem, job: Ints, column: Ints, kinds: Ints) -> Ints:
-    """The best division without quotas."""
+    """Return the best division of a cluster without quotas, by dynamic programming."""
     columns, room = problem.columns, problem.capacity[kinds].astype(np.int64)
     size = columns.size[job, column].astype(np.int64)
     axis = np.searchsorted(kinds, columns.accelerator[job, column])
@@ -207,7 +218,9 @@ def pack(room: Ints, job: Ints, axis: Ints, size: Ints, gain: Floats) -> Ints:
 
 
 def solve(problem: DivisionProblem, job: Ints, column: Ints) -> OptimizeResult:
-    """Solve for a binary variable per configuration, and the lack of each guarantee."""
+    """Solve the integer program: a binary variable per configuration, and the shortfall of each
+    guarantee.
+    """
     columns, jobs = problem.columns, len(problem.tenant)
     quotas, types = len(problem.limit), len(problem.capacity)
     size, kind = columns.size[job, column], columns.accelerator[job, column]

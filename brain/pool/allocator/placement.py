@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from brain.pool.allocator.views import JobPlacement, PoolNode
 
-#: Names of nodes in the order they came; a set with an order.
+#: Names of nodes in the order of insertion; a set with an order.
 Names = dict[str, None]
-#: Where a node is, widest first.
+#: Path of a node in the network, widest part first.
 Path = tuple[str, ...]
-#: Nodes and how many replicas each gets.
+#: Nodes, and the number of replicas on each.
 Shape = list[tuple[str, int]]
 
 
@@ -20,28 +20,28 @@ class Need:
 
     accelerator: str
     replicas: int
-    #: Accelerators of each.
+    #: Accelerators of each replica.
     each: int
-    #: Nodes to spread over; 0: as few as possible.
+    #: Nodes to spread the replicas over; 0: as few as possible.
     spread: int = 0
 
 
 class FreeAccelerators:
     """Free accelerators of every healthy node.
 
-    All choices are deterministic: among equals the node of the first path and name.
+    All choices are deterministic: among equal nodes the one with the first path and name is taken.
     """
 
     def __init__(self, nodes: Iterable[PoolNode]) -> None:
         ordered = sorted(nodes, key=lambda node: (node.path, node.name))
         self.nodes = {node.name: node for node in ordered}
-        #: Neighbours have neighbouring ranks.
+        #: Nodes by path: ranks of neighbours are close.
         self.rank = {node.name: index for index, node in enumerate(ordered)}
         self.free = {node.name: node.capacity for node in ordered}
         self.largest: dict[str, int] = defaultdict(int)
-        #: By type and number of free accelerators.
+        #: Nodes by type and number of free accelerators.
         self._shelves: dict[str, dict[int, Names]] = defaultdict(dict)
-        #: Nodes that nobody uses, by type and path.
+        #: Nodes without any job, by type and path.
         self._empty: dict[str, dict[Path, Names]] = defaultdict(dict)
         for node in ordered:
             self.largest[node.accelerator] = max(self.largest[node.accelerator], node.capacity)
@@ -58,15 +58,17 @@ class FreeAccelerators:
         self.occupy(placement, each, sign=-1)
 
     def place(self, need: Need, own: Sequence[str] = ()) -> JobPlacement | None:
-        """Find and take nodes as ``need`` says, its own before others; None where it cannot be."""
+        """Take nodes for ``need``, preferring the job's own; return None if none suffice."""
         return self._seize(need, self._find(need, own))
 
     def squeeze(self, need: Need) -> JobPlacement | None:
-        """Find and take as many nodes as asked for, however unevenly; None where it cannot be."""
+        """Take exactly as many nodes as ``need`` asks for, with uneven counts of replicas if
+        necessary; return None if none suffice.
+        """
         return self._seize(need, self._level(need))
 
     def scatter(self, need: Need, own: Sequence[str] = ()) -> JobPlacement | None:
-        """Find and take nodes whatever the shape, as few as can be; None where it cannot be."""
+        """Take as few nodes as possible for ``need``, in any shape; return None if none suffice."""
         return self._seize(need, self._anywhere(need, own))
 
     def _seize(self, need: Need, found: Shape | None) -> JobPlacement | None:
@@ -103,7 +105,9 @@ class FreeAccelerators:
         return None if one is None else [(one, need.replicas)]
 
     def _whole(self, need: Need, own: Sequence[str]) -> Shape | None:
-        """Find empty nodes close to each other, and the fullest node with room for the rest."""
+        """Return empty nodes close to each other, and the fullest node with room for the
+        remaining replicas.
+        """
         found, left = [], need.replicas
         for name in self._neighbours(need, own):
             room = self.nodes[name].capacity // need.each
@@ -119,7 +123,7 @@ class FreeAccelerators:
         return None if last is None else [*found, (last, left)]
 
     def _neighbours(self, need: Need, own: Sequence[str]) -> Iterable[str]:
-        """Empty nodes of the narrowest part of the network that has enough of them."""
+        """Return empty nodes of the narrowest part of the network that has enough of them."""
         racks = {path: names for path, names in self._empty[need.accelerator].items() if names}
         wanted = need.replicas * need.each // self.largest[need.accelerator]
         mine = [self.nodes[name].path for name in own if name in self.nodes]
@@ -134,7 +138,9 @@ class FreeAccelerators:
     def _fullest(
         self, kind: str, room: int, own: Sequence[str], used: frozenset[str]
     ) -> str | None:
-        """One node with ``room``: an own one, else that with the least to spare."""
+        """Return a node with ``room``: one of the job's own, else the node with the fewest
+        accelerators to spare.
+        """
         for name in dict.fromkeys(own):
             if name not in used and self._has(name, kind) and self.free[name] >= room:
                 return name
@@ -146,7 +152,7 @@ class FreeAccelerators:
         return None
 
     def _spread(self, need: Need) -> Shape | None:
-        """Evenly over ``spread`` nodes, the fullest that have room."""
+        """Return a shape with equal counts on ``spread`` nodes, the fullest that have room."""
         low, more = divmod(need.replicas, need.spread)
         found: Shape = []
         for index in range(need.spread if low else 0):
@@ -159,7 +165,9 @@ class FreeAccelerators:
         return found or None
 
     def _level(self, need: Need) -> Shape | None:
-        """Over exactly ``spread`` nodes, the emptiest, as evenly as their room allows."""
+        """Return a shape over exactly ``spread`` nodes, the emptiest, as even as their room
+        allows.
+        """
         rooms = self._rooms(need)
         names = sorted(rooms, key=lambda name: (-rooms[name], self.rank[name]))[: need.spread]
         if not need.spread or len(names) < need.spread:
@@ -176,7 +184,9 @@ class FreeAccelerators:
         return list(shares.items())
 
     def _anywhere(self, need: Need, own: Sequence[str]) -> Shape | None:
-        """Over whatever is free, the emptiest nodes first so that they are few."""
+        """Return a shape over any free accelerators; the emptiest nodes come first so that few
+        are used.
+        """
         rooms = self._rooms(need)
         found: Shape = []
         left = need.replicas
@@ -201,7 +211,9 @@ class FreeAccelerators:
 
 
 def _narrowest(racks: Mapping[Path, Names], wanted: int, mine: Sequence[Path]) -> Path:
-    """The longest prefix of paths whose nodes suffice: an own one, else the one most filled."""
+    """Return the longest prefix of paths whose nodes suffice: one of the job's own, else the
+    fullest.
+    """
     for level in range(max(map(len, racks), default=0), 0, -1):
         held: Counter[Path] = Counter()
         for path, names in racks.items():

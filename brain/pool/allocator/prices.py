@@ -20,58 +20,65 @@ from numpy.typing import NDArray
 from brain.pool.allocator.columns import Columns, Ints
 from brain.pool.allocator.views import Floats
 
-#: Iterations without and with prices of an earlier round, and the step below which they stop.
+#: Iterations without and with prices of an earlier round, and the step below which iterations stop.
 COLD, WARM, STILL = 80, 30, 2e-4
-#: First and largest step, in logarithms of prices; and what a step becomes when the row goes on
+#: First and largest step, in logarithms of prices; and the factors of a step when its row goes on
 #: in the same direction, or turns.
 _FIRST, _LARGEST, _FASTER, _SLOWER = 0.5, 1.0, 1.3, 0.5
-#: The smallest price, and one below which an earlier price says nothing, in usual prices.
+#: The smallest price, and the price below which an earlier round's price is ignored; both in usual
+#: prices.
 _LEAST, _LOST = 1e-6, 1e-3
-#: Excess that prices of an earlier round may leave after ``WARM`` iterations.
+#: Largest excess, after ``WARM`` iterations, at which prices that began from an earlier round are
+#: kept.
 _NEAR = 0.05
-#: Where limits are divided exactly afterwards, prices are good enough if so many iterations lower
-#: the bound by less than this share of it.
+#: Where limits are divided exactly afterwards, the search for prices ends once this many iterations
+#: lower the bound by less than this share of it.
 _IDLE, _PROGRESS = 10, 1e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DivisionProblem:
-    """A division to be found: J jobs, T types, Q tenants with a quota."""
+    """The input of one division: J jobs, T types, Q tenants with a quota."""
 
     columns: Columns
-    #: Shape (T,): accelerators, all above 0.
+    #: Shape (T,): accelerators of each type, all above 0.
     capacity: Floats
-    #: Shape (J,): index of the job's tenant, Q for those without a quota.
+    #: Shape (J,): index of the job's tenant, Q for jobs without a quota.
     tenant: Ints
-    #: Shape (Q,): inf where there is no limit; 0 where nothing is guaranteed.
+    #: Shape (Q,): limit of each tenant, inf for none; and its guarantee, 0 for none.
     limit: Floats
     guaranteed: Floats
-    #: What an accelerator that a guarantee lacks costs.
+    #: Penalty, in utility, for each accelerator that a guarantee lacks.
     shortfall: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PriceSystem:
-    """Prices and what follows from them."""
+    """The prices of one division, with the choices of jobs and the bound that follow from the
+    prices.
+    """
 
-    #: Shape (T,).
+    #: Shape (T,): price of each type.
     accelerators: Floats
-    #: Shape (Q,) each, at least 0: what a limit costs, what a guarantee gives.
+    #: Shape (Q,) each, at least 0: price that a limit adds, and discount that a guarantee gives.
     limits: Floats
     guarantees: Floats
-    #: D.
+    #: The upper bound D.
     bound: float
-    #: Shape (J,): the column that each job prefers, and what it gains by it; below 0: nothing.
+    #: Shape (J,): the column that each job prefers, and its surplus; a surplus below 0 means that
+    #: the job prefers nothing.
     choice: Ints
     surplus: Floats
 
     @property
     def tenants(self) -> Floats:
-        """Shape (Q + 1,): on top of each accelerator's price; 0 for those without a quota."""
+        """Return the tenants' surcharges on each accelerator's price, shape (Q + 1,); 0 for jobs
+        without a quota.
+        """
         return np.append(self.limits - self.guarantees, 0.0)
 
     def price(self, problem: "DivisionProblem") -> Floats:
-        """Cost of one accelerator in each configuration; shape (J, C)."""
+        """Return the cost of one accelerator in each configuration, shape (J, C)."""
         tenants: Floats = self.tenants[problem.tenant, None]
         return self.accelerators[problem.columns.accelerator] + tenants
 
@@ -99,9 +106,9 @@ def offer(
 
 
 def clear(problem: DivisionProblem, start: Sequence[Floats] | None = None) -> PriceSystem:
-    """Find prices of the lowest bound, from those of an earlier round where there is one.
+    """Find the prices with the lowest bound, beginning with an earlier round's prices if given.
 
-    Where there is enough for everybody, all prices are 0.
+    All prices are 0 if accelerators suffice for all jobs.
     """
     usual, edges = _usual(problem), np.cumsum([len(problem.capacity), len(problem.limit)])
     best = market = offer(problem, *np.split(np.zeros(len(usual)), edges))
@@ -135,7 +142,7 @@ def clear(problem: DivisionProblem, start: Sequence[Floats] | None = None) -> Pr
 
 
 def _usual(problem: DivisionProblem) -> Floats:
-    """Prices to begin with; 0 for quotas that are none."""
+    """Return the prices to begin with; 0 for rows of absent quotas."""
     most = np.maximum(problem.columns.utility.max(axis=1), 0).sum()
     price = max(0.5 * float(most) / max(float(problem.capacity.sum()), 1.0), 1e-12)
     quotas = np.concatenate([np.isfinite(problem.limit), 0.01 * (problem.guaranteed > 0)])
@@ -143,7 +150,9 @@ def _usual(problem: DivisionProblem) -> Floats:
 
 
 def _excess(problem: DivisionProblem, market: PriceSystem) -> Floats:
-    """Return how far each row is over (above 0) or under its allowance, as a share of that."""
+    """Return how far each row is over (above 0) or under its allowance, as a share of the
+    allowance.
+    """
     types, tenants = taken(problem, np.where(market.surplus >= 0, market.choice, -1))
     limited, owed = np.isfinite(problem.limit), problem.guaranteed > 0
     over = tenants / np.where(limited, np.maximum(problem.limit, 1), 1) - 1
@@ -158,7 +167,9 @@ def _excess(problem: DivisionProblem, market: PriceSystem) -> Floats:
 
 
 def taken(problem: DivisionProblem, choice: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Accelerators of each type, and of each tenant with a quota; -1 chooses nothing."""
+    """Return the accelerators that ``choice`` takes of each type, and of each tenant's quota; -1
+    chooses nothing.
+    """
     jobs = np.flatnonzero(choice >= 0)
     columns, picked = problem.columns, choice[jobs]
     size = columns.size[jobs, picked]

@@ -1,4 +1,4 @@
-"""Refusals of input that cannot be divided, or not among these jobs: a sentence each, no guess."""
+"""Refusals of input that cannot be divided: each is one sentence with the reason, never a guess."""
 
 import math
 from collections import Counter
@@ -53,7 +53,9 @@ def _check_quota(tenant: str, quota: Quota) -> None:
 
 
 def clean(flat: Flat) -> tuple[Flat, Flags]:
-    """The rows with 1 in place of all that means nothing, and which of them, shape (R,), do."""
+    """Return the rows with 1 in place of meaningless values, and flags, shape (R,), of the
+    meaningful rows.
+    """
     rows = flat.rows
     replicas, nodes = rows[:, REPLICAS], rows[:, NODES]
     whole = (replicas == np.floor(replicas)) & (nodes == np.floor(nodes))
@@ -64,7 +66,7 @@ def clean(flat: Flat) -> tuple[Flat, Flags]:
 
 
 def rooms(nodes: Sequence[PoolNode], types: Sequence[str], sizes: Sequence[int]) -> Floats:
-    """Replicas of each size that each type's empty nodes hold, shape (types, sizes)."""
+    """Return the replicas of each size that each type's empty nodes hold, shape (types, sizes)."""
     room = np.zeros((len(types), len(sizes)))
     number = {name: index for index, name in enumerate(types)}
     for (kind, capacity), times in Counter((n.accelerator, n.capacity) for n in nodes).items():
@@ -73,7 +75,7 @@ def rooms(nodes: Sequence[PoolNode], types: Sequence[str], sizes: Sequence[int])
 
 
 def unusable(job: PoolJob) -> str | None:
-    """Return why no number of this job can be used; None where all can."""
+    """Return the reason why no number of this job can be used; None if all can."""
     for name in _NUMBERS:
         value = getattr(job, name)
         if not (math.isfinite(value) and value >= 0):
@@ -89,7 +91,7 @@ def unusable(job: PoolJob) -> str | None:
 
 
 def impossible(job: PoolJob, room: Mapping[str, int], quota: Quota | None) -> str:
-    """Return why not one sound configuration of ``job`` fits the empty cluster."""
+    """Return the reason why no sound configuration of ``job`` fits the empty cluster."""
     known = [name for name, curve in job.curves.items() if room.get(name) and len(curve.rows)]
     offered = sorted(name for name, accelerators in room.items() if accelerators)
     if not offered:

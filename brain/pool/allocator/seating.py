@@ -1,4 +1,6 @@
-"""Nodes while they are being given out: their holders, the shapes of those, and their worth."""
+"""Nodes while a division is placed: the jobs on them, the shapes of those jobs, and their
+utility.
+"""
 
 import math
 from collections.abc import Sequence
@@ -17,15 +19,17 @@ class Form:
     """One way to spread a size over nodes."""
 
     column: int
-    #: 0: as few nodes as possible.
+    #: Nodes to spread over; 0 means as few as possible.
     spread: int
-    #: What it is worth to a job that has to go there.
+    #: Utility of the form to a job that has to move to it.
     utility: float
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Seating:
-    """Nodes being given out. ``placed`` and ``stock.choice`` are the result."""
+    """The assignment of jobs to nodes in progress; ``placed`` and ``stock.choice`` are the
+    result.
+    """
 
     jobs: Sequence[PoolJob]
     types: Sequence[str]
@@ -34,18 +38,18 @@ class Seating:
     stock: Stock
     floor: FreeAccelerators
     placed: dict[int, JobPlacement] = field(default_factory=dict)
-    #: What each placement is worth.
+    #: Utility of each placement.
     worth: dict[int, float] = field(default_factory=dict)
-    #: Jobs that did not get the configuration that prices allowed, and why.
+    #: Jobs that did not get the configuration that prices allowed, with the reason.
     squeezed: dict[int, str] = field(default_factory=dict)
     #: Accelerators that stay with their jobs but may still be moved, by type.
     movable: dict[str, float]
-    #: Whether a job's curves know shapes.
+    #: True for each job whose curves have rows for numbers of nodes.
     shaped: Sequence[bool]
     _forms: dict[tuple[int, int, int], list[Form]] = field(default_factory=dict)
 
     def forms(self, job: int, column: int) -> list[Form]:
-        """The shapes in which a job may have the size of ``column``, the best first."""
+        """Return the shapes in which a job may have the size of ``column``, the best first."""
         columns = self.problem.columns
         if not self.shaped[job]:
             return [Form(column, 0, float(columns.moved[job, column]))]
@@ -82,7 +86,9 @@ class Seating:
         )
 
     def now(self, job: int) -> tuple[int, float] | None:
-        """The column of what the job has, and its worth; None where it has nothing."""
+        """Return the column of the job's present configuration, and its utility; None if the job
+        has none.
+        """
         columns = self.problem.columns
         found = np.flatnonzero(columns.current[job] & np.isfinite(columns.utility[job]))
         return (int(found[0]), float(columns.utility[job, found[0]])) if len(found) else None
@@ -92,28 +98,28 @@ class Seating:
         return self.placed.get(job) == self.jobs[job].current
 
     def size(self, job: int) -> float:
-        """Accelerators that a job has been given."""
+        """Return the number of accelerators that a job has been given."""
         return float(self.problem.columns.size[job, self.stock.choice[job]])
 
     def settle(self, job: int, column: int, placement: JobPlacement, worth: float) -> None:
-        """Note nodes that were taken for a job."""
+        """Record the nodes that were taken for a job."""
         self.placed[job], self.worth[job] = placement, worth
         self.stock.choice[job] = column
 
     def keep(self, job: int, column: int, worth: float) -> None:
-        """Leave a job where it is."""
+        """Leave a job on its present nodes."""
         at = self.jobs[job].current
         assert at is not None, "only a job that runs can stay"
         self.floor.occupy(at, self.jobs[job].gpus_per_replica)
         self.settle(job, column, at, worth)
 
     def unplace(self, job: int) -> None:
-        """Give back the nodes of a job, not its share."""
+        """Give back the nodes of a job, but keep its share."""
         self.floor.release(self.placed.pop(job), self.jobs[job].gpus_per_replica)
         del self.worth[job]
 
     def seat(self, job: int, column: int) -> bool:
-        """Give a job that has nothing a share and nodes, or neither."""
+        """Give an unseated job both a share and nodes; change nothing if either is missing."""
         if not self.stock.take(job, column):
             return False
         if not self.place(job, column):
@@ -122,7 +128,7 @@ class Seating:
         return True
 
     def place(self, job: int, column: int) -> bool:
-        """Find nodes for a size of a job: in its best shape that there is room for."""
+        """Find nodes for a size of a job, in the best shape that has room."""
         at, forms = self.jobs[job].current, self.forms(job, column)
         own = at.nodes if at else ()
         for form in forms:
@@ -139,7 +145,7 @@ class Seating:
         return found is not None
 
     def _note(self, job: int, form: Form, found: JobPlacement) -> None:
-        """Note the placement that was found, which may be just the one that the job has."""
+        """Record the placement that was found, which may equal the job's present placement."""
         at = self.jobs[job].current
         if at is not None and sorted(at.nodes) == sorted(found.nodes) and (now := self.now(job)):
             self.settle(job, now[0], at, now[1])
@@ -152,7 +158,7 @@ def rearrange(
 ) -> float:
     """Place ``jobs`` anew, in this order, if together they gain more than ``least``; else undo it.
 
-    Returns what they gained, done or not; -inf where they cannot be placed.
+    Returns the gain in utility, whether kept or undone; -inf if a job cannot be placed.
     """
     held = [_lift(seating, job) for job in jobs]
     done = 0

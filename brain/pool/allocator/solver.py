@@ -1,4 +1,4 @@
-"""A cluster divided among jobs: prices, repair, nodes, reasons."""
+"""The division of a cluster among jobs, in four steps: prices, repair, nodes, reasons."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ from brain.pool.allocator.views import (
     Round,
 )
 
-#: Prices to begin with: of types, of limits, of guarantees.
+#: Prices to begin with: those of types, of limits, and of guarantees.
 Start = tuple[Floats, Floats, Floats]
 
 
@@ -42,7 +42,7 @@ class Scene:
 
     @property
     def types(self) -> list[str]:
-        """Names of the types, as they are numbered."""
+        """Return the names of the types, in the order of their index."""
         return list(self.capacity)
 
 
@@ -55,9 +55,9 @@ def allocate(
 ) -> Round:
     """Divide ``cluster`` among ``jobs``.
 
-    Deterministic: equal arguments give equal rounds. ``prices`` of the last round make it faster
-    and steadier. Jobs that cannot be judged keep what they have and are told why
-    (``Outcome.REFUSED``); so do pinned ones.
+    Equal arguments give equal rounds. The last round's ``prices`` make a round faster and steadier.
+    Jobs that cannot be judged keep their accelerators and get the reason (``Outcome.REFUSED``);
+    pinned jobs keep theirs, too.
 
     Raises:
         BadInput: two jobs or two nodes share a name, or a capacity or quota is below 0.
@@ -74,17 +74,17 @@ def allocate(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SolverInput:
-    """A division that is to be found."""
+    """The input of the solver: the jobs, their configurations, and the nodes left for them."""
 
     scene: Scene
     problem: DivisionProblem
-    #: Nodes less what stays as it is.
+    #: Nodes, less the accelerators of jobs that stay as they are.
     floor: FreeAccelerators
-    #: Jobs that cannot be judged, and why.
+    #: Jobs that cannot be judged, with the reason.
     refused: Mapping[int, str]
 
     def start(self, prices: Prices | None) -> Start | None:
-        """Prices of an earlier round, where it named every type."""
+        """Return an earlier round's prices as arrays; None unless they name every type."""
         types, quotas = self.scene.types, self.scene.cluster.quotas
         if prices is None or not set(types) <= set(prices.accelerators):
             return None
@@ -131,7 +131,9 @@ def _scene(jobs: Sequence[PoolJob], cluster: ClusterView) -> Scene:
 
 
 def _possible(scene: Scene, flat: Flat, sound: Flags) -> tuple[Flags, dict[int, str]]:
-    """Rows that fit the empty cluster, and jobs without any, with the reason."""
+    """Return the rows that fit the empty cluster, and the jobs without such a row, each with the
+    reason.
+    """
     jobs = scene.jobs
     refused = {index: why for index, job in enumerate(jobs) if (why := refusals.unusable(job))}
     for index in np.unique(flat.job[~sound]).tolist():
@@ -157,7 +159,9 @@ def _limit(cluster: ClusterView, job: PoolJob) -> float:
 
 
 def _current(scene: Scene, flat: Flat) -> Flags:
-    """Rows that say what a job has; none of a job on a node that may not be used any more."""
+    """Return flags of the rows that jobs have now; a job on a node that is no longer usable has
+    none.
+    """
     number = {name: index for index, name in enumerate(scene.types)}
     usable = {node.name for node in scene.nodes}
     kind, replicas, spread = (np.full(len(scene.jobs), -1) for _ in range(3))
@@ -175,7 +179,7 @@ def _current(scene: Scene, flat: Flat) -> Flags:
 def _problem(
     scene: Scene, columns: Columns, floor: FreeAccelerators, fixed: Sequence[int]
 ) -> DivisionProblem:
-    """Return the problem that is left after the jobs that stay as they are."""
+    """Return the problem that remains after the jobs that stay as they are."""
     quotas = scene.cluster.quotas
     number = {tenant: index for index, tenant in enumerate(quotas)}
     limit = np.array([np.inf if q.limit is None else q.limit for q in quotas.values()])
@@ -208,14 +212,14 @@ def _problem(
 def divide(
     problem: DivisionProblem, start: Start | None, weights: Weights
 ) -> tuple[PriceSystem, Ints]:
-    """The better division of two, with the better bound."""
+    """Return the better of two divisions, with the lower bound of the two."""
     market = clear(problem, start)
     choice, bound = settle(problem, market), market.bound
     if np.isfinite(problem.limit).any():
         choice, bound = refine(problem, market, choice)
     value, few = worth(problem, choice), len(problem.tenant) < weights.exact_jobs
     if few and bound - value > TOLERANCE * abs(bound):
-        # ``exact`` reckons with what the prices alone promise.
+        # ``exact`` compares with the value that prices alone promise.
         found = exact(problem, market, value)
         if found is not None:
             other, bound = found[0], min(bound, found[1])

@@ -1,9 +1,9 @@
-"""The worth of a configuration to the pool: one small function, to be exchanged in benchmarks.
+"""The utility of a configuration to the pool: one small function that benchmarks can replace.
 
 A utility takes ``UtilityInputs`` (a row per job, a column per configuration) and the ``Weights``,
-and returns an array of the same shape. A configuration that is meant to be chosen at all has a
-utility of at least 0. A job without accelerators has utility 0, so a job gets a configuration if
-the configuration is worth its accelerators' price.
+and returns an array of the same shape. A job without accelerators has utility 0, so no
+configuration below 0 is ever chosen. A job gets a configuration if its utility is at least the
+price of its accelerators.
 """
 
 from collections.abc import Callable
@@ -17,32 +17,33 @@ from brain.pool.allocator.views import Floats
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class UtilityInputs:
-    """The inputs of a utility; J jobs with up to C configurations each."""
+    """The inputs of a utility, for J jobs with up to C configurations each."""
 
-    #: Shape (J, C): goodput over that of the smallest configuration on the slowest type.
+    #: Shape (J, C): goodput, divided by that of the job's smallest configuration on its slowest
+    #: type.
     speedup: Floats
-    #: Shape (J, C): standard deviation of its logarithm.
+    #: Shape (J, C): standard deviation of the logarithm of the speed-up.
     deviation: Floats
-    #: Shape (J, C).
+    #: Shape (J, C): accelerators.
     replicas: Floats
-    #: Shape (J, C): where the job is now; the only column that needs no restart.
+    #: Shape (J, C): True for the job's present configuration, the only one without a restart.
     current: NDArray[np.bool_]
-    #: Shape (J, 1) from here on. Whether the job runs, wherever: ``current`` is empty where it is
-    #: reckoned what a move would cost.
+    #: Shape (J, 1) from here on. True if the job runs; a job also runs in the table that reckons
+    #: the cost of a move, in which ``current`` is False everywhere.
     runs: NDArray[np.bool_]
-    #: See ``JobView``; what is not known is NaN.
+    #: As in ``JobView``; unknown values are NaN.
     attained_seconds: Floats
     remaining_seconds: Floats
     waited_seconds: Floats
     age_seconds: Floats
     restart_seconds: Floats
-    #: ``priority_base`` to the power of the class.
+    #: ``priority_base`` to the power of the job's priority class.
     priority: Floats
     #: Speed-up with an even share of the pool, at least 1.
     even: Floats
 
 
-#: Worth of every configuration, shape (J, C).
+#: Utility of every configuration, shape (J, C).
 Utility = Callable[["UtilityInputs", "Weights"], Floats]
 
 
@@ -62,21 +63,21 @@ def logarithmic(terms: UtilityInputs, weights: "Weights") -> Floats:
 
 
 def ranked(terms: UtilityInputs, weights: "Weights") -> Floats:
-    """Goodput where most jobs wait for it: w (s / even)^power keep
+    """Speed-up, weighted by the number of jobs that wait behind: w (s / even)^power keep
 
         w = priority · (rank + newcomers)^crowding
         rank = jobs that have as much to go, or more, at one replica; the job itself among them
         even = s with an even share of the pool
         keep = 1 - restart / clip(x / s + restart, shortest, longest) but for the current one
 
-    Whatever shortens a job is saved by all that come after it: its rank says how many they are, and
-    who has yet to come makes some more. So a crowded pool serves the short ones first, one job
-    after another, and a quiet one shares: the last two together are done sooner than in turn.
-    Speed counts beside what an even share would give, so that a job that scales badly is not
-    put off until accelerators abound, when it can use them least.
-    A job about to end is not disturbed, a long one has little to lose, and one that has just begun
-    is not taken to end soon because nobody knows. The power is between throughput (1), which
-    starves long jobs, and proportional fairness (0).
+    Every job behind a shortened job ends sooner by as much. The rank counts the jobs behind it, and
+    ``newcomers`` adds jobs that are yet to come. So a crowded pool serves short jobs first, one
+    after another. A quiet pool shares, because its last two jobs end sooner side by side than in
+    turn. The speed-up is divided by that of an even share, so that a job that scales badly does not
+    wait until accelerators abound, when it can use them least. A restart counts much for a job that
+    is about to end, and little for a long job. A job that has just begun does not count as about to
+    end, because its length is unknown. The power lies between throughput (1), which starves long
+    jobs, and proportional fairness (0).
     """
     speed = _speed(terms, weights)
     unknown = np.isnan(terms.remaining_seconds)
@@ -94,15 +95,15 @@ def ranked(terms: UtilityInputs, weights: "Weights") -> Floats:
 
 
 def _rank(left_seconds: Floats) -> Floats:
-    """Return, for each job, the number of jobs that have as much to go or more; shape (J,)."""
+    """Return, for each job, the number of jobs with as much work left, or more; shape (J,)."""
     ordered = np.sort(left_seconds)
     return len(ordered) - np.searchsorted(ordered, left_seconds).astype(np.float64)
 
 
 def _expected_rank(left_seconds: Floats, looseness: float) -> Floats:
-    """Return ``_rank`` where the work that a job has done only hints at the work that it has left.
+    """Return ``_rank`` for jobs whose work left is only guessed from the work done.
 
-    Of jobs shorter by a factor f a share of f^-looseness is expected to be longer after all.
+    Among jobs that seem shorter by a factor f, the share f^-looseness is expected to be longer.
     """
     order = np.argsort(left_seconds, kind="stable")
     share = left_seconds[order] ** looseness
@@ -118,7 +119,7 @@ def _speed(terms: UtilityInputs, weights: "Weights") -> Floats:
 
 
 def _keep(terms: UtilityInputs, ahead_seconds: Floats) -> Floats:
-    """Share of the time ahead that a restart leaves for work."""
+    """Return the share of the time ahead that a restart leaves for work."""
     moved = np.maximum(0.0, 1 - terms.restart_seconds / ahead_seconds)
     return np.where(terms.current, 1.0, moved)
 
@@ -128,38 +129,40 @@ class Weights:
     """Every constant of a division."""
 
     utility: Utility = field(default=ranked)
-    #: Of a job's rank in its worth: 0 shares evenly whoever waits, 1 is shortest first.
+    #: Exponent of a job's rank in its weight: 0 shares evenly among waiting jobs, 1 serves the
+    #: shortest first.
     crowding: float = 0.6
-    #: Jobs that are yet to come and wait for everybody: the more, the more evenly few jobs share.
+    #: Jobs that are yet to come and would wait behind every job; a larger number shares more evenly
+    #: among few jobs.
     newcomers: float = 2.0
-    #: Of what a job has had when it says how long it will last; 0: it says nothing.
+    #: Exponent of attained work in the guess of work left; 0: attained work says nothing about it.
     looseness: float = 0.25
-    #: Of the speed-up in a job's worth; where nobody knows how long it lasts the pool is shared
-    #: more evenly.
+    #: Exponent of the speed-up in a job's utility. The pool is shared more evenly where the length
+    #: of jobs is unknown.
     power: float = 0.8
     unknown_power: float = 0.5
-    #: How much less a job counts per second that it has had; of ``logarithmic``.
+    #: Exponent by which a job's weight falls with attained seconds; ``logarithmic`` uses it.
     exponent: float = 0.25
-    #: Added to attained work, so that a new job is not worth everything.
+    #: Seconds added to attained work, so that the weight of a new job is finite.
     offset_seconds: float = 300.0
-    #: Time over which a restart has to pay, at least and at most.
+    #: Shortest and longest time over which a restart has to pay, in seconds.
     shortest_seconds: float = 60.0
     longest_seconds: float = 600.0
-    #: The latter in restarts, where that is more: 20 make a change cost 5 % at least. With 5 a
-    #: long job of 250 s per restart stayed on 8 accelerators beside 8 idle ones: on Sia's
-    #: workloads a p99 of 1.15 instead of 0.97 of Sia's.
+    #: Longest time in restarts, used where it exceeds ``longest_seconds``: with 20 a change costs
+    #: 5 % at least. With 5 a long job of 250 s per restart stayed on 8 accelerators beside 8 idle
+    #: ones: on Sia's workloads a p99 of 1.15 instead of 0.97 of Sia's.
     longest_restarts: float = 20.0
-    #: Deviations that count against a configuration nobody has measured.
+    #: Standard deviations subtracted from the speed-up of a configuration that was never measured.
     caution: float = 0.0
-    #: Share of a type's accelerators that may be moved in one round to make room for others.
+    #: Share of a type's accelerators that one round may move to make room for other jobs.
     movable: float = 0.1
-    #: What a class of priority multiplies a job's worth by (models.md section 4.2).
+    #: Factor of a job's weight for each step of its priority class (models.md section 4.2).
     priority_base: float = 4.0
-    #: Pools of fewer jobs are solved exactly, too, and the better division is taken.
+    #: Pools of fewer jobs are also solved exactly, and the better division is taken.
     exact_jobs: int = 200
 
 
-#: The other rule, with the constants that it was proposed with.
+#: The constants proposed with ``logarithmic``, the other utility.
 PROPORTIONAL = Weights(
     utility=logarithmic,
     offset_seconds=600.0,

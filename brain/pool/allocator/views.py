@@ -1,8 +1,8 @@
 """Input and output of the policy for many jobs. Frozen values; no I/O, no clock.
 
-Accelerators are counted in whole numbers; a pool without any counts slots, or milli-CPUs. The unit
-does not matter as long as ``PoolNode.capacity`` and ``PoolJob.gpus_per_replica`` count the same
-thing.
+Accelerators are counted in whole numbers; a pool without accelerators counts slots or milli-CPUs.
+The unit does not matter as long as ``PoolNode.capacity`` and ``PoolJob.gpus_per_replica`` count the
+same thing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,11 +24,11 @@ REPLICAS, NODES, GOODPUT, DEVIATION = range(4)
 class Curve:
     """The goodput of one job on one type of accelerator, a row per configuration.
 
-    Build it with ``Curve.of``, once per fit: it is read in every round.
+    Build a curve with ``Curve.of`` once per fit: every round reads it.
     """
 
-    #: Shape (configurations, 4): replicas, nodes that they are spread over (0: as few as
-    #: possible), goodput in examples/s, standard deviation of its logarithm.
+    #: Shape (configurations, 4): replicas, nodes that the replicas are spread over (0: as few as
+    #: possible), goodput in examples/s, standard deviation of the logarithm of goodput.
     rows: Floats
 
     @classmethod
@@ -39,9 +39,10 @@ class Curve:
         deviation: ArrayLike = 0.0,
         nodes: ArrayLike = 0,
     ) -> "Curve":
-        """A curve over ``replicas``: feasible sizes only, the job's smallest among them.
+        """Return a curve over ``replicas``, which are all feasible and include the job's smallest
+        size.
 
-        One size may come several times, spread over different numbers of nodes.
+        One size may occur several times, each time with another number of nodes.
         """
         columns = np.broadcast_arrays(*np.atleast_1d(replicas, nodes, goodput, deviation))
         return cls(np.stack(columns, axis=1).astype(np.float64))
@@ -56,65 +57,66 @@ class JobPlacement:
 
     @property
     def replicas(self) -> int:
-        """The number of replicas."""
+        """Return the number of replicas."""
         return len(self.nodes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolJob:
-    """One job at one moment, as far as sharing a cluster is concerned."""
+    """One job at one moment, with the fields that sharing a cluster needs."""
 
     key: str
-    #: By type of accelerator; types that the job may not use are absent. Bounds, unit, ramp and
-    #: memory have been applied: every configuration may be chosen.
+    #: Curves by type of accelerator, without types that the job may not use. Bounds, unit, ramp and
+    #: memory are already applied: every configuration may be chosen.
     curves: Mapping[str, Curve]
     tenant: str = ""
-    #: Class; each step up counts ``Weights.priority_base`` times as much.
+    #: Priority class; each step up counts ``Weights.priority_base`` times as much.
     priority: int = 0
     #: Useful work done so far, in seconds of one replica: speed-up × time.
     attained_seconds: float = 0.0
-    #: Seconds to the end with one replica on the slowest type; None where nobody knows.
+    #: Seconds to the end with one replica on the slowest type; None if unknown.
     remaining_seconds: float | None = None
-    #: Since the job has been without accelerators; 0 while it runs.
+    #: Seconds that the job has been without accelerators; 0 while it runs.
     waited_seconds: float = 0.0
-    #: Since it was submitted.
+    #: Seconds since the job was submitted.
     age_seconds: float = 0.0
-    #: Where it runs; None where it does not.
+    #: Present placement; None while the job does not run.
     current: JobPlacement | None = None
-    #: Work that a change of its world loses.
+    #: Seconds of work that a change of the job's world loses.
     restart_seconds: float = 60.0
-    #: It must stay as it is, now: a plan is under way, a person holds it.
+    #: True if the job must keep its placement now, because a plan is under way or a person holds
+    #: it.
     pinned: bool = False
-    #: Accelerators of each replica; they are on one node.
+    #: Accelerators of each replica, all on one node.
     gpus_per_replica: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolNode:
-    """A machine."""
+    """A node, with its accelerators and its path in the network."""
 
     name: str
     accelerator: str
     capacity: int
-    #: Where it is, widest first: zone, spine, rack. Nodes of equal paths are closest.
+    #: Path of the node, widest first: zone, spine, rack. Nodes of equal paths are closest.
     path: tuple[str, ...] = ()
-    #: False for one that is drained, lost, or slows down whoever runs on it.
+    #: False for a node that is drained, lost, or slows its jobs down.
     healthy: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """Accelerators of a tenant."""
+    """Guarantee and limit of a tenant, in accelerators."""
 
-    #: It gets these as soon as its jobs can use them, whoever else wants them.
+    #: Accelerators that the tenant's jobs get as soon as they can use them, before all other jobs.
     guaranteed: int = 0
-    #: It never gets more than these; None: no limit.
+    #: The most accelerators that the tenant may have; None: no limit.
     limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """The nodes that the jobs share, and how tenants divide them."""
+    """The nodes that jobs share, and the quotas of tenants."""
 
     nodes: Sequence[PoolNode]
     quotas: Mapping[str, Quota] = field(default_factory=dict)
@@ -124,27 +126,27 @@ class ClusterView:
 class Prices:
     """Prices at the margin: the utility that one more accelerator would bring."""
 
-    #: By type: drives the number of nodes, and what a tenant is charged.
+    #: Price by type: it decides the number of nodes, and the charge to a tenant.
     accelerators: Mapping[str, float] = field(default_factory=dict)
-    #: By tenant, on top; below 0 where its guarantee is what gives it accelerators.
+    #: Surcharge by tenant; below 0 where the tenant's guarantee gives it accelerators.
     tenants: Mapping[str, float] = field(default_factory=dict)
 
 
 class RoundEffect(StrEnum):
     """The effect of a round on a job."""
 
-    #: Runs as before.
+    #: The job runs as before.
     KEEPS = "keeps"
     STARTS = "starts"
     GROWS = "grows"
     SHRINKS = "shrinks"
-    #: As many replicas, elsewhere.
+    #: The job has as many replicas, on other nodes.
     MOVES = "moves"
-    #: Ran, and has to make room.
+    #: The job ran, and has to make room.
     STOPS = "stops"
-    #: Waits for accelerators.
+    #: The job waits for accelerators.
     WAITS = "waits"
-    #: Cannot be judged; it keeps what it has.
+    #: The job cannot be judged, and keeps its accelerators.
     REFUSED = "refused"
 
 
@@ -158,18 +160,18 @@ _TOWARDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """A configuration that a job might have had."""
+    """A configuration that a job could have had instead of its grant."""
 
     accelerator: str
     replicas: int
-    #: Utility that it has more than what the job got; below 0 where it has less.
+    #: Utility above the grant's; below 0 if the option is worth less.
     gain: float
-    #: What its accelerators would have cost more, at the prices of the round.
+    #: Cost of the option's accelerators above the grant's, at the prices of the round.
     cost: float
 
     @property
     def compared(self) -> str:
-        """The gain of the option against its cost, for people."""
+        """Return a phrase for people that compares the option's gain with its cost."""
         if self.gain > 0 and self.cost > 0:
             return f"would bring {percent(self.gain / self.cost)} of what its accelerators cost"
         if self.gain < 0 and self.cost < 0:
@@ -185,19 +187,19 @@ class Grant:
     outcome: RoundEffect
     placement: JobPlacement | None
     before: JobPlacement | None
-    #: What the grant is worth; 0 for nothing.
+    #: Utility of the grant; 0 for no accelerators.
     utility: float = 0.0
-    #: The best of the rest at the prices of the round.
+    #: The best other configuration at the prices of the round.
     next_best: Option | None = None
-    #: Who has the accelerators of ``next_best``, where they are all taken; the one to whom they
-    #: are worth least.
+    #: The job that holds the accelerators of ``next_best`` and values them least; None if some are
+    #: free.
     lost_to: str | None = None
-    #: Why a job was refused, or did not get what prices allowed.
+    #: The reason why a job was refused, or did not get the configuration that prices allowed.
     because: str = ""
 
     @property
     def replicas(self) -> int:
-        """0 where it gets nothing."""
+        """Return the number of replicas granted; 0 for none."""
         return self.placement.replicas if self.placement else 0
 
     @property
@@ -207,7 +209,7 @@ class Grant:
 
     @property
     def reason(self) -> str:
-        """One sentence for people."""
+        """Return the reason for the grant as one sentence for people."""
         if self.outcome is RoundEffect.REFUSED:
             return self.because
         said = self.outcome.value
@@ -223,13 +225,14 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One change of a world."""
+    """One job's change of its world in a round."""
 
     key: str
     placement: JobPlacement | None
-    #: Jobs whose own move has to free accelerators first.
+    #: Jobs whose own moves have to free accelerators first.
     after: tuple[str, ...] = ()
-    #: It has to let go before it has anything to go to: others wait for it in a circle.
+    #: True if the job has to stop before its new accelerators are free, because jobs wait for each
+    #: other in a circle.
     lets_go_first: bool = False
 
 
@@ -237,24 +240,24 @@ class Move:
 class Round:
     """One division of a cluster among jobs, with the proof of how good it is."""
 
-    #: One for every job that was asked about, in the order they came.
+    #: A grant for every job of the input, in the same order.
     grants: Mapping[str, Grant]
-    #: Every move comes after those that it waits for.
+    #: Moves, each after the moves that it waits for.
     moves: tuple[Move, ...]
-    #: Utility of all grants less ``Weights.shortfall`` for what guarantees lack.
+    #: Utility of all grants, less ``Weights.shortfall`` for each accelerator that guarantees lack.
     value: float
-    #: No division has more.
+    #: Upper bound on the value of any division.
     bound: float
-    #: Pass them to the next round: it starts from there.
+    #: Prices to pass to the next round, which begins with them.
     prices: Prices
-    #: Accelerators by type: how many of them healthy nodes have, and how many were given.
+    #: Accelerators of healthy nodes by type, and those of them that were granted.
     capacity: Mapping[str, int]
     used: Mapping[str, int]
-    #: What guarantees lack, by tenant; empty where every one is kept.
+    #: Accelerators that guarantees lack, by tenant; empty if every guarantee is kept.
     short: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def gap(self) -> float:
-        """Share of the utility that a better division might add: 0.001 is 0.1 %."""
+        """Return the share of the utility that a better division could add: 0.001 is 0.1 %."""
         scale = max(abs(self.bound), 1e-12)
         return max(0.0, self.bound - self.value) / scale

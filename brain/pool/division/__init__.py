@@ -1,11 +1,11 @@
-"""Many jobs of a pool, decided together: from what is known of each to what each gets, and why.
+"""One decision about all jobs of a pool: from their models to their grants, with reasons.
 
     members     a job as one of those that share: its curves, its work so far, what holds it
     market      nodes and members in the numbers that ``pool.allocator`` divides
-    changes     one round: prices, grants, what of them may be done now and in which order
+    changes     one round: prices, grants, the changes allowed now, and their order
     words       grants as recommendations that a person can judge
 
-Pure, and knows no stores: ``brain.pool.rounds`` reads them and keeps the plans.
+This package is pure and knows no stores: ``brain.pool.rounds`` reads them and keeps the plans.
 """
 
 from brain.pool.division.changes import Change, Division, divide

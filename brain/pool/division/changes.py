@@ -1,8 +1,8 @@
 """One round: the grants of a pool, and the changes that may be made now.
 
-The allocator divides as if everything could change at once. Here its grants become changes. Each is
-worth a restart, keeps no job from running, and waits for the changes that free its resources;
-together they move a part of the pool at a time.
+The allocator divides as if everything could change at once. This module turns its grants into
+changes. Each change is worth a restart, keeps no job from running, and waits for the changes that
+free its resources. One round changes only a part of the pool.
 """
 
 from collections import Counter
@@ -46,20 +46,20 @@ from brain.types.sharing import PoolShares
 from brain.typeset import change, duration, percent
 
 _TAKEN = "what it needs is not free, and nobody frees it now"
-#: A job is moved once in so long at most (models.md section 4.4).
+#: Least seconds between two moves of one job (models.md section 4.4).
 MOVED_SECONDS = 1800.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """The change of one job that a round asks for."""
+    """A change of one job's world that a round asks for."""
 
     member: PoolMember
     grant: Grant
-    #: Replicas on each node; none where it is stopped for another.
+    #: Replicas on each node; empty if the job is stopped for another.
     nodes: tuple[tuple[NodeName, int], ...]
     promised: Prediction | None
-    #: Jobs whose own change frees what this one needs.
+    #: Jobs whose own changes free the resources that this change needs.
     after: tuple[str, ...] = ()
 
 
@@ -70,11 +70,11 @@ class Division:
     markets: Sequence[Market] = ()
     rounds: Sequence[Round] = ()
     grants: Mapping[str, Grant] = field(default_factory=dict)
-    #: In an order in which each comes after those that it waits for.
+    #: Changes, each after the changes that it waits for.
     changes: Mapping[str, Change] = field(default_factory=dict)
-    #: Why a grant is not carried out now, by job.
+    #: The reason, by job, why a grant is not carried out now.
     put_off: Mapping[str, str] = field(default_factory=dict)
-    #: For the next round to begin with.
+    #: Prices with which the next round begins.
     prices: Prices = field(default_factory=Prices)
     #: Names of all members.
     names: Mapping[str, str] = field(default_factory=dict)
@@ -89,7 +89,9 @@ def divide(
     settings: Settings,
     now: datetime,
 ) -> Division:
-    """Decide about all members of a pool at once. Deterministic; those that are held stay."""
+    """Decide about all members of a pool at once. Equal arguments give equal divisions; held
+    members stay as they are.
+    """
     held = [one for one in members if one.hold is not None]
     free = [one for one in members if one.hold is None and one.curves]
     found = markets(free, held, floor, policy)
@@ -123,7 +125,7 @@ def _prices(rounds: Sequence[Round]) -> Prices:
 
 
 def _round(market: Market, policy: PoolShares, prices: Prices | None, now: datetime) -> Round:
-    """Divide one market; of the running jobs only ``stoppable`` ones may be stopped."""
+    """Divide one market; among running jobs, only ``stoppable`` ones may be stopped."""
     views = [view(one, market.each[one.key], policy, now) for one in market.members]
     made = allocate(views, market.cluster, prices=prices)
     if not _stops(made):
@@ -160,7 +162,9 @@ def _least(member: PoolMember) -> PoolMember:
 
 
 def stoppable(members: Sequence[PoolMember], policy: PoolShares) -> frozenset[str]:
-    """Return jobs of lower priority than one that waits to start, if their owners allow stops."""
+    """Return the running jobs of lower priority than one that waits to start, if their owners
+    allow stops.
+    """
     highest = highest_waiting(members, policy)
     if highest is None:
         return frozenset()
@@ -253,7 +257,7 @@ class _Carried:
             self._try(self._change(member, beside))
 
     def _try(self, made: Change) -> None:
-        """Carry out a change where nothing speaks against it; else note the reason."""
+        """Carry out a change if nothing prevents it, else record the reason."""
         member, grant = made.member, made.grant
         gained = {n: more for n, more in self._difference(made).items() if more > 0}
         each = member.job.resources
@@ -276,8 +280,9 @@ class _Carried:
         self._claims.offer(member.key, self._freed(made))
 
     def _beside(self, member: PoolMember, grant: Grant) -> Grant | None:
-        """The larger size of a grant where the job is and on what is idle, for want of the nodes
-        that it was granted; None where that is too little."""
+        """Return a grant whose nodes are not free, placed on the job's own nodes and idle resources
+        instead; None if those do not suffice.
+        """
         before, placement = member.current, grant.placement
         if before is None or placement is None or before.accelerator != placement.accelerator:
             return None
@@ -323,7 +328,7 @@ class _Carried:
         )
 
     def _difference(self, made: Change) -> dict[NodeName, int]:
-        """Replicas more, or fewer, by node."""
+        """Return the replicas that each node gains, or loses (below 0)."""
         found = dict(made.nodes)
         before = made.member.current
         for name in before.nodes if before else ():
@@ -337,7 +342,7 @@ class _Carried:
 
 
 def granted(member: PoolMember, grant: Grant) -> Size | None:
-    """Return the size that a job was granted, as its model takes it; None where that is nothing."""
+    """Return the granted size of a job in the terms of its model; None if nothing was granted."""
     if grant.placement is None:
         return None
     own = member.current is not None and member.current.accelerator == grant.placement.accelerator
@@ -347,7 +352,7 @@ def granted(member: PoolMember, grant: Grant) -> Size | None:
 
 
 def promised(member: PoolMember, grant: Grant) -> Prediction | None:
-    """Return the throughput that is expected of a job at the size that it was granted."""
+    """Return the throughput expected of a job at its granted size."""
     situation, size = member.situation, granted(member, grant)
     if situation is None or situation.model is None or size is None:
         return None
@@ -368,7 +373,7 @@ def _gain(made: Change) -> float | None:
 
 
 def _leaves(made: Change) -> bool:
-    """True if a change moves replicas to other nodes that might stay where they are."""
+    """Return True if a change moves replicas to other nodes although they could stay."""
     before, after = Counter(made.member.nodes), dict(made.nodes)
     left = any(after.get(NodeName(name), 0) < count for name, count in before.items())
     return left and made.grant.replicas >= before.total()

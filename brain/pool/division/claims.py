@@ -4,19 +4,19 @@ from collections.abc import Mapping
 
 from brain.types.resources import NodeName, Resources
 
-#: CPU, memory, accelerators.
+#: CPU, memory and accelerators.
 _Amount = list[int]
 
 
 class Claims:
-    """Resources for new replicas: idle ones first, then those that changes of other jobs free.
+    """Resources for new replicas: idle resources first, then those that changes of other jobs free.
 
     A job that takes offered resources waits for the change that frees them.
     """
 
     def __init__(self, idle: Mapping[NodeName, Resources]) -> None:
         self._idle = {name: _amount(have) for name, have in idle.items()}
-        #: By node, in the order of the offers.
+        #: Offered resources by node, in the order of the offers.
         self._offers: dict[NodeName, dict[str, _Amount]] = {}
 
     def offer(self, key: str, freed: Mapping[NodeName, Resources]) -> None:
@@ -40,7 +40,7 @@ class Claims:
         return short
 
     def rooms(self, each: Resources) -> dict[str, int]:
-        """Replicas that the idle resources of each node suffice for."""
+        """Return the replicas for which the idle resources of each node suffice."""
         one, found = _amount(each), {}
         for name, idle in self._idle.items():
             fits = [max(0, have) // n for n, have in zip(one, idle, strict=True) if n > 0]
@@ -48,9 +48,10 @@ class Claims:
         return found
 
     def take(self, gained: Mapping[NodeName, int], each: Resources) -> tuple[str, ...] | None:
-        """Take room for new replicas by node; return whose changes must free it first.
+        """Take resources for new replicas by node; return the jobs whose changes must free them
+        first.
 
-        None where it is not there; nothing is then taken.
+        Returns None, and takes nothing, if the resources do not suffice.
         """
         parts: list[tuple[_Amount, _Amount]] = []
         providers: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""Nodes and members in the numbers that are divided.
+"""Nodes and members of a pool, in the numbers that ``pool.allocator`` divides.
 
 Jobs that reserve accelerators compete for accelerators, the others for cores. Other resources of a
 replica are checked when its node is known.
@@ -17,10 +17,10 @@ from brain.types.job import Job
 from brain.types.resources import Node, NodeName, Resources
 from brain.types.sharing import PRIORITIES, PoolShares
 
-#: Kind of what jobs without accelerators compete for.
+#: Type under which cores are divided among jobs without accelerators.
 CORES = "cpu"
 _MILLI = 1000
-#: Seconds after which a job that waits to start is made room for by its equals, however lately they
+#: Seconds of waiting after which jobs of equal priority make room for a job, however recently they
 #: changed.
 PATIENCE_SECONDS = 60.0
 
@@ -30,9 +30,9 @@ class DivisibleNodes:
     """The nodes of a pool, and the resources of each that the members may divide."""
 
     nodes: Sequence[Node]
-    #: What nobody has, and what the members have that may change.
+    #: Idle resources, plus those of members that may change.
     free: Mapping[NodeName, Resources]
-    #: What nobody has now, as observed.
+    #: Resources that are idle now, as observed.
     idle: Mapping[NodeName, Resources]
 
 
@@ -43,7 +43,7 @@ class Market:
     members: Sequence[PoolMember]
     #: ``GPU`` or ``core``.
     unit: str
-    #: Thousandths of a unit in a granule, the smallest amount that is counted.
+    #: Size of a granule, the smallest amount that is counted, in thousandths of a unit.
     grain_millis: int
     cluster: ClusterView
     #: Granules that one replica of each member takes.
@@ -51,20 +51,20 @@ class Market:
 
     @property
     def grain(self) -> float:
-        """Units in a granule."""
+        """Return the units in a granule."""
         return self.grain_millis / _MILLI
 
     def amount(self, resources: Resources) -> int:
-        """Granules in ``resources``."""
+        """Return the granules in ``resources``."""
         return resources.gpus if self.unit == "GPU" else resources.cpu_millis // self.grain_millis
 
     def granules(self, units: int) -> int:
-        """Whole granules in so many units."""
+        """Return the whole granules in ``units``."""
         return units * _MILLI // self.grain_millis
 
 
 def kind_of(node: Node, *, gpus: bool) -> str:
-    """Return the kind of accelerator of a member on ``node``; cores for a member without GPUs."""
+    """Return the kind of accelerator on ``node``; the kind of cores for a member without GPUs."""
     return node.accelerator if gpus else CORES
 
 
@@ -83,16 +83,16 @@ def markets(
         made.append(_market(gpus, held, floor, policy, unit="GPU", grain_millis=_MILLI))
     if cores:
         millis = reduce(gcd, (one.job.resources.cpu_millis for one in cores))
-        # Quotas are those of accelerators, where the pool has any.
+        # Quotas count accelerators if the pool has any.
         mine = PoolShares() if any(node.capacity.gpus for node in floor.nodes) else policy
         made.append(_market(cores, held, floor, mine, unit="core", grain_millis=millis))
     return made
 
 
 def kinds_of(job: Job, nodes: Iterable[Node], current: str | None, *, migrate: bool) -> list[str]:
-    """Kinds of accelerator that a job may be given, the one that it has first.
+    """Return the kinds of accelerator that a job may be given, its present kind first.
 
-    One that runs stays on its kind, unless ``migrate``.
+    A running job stays on its kind unless ``migrate`` is true.
     """
     gpus, wants = job.resources.gpus > 0, job.document.accelerator
     usable = [node for node in nodes if wants in (None, node.accelerator)]
@@ -117,10 +117,10 @@ def highest_waiting(members: Iterable[PoolMember], policy: PoolShares) -> int | 
 def giving_way(
     members: Sequence[PoolMember], policy: PoolShares, now: datetime
 ) -> list[PoolMember]:
-    """Return the members, with recently changed ones free to shrink for one that waits.
+    """Return the members; recently changed ones may shrink for a waiting member.
 
-    A recent change holds a job for the job's own sake. That weighs less than the start of another
-    job, if the other is of higher priority, or has waited for a while.
+    A recent change holds a job to spare it another restart. The start of a waiting job matters more
+    if the waiting job has a higher priority, or has waited for long.
     """
     waits = [one for one in members if one.situation is None]
     highest = highest_waiting(waits, policy)
@@ -139,7 +139,7 @@ def giving_way(
 
 
 def view(member: PoolMember, each: int, policy: PoolShares, now: datetime) -> PoolJob:
-    """A member as the allocator sees it."""
+    """Return a member in the allocator's terms."""
     document, situation = member.job.document, member.situation
     age = max(0.0, (now - member.job.created_at).total_seconds())
     return PoolJob(

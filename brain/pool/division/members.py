@@ -1,4 +1,4 @@
-"""A job as one of those that share a pool."""
+"""One job as a member of a pool whose jobs share it."""
 
 import math
 from collections.abc import Collection, Iterable, Sequence
@@ -21,69 +21,72 @@ from brain.types.job import Job, OptimizeMode
 from brain.types.recommendation import Prediction
 from brain.types.resources import NodeName
 
-#: Sizes of one job that are compared at most; beyond, they grow by a fifth each.
+#: Number of sizes of one job that are all compared; of more, those above 16 grow by a fifth each.
 _SIZES = 40
-#: Deviation of the log goodput of a kind of accelerator that a job was never tried on, in which it
-#: gets credit for what there is to learn: it may be half as good or twice (the kinds of the
-#: published tables differ by up to four times).
+#: Standard deviation of log goodput on a kind of accelerator that a job never ran on. The job gets
+#: credit for it, because there is something to learn: the kind may be half as good or twice as good
+#: (the kinds of the published tables differ by up to four times).
 _UNTRIED = 0.5
-#: Share of its goodput that a size counts for which breaks a limit that another keeps: the job
-#: stays there only where that other finds no room.
+#: Factor on the goodput of a size that breaks a limit of the owner which another size keeps: the
+#: job gets the breaking size only if the other finds no room.
 _UNTENABLE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PoolMember:
-    """One job, as a round may know it."""
+    """One job, as far as a round may know it."""
 
     job: Job
-    #: None while it waits to start.
+    #: What policies know of the job; None while the job waits to start.
     situation: Situation | None = None
-    #: Why it stays as it is; None where it may change.
+    #: The reason why the job stays as it is; None if it may change.
     hold: Hold | None = None
-    #: Where its replicas are, as observed; None where it has none.
+    #: Observed placement of the job's replicas; None if it has none.
     current: JobPlacement | None = None
-    #: Goodput by kind of accelerator; empty while it is held.
+    #: Goodput by kind of accelerator; empty while the job is held.
     curves: dict[str, Curve]
-    #: The same of what it might have instead if others wait before it; empty where nothing.
+    #: Curves that apply instead if other jobs wait before this one; empty if there are none.
     yields: dict[str, Curve] = field(default_factory=dict)
-    #: The owner's limit that its size breaks and another of ``curves`` keeps.
+    #: The owner's limit that the present size breaks and another size of ``curves`` keeps.
     untenable: Untenable | None = None
-    #: Work so far, in seconds of the smallest size on the slowest kind.
+    #: Work done so far, in seconds of the smallest size on the slowest kind.
     attained_seconds: float = 0.0
-    #: None where nobody knows.
+    #: Work left, in the same seconds; None if unknown.
     remaining_seconds: float | None = None
 
     @property
     def key(self) -> str:
-        """The job's key in a round: its id."""
+        """Return the job's key in a round: its id."""
         return str(self.job.id)
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The node of each replica."""
+        """Return the node of each replica."""
         return self.current.nodes if self.current else ()
 
     @property
     def flees(self) -> SlowNode | None:
-        """The node that it is to leave, because it slows the others down; None: it need not."""
+        """Return the node that the job has to leave because it slows the others down; None if
+        there is none.
+        """
         if self.situation is None or self.hold is not None or not self.curves:
             return None
         return self.situation.slow
 
 
-#: Holds that only spare a job a change; it bears one all the same where a higher priority waits.
+#: Codes of holds that only spare a job a restart; such a job changes all the same if a job of
+#: higher priority waits.
 YIELDING = frozenset({"dwell", "flapping"})
-#: In the order of what a person would want to know first. A pool has no rigid job: others may
-#: take what it does not need.
+#: Holds in the order of their interest to a person. No job of a pool is rigid: other jobs may take
+#: resources that it does not need.
 GUARDS = tuple(guard for guard in guards.ALL if guard is not guards.rigid)
 
 
 def shares(job: Job) -> bool:
-    """True if a job is decided about together with the others of its pool.
+    """Return True if Brain decides about a job together with the other jobs of its pool.
 
-    One that reserves neither accelerators nor cores takes nothing from anybody, and is decided
-    about alone.
+    A job that reserves neither accelerators nor cores takes nothing from other jobs, so Brain
+    decides about it alone.
     """
     resources = job.resources
     wants = job.document.optimize_mode is OptimizeMode.CLUSTER
@@ -91,7 +94,7 @@ def shares(job: Job) -> bool:
 
 
 def beside_slow(members: Sequence[PoolMember]) -> list[PoolMember]:
-    """Return the members, with a hold on each that shares a node which another member leaves."""
+    """Return the members; each that shares a node which another member leaves is held."""
     slow = {one.flees.node for one in members if one.flees}
     return [
         replace(one, hold=_beside(one, slow), curves={})
@@ -122,14 +125,14 @@ def waiting(
     model: JobModel | None = None,
     spread: Spread = ANYWHERE,
 ) -> PoolMember:
-    """A queued job: it starts at its first size as long as its scaling is unknown.
+    """Return a queued job as a member; it starts at its first size while its scaling is unknown.
 
     Args:
-        job: It.
-        kinds: Accelerators that it may be given.
-        size: The size that stands, of one that ran before.
-        model: What earlier runs of its script make believe of it: then its pool chooses its size.
-        spread: What the nodes of the kind that they ran on hold of it.
+        job: The queued job.
+        kinds: Kinds of accelerator that the job may be given.
+        size: The standing size of a job that ran before.
+        model: The model from earlier runs of the job's script; with one, the pool chooses the size.
+        spread: The job's replicas that fit the nodes of the kind that those runs had.
     """
     wants = job.document.accelerator
     allowed = [kind for kind in kinds if wants in (None, kind)]
@@ -153,15 +156,15 @@ def member(
     hold: Hold | None = None,
     spread: Spread = ANYWHERE,
 ) -> PoolMember:
-    """A job that runs.
+    """Return a running job as a member.
 
     Args:
-        situation: What a policy may know of it.
-        current: Where its live replicas are.
-        kinds: Accelerators that it may be given; its own first.
-        earlier: Its worlds before the present one, for the work that it has done.
-        hold: A reason from outside to leave it alone, where no guard has one.
-        spread: What the nodes of its kind hold of it.
+        situation: The job's situation, as policies see it.
+        current: The placement of the job's live replicas.
+        kinds: Kinds of accelerator that the job may be given, its present kind first.
+        earlier: The job's worlds before the present one, from which its work so far is counted.
+        hold: A reason to leave the job alone, used if no guard has a reason.
+        spread: The job's replicas that fit the nodes of its present kind.
     """
     asked = [guard for guard in GUARDS if situation.slow is None or guard is not guards.straggling]
     hold = next((found for guard in asked if (found := guard(situation))), hold)
@@ -199,8 +202,9 @@ def member(
 
 
 def _sizes(situation: Situation) -> list[int]:
-    """Sizes in question, not hundreds of them; not the present one where it is to be left for a
-    smaller one, which always finds room."""
+    """Return the sizes to compare, at most some dozens; the present size is left out where the
+    job is to leave it for a smaller one, which always finds room.
+    """
     present, chosen = situation.replicas, _few(situation.sizes)
     if situation.untenable and max(chosen, default=present) <= present:
         return [size for size in chosen if size != present]
@@ -217,7 +221,7 @@ def _few(sizes: Iterable[int]) -> list[int]:
 
 
 def _foreseen(model: JobModel, sizes: Sequence[Size]) -> list[tuple[Size, Prediction]]:
-    """The sizes that can be known, with what is expected of them."""
+    """Return the sizes that the model can predict, each with its prediction."""
     return [
         (size, found)
         for size, found in zip(sizes, model.curve(sizes), strict=True)
@@ -226,7 +230,7 @@ def _foreseen(model: JobModel, sizes: Sequence[Size]) -> list[tuple[Size, Predic
 
 
 def _drawn(known: Sequence[tuple[Size, Prediction]], rates: Sequence[float]) -> Curve:
-    """Return a curve of goodput ``rates``, with the deviations of the predictions of each size."""
+    """Return a curve of goodput ``rates``, with the deviation of each size's prediction."""
     return Curve.of(
         [size.replicas for size, _ in known],
         rates,
@@ -244,7 +248,9 @@ def _curve(
     *,
     own: bool,
 ) -> Curve | None:
-    """Goodput of the sizes that can be known; of a kind never tried, a look at two sizes."""
+    """Return the goodput of sizes that can be predicted; of a kind never tried, that of two
+    sizes.
+    """
     asked = (
         shapes(situation, sizes, spread)
         if own
@@ -275,7 +281,9 @@ def _curve(
 
 
 def _attained(situation: Situation, earlier: Sequence[Point], model: JobModel) -> float:
-    """Work done so far, in examples; of a script that is told its batch in those of the first."""
+    """Return the work done so far, in examples; in examples of the first batch where Brain
+    chooses the script's batch.
+    """
     present = [situation.present] if isinstance(situation.present, Point) else []
     first = model.first_batch if model.batching is Batching.TOLD else None
     return work_done((*earlier, *present), first)

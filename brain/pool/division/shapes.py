@@ -1,7 +1,8 @@
-"""Over how many nodes each size of a job may be spread: the shapes that a round compares.
+"""Shapes that a round compares: the numbers of nodes over which each size of a job may be spread.
 
-Replicas on one node exchange gradients faster than those on two, so a size is worth what its nodes
-make of it. Each is looked at on as few nodes as would hold it, and on as few as have room now.
+Replicas on one node exchange gradients faster than those on two, so the goodput of a size depends
+on its nodes. A round looks at each size on the fewest nodes that would hold it empty, and on the
+fewest that have room now.
 """
 
 from collections.abc import Sequence
@@ -15,22 +16,23 @@ from brain.optimizer.situation import Situation
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The replicas of a job that fit the nodes of its kind."""
+    """The number of a job's replicas that fit the nodes of one kind."""
 
-    #: Replicas that fit each of them beside what others have, its own included, most first.
+    #: Replicas that fit each node beside other jobs' replicas, the job's own included, most first.
     rooms: Sequence[int] = ()
-    #: Replicas that the largest of them holds when nobody else is there; 0: nobody knows.
+    #: Replicas that the largest node holds when empty; 0 if unknown.
     widest: int = 0
 
 
-#: Nothing is known of nodes.
+#: The spread of a job about whose nodes nothing is known.
 ANYWHERE = Spread()
 
 
 def shapes(situation: Situation, sizes: Sequence[int], spread: Spread) -> list[Size]:
-    """The sizes with the nodes that each may have; the present one as it is.
+    """Return each size with each number of nodes that it may have; the present size keeps its
+    nodes.
 
-    A shape that fell short lately is none, nor is one over more nodes.
+    Shapes that fell short lately, and those of the same size over more nodes, are left out.
     """
     short = situation.disappointed
     return [
@@ -42,7 +44,9 @@ def shapes(situation: Situation, sizes: Sequence[int], spread: Spread) -> list[S
 
 
 def _nodes(situation: Situation, size: int, spread: Spread) -> Sequence[int | None]:
-    """Numbers of nodes for a size, fewest first; None, as few as were ever used, where unknown."""
+    """Return the numbers of nodes for a size, fewest first; None stands for the fewest ever used
+    where nodes are unknown.
+    """
     if size == situation.replicas:
         present = situation.present
         return [present.nodes if isinstance(present, Point) else None]
@@ -50,7 +54,7 @@ def _nodes(situation: Situation, size: int, spread: Spread) -> Sequence[int | No
 
 
 def spreads(size: int, spread: Spread) -> Sequence[int | None]:
-    """Numbers of nodes that a size may be spread over, fewest first; None where unknown."""
+    """Return the numbers of nodes that a size may be spread over, fewest first; None if unknown."""
     room = next((n for n, most in enumerate(accumulate(spread.rooms), 1) if most >= size), None)
     if not spread.widest:
         return [room]

@@ -1,9 +1,9 @@
-"""Fewer replicas that a job is tried with, where something says that they may do as well.
+"""Trials of a smaller size of a job, made where a finding says that it may do as well.
 
-A size that was measured is worth what it did. One that was not is worth what the model expects of
-it, and the model's prior is that of jobs that scale. Two findings speak against that: workers wait
-for data, or the sizes that were measured make no difference. Then half of the replicas, and no
-fewer at once, are hoped to do as much; the measurement decides.
+A measured size counts with its measurement. An unmeasured size counts with the model's expectation,
+and the model's prior is that of jobs that scale. Two findings speak against that: workers wait for
+data, or the sizes that were measured make no difference. Then a trial of half the replicas, never
+fewer at once, is hoped to do as much, and its measurement decides.
 """
 
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ from brain.typeset import percent, ratio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeTrial:
-    """A smaller size that is hoped to do more than the model expects."""
+    """A smaller size that may do more than the model expects."""
 
-    #: Hoped throughput over the expected one; above 1.
+    #: Ratio of hoped to expected throughput; above 1.
     factor: float
-    #: In a few words.
+    #: The finding that speaks for the trial, in a few words.
     why: str
 
 
 def trial(situation: Situation, size: int) -> SizeTrial | None:
-    """Return a trial of a smaller size that was never measured; None where nothing speaks for it.
+    """Return a trial of a smaller size that was never measured; None if nothing speaks for one.
 
     Raises:
         Undetermined: the size cannot be predicted.
@@ -40,10 +40,11 @@ def trial(situation: Situation, size: int) -> SizeTrial | None:
 
 
 def _hopes(situation: Situation, size: int) -> list[tuple[float, str]]:
-    """Throughputs at ``size`` that findings speak for, and the findings."""
+    """Return the throughputs at ``size`` that findings speak for, each with its finding."""
     found = []
     if starves(situation) and not _paid(situation):
-        # Of one storage for all: nothing is lost until fewer workers need all of their time.
+        # One storage serves all workers: throughput falls only once fewer workers need all of their
+        # time.
         waits = min(situation.data_wait_share or 0.0, 1.0)
         kept = 1.0 if waits == 1 else min(1.0, size / situation.replicas / (1 - waits))
         found.append(
@@ -57,8 +58,9 @@ def _hopes(situation: Situation, size: int) -> list[tuple[float, str]]:
 
 
 def _paid(situation: Situation) -> bool:
-    """True if the present size does enough more than a smaller one that was measured: then each
-    worker loads for itself."""
+    """Return True if the present size does enough more than a smaller one that was measured;
+    then each worker has its own loading.
+    """
     present, rate = situation.replicas, situation.rate
     return any(
         rate >= situation.predict(size).examples_per_second * (present / size) ** EXPONENT
@@ -78,7 +80,7 @@ def _measured(situation: Situation) -> set[int]:
 def _flat(situation: Situation, size: int) -> tuple[int, int, float] | None:
     """Return the two smallest measured sizes, and the throughput ratio of larger to smaller.
 
-    None unless the larger size did not pay for its replicas and ``size`` is below both.
+    None if the larger size paid for its replicas, or ``size`` is not below both.
     """
     sizes = _measured(situation)
     fewer, more = sorted(sizes)[:2] if len(sizes) > 1 else (0, 0)

@@ -1,4 +1,4 @@
-"""The result of a round for each job, as a person reads it; and the round itself for the API."""
+"""The result of a round, in words for each job, and as a value for the API."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ _LOOKS_AGAIN = "Brain divides the pool again when jobs come or go, and every hal
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    """The policy of a job that was decided about with others."""
+    """The policy that signs decisions about a job made together with others."""
 
     choice: Choice
 
@@ -31,7 +31,7 @@ class _Decided:
 
 
 def advise(member: PoolMember, division: Division) -> Recommendation | None:
-    """The decision about one member; None where it waits to start."""
+    """Return the decision about one member; None if the member waits to start."""
     situation = member.situation
     if situation is None:
         return None
@@ -66,9 +66,10 @@ def facts(
     observed_only: bool,
     now: datetime,
 ) -> PoolRound:
-    """The round as it is stored; ``plans`` are the generations that carry it out, by job.
+    """Return the round as it is stored; ``plans`` are the generations that carry it out, by job.
 
-    Where nobody may change nothing is bought, and prices are what they were in the ``last`` one.
+    Where no job may change, no accelerator is traded, and the prices are those of the ``last``
+    round.
     """
     prices: dict[str, float] = dict(last.prices) if last else {}
     capacity: dict[str, float] = {}
@@ -194,7 +195,9 @@ def _keeps(division: Division, member: PoolMember, grant: Grant, situation: Situ
 
 
 def _second(division: Division, member: PoolMember, grant: Grant, situation: Situation) -> str:
-    """Return a clause on the next best size of a job, and on the job that has it."""
+    """Return a clause about the next best size of a job, and the job that holds its
+    accelerators.
+    """
     other = grant.next_best
     if other is None:
         return "there is nothing else to choose"
@@ -217,7 +220,7 @@ def _price(division: Division, member: PoolMember, grant: Grant) -> str:
 
 
 def _asked(division: Division, member: PoolMember, grant: Grant) -> float:
-    """Return the price of one accelerator of a job's kind; 0 where some are left."""
+    """Return the price of one accelerator of a job's kind; 0 if some are idle."""
     kind = (grant.placement or grant.before or member.current).accelerator  # type: ignore[union-attr]
     return division.prices.accelerators.get(kind, 0.0) / _market(division, member).grain
 
@@ -225,7 +228,7 @@ def _asked(division: Division, member: PoolMember, grant: Grant) -> float:
 def _explained(
     explanation: Explanation, division: Division, member: PoolMember, made: Change | None
 ) -> Explanation:
-    """Add facts of the round to an explanation: the price, and the size that is left."""
+    """Add facts of the round to an explanation: the price, and the accelerators left."""
     grant = division.grants.get(member.key)
     if grant is None:
         return explanation

@@ -1,11 +1,11 @@
-"""Deciding about many jobs of a pool at once: reads the stores, lets ``pool.division`` divide,
-and keeps the plans of a round in one transaction. Spine: no I/O of its own, no clock.
+"""Decisions about all jobs of a pool: the package reads the stores, lets ``pool.division`` divide,
+and stores the plans of a round in one transaction. Spine: no I/O of its own, no clock.
 
-    memo      what turns of one pool keep in mind
-    limits    what projects may have, for jobs that begin
-    findings  what is said of a job that a bug keeps from being decided about
-    starts    with how many replicas jobs begin whose owners left that open
-    plans     one round: members from the stores, a division, its plans
+    cache     values that turns of one pool keep in memory
+    limits    limits of projects, for jobs that begin
+    findings  the finding of a job that a bug keeps Brain from deciding about
+    starts    first sizes of jobs whose owners left the size open
+    plans     one round: reads members from the stores, divides, stores the plans
 
 ``brain.cycle.turn`` is the only caller.
 """

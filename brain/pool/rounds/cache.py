@@ -12,7 +12,7 @@ from brain.types.job import Job, JobId, JobState
 from brain.types.recommendation import Recommendation
 from brain.types.resources import Node, PoolName
 
-#: From so many changed jobs on, one question for all of them is faster than one for each.
+#: Number of changed jobs from which one query for all is faster than one query for each.
 _MANY = 50
 
 
@@ -21,34 +21,35 @@ class CachedLook:
     """The result of the last look at a job."""
 
     mark: Mark
-    #: It is looked at again then, whether anything happened to it or not.
+    #: Time at which the job is looked at again even if nothing happened to it.
     again_at: datetime
-    #: As one that shares the pool; None where it is decided about alone.
+    #: The job as a member of its pool; None if Brain decides about it alone.
     member: PoolMember | None = None
-    #: What its telemetry is waited for: it cannot be decided about, or not be judged, without.
+    #: The telemetry that the job waits for, without which Brain can neither decide about it nor
+    #: judge it.
     awaited: bool = False
 
 
 class Memo:
-    """Saves reads of unchanged jobs: a job's mark tells whether any store changed the job.
+    """A cache of a pool's jobs: a job's mark tells if a store changed the job since it was read.
 
-    Nothing in the memo is the truth. A Brain that loses it reads everything again. Because that
-    Brain may have been away for long, it only looks at its first round.
+    The stores hold the truth, the memo only copies. A Brain without a memo reads every job again.
+    That Brain may have been away for long, so its first round only observes.
     """
 
     def __init__(self, pool: PoolName) -> None:
         self.pool = pool
-        #: Of all unfinished jobs, oldest first.
+        #: Marks of all unfinished jobs, oldest job first.
         self.marks: Mapping[JobId, Mark] = {}
         self.looked: dict[JobId, CachedLook] = {}
-        #: Decisions of rounds as they were last stored.
+        #: Decisions of rounds, as last stored.
         self.decided: dict[JobId, Recommendation] = {}
-        #: When the last round was, and what it rested on.
+        #: Time of the last round, and the inputs on which it rested.
         self.round_at: datetime | None = None
         self.rested_on: object = None
-        #: With how many replicas those begin that it found waiting.
+        #: First sizes of waiting jobs, from the last round.
         self.granted: Mapping[JobId, int] = {}
-        #: What earlier runs make believe of those that wait; it is asked at every turn.
+        #: Models from earlier runs of waiting jobs' scripts; every turn asks for them.
         self.foreseen: dict[JobId, JobModel | None] = {}
         self.nodes: tuple[Node, ...] = ()
         self.ledger = Ledger((), ())
@@ -58,12 +59,14 @@ class Memo:
         self._event = -1
 
     def catch_up(self, tx: Transaction) -> None:
-        """Read again the jobs that others changed since; costs next to nothing where none did."""
+        """Read again the jobs that others changed since the last read; nearly free if there are
+        none.
+        """
         if tx.events.last_id() != self._event:
             self.read(tx)
 
     def read(self, tx: Transaction) -> None:
-        """Read what changed since the last time."""
+        """Read the jobs that changed since the last time."""
         self.marks = tx.pools.marks(self.pool)
         changed = [id for id, mark in self.marks.items() if self._lives.get(id) != mark.life]
         for gone in self._jobs.keys() - self.marks.keys():
@@ -78,11 +81,11 @@ class Memo:
         return self._jobs[id]
 
     def jobs(self) -> list[Job]:
-        """All unfinished jobs, as they were last read."""
+        """Return all unfinished jobs, as they were last read."""
         return list(self._jobs.values())
 
     def queued(self) -> list[Job]:
-        """Jobs that wait to start."""
+        """Return the jobs that wait to start."""
         known = (self._jobs[id] for id in self.marks if id in self._jobs)
         return [job for job in known if job.state is JobState.QUEUED]
 
@@ -91,16 +94,18 @@ class Memo:
         return self._lives.get(id, "")
 
     def due(self, id: JobId, now: datetime) -> bool:
-        """True if anything happened to a job since it was looked at, or time did."""
+        """Return True if a job changed since it was looked at, or its time to be looked at has
+        come.
+        """
         last = self.looked.get(id)
         return last is None or last.mark != self.marks[id] or now >= last.again_at
 
     def size(self, id: JobId) -> int:
-        """Replicas that a job would have if it ran."""
+        """Return the replicas that a job would have if it ran."""
         return self._holdings[id].target
 
     def room(self, tx: Transaction, job: Job) -> int:
-        """``lifecycle.capacity.room``, from what is known here."""
+        """Return ``lifecycle.capacity.room``, computed from the memo."""
         return self.ledger.room(job)
 
     def wrote(self, tx: Transaction, jobs: Iterable[JobId]) -> None:
@@ -110,12 +115,14 @@ class Memo:
             if job.finished:
                 self._forget(id)
             else:
-                # Its mark is another now; the next reading looks at it again.
+                # The job has a new mark, so the next reading looks at it again.
                 self._note(job, holding(tx, job), "")
         self._event = tx.events.last_id()
 
     def undone(self, *looked_at: JobId) -> None:
-        """A transaction came to nothing: read everything that it might have changed again."""
+        """Forget every job that a failed transaction could have changed, so that it is read
+        again.
+        """
         for job in looked_at:
             self.looked.pop(job, None)
         self._event = -1

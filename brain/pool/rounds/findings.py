@@ -1,4 +1,4 @@
-"""The finding shown when a bug stops Brain from deciding about a job."""
+"""The finding that a job shows when a bug keeps Brain from deciding about it."""
 
 from datetime import datetime
 
@@ -13,12 +13,12 @@ from brain.types.record import Event
 
 #: Code of the hold.
 CODE = "undecided"
-#: Characters of a bug's own words that are shown to people; the log has all of it.
+#: Characters of a bug's message that people are shown; the log has the whole message.
 _MOST = 200
 
 
 def hold(bug: Exception) -> Hold:
-    """Return the hold of a job about which a bug was met."""
+    """Return the hold of a job in whose decision a bug appeared."""
     said = f"{type(bug).__name__}: {bug}"[:_MOST]
     return Hold(
         code=CODE,
@@ -30,7 +30,7 @@ def hold(bug: Exception) -> Hold:
 
 
 def undecided(stores: Stores, id: JobId, bug: Exception, now: datetime) -> None:
-    """Let a job say that it is not being decided about, and why.
+    """Store a finding on a job that says that Brain does not decide about it, and why.
 
     Raises:
         Unavailable: the stores cannot be reached.
@@ -40,7 +40,7 @@ def undecided(stores: Stores, id: JobId, bug: Exception, now: datetime) -> None:
             _keep(tx, tx.jobs.get(id), hold(bug), now)
     except Unavailable:
         raise
-    except Exception:  # noqa: BLE001 - what is stored of the job may be the bug's cause; it is logged
+    except Exception:  # noqa: BLE001 - the job's stored rows may cause the bug; it is logged
         return
 
 

@@ -1,4 +1,4 @@
-"""The rest of the limits that a pool's policy gives to projects, for jobs that begin."""
+"""Remaining limits of a pool's projects, for jobs that begin."""
 
 from collections import Counter
 
@@ -10,7 +10,7 @@ from brain.types.sharing import PoolShares
 
 
 class AcceleratorLimits:
-    """Counts accelerators, in a pool without any cores: those that are held and those taken."""
+    """A count of the accelerators (cores, in a pool without any) that projects hold and take."""
 
     def __init__(self, tx: Transaction, memo: Memo) -> None:
         stored = tx.pools.policy(memo.pool)
@@ -23,8 +23,10 @@ class AcceleratorLimits:
                 self._held[job.document.project] += self._has(job)
 
     def take(self, job: Job, replicas: int) -> str | None:
-        """Take so much of the limit of a job's project; or why nothing is taken."""
-        # What a job that begins again still has does not count twice.
+        """Take a job's replicas from its project's limit; return the reason if the limit does
+        not allow them.
+        """
+        # Replicas that a job still has do not count twice when it begins again.
         wants = replicas * self._thousandths(job) - self._has(job)
         project = job.document.project
         share = self._projects.get(project)

@@ -1,4 +1,4 @@
-"""The plans of one round: the members from the stores, a division, what is proposed of it."""
+"""The plans of one round: reads members from the stores, divides, and proposes plans."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -28,10 +28,10 @@ from brain.types.resources import Resources
 from brain.types.sharing import PoolRound, PoolShares
 from brain.typeset import duration
 
-#: Seconds that two rounds are apart at least: those who come and go come and go in bunches.
+#: Least seconds between two rounds: jobs come and go in bunches.
 DEBOUNCE_SECONDS = 5.0
-#: A decision that says the same is stored again after this share of ``stale_seconds``, as a sign
-#: of life; and a round comes after half of it at the latest.
+#: Share of ``stale_seconds`` after which an unchanged decision is stored again, as a sign of life;
+#: the next round comes after half of it at the latest.
 _STORED_AGAIN = 0.3
 
 
@@ -76,21 +76,21 @@ class RoundResult:
     def __init__(self) -> None:
         self.plans: list[ScalePlan] = []
         self.decisions: dict[JobId, Recommendation] = {}
-        #: Bugs, by the job that brought them out; the others were decided about without it.
+        #: Bugs by job; the round decided about the other jobs without it.
         self.undecided: dict[JobId, Exception] = {}
-        #: None where there was none.
+        #: The stored round; None if there was none.
         self.round: PoolRound | None = None
 
 
 def share(
     stores: Stores, memo: Memo, settings: Settings, now: datetime, *, observe: bool = False
 ) -> RoundResult:
-    """Decide about all members of a pool at once, where it is time to.
+    """Decide about all members of a pool at once, if a round is due.
 
-    ``observe`` stores what the round came to and proposes nothing.
+    With ``observe``, the round is stored and proposes nothing.
 
     Raises:
-        Conflict: somebody changed one of the jobs meanwhile; nothing was stored.
+        Conflict: one of the jobs was changed meanwhile; nothing was stored.
     """
     with stores.transaction(read_only=True) as tx:
         policy, last = tx.pools.policy(memo.pool), tx.pools.round(memo.pool)
@@ -131,7 +131,7 @@ def _blamed(
     for one in members:
         try:
             advise(one, divided([one]))
-        except Exception as bug:  # noqa: BLE001 - kept for the log, by the job that brought it out
+        except Exception as bug:  # noqa: BLE001 - returned by job, for the log
             found[one.job.id] = bug
     return found
 
@@ -153,7 +153,7 @@ def _set_aside(
 
 
 def _members(tx: Transaction, memo: Memo, settings: Settings) -> list[PoolMember]:
-    """Return the running jobs that were looked at, and the waiting ones, in the order they came."""
+    """Return the running jobs that were looked at, and the waiting ones, oldest first."""
     found = []
     queue = {job.id for job in memo.queued()}
     for id in memo.marks:
@@ -168,7 +168,7 @@ def _members(tx: Transaction, memo: Memo, settings: Settings) -> list[PoolMember
 
 
 def _queued(tx: Transaction, memo: Memo, job: Job, settings: Settings) -> PoolMember:
-    """Return a waiting job as a member; with a choice of sizes if runs of its script are known."""
+    """Return a waiting job as a member, with a choice of sizes if runs of its script are known."""
     kinds = kinds_of(job, memo.nodes, None, migrate=True)
     model = known_before(tx, memo, job, settings)
     if model is None:
@@ -201,7 +201,9 @@ def _placed(memo: Memo, job: Job) -> tuple[JobPlacement | None, Hold | None]:
 
 
 def _refused(tx: Transaction, job: Job, settings: Settings, now: datetime) -> Hold | None:
-    """A person said no lately: asking again every round would wear the answer out."""
+    """Return a hold if a person rejected advice lately: advice at every round would be rejected
+    unread.
+    """
     last = next(iter(tx.plans.of(job.id)), None)
     if last is None or last.state is not PlanState.REJECTED:
         return None
@@ -229,9 +231,9 @@ def _floor(members: Iterable[PoolMember], memo: Memo) -> DivisibleNodes:
 
 
 def _rests_on(members: Sequence[PoolMember], memo: Memo, policy: int) -> object:
-    """Return the inputs of a round: a change of them makes a round worth while before its time.
+    """Return the inputs of a round; a change of these inputs starts the next round early.
 
-    They are the members, the holds and placements of those, the policy and the nodes.
+    The inputs are the members with holds and placements, the policy, and the nodes.
     """
     known = tuple((one.key, one.hold.code if one.hold else "", one.current) for one in members)
     return known, policy, tuple((node.name, node.capacity) for node in memo.nodes)
@@ -254,7 +256,7 @@ def _prices(last: PoolRound | None) -> Prices | None:
 
 
 def _begins(members: Sequence[PoolMember], division: Division) -> dict[JobId, int]:
-    """With how many replicas each job begins that waits and was granted some."""
+    """Return the first size of each waiting job that was granted one."""
     found = {one.job.id: division.grants.get(one.key) for one in members if one.situation is None}
     return {id: grant.replicas for id, grant in found.items() if grant and grant.placement}
 
@@ -315,7 +317,7 @@ def _store(
 
 
 def _observing(advice: Recommendation) -> Recommendation:
-    """The first look after a start holds, whatever it would have advised."""
+    """Return the advice as a hold: the first round after a start only observes."""
     explanation = replace(
         advice.explanation,
         code="observing",
@@ -328,7 +330,7 @@ def _observing(advice: Recommendation) -> Recommendation:
 def _decide(
     tx: Transaction, memo: Memo, job: Job, found: Recommendation, settings: Settings
 ) -> None:
-    """Store a decision that says something new, or whose like is old."""
+    """Store a decision that says something new, or whose stored equal is old."""
     now = found.decided_at
     last = memo.decided.get(job.id) or tx.plans.decision(job.id)
     code, reason = found.explanation.code, found.explanation.reason

@@ -1,4 +1,4 @@
-"""With how many replicas a job begins that shares its pool."""
+"""First sizes of jobs that share a pool."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,12 +19,11 @@ from brain.types.job import Job
 from brain.types.recommendation import Prediction
 from brain.typeset import count
 
-#: Of what is idle those that begin take so much together where nobody named a size: idle
-#: accelerators cost nobody anything, and whoever comes next shall find some. 0.25, 0.5 and 1 (8
-#: replicas at most): completion times of 0.95, 0.89 and 0.91 of those with the fewest replicas, in
-#: simulation.
+#: Share of idle accelerators that beginning jobs take together if no owner named a size: idle
+#: accelerators cost nothing, but the next job should find some. 0.25, 0.5 and 1 (8 replicas at
+#: most): completion times of 0.95, 0.89 and 0.91 of those with the fewest replicas, in simulation.
 _SHARE = 0.5
-#: Replicas that suffice to measure the noise of gradients: few pay at the first batch, which is all
+#: Replicas that suffice to measure gradient noise. More rarely pay at the first batch, the only one
 #: that a script whose batch Brain chooses is known to bear until then.
 _TUNED = 2
 
@@ -32,8 +31,8 @@ _TUNED = 2
 def known_before(tx: Transaction, memo: Memo, job: Job, settings: Settings) -> JobModel | None:
     """Return a model of a waiting job, fitted to earlier runs of its script.
 
-    None where no measured run is known, where Brain may not choose the job's size, and where the
-    job could have another kind of accelerator than those runs had.
+    None if no measured run is known, if Brain may not choose the job's size, or if the job could
+    get another kind of accelerator than those runs had.
     """
     if not yields(job, settings):
         return None
@@ -43,7 +42,7 @@ def known_before(tx: Transaction, memo: Memo, job: Job, settings: Settings) -> J
 
 
 def yields(job: Job, settings: Settings) -> bool:
-    """True if a job takes nothing that Brain could not give to others again."""
+    """Return True if Brain could give every replica of a job to other jobs again."""
     return shares(job) and may_act(job, settings)
 
 
@@ -56,15 +55,15 @@ def _foreseen(tx: Transaction, memo: Memo, job: Job) -> JobModel | None:
         if model is None or not any(isinstance(at, Prediction) for at in model.curve(sizes)):
             return None
         model.worth(sizes[0])
-    except Exception:  # noqa: BLE001 - a history that brings out a bug must not stop its pool:
-        return None  # the job begins as one that nobody knows, and says so once it is measured.
+    except Exception:  # noqa: BLE001 - a bug in reading one job's history must not stop its pool:
+        return None  # the job begins as an unknown one, and shows the bug once it is measured.
     kinds = kinds_of(job, memo.nodes, None, migrate=True)
     return model if kinds == [model.present.accelerator] else None
 
 
 @dataclass(frozen=True, slots=True)
 class Starts:
-    """Chooses first sizes for those that queue now."""
+    """Chooses the first sizes of the jobs that are queued now."""
 
     queue: Sequence[Job]
     settings: Settings
@@ -73,11 +72,13 @@ class Starts:
     now: datetime
 
     def first(self, job: Job, named: int | None, fits: int) -> int | None:
-        """The first size of ``job``, of which ``fits`` replicas have room; None: as its owner says.
+        """Return the first size of ``job``, of which ``fits`` replicas have room; None: the owner's
+        size.
 
-        Where runs of its script are known, its pool's round chose the size. Else the size that its
-        owner named, where that leaves as much to the others that queue; else a share of what is
-        idle, rather than to wait. Only where Brain may change it again, for others and by itself.
+        If runs of the job's script are known, the pool's round chose the size. Else it is the size
+        that the owner named, if that leaves as much for each other queued job, or else a share of
+        the idle replicas, so that the job need not wait. Brain chooses only a size that it may
+        change again by itself.
         """
         if not yields(job, self.settings):
             return None
@@ -91,9 +92,9 @@ class Starts:
         return max((size for size in job.document.replicas.sizes() if size <= most), default=None)
 
     def waits(self, job: Job, replicas: int) -> str | None:
-        """Return why a job whose script is known does not begin with so few replicas yet.
+        """Return the reason why a job whose script is known does not begin with ``replicas`` yet.
 
-        Each restart that the job is spared is worth a round. None where a job that Brain cannot
+        A spared restart is worth one round of waiting. Returns None if a job that Brain cannot
         shrink would take its place.
         """
         patient = (self.now - job.created_at).total_seconds() <= PATIENCE_SECONDS
