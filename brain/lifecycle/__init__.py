@@ -1,9 +1,10 @@
-"""The life of jobs, plans and worlds: their moves, and when those may be. Spine: pure, no I/O.
+"""The life of jobs, plans and worlds: their changes of state, and conditions of those. Spine: pure,
+no I/O.
 
-Every function takes a transaction and frozen values, moves them by the tables of
-``brain.types``, writes an event (and, where somebody acted, an audit entry) through the same
-transaction, and returns what was stored. ``brain.cycle`` and the routes call these, so that a
-rule stands in one place whoever applies it.
+Every function takes a transaction and frozen values, moves them by the tables of ``brain.types``,
+writes an event (and, where somebody acted, an audit entry) through the same transaction, and
+returns what was stored. ``brain.cycle`` and the routes call these, so that each rule stands in one
+place.
 """
 
 from brain.lifecycle.advising import lift_advise_only

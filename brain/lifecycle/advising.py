@@ -1,4 +1,4 @@
-"""Advise-only: Brain proposes for a job, and a person approves, until somebody lifts it."""
+"""The advise-only state of a job: Brain proposes, a person approves, until a person lifts it."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -11,7 +11,7 @@ from brain.types.job import Job
 from brain.types.plan import PlanKind, ScalePlan
 from brain.typeset import count
 
-#: Kind of what is kept of a job that was advise-only: who lifted it, and when.
+#: Kind of the record that a job was advise-only: the person who lifted it, and when.
 LIFTED = "advise-only-lifted/1"
 
 _DAY = timedelta(hours=24)
@@ -29,7 +29,7 @@ def lift_advise_only(tx: Transaction, job: Job, *, by: str, now: datetime) -> Jo
     """Let Brain act on ``job`` again, by the policy mode; rollbacks are counted anew.
 
     Raises:
-        Conflict: it ended, or it is not advise-only.
+        Conflict: the job ended, or is not advise-only.
     """
     name, was = job.document.name, job.advise_only
     if job.finished:

@@ -1,4 +1,4 @@
-"""What replicas use of the amounts that they reserve, and whether other amounts kept their promise.
+"""Use of the amounts that replicas reserve, and the check of a plan of amounts against its promise.
 
 A plan of amounts promises that a job goes on as before: each replica keeps within its memory, the
 scheduler stops it no more often, and throughput is not worse.
@@ -24,35 +24,38 @@ from brain.types.world import ReplicaState, World
 from brain.typeset import number, percent
 
 _GIB = 2**30
-#: The use before a change, and of now, is that of so long.
+#: Time over which use is measured, before a change and now.
 _RECENT = timedelta(seconds=60)
 #: Readings of each machine that a verdict needs.
 _READINGS = 3
-#: A replica that uses more of its memory is short of it.
+#: Share of its memory above which a replica is short of it.
 FULL = 0.95
-#: The scheduler's share of stops may grow by so much: quotas stop bursts that nobody waits for.
+#: Largest growth of the share of stopped scheduler periods: quotas also stop bursts on which
+#: nothing waits.
 _STOPS = 0.05
 
-#: What a replica lacked sooner after a plan began may be about earlier amounts.
+#: Time after a plan began within which a replica's report may still be about earlier amounts.
 _HEARD = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaUse:
-    """What the hungriest replica of a job used over some time; None: nobody measured it."""
+    """Use of the hungriest replica of a job over some time; None in each field that nobody
+    measured.
+    """
 
-    #: The most memory.
+    #: The most memory, in bytes.
     memory_bytes: float | None = None
-    #: Mean processors.
+    #: Mean processors in use.
     cpu_millis: float | None = None
-    #: Mean share of periods in which its quota stopped it.
+    #: Mean share of scheduler periods in which the CPU quota stopped the replica.
     throttled: float | None = None
-    #: Readings of the machine that was read least.
+    #: Readings of the machine with the fewest.
     readings: int = 0
 
 
 def recent_use(tx: Transaction, job: Job, now: datetime, role: str = WORKER) -> ReplicaUse:
-    """What a replica of a role used in the last minute."""
+    """Return the use of the hungriest replica of a role in the last minute."""
     world = tx.worlds.latest(job.id)
     begun = now - _RECENT if world is None else max(world.formed_at, now - _RECENT)
     return _use(tx.telemetry.hosts(job.id, since=begun), world, role)
@@ -61,10 +64,12 @@ def recent_use(tx: Transaction, job: Job, now: datetime, role: str = WORKER) -> 
 def fell_short(
     tx: Transaction, job: Job, plan: ScalePlan, sight: ThroughputObserved, settings: Settings
 ) -> tuple[str, Point | Undetermined]:
-    """Say what a plan's amounts are too small for, empty where for nothing; and the throughput.
+    """Return a phrase on the need that a plan's amounts do not meet (empty: they do), and the
+    throughput.
 
-    The throughput is that since the plan was applied: an amount changes no world. Undetermined
-    until both were measured for long enough, but for a world that ran out of memory.
+    The throughput is measured since the plan was applied, because amounts change no world. It is
+    Undetermined until use and throughput were both measured for long enough, except for a world
+    that ran out of memory.
     """
     applied = plan.updated_at
     for world in tx.worlds.of(plan.job):
@@ -87,7 +92,9 @@ def fell_short(
 
 
 def shortage(reserved: Resources, before: ReplicaUse, after: ReplicaUse) -> str:
-    """Say what of ``reserved`` is too little, by the use before and after; empty: nothing is."""
+    """Return a phrase on the amounts of ``reserved`` that are too small, by the use before and
+    after; empty if none is.
+    """
     said = []
     used, most = after.memory_bytes, reserved.memory_bytes
     if used is not None and most and used > FULL * most:
@@ -102,7 +109,9 @@ def shortage(reserved: Resources, before: ReplicaUse, after: ReplicaUse) -> str:
 
 
 def refused(tx: Transaction, plan: ScalePlan, now: datetime) -> str:
-    """Why a live replica did not take a plan's amounts; empty where it did or has yet to."""
+    """Return the reason why a live replica did not take a plan's amounts; empty if it did or has
+    yet to.
+    """
     if not plan.changes_resources or now - plan.updated_at < _HEARD:
         return ""
     live = [r for r in tx.worlds.replicas(plan.job) if r.state is not ReplicaState.EXITED]
@@ -116,7 +125,7 @@ def refused(tx: Transaction, plan: ScalePlan, now: datetime) -> str:
 
 
 def overused(tx: Transaction, plan: ScalePlan, now: datetime) -> str | None:
-    """Why a plan may not lower memory any more; None where it may, or lowers none."""
+    """Return the reason why a plan may no longer lower memory; None if it may, or lowers none."""
     job = tx.jobs.get(plan.job)
     for role, amounts in plan.target.amounts.items():
         asked, used = amounts.memory_bytes, recent_use(tx, job, now, role).memory_bytes or 0.0
@@ -157,7 +166,9 @@ def _use(samples: Sequence[HostSample], world: World | None, role: str) -> Repli
 
 
 def _use_of(replicas: Collection[int], samples: Sequence[HostSample]) -> ReplicaUse:
-    """Use of some replicas, each of which was read by itself: others share its machine."""
+    """Return the use of replicas each of which was read by itself, because replicas of other
+    roles share its machine.
+    """
     read: dict[int, list[ReplicaReading]] = {replica: [] for replica in replicas}
     for one in (reading for sample in samples for reading in sample.replica_readings):
         if one.replica in read:

@@ -1,4 +1,4 @@
-"""What becomes of an approved plan that waits for room or for replicas: it goes on, or ends."""
+"""The end of an approved plan's wait for room or for replicas: the plan goes on, or ends."""
 
 from datetime import datetime
 
@@ -12,7 +12,7 @@ from brain.typeset import duration, reallocation
 
 
 def apply(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetime) -> ScalePlan:
-    """Take note that a plan was applied, or give it up where replicas do not take it."""
+    """Mark a plan as applied once its target is met, or give it up if replicas refuse it."""
     plan = settle(tx, plan, settings=settings, now=now)
     why = refused(tx, plan, now) or overdue(plan, settings, now)
     if plan.state is not PlanState.APPLYING or not why:
@@ -23,9 +23,10 @@ def apply(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetime
 
 
 def overdue(plan: ScalePlan, settings: Settings, now: datetime) -> str:
-    """Why advice on amounts that no scaler carries out is given up; empty: it is not, or not yet.
+    """Return the reason to give up advice on amounts that no scaler carries out; empty to keep it.
 
-    Nothing restarts for it, so there is nothing to wait for; meanwhile Brain decides nothing else.
+    Such advice needs no restart, so no safe point delays it; while it is active, Brain decides
+    nothing else about the job.
     """
     waited = (now - plan.updated_at).total_seconds()
     if plan.kind is not PlanKind.RESIZE or not plan.in_place or waited < settings.verify_seconds:
@@ -34,10 +35,11 @@ def overdue(plan: ScalePlan, settings: Settings, now: datetime) -> str:
 
 
 def lapse(tx: Transaction, plan: ScalePlan, *, now: datetime, room: Room) -> None:
-    """End advice that only the policy approved and that could not begin in time; the way back to
-    earlier amounts, too.
+    """End advice, or a rollback of amounts, that only the policy approved and that could not begin
+    in time.
 
-    By then its measurements are old, and while it waits Brain decides nothing else about its job.
+    By then the advice's measurements are old, and while the advice waits Brain decides nothing else
+    about the job.
     """
     lapses = (AUTO, ROLLBACK) if plan.in_place else (AUTO,)
     by_policy = plan.approval is not None and plan.approval.by in lapses

@@ -1,8 +1,8 @@
-"""Batches that scripts are asked to take: chosen, stored, part of the wish.
+"""Batches that Brain asks scripts to take: it chooses and stores them, and the wish carries them.
 
-Only for jobs that ask (``batch.tune``), and only where Brain may act by itself. Another batch alone
-is no plan: the size stays and nothing restarts. A plan for another size brings its batch along. A
-script that does not follow is left alone.
+Only for jobs that ask (``batch.tune``), and only where Brain may act by itself. A change of the
+batch alone is no plan: the size stays and nothing restarts. A plan for another size carries its
+batch. Brain asks nothing more of a script that does not follow.
 """
 
 from datetime import datetime
@@ -30,11 +30,9 @@ def rebatch(
     settings: Settings,
     now: datetime,
 ) -> bool:
-    """Ask for the batch that suits a size that fell short, as the size is known now; whether one
-    was asked for.
+    """Ask for a better batch at a size that fell short; return True if one was asked for.
 
-    A size is judged with its best batch: the first one that it got was chosen before anybody had
-    measured it.
+    A size is judged with its best batch: its first batch was chosen before the size was measured.
     """
     if sight.model is None or not job.document.tunes or plan.kind is not PlanKind.RESIZE:
         return False
@@ -47,7 +45,7 @@ def rebatch(
     if choice is None:
         return False
     _ask(tx, job, choice, now)
-    # The wish is another now, so its version is, too.
+    # The wish changed, so its version has to change, too.
     tx.jobs.put(job)
     return True
 
@@ -79,7 +77,9 @@ def worths(plan: ScalePlan, sight: ThroughputObserved) -> Worths:
 
 
 def tune(tx: Transaction, job: Job, situation: Situation, now: datetime) -> bool:
-    """Ask the script for another batch where that pays or teaches; whether anything was asked."""
+    """Ask the script for another batch if that pays or teaches; return True if one was asked
+    for.
+    """
     if not job.document.tunes or frozen(tx, job):
         return False
     chosen = asked_batch(tx, job)

@@ -1,8 +1,8 @@
 """The capacity of a pool: the resources that no job reserves.
 
-A started job reserves the larger of its wish and its observed replicas, each with the largest of
-the amounts that stand, that are being applied, that a replica is observed to have, and that a plan
-which is not judged yet may go back to: so nothing is promised twice while a world changes.
+A started job reserves the larger of its wish and its observed replicas. Each replica reserves the
+largest of four amounts: the standing ones, those being applied, those observed, and those to which
+a plan without verdict may go back. So no resource is promised twice while a world changes.
 """
 
 from bisect import bisect_left
@@ -21,37 +21,37 @@ from brain.types.roles import WORKER, others
 from brain.types.world import Replica, ReplicaState, World
 from brain.typeset import quantity
 
-#: Reserve nothing but what is observed: not started, or stopped.
+#: States in which a job reserves only its observed replicas: not started, or stopped.
 _IDLE = frozenset({JobState.QUEUED, JobState.SUSPENDED})
 
 _GIB = 2**30
-#: Of a job whose replicas reserve nothing, more than anybody would ask for.
+#: Room for a job whose replicas reserve nothing: more than any job asks for.
 UNLIMITED = 1_000_000
 
-#: Says how many replicas of a job fit its pool, those that it has now included.
+#: Returns the number of replicas of a job that fit its pool, present ones included.
 Room = Callable[[Transaction, Job], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """The replicas that one job has of a pool, and those that it waits for."""
+    """The replicas that one job has in a pool, and those that it waits for."""
 
     job: JobId
     each: Resources
     #: Live replicas by node, as observed.
     live: Mapping[NodeName, int]
-    #: Replicas that it is to have.
+    #: Replicas that the job should have.
     wished: int
-    #: Replicas that it would have if it ran.
+    #: Replicas that the job would have if it ran.
     target: int = 0
-    #: Kind of node that it needs; None: any.
+    #: Kind of node that the job needs; None: any.
     accelerator: str | None = None
-    #: Replicas by node as they were chosen; empty: wherever they fit.
+    #: Chosen replicas by node; empty: any node where they fit.
     chosen: Mapping[NodeName, int] = field(default_factory=dict)
 
     @property
     def missing(self) -> int:
-        """Replicas that are wished and not there yet."""
+        """Return the number of wished replicas that do not exist yet."""
         return max(0, self.wished - sum(self.live.values()))
 
 
@@ -76,7 +76,7 @@ def holding(tx: Transaction, job: Job) -> Holding:
 
 
 class Ledger:
-    """The resources that jobs hold of a pool's nodes. Call ``note`` when a holding changes."""
+    """The resources of a pool's nodes that jobs hold. Call ``note`` when a holding changes."""
 
     def __init__(self, nodes: Iterable[Node], holdings: Iterable[Holding]) -> None:
         self._nodes = {node.name: node for node in nodes}
@@ -95,7 +95,7 @@ class Ledger:
         }
 
     def held(self, job: JobId) -> Mapping[NodeName, int]:
-        """Replicas of a job by node: those that are there, and those that it waits for."""
+        """Return a job's replicas by node: those that exist, and those that the job waits for."""
         return self._held.get(job, {})
 
     def note(self, holding: Holding) -> None:
@@ -113,7 +113,7 @@ class Ledger:
         self._held[holding.job], self._each[holding.job] = held, each
 
     def drop(self, job: JobId) -> None:
-        """Give back whatever a job held."""
+        """Give back everything that a job held."""
         for node, replicas in self._held.pop(job, {}).items():
             self._take(node, self._each[job], -replicas)
 
@@ -126,11 +126,12 @@ class Ledger:
         wants, each = job.document.accelerator, _amount(job.resources)
         mine, held = self.held(job.id), self._each.get(job.id, job.resources)
         if mine and held != job.resources:
-            # Its replicas have other amounts: what they hold is free for those that are asked for.
+            # The job's replicas have other amounts now, so the resources that they hold are free
+            # for new ones.
             bare = Ledger(self._nodes.values(), ())
             bare._free = {n: _given(free, held, mine.get(n, 0)) for n, free in self._free.items()}
             return bare.rooms(job)
-        # Of a pool's many nodes few differ in what is free.
+        # Few of a pool's many nodes differ in their free resources.
         fits = {free: _copies(free, each) for free in set(self._free.values())}
         return {
             name: max(0, mine.get(name, 0) + fits[self._free[name]])
@@ -157,7 +158,7 @@ class Ledger:
             self._free[node] = _given(self._free[node], each, -replicas)
 
 
-#: CPU, memory, accelerators.
+#: CPU, memory and accelerators.
 _Amount = tuple[int, ...]
 
 
@@ -177,10 +178,10 @@ def _copies(free: _Amount, each: _Amount) -> int:
 
 
 def has_left(tx: Transaction, plan: ScalePlan) -> bool:
-    """True if others may have the resources that a plan frees.
+    """Return True if other jobs may have the resources that a plan frees.
 
-    Not before its world steps, for it may fail and want everything back; unless its job is known
-    to run with so few: then, as soon as its replicas are gone.
+    They may once the plan's world steps, because a plan that fails needs them back. A job that is
+    known to run at the smaller size frees them as soon as its replicas are gone.
     """
     if plan.state is not PlanState.APPLYING:
         return reached(plan)
@@ -195,13 +196,13 @@ def has_left(tx: Transaction, plan: ScalePlan) -> bool:
 
 
 def provided(tx: Transaction, job: JobId, target: Allocation) -> bool:
-    """True if every live replica reserves what a target says, as their scaler measured."""
+    """Return True if every live replica reserves the target's amounts, as its scaler measured."""
     roles, live = roles_of(tx.worlds.latest(job)), _alive(tx, job)
     return all(one.resources == target.of(roles.get(one.id, WORKER)) for one in live)
 
 
 def roles_of(world: World | None) -> Mapping[int, str]:
-    """The role of each replica of a world."""
+    """Return the role of each replica of a world."""
     return {} if world is None else {each.replica: each.role for each in world.members}
 
 
@@ -210,12 +211,12 @@ def _alive(tx: Transaction, job: JobId) -> list[Replica]:
 
 
 def _live(tx: Transaction, job: JobId) -> Counter[NodeName]:
-    """Replicas by node, as observed."""
+    """Return live replicas by node, as observed."""
     return Counter(one.node for one in _alive(tx, job))
 
 
 def room(tx: Transaction, job: Job) -> int:
-    """Return how many replicas of ``job`` fit its pool, those that it has now included."""
+    """Return the number of replicas of ``job`` that fit its pool, present ones included."""
     jobs = [holding(tx, other) for other in tx.jobs.unfinished(job.pool) if other.id != job.id]
     nodes = [node for node in tx.nodes.of(job.pool) if _usable(node, job)]
     return Ledger(nodes, jobs).room(job)
@@ -237,7 +238,7 @@ def fitting(tx: Transaction, job: Job, size: Allocation, *, room: Room = room) -
 
 
 def largest(tx: Transaction, job: Job) -> int | None:
-    """Return how many replicas fit the empty pool; None where no node has registered yet."""
+    """Return the number of replicas that fit the empty pool; None if no node has registered yet."""
     nodes = tx.nodes.of(job.pool)
     return Ledger(nodes, ()).room(job) if nodes else None
 

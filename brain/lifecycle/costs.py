@@ -1,4 +1,6 @@
-"""Estimates, from telemetry, of the cost of a change after which no coordinator could report it."""
+"""Estimates from telemetry of the cost of a change, for changes whose coordinator died
+unreported.
+"""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -6,16 +8,16 @@ from datetime import timedelta
 from brain.ports import Transaction
 from brain.types.world import World
 
-#: The last steps of a world are looked for in so much time before the next one stepped.
+#: Time before the first step of the next world in which the last steps of a world are searched.
 _WINDOW = timedelta(hours=1)
 
 
 def estimated(tx: Transaction, world: World) -> World:
-    """Fill in downtime and redone steps that the coordinator could not know.
+    """Fill in downtime and redone steps that the coordinator could not report.
 
-    A coordinator that died with its workers takes their counters along. Samples that they had
-    sent remain: their last window of steps, and their last save. At most the steps of a window that
-    was not sent yet, a second of training, are missed.
+    A coordinator that dies with its workers loses their counters. The samples that the workers sent
+    remain, with their last window of steps and their last save. The estimate misses at most one
+    unsent window, a second of training.
     """
     before = next((w for w in tx.worlds.of(world.job) if w.epoch < world.epoch), None)
     if before is None or world.stepping_at is None:

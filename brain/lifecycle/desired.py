@@ -1,4 +1,4 @@
-"""The wish of a job, made of its standing target and of the plan that is being applied."""
+"""The wish of a job, made from its standing target and the plan that is being applied."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from brain.types.world import DesiredWorld, World
 #: Kind of the stored batch that was chosen.
 BATCH = "batch/1"
 _REACHED = frozenset({PlanState.APPLIED, PlanState.VERIFIED, PlanState.ROLLED_BACK})
-#: States in which nothing of a job may run.
+#: States in which no replica of a job may run.
 EMPTY = frozenset({JobState.QUEUED, JobState.SUSPENDED})
 
 
@@ -30,9 +30,9 @@ class AskedBatch:
 
     wish: BatchWish
     at: datetime
-    #: Why, in one sentence.
+    #: The reason, in one sentence.
     reason: str
-    #: Replicas that it is tried for; None: it is taken for its own sake.
+    #: Size, in replicas, for which the batch is tried; None: the batch is wanted for its own sake.
     trial: int | None = None
 
 
@@ -67,7 +67,7 @@ def may_act(job: Job, settings: Settings) -> bool:
 
 
 def frozen(tx: Transaction, job: Job) -> Freeze | None:
-    """The freeze that covers a job, the widest first; None where plans may be applied."""
+    """Return the freeze that covers a job, the widest first; None if plans may be applied."""
     covers = {
         FreezeScope.ALL: "",
         FreezeScope.PROJECT: job.document.project,
@@ -90,17 +90,18 @@ def freeze_reason(job: Job, freeze: Freeze) -> str:
 
 
 def reached(plan: ScalePlan) -> bool:
-    """True if a world ever met the plan's target."""
+    """Return True if a world ever met the plan's target."""
     return plan.state in _REACHED or (
         plan.state is PlanState.SUPERSEDED and plan.outcome.epoch is not None
     )
 
 
 def standing(plans: Sequence[ScalePlan], job: Job) -> tuple[int, Allocation]:
-    """Generation and target that stand: of the highest generation that a world ever met.
+    """Return the standing generation and target: those of the highest generation that a world ever
+    met.
 
-    Generation 0 is the submitted document. What a replica reserves is the job's, which ``settle``
-    keeps: only a plan that changed it says something of it.
+    Generation 0 is the submitted document. The amounts of a replica are the job's, which ``settle``
+    stores: a plan's target decides them only if the plan changed them.
     """
     met = max((plan for plan in plans if reached(plan)), key=_generation, default=None)
     if met is None:
@@ -109,7 +110,9 @@ def standing(plans: Sequence[ScalePlan], job: Job) -> tuple[int, Allocation]:
 
 
 def wished(plans: Sequence[ScalePlan], job: Job) -> tuple[int, Allocation]:
-    """Generation and target that are wished for: those being applied, else those that stand."""
+    """Return generation and target of the wish: those of the plan being applied, else the
+    standing ones.
+    """
     applying = next((plan for plan in plans if plan.state is PlanState.APPLYING), None)
     if applying is None:
         return standing(plans, job)
@@ -120,8 +123,8 @@ def wished(plans: Sequence[ScalePlan], job: Job) -> tuple[int, Allocation]:
 def wish(tx: Transaction, job: Job, settings: Settings) -> DesiredWorld:
     """Return the world that a job should have now.
 
-    The upper bits of ``version`` count the stored changes of the job and its plans, so they
-    only grow; the lower sixteen tell apart what is stored elsewhere (freezes, settings). Two
+    The upper bits of ``version`` count the stored changes of the job and its plans, so they only
+    grow; the lower sixteen distinguish inputs that are stored elsewhere (freezes, settings). Two
     wishes of one job are the same if and only if their versions are equal.
     """
     plans = tx.plans.of(job.id)
@@ -151,7 +154,7 @@ def wish(tx: Transaction, job: Job, settings: Settings) -> DesiredWorld:
 
 
 def meets(world: World | None, target: Allocation) -> bool:
-    """True if the observed world steps at ``target``."""
+    """Return True if the observed world steps at ``target``."""
     return (
         world is not None
         and world.stepping_at is not None
@@ -162,7 +165,7 @@ def meets(world: World | None, target: Allocation) -> bool:
 
 
 def moved(world: World, target: Allocation) -> bool:
-    """True if the world is on the nodes that ``target`` names, if it names any."""
+    """Return True if the world is on the nodes that ``target`` names, or ``target`` names none."""
     found = Counter(member.node for member in world.members)
     return not target.nodes or found == Counter(dict(target.nodes))
 

@@ -1,8 +1,8 @@
 """Detection of replicas that are copies of one program instead of workers of one job.
 
-Copies write the same checkpoint and train the same examples: a growth only wastes replicas. One
-replica proves nothing, since scripts usually form a process group only where there are several.
-So the first growth is the test.
+Copies write the same checkpoint and train the same examples, so a growth only wastes replicas. One
+replica proves nothing, since scripts usually form a process group only with several. So the first
+growth is the test.
 """
 
 from collections import defaultdict
@@ -23,27 +23,27 @@ from brain.types.plan import Outcome, PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.telemetry import SaveSample, ThroughputSample
 from brain.typeset import count
 
-#: Steps after which a worker that has met nobody is expected to meet nobody.
+#: Steps after which a worker that has met no other is expected never to meet one.
 LEAST_STEPS = 10
 
 _HOW = "no process group, no session, no data shard, no MPI or Horovod peer"
 
 
 class DistributionEvidence(Enum):
-    """Evidence on whether the workers of a world train together or each train a copy."""
+    """Evidence for workers of a world that train together, or each train a copy."""
 
-    #: One replica, a worker that met another, or one that does not tell: nothing is concluded.
+    #: No conclusion: the world has one replica, a worker met another, or a worker does not tell.
     NONE = auto()
-    #: Nobody met anybody so far.
+    #: No worker has met another so far.
     COPIES_SO_FAR = auto()
-    #: Nobody had met anybody by the first save after every rank had made ten steps.
+    #: No worker had met another by the first save after every rank had made ten steps.
     COPIES = auto()
 
 
 def evidence(
     samples: Sequence[ThroughputSample], saves: Sequence[SaveSample]
 ) -> DistributionEvidence:
-    """Judge by samples and saves of one world, oldest first."""
+    """Judge a world by its samples and saves, oldest first."""
     if not copies(samples) or samples[-1].replicas < 2:
         return DistributionEvidence.NONE
     trained: dict[int, datetime] = {}
@@ -75,7 +75,8 @@ def distribution(
 def not_distributed(
     tx: Transaction, job: Job, sight: ThroughputObserved, plans: Sequence[ScalePlan], now: datetime
 ) -> str | None:
-    """Return in one sentence why a job must not grow, by its present world or an earlier growth.
+    """Return one sentence on why a job must not grow, by its present world or an earlier growth;
+    None if it may.
 
     A plan that undid an earlier growth is the memory of that growth. The memory ends with the job:
     a person who mended the script submits it again.
@@ -90,7 +91,7 @@ def not_distributed(
 
 
 def undid_copies(plan: ScalePlan) -> bool:
-    """True if a plan undid a growth into copies."""
+    """Return True if a plan undid a growth into copies."""
     return plan.kind is PlanKind.ROLLBACK and plan.explanation.code == NOT_DISTRIBUTED
 
 
@@ -105,7 +106,7 @@ def revert(
 ) -> ScalePlan:
     """Undo Brain's own growth into copies; return the plan that is undone.
 
-    A size that a person asked for stays, as with every verdict.
+    A size that a person asked for stays, as it does with every verdict.
     """
     why = _sentence(plan.target.replicas)
     outcome: Outcome = replace(

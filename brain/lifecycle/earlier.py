@@ -1,4 +1,6 @@
-"""Hand a job, when it is submitted or starts, the measurements of earlier runs of its script."""
+"""Measurements of earlier runs of a script, handed to a job when it is submitted and when it
+starts.
+"""
 
 from datetime import datetime
 
@@ -11,15 +13,15 @@ from brain.models.remaining import Finished
 from brain.ports import StoredFit, Transaction
 from brain.types.job import Job
 
-#: Newest jobs that are looked through; runs of the script whose measurements are heard, and whose
-#: ends.
+#: Newest jobs that are searched for runs of the script; runs whose measurements are used, and runs
+#: whose ends are used.
 _ASKED, _HEARD, _ENDED = 200, 6, 10
 
 
 def inherit(tx: Transaction, job: Job, now: datetime) -> None:
-    """Keep the measurements and the work of the newest runs of the same script.
+    """Store, for a job, the measurements and the work of the newest runs of its script.
 
-    Measurements come from runs that still run, too; work comes only from runs that ended well.
+    Runs that have not ended give measurements, too; only runs that ended well give work.
     """
     mine = script_of(job.document, job.owner)
     measured, ended = list[EarlierRun](), list[Finished]()

@@ -1,4 +1,4 @@
-"""Edits of running jobs: amounts that each replica shall reserve, with or without another size."""
+"""Edits of running jobs: new amounts of each replica, with or without another size."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -24,9 +24,9 @@ from brain.types.roles import SINGLE, WORKER, alike, others
 from brain.typeset import count, number
 
 _GIB = 2**30
-#: Less holds no Python; more has no machine.
+#: Least memory, which a Python process needs, and most, which no machine has.
 LEAST_MEMORY, MOST_MEMORY = 16 * 2**20, 2**50
-#: A quota of less stops a process for most of each second.
+#: Least CPU quota: a smaller one stops a process for most of each second.
 LEAST_CPU, MOST_CPU = 10, 10_000_000
 _NOTHING_RUNS = "nothing of the job runs, and its next start has it"
 
@@ -44,11 +44,13 @@ def edit(
     settings: Settings,
     now: datetime,
 ) -> ScalePlan:
-    """Take the amounts that a person asks for each replica, and a size; begin it if it may.
+    """Store a person's request for amounts of each replica, a size, or both; begin the plan if it
+    may.
 
-    With a ``role`` both are of its replicas only. None leaves a thing as it is. As a request it is
-    also an approval, and supersedes an active plan. Amounts alone are changed while replicas run; a
-    size changes at the next safe point; both at once where nothing of the job runs.
+    With a ``role`` the request is for the replicas of that role. None leaves an amount or the size
+    as it is. The request is also an approval, and supersedes an active plan. Amounts change while
+    replicas run; a size changes at the next safe point. Both change at once if no replica of the
+    job runs.
 
     Raises:
         BadInput: nothing was asked for, an amount is absurd, no node has as much, a replica uses
@@ -116,7 +118,7 @@ def _reshaped(
     cpu_millis: int | None,
     memory_bytes: int | None,
 ) -> Allocation:
-    """``heading`` with the size and the amounts that were asked for, of a role or of all.
+    """Return ``heading`` with the requested size and amounts, of a role or of all replicas.
 
     Raises:
         BadInput: the job has no such role, or a role cannot have so many.
@@ -161,7 +163,9 @@ def _promise(
 
 
 def _applied(tx: Transaction, plan: ScalePlan, now: datetime) -> ScalePlan:
-    """Apply a plan to a job of which nothing runs, so that nothing has to change or is measured."""
+    """Apply a plan to a job without running replicas, where nothing has to change or be
+    measured.
+    """
     plan = move_plan(tx, plan, PlanState.APPLYING, f"{change(plan)} begins", now)
     plan = move_plan(tx, plan, PlanState.APPLIED, _NOTHING_RUNS, now)
     reserving(tx, tx.jobs.get(plan.job), plan.target.resources, now)
@@ -169,7 +173,9 @@ def _applied(tx: Transaction, plan: ScalePlan, now: datetime) -> ScalePlan:
 
 
 def _next_step(tx: Transaction, job: Job, plan: ScalePlan) -> str:
-    """What of a plan applies now, and what at the safe point."""
+    """Return a sentence on the parts of a plan that apply now, and those that apply at the safe
+    point.
+    """
     blocked = obstacle(tx, job, replace(plan, state=PlanState.APPROVED))
     if blocked:
         return f"Nothing of it applies now: {blocked}."

@@ -1,4 +1,4 @@
-"""Jobs: submitted, admitted, suspended, resumed, cancelled, ended."""
+"""The life of a job: submission, admission, suspension, resumption, cancellation, end."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -27,13 +27,13 @@ from brain.types.pool import Freeze
 from brain.types.resources import PoolName
 from brain.typeset import count
 
-#: Kind of what is kept of a job whose first size Brain chose.
+#: Kind of the record that Brain chose a job's first size.
 BEGINS = "first-size/1"
-#: Kind of what is kept of a job that was stopped for another: for whom.
+#: Kind of the record that a job was stopped for another, which it names.
 PREEMPTED = "preempted/1"
-#: States in which nothing of a job runs, so that an intent is fulfilled at once.
+#: States without any running replica, in which an owner's intent is fulfilled at once.
 _STILL = frozenset({JobState.QUEUED, JobState.SUSPENDED})
-#: With how many replicas a job begins, by what its owner named and how many fit.
+#: Returns the first size of a job, from the size that its owner named and the number that fit.
 First = Callable[[Job, int | None, int], int | None]
 
 
@@ -48,12 +48,13 @@ def submit(
     now: datetime,
     confined: bool = False,
 ) -> Job:
-    """Queue a new job. Values of its environment are not kept here, names only.
+    """Queue a new job. Of its environment only the names of variables are stored here, not the
+    values.
 
     Raises:
         ImpossibleBounds: no size satisfies the document's bounds.
-        BadInput: it can never run: a field cannot be used, or not even its first size fits the
-            empty pool.
+        BadInput: the job can never run: a field cannot be used, or not even its first size fits
+            the empty pool.
         NameTaken: an unfinished job of its project has this name.
     """
     document.check()
@@ -93,10 +94,10 @@ def mirror(
     settings: Settings,
     now: datetime,
 ) -> Job:
-    """Keep the copy of a cluster's object: queue a new one, follow the changes of a known one.
+    """Mirror a job object of a cluster: queue a new job, or follow the changes of a known one.
 
-    The size that it began with and what a replica reserves stay as they are: only plans change
-    what runs. A finished job stays as it ended.
+    The job's first size and its amounts stay as they are: only plans change a running job. A
+    finished job stays as it ended.
 
     Raises:
         ImpossibleBounds, BadInput, NameTaken: as in ``submit``.
@@ -112,14 +113,14 @@ def mirror(
         return known
     document.check()
     limits = (document.deadline, document.budget)
-    if limits != (known.document.deadline, known.document.budget):  # one that passed may stand
+    if limits != (known.document.deadline, known.document.budget):  # one that passed stays valid
         check_limits(document, settings, now)
     acted(tx, owner, "job.edit", f"job/{job_id}", now=now)
     return tx.jobs.put(replace(known, document=document, updated_at=now))
 
 
 def object_says(tx: Transaction, job: Job, said: Sequence[ObjectCondition]) -> Job:
-    """Keep the conditions of the job's object in a cluster; the same conditions change nothing."""
+    """Store the conditions of the job's object in a cluster; equal conditions change nothing."""
     conditions = tuple(said)
     return job if conditions == job.conditions else tx.jobs.put(replace(job, conditions=conditions))
 
@@ -147,12 +148,13 @@ def admit(
     first: First = lambda job, named, fits: None,
     begun: Callable[[Transaction, Sequence[JobId]], None] = lambda tx, jobs: None,
 ) -> tuple[Job, ...]:
-    """Start the jobs of ``queue`` that fit, by priority, then age; the others say why they do not.
+    """Start the jobs of ``queue`` that fit, by priority, then age; store on each other job why it
+    waits.
 
-    ``barred`` says why a job that fits may not begin with so many replicas. ``first`` says with how
-    many replicas a job begins, by the number that its owner named and the number that fit (None: as
-    named, else the fewest). ``begun`` is told of each job that starts, so that ``room`` can keep
-    count. Returns the started jobs, as they were before.
+    ``barred`` returns the reason why a job that fits may not begin with a number of replicas.
+    ``first`` returns the first size of a job, from the size that its owner named and the number
+    that fit (None: as named, else the fewest). ``begun`` is called with each job that starts, so
+    that ``room`` can keep count. Returns the started jobs as they were before.
     """
     started = []
     for job in sorted(queue, key=lambda job: (-job.document.priority, job.created_at)):
@@ -163,10 +165,10 @@ def admit(
 
 
 def suspend(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
-    """Have a job stopped at its next safe point, and its resources freed.
+    """Ask for a job to stop at its next safe point and free its resources.
 
     Raises:
-        Conflict: it ended or is being cancelled.
+        Conflict: the job ended or is being cancelled.
     """
     if job.finished or job.intent is Intent.CANCEL:
         raise Conflict(f"job {job.document.name} is {_standing(job)}; it cannot be suspended")
@@ -179,14 +181,16 @@ def suspend(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
 
 
 def preempt(tx: Transaction, job: Job, why: str, now: datetime) -> Job:
-    """Have a job stopped at its next safe point for one that waits; ``requeue`` queues it again."""
+    """Ask for a job to stop at its next safe point for one that waits; ``requeue`` queues it
+    again.
+    """
     job = suspend(tx, job, by=BRAIN, now=now)
     _note_preemption(tx, job, why, now)
     return move_job(tx, job, job.state, f"it makes room: {why}", now)
 
 
 def requeue(tx: Transaction, job: Job, now: datetime) -> bool:
-    """Let a job that was stopped for another queue again; False where it was not."""
+    """Queue a job again that was stopped for another; return False if it was not."""
     if job.state is not JobState.SUSPENDED or job.intent is not Intent.SUSPEND:
         return False
     noted = tx.fits.get(job.id, PREEMPTED)
@@ -198,16 +202,18 @@ def requeue(tx: Transaction, job: Job, now: datetime) -> bool:
 
 
 def _note_preemption(tx: Transaction, job: Job, why: str, now: datetime) -> None:
-    """Keep why a job was stopped for another; a person who suspends it meanwhile keeps it so."""
+    """Store why a job was stopped for another; a job that a person suspended meanwhile stays
+    suspended.
+    """
     if why or tx.fits.get(job.id, PREEMPTED) is not None:
         tx.fits.put(StoredFit(job=job.id, kind=PREEMPTED, parameters=why, fitted_at=now))
 
 
 def resume(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
-    """Let a suspended job queue again; it goes on from its checkpoint.
+    """Queue a suspended job again; it goes on from its checkpoint.
 
     Raises:
-        Conflict: it is not suspended.
+        Conflict: the job is not suspended.
     """
     if job.finished or job.intent is not Intent.SUSPEND:
         raise Conflict(f"job {job.document.name} is {_standing(job)}, not suspended")
@@ -218,10 +224,10 @@ def resume(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
 
 
 def cancel(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
-    """Have a job ended for good; asking again changes nothing.
+    """Ask for a job to end for good; a second request changes nothing.
 
     Raises:
-        Conflict: it ended already.
+        Conflict: the job ended already.
     """
     if job.finished:
         raise Conflict(f"job {job.document.name} is {job.state} already")
@@ -246,7 +252,7 @@ def end(
     *,
     exit_code: int | None = None,
 ) -> Job:
-    """Finish a job and whatever plan of it is active."""
+    """End a job and its active plan, if it has one."""
     job = move_job(tx, job, state, reason, now, exit_code=exit_code)
     close(tx, job, f"the job is {state}: {reason}", now)
     forgo(tx, job, now)
@@ -254,7 +260,7 @@ def end(
 
 
 def stopped(tx: Transaction, job: Job, now: datetime) -> Job:
-    """Fulfil the owner's intent, now that no replica of the job runs any more."""
+    """Fulfil the owner's intent for a job of which no replica runs any more."""
     if job.intent is Intent.CANCEL:
         return end(tx, job, JobState.CANCELLED, "cancelled; all its replicas have stopped", now)
     job = move_job(tx, job, JobState.SUSPENDED, "suspended; all its replicas have stopped", now)
@@ -274,7 +280,7 @@ def freeze(tx: Transaction, frozen: Freeze) -> None:
 
 
 def thaw(tx: Transaction, scope: str, target: str, *, by: str, now: datetime) -> bool:
-    """Apply plans of a scope again; False where nothing was frozen."""
+    """Apply plans of a scope again; return False if nothing was frozen."""
     if not tx.freezes.remove(scope, target):
         return False
     job = JobId(target) if scope == "job" else None
@@ -313,7 +319,7 @@ def _admitted(
 
 
 def _named(tx: Transaction, job: Job) -> int | None:
-    """The size that its owner would begin with; None where that is left open."""
+    """Return the first size that the owner named; None if the owner left it open."""
     chosen = tx.fits.get(job.id, BEGINS)
     if chosen is None:
         return job.document.replicas.start
@@ -321,7 +327,9 @@ def _named(tx: Transaction, job: Job) -> int | None:
 
 
 def _beginning(tx: Transaction, job: Job, size: int, named: int | None, now: datetime) -> Job:
-    """The job with the first size that Brain chose; it is chosen anew if it queues again."""
+    """Return the job with the first size that Brain chose, which is chosen anew if the job
+    queues again.
+    """
     bounds = job.document.replicas
     start = None if size == bounds.min else size
     if start == bounds.start:

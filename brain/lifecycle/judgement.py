@@ -1,4 +1,4 @@
-"""The judgement of an applied plan: its promise against the measurement, and the way back."""
+"""The judgement of an applied plan: it compares promise and measurement, and may roll back."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -29,15 +29,15 @@ def judge(
     """Compare an applied plan's promise with the measurement, and roll it back if it fell short.
 
     Only Brain's own advice is rolled back. A size that a person asked for stays, and so does a
-    rollback, with the verdict beside it; amounts do where Brain may not act on the job, and those
-    that the plan raised. ``worths``: of examples, where batches differ. ``short`` says what its
-    amounts are too small for.
+    rollback; both get the verdict. Amounts stay if Brain may not act on the job, or if the plan
+    raised them. ``worths`` has the worth of an example if batches differ. ``short`` is a phrase on
+    the need that the plan's amounts do not meet.
     """
     both, holds = short or ("" if plan.changes_resources else "nothing was promised"), not short
     if plan.promised is not None and measured is not None:
         said = compared(plan, plan.promised, measured, unit=unit, settings=settings, worths=worths)
         both = f"{short}; {said}" if short else said
-        # More than before slows no replica down.
+        # Larger amounts than before slow no replica down.
         holds = holds and (
             plan.only_raises or kept(plan, plan.promised, measured, settings, worths)
         )
@@ -56,7 +56,7 @@ def judge(
     back = undoing(tx, job, plan, reason, settings=settings, now=now)
     back = replace(back, measured=measured, target=back.target.loosest(back.current))
     instead(tx, job, None, back, by=ROLLBACK, settings=settings, now=now)
-    # In a pool nobody could take from a job that waits for a person what others wait for.
+    # A proposal would keep resources from other jobs of the pool while it waits for a person.
     if plan.kind is PlanKind.RESIZE and job.document.optimize_mode is not OptimizeMode.CLUSTER:
         count_rollbacks(tx, plan, settings, now)
     return plan
@@ -65,11 +65,11 @@ def judge(
 def _undone_by_brain(
     job: Job, plan: ScalePlan, measured: Prediction | None, worths: Worths, settings: Settings
 ) -> bool:
-    """True if a plan that fell short is rolled back without anybody's asking.
+    """Return True if Brain rolls back a plan that fell short without asking anyone.
 
-    Amounts alone are where Brain may act, also a person's: a job that runs out of memory loses more
-    than a wish, and the way back needs no restart. Amounts that were raised are not: less than what
-    is too little helps nobody.
+    Brain rolls back plans of amounts wherever it may act, also a person's: a job that runs out of
+    memory loses more than the person's wish, and the way back needs no restart. Raised amounts
+    stay: if they are too small, the smaller ones before them are, too.
     """
     if plan.kind in (PlanKind.REQUEST, PlanKind.RESIZE) and plan.in_place:
         return may_act(job, settings) and not plan.only_raises
@@ -79,10 +79,10 @@ def _undone_by_brain(
 def _left_to_the_pool(
     job: Job, plan: ScalePlan, measured: Prediction | None, worths: Worths
 ) -> bool:
-    """True if the next round decides about the job's size, not this verdict.
+    """Return True if the next round decides about the job's size, instead of this verdict.
 
-    That is so where other jobs have the resources that the plan gave up, and where the job does
-    more than before, though less than was promised.
+    The round decides if other jobs have the resources that the plan gave up, or if the job's
+    throughput grew, though less than promised.
     """
     if job.document.optimize_mode is not OptimizeMode.CLUSTER or plan.changes_resources:
         return False

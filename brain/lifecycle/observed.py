@@ -1,7 +1,7 @@
 """A job's throughput: measurements of its present world, and a model of other sizes.
 
-Worlds that ended are kept as points in the store of fits, so that a turn reads the samples of
-the present world alone.
+Ended worlds are stored as points among the fits, so that a turn only reads the samples of the
+present world.
 """
 
 from collections.abc import Sequence
@@ -26,38 +26,40 @@ from brain.types.recommendation import Prediction
 from brain.types.telemetry import ThroughputSample
 from brain.types.world import World
 
-#: Kind of the stored fit. Fields that ``Point`` gains have defaults, so that what an earlier
-#: release stored is read on; a shape that cannot be read gets a new kind.
+#: Kind of the stored fit. New fields of ``Point`` get defaults, so that fits of an earlier release
+#: stay readable; an unreadable shape gets a new kind.
 KIND = "throughput-points/1"
-#: Kind of the stored sums of gradients.
+#: Kind of the stored sums of gradient statistics.
 GRADIENTS = "gradient-sums/1"
-#: Kind of the stored list of what earlier runs of the script measured, newest first.
+#: Kind of the stored list of measurements of earlier runs of the script, newest first.
 RUNS = "earlier-runs/2"
-#: Seconds of the newest samples that a point rests on: the fewest that suffice, because what a job
-#: did long ago says less than what it does now, and reading a minute costs a tenth of the rest.
+#: Seconds of the newest samples that a point rests on: the fewest that suffice, because old samples
+#: say less about present throughput, and reading a minute costs a tenth of the rest of a turn.
 WINDOWS_SECONDS = (60.0, 900.0)
-#: The point of the present world is stored again when it has so many more seconds of samples.
+#: Additional seconds of samples after which the point of the present world is stored again.
 KEEP_SECONDS = 30.0
 _REMEMBERED = 2500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThroughputObserved:
-    """A job's throughput as seen at one moment."""
+    """A job's throughput, as seen at one moment."""
 
     world: World | None
     samples: tuple[ThroughputSample, ...] = ()
-    #: One per earlier world that was measured, oldest first.
+    #: One point per earlier world that was measured, oldest first.
     earlier: tuple[Point, ...] = ()
-    #: The present world, or why it is not measured yet.
+    #: The point of the present world, or the reason why it is not measured yet.
     present: Point | Undetermined
     model: JobModel | None = None
-    #: What the job's gradients came to in all its worlds.
+    #: Sums of the job's gradient statistics over all its worlds.
     gradients: GradientSums = field(default_factory=GradientSums)
 
     @property
     def noise(self) -> NoiseScale | Undetermined:
-        """The gradient noise scale; or why there is none, as the probe says it."""
+        """Return the gradient noise scale, or the reason why there is none, in the probe's
+        words.
+        """
         try:
             return self.gradients.scale
         except Undetermined as unsettled:
@@ -67,19 +69,19 @@ class ThroughputObserved:
 
     @property
     def now(self) -> Prediction | None:
-        """The throughput of the present world; None where too little was measured."""
+        """Return the throughput of the present world; None if too little was measured."""
         return self.present.measured if isinstance(self.present, Point) else None
 
     @property
     def unit(self) -> str:
-        """The unit of every rate here: examples/s, or steps/s where no batch was seen."""
+        """Return the unit of every rate here: examples/s, or steps/s if no batch was seen."""
         points = [*self.earlier, self.present]
         known = [unit_of(point) for point in points if isinstance(point, Point)]
         return known[-1] if known else "examples/s"
 
     @property
     def missing(self) -> str:
-        """The reason why the present world is not measured yet; empty where it is measured."""
+        """Return the reason why the present world is not measured yet; empty if it is measured."""
         return "" if isinstance(self.present, Point) else str(self.present)
 
     def predict(self, replicas: int) -> Prediction:
@@ -94,7 +96,7 @@ class ThroughputObserved:
         return self.model.predict(replicas)
 
     def promise(self, replicas: int) -> Prediction | None:
-        """The model's answer for a size; None where it has none."""
+        """Return the model's throughput at a size; None if it has none."""
         try:
             return self.predict(replicas)
         except Undetermined:
@@ -108,13 +110,13 @@ class ThroughputObserved:
 
 
 def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> ThroughputObserved:
-    """Read what is known of a job's throughput. Nothing is stored; ``remember`` does that."""
+    """Return the known throughput of a job. Nothing is stored; ``remember`` does that."""
     world = tx.worlds.latest(job.id)
     if world is None:
         return ThroughputObserved(world=None, present=Undetermined("no world has formed yet"))
     stored, terms = points(tx, job), terms_of(job.document)
     asked = asked_batch(tx, job)
-    # Another batch in the same world is another configuration, hence another point.
+    # Another batch in the same world is another configuration, so it gets another point.
     since = asked.at if asked else world.formed_at
     earlier = tuple(p for p in stored if p.epoch != world.epoch or p.until <= since)
     samples, present = of_world(tx, job, world, settings=settings, now=now)
@@ -126,7 +128,7 @@ def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> Thr
         return sight
     runs, wish = same_script(tx, job), wished_batch(tx, job)
     if not may_act(job, settings) or (wish is not None and not taken(wish, present)):
-        # Nobody tells it another batch, or it does not follow.
+        # Brain does not choose the script's batch, or the script does not follow.
         terms = replace(terms, told=False)
     foretold = None if since > world.formed_at else _foretold(present, stored, terms, runs)
     try:
@@ -146,7 +148,8 @@ def of_world(
 ) -> tuple[tuple[ThroughputSample, ...], Point | Undetermined]:
     """Return the newest samples of a world, as few as suffice, and the throughput that they show.
 
-    Samples from before the script was asked for another batch are of another configuration.
+    Samples from before Brain asked the script for another batch are of another configuration, and
+    are left out.
     """
     asked = asked_batch(tx, job)
     begun = world.formed_at if asked is None else max(world.formed_at, asked.at)
@@ -167,9 +170,10 @@ def _noise(
     runs: Sequence[EarlierRun],
     first: float | None,
 ) -> tuple[float | None, float | None]:
-    """The noise of a job's gradients: as its world tells it, else as earlier runs knew it when they
-    had done as much, else what was last known (another batch is measured anew), until it is old.
-    And the batch at which this job measured it.
+    """Return the noise of a job's gradients, and the batch at which this job measured it.
+
+    The noise is that of the present world if measured; else that of earlier runs at the same work
+    done; else the last one known, until it is old (another batch is measured anew).
     """
     settled = sight.noise.examples if isinstance(sight.noise, NoiseScale) else None
     batch = present.examples_per_step
@@ -195,7 +199,7 @@ def _foretold(
 def achieved(
     samples: Sequence[ThroughputSample], settings: Settings, *, independent: bool = False
 ) -> Point | Undetermined:
-    """Return the throughput of a world by its samples, or why that cannot be said."""
+    """Return the throughput of a world by its samples, or the reason why it cannot be told."""
     try:
         return measure(
             samples,
@@ -208,7 +212,9 @@ def achieved(
 
 
 def remember(tx: Transaction, job: Job, sight: ThroughputObserved, now: datetime) -> None:
-    """Keep the present world's point for the time when it is an earlier one, and gradients."""
+    """Store the present world's point, for use once the world is an earlier one, and the sums of
+    gradients.
+    """
     if sight.gradients.first[0] > 0 and _newer(gradients(tx, job).until, sight.gradients.until):
         kept = wire.encode(sight.gradients).decode()
         tx.fits.put(StoredFit(job=job.id, kind=GRADIENTS, parameters=kept, fitted_at=now))
@@ -218,8 +224,9 @@ def remember(tx: Transaction, job: Job, sight: ThroughputObserved, now: datetime
 
 
 def _worth_storing(stored: list[Point], sight: ThroughputObserved) -> bool:
-    """True if the stored point of this world and batch is missing, half a minute old, or of before
-    its noise was known: a trial ends as soon as that is."""
+    """Return True if the stored point of this world and batch is missing, half a minute old, or
+    lacks a noise that is known now: a trial ends as soon as the noise is known.
+    """
     last, present = stored[-1] if stored else None, sight.present
     if last is None or last in sight.earlier:
         return True
@@ -230,14 +237,14 @@ def _worth_storing(stored: list[Point], sight: ThroughputObserved) -> bool:
 
 
 def _newer(stored: datetime | None, until: datetime | None) -> bool:
-    """True if the present measurement is so much newer than the stored one that it is stored."""
+    """Return True if the present measurement is newer than the stored one by enough to store it."""
     if stored is None or until is None:
         return until is not None
     return (until - stored).total_seconds() >= KEEP_SECONDS
 
 
 def points(tx: Transaction, job: Job) -> list[Point]:
-    """All points of a job that were remembered, oldest world first."""
+    """Return all stored points of a job, oldest world first."""
     stored = tx.fits.get(job.id, KIND)
     return wire.decode(stored.parameters, list[Point]) if stored else []
 
@@ -250,7 +257,9 @@ def same_script(tx: Transaction, job: Job) -> tuple[EarlierRun, ...]:
 
 @lru_cache(maxsize=_REMEMBERED)
 def _decoded(runs: str) -> tuple[EarlierRun, ...]:
-    """Decode earlier runs; the same text gives the same objects, so that fits to them are found."""
+    """Decode earlier runs; equal text gives the same objects, so that cached fits to them are
+    found.
+    """
     return tuple(wire.decode(runs, list[EarlierRun]))
 
 

@@ -1,7 +1,7 @@
-"""Plans: asked for, approved, begun once, met, judged, undone.
+"""The life of a plan: proposal, approval, a single begin, target met, verdict, undoing.
 
-Every function takes the plan as it was read and returns it as stored. A plan that had begun to
-move and is given up is followed by a RESTORE of what stands, so that generations only rise.
+Every function takes the plan as it was read and returns it as stored. If a plan is given up after
+it has begun, a RESTORE of the standing target follows, so that generations only rise.
 """
 
 from dataclasses import replace
@@ -32,7 +32,7 @@ from brain.types.recommendation import Prediction, Recommendation
 from brain.types.resources import Resources
 from brain.typeset import count, reallocation
 
-#: Who approves where the policy does.
+#: The approver of plans that the policy approves.
 AUTO, ROLLBACK, RESTORE = "policy:auto", "policy:rollback", "policy:restore"
 
 _STEADY = frozenset({JobState.RUNNING, JobState.DEGRADED})
@@ -48,9 +48,9 @@ def propose(
     after: tuple[tuple[JobId, int], ...] = (),
     room: Room = room,
 ) -> ScalePlan:
-    """Store Brain's advice as a plan, and approve it where the policy may.
+    """Store Brain's advice as a plan, and approve the plan if the policy may.
 
-    ``after`` names the plans that free what it needs; it is approved only with them.
+    ``after`` names the plans that free resources for this plan, which is approved only with them.
 
     Raises:
         Conflict: another plan is active, or another Brain stored this generation first.
@@ -85,7 +85,8 @@ def propose_amounts(
     settings: Settings,
     now: datetime,
 ) -> ScalePlan:
-    """Store Brain's advice on what each replica reserves; it promises that throughput stays.
+    """Store Brain's advice on the amounts of each replica, as a plan that promises the present
+    throughput.
 
     Raises:
         Conflict: as ``propose``.
@@ -106,7 +107,9 @@ def proceed(
     now: datetime,
     room: Room = room,
 ) -> ScalePlan:
-    """Approve a proposal where the policy may and what it needs is approved, and begin it."""
+    """Approve a proposal if the policy may and the plans that it needs are approved, and begin
+    it.
+    """
     if not may_act(job, settings) or unapproved(tx, plan):
         return plan
     plan = approved(tx, plan, AUTO, now)
@@ -128,7 +131,7 @@ def forsaken(tx: Transaction, plan: ScalePlan) -> ScalePlan | None:
 def begin(
     tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetime, room: Room = room
 ) -> ScalePlan:
-    """Begin applying an approved plan, once; return it unchanged while something is in the way."""
+    """Begin applying an approved plan, once; return it unchanged while an obstacle remains."""
     job = tx.jobs.get(plan.job)
     if plan.state is not PlanState.APPROVED or obstacle(tx, job, plan, room=room):
         return plan
@@ -145,7 +148,7 @@ def settle(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetim
     world = tx.worlds.latest(plan.job)
     if plan.state is not PlanState.APPLYING or world is None or not meets(world, plan.target):
         return plan
-    # A change of size is met wherever its replicas are; one that only moves them is not.
+    # A change of size is met on any nodes; a plan that only moves replicas is met on its own nodes.
     only_moves = plan.target == plan.current and plan.target.elsewhere(plan.current)
     if only_moves and not moved(world, plan.target):
         return plan
@@ -171,10 +174,10 @@ def settle(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetim
 
 
 def obstacle(tx: Transaction, job: Job, plan: ScalePlan, *, room: Room = room) -> str | None:
-    """Return why an approved plan may not begin yet; None where nothing stands in its way.
+    """Return the obstacle that keeps an approved plan from beginning; None if there is none.
 
-    A RESTORE moves nothing to a new size, so neither a freeze nor the job's state stops it, unless
-    the job has ended.
+    A RESTORE brings no new size, so neither a freeze nor the job's state stops it, unless the job
+    has ended.
     """
     if job.finished:
         return f"the job is {job.state}"
@@ -202,9 +205,10 @@ def obstacle(tx: Transaction, job: Job, plan: ScalePlan, *, room: Room = room) -
 def fail(
     tx: Transaction, plan: ScalePlan, why: str, *, settings: Settings, now: datetime
 ) -> ScalePlan:
-    """Give up a plan; where it had begun to move, what stands is restored. Returns the failed one.
+    """Give up a plan, and restore the standing target if the plan had begun. Returns the failed
+    plan.
 
-    A RESTORE that is held goes on: there is nothing else to go back to.
+    A RESTORE that cannot go on stays active, because there is no other target to go back to.
     """
     begun = plan.state is PlanState.APPLYING
     if begun and plan.kind is PlanKind.RESTORE:
@@ -220,7 +224,7 @@ def fail(
     _, target = standing(tx.plans.of(job.id), job)
     target = replace(target, batch=plan.current.batch)
     changed = plan.target if plan.changes_resources else target
-    # The world may never have had the size that is given up; what runs is what is left.
+    # The world may never have had the abandoned size, so the running world is the one that remains.
     world = tx.worlds.latest(job.id)
     runs = 0 if world is None or world.ended_at is not None else world.replicas
     explanation = Explanation(
@@ -250,7 +254,7 @@ def fail(
 
 
 def relent(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> ScalePlan:
-    """Give up a RESTORE whose amounts a replica refuses: the larger ones stand from then on."""
+    """Give up a RESTORE whose amounts a replica refuses; the larger amounts stand from then on."""
     most = plan.target.resources.loosest(plan.current.resources)
     why = f"{why}; the larger amounts stay"
     outcome = replace(plan.outcome, detail=why)
@@ -262,13 +266,13 @@ def relent(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> ScalePl
 
 
 def reserving(tx: Transaction, job: Job, amounts: Resources, now: datetime) -> Job:
-    """Keep what each replica of a job reserves from now on."""
+    """Store the amounts that each replica of a job reserves from now on."""
     kept = None if amounts == job.document.resources else amounts
     return tx.jobs.put(replace(job, amounts=kept, updated_at=now))
 
 
 def expire(tx: Transaction, plan: ScalePlan, now: datetime, *, why: str = "") -> ScalePlan:
-    """End a plan that was not approved in time, or that cannot begin any more."""
+    """End a plan that was not approved in time, or that can no longer begin."""
     message = why or f"nobody approved {change(plan)} in time"
     outcome = replace(plan.outcome, detail=message)
     return move_plan(tx, plan, PlanState.EXPIRED, message, now, outcome=outcome)
@@ -280,7 +284,7 @@ def inconclusive(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> S
 
 
 def close(tx: Transaction, job: Job, why: str, now: datetime) -> None:
-    """End whatever plan of a finished job is active; only one that had begun to move failed."""
+    """End the active plan of a finished job; a plan that had begun counts as failed."""
     plan = tx.plans.active(job.id)
     match plan.state if plan else None:
         case PlanState.PROPOSED if plan:
@@ -305,7 +309,7 @@ def draft(
     now: datetime,
     **more: Any,
 ) -> ScalePlan:
-    """A proposal of the next generation."""
+    """Return a proposal of the next generation."""
     plans = tx.plans.of(job.id)
     current = more.get("current") or standing(plans, job)[1]
     more["current"] = replace(current, batch=wished_batch(tx, job))
@@ -362,7 +366,7 @@ def instead(
     settings: Settings,
     now: datetime,
 ) -> ScalePlan:
-    """Store ``plan`` in the place of the active one, approved, and begin it if it may."""
+    """Store ``plan`` as approved in place of the active one, and begin it if it may."""
     if active is not None:
         blocked = obstacle(tx, job, plan) if active.state is PlanState.APPLYING else None
         if blocked:
@@ -390,7 +394,7 @@ def verified(
     now: datetime,
     measured: Prediction | None,
 ) -> ScalePlan:
-    """Store the verdict on a plan whose size stands."""
+    """Store the verdict on a plan whose size stays."""
     outcome: Outcome = replace(plan.outcome, measured=measured, verdict=verdict, detail=detail)
     message = f"{verdict}: {detail}"
     return move_plan(tx, plan, PlanState.VERIFIED, message, now, outcome=outcome)

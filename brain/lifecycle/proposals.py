@@ -1,4 +1,4 @@
-"""Proposals that wait for a person while the measurement that they rest on moves."""
+"""Proposals that wait for a person while the measurement on which they rest changes."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -14,14 +14,14 @@ from brain.typeset import number
 
 
 def outdated(plan: ScalePlan | None, measured: Prediction | None, settings: Settings) -> bool:
-    """True if a proposal of Brain's rests on a measurement that no longer holds.
+    """Return True if a proposal of Brain rests on a measurement that no longer holds.
 
-    The present measurement lies outside of the earlier one's interval, by so much that half of the
-    least gain worth a restart might be gone.
+    It no longer holds if the present interval and the earlier one are apart, and the rates differ
+    by more than half of the least gain that is worth a restart.
     """
     if plan is None or plan.state is not PlanState.PROPOSED or plan.kind is not PlanKind.RESIZE:
         return False
-    if plan.changes_resources:  # what replicas use decides about it, not their throughput
+    if plan.changes_resources:  # those rest on use, not on throughput
         return False
     then = plan.measured
     if then is None or measured is None or then.examples_per_second <= 0:
@@ -32,9 +32,9 @@ def outdated(plan: ScalePlan | None, measured: Prediction | None, settings: Sett
 
 
 def renew(tx: Transaction, plan: ScalePlan, advice: Recommendation, now: datetime) -> ScalePlan:
-    """Base an outdated proposal on present measurements, where the same size is still advised.
+    """Base an outdated proposal on present measurements, if Brain still advises the same size.
 
-    Its version grows, so that nobody approves what they have not seen.
+    The proposal's version grows, so that no person approves numbers that they have not seen.
     """
     renewed = replace(
         plan,
@@ -56,9 +56,10 @@ def renew(tx: Transaction, plan: ScalePlan, advice: Recommendation, now: datetim
 def withdraw(
     tx: Transaction, plan: ScalePlan, measured: Prediction | None, now: datetime
 ) -> list[JobId]:
-    """End an outdated proposal, so that Brain decides anew about present measurements.
+    """End an outdated proposal, so that Brain decides again from present measurements.
 
-    Proposals that were only to make room for it end with it. Returns the jobs whose plans ended.
+    Proposals whose only purpose was to make room for it end, too. Returns the jobs whose plans
+    ended.
     """
     ended = [_end(tx, plan, f"withdrawn: {_moved(plan, measured)}", now)]
     name = tx.jobs.get(plan.job).document.name

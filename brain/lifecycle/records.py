@@ -1,4 +1,4 @@
-"""The record of every move: an event for the change, an audit entry for the person behind it."""
+"""The record of every change of state: an event, and an audit entry for the person behind it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,7 +10,7 @@ from brain.types.job import Job, JobId, JobState
 from brain.types.plan import PlanState, ScalePlan
 from brain.types.record import AuditEntry, Event
 
-#: Who acts where no person does.
+#: The actor of changes behind which no person stands.
 BRAIN = "brain"
 
 
@@ -50,9 +50,9 @@ def acted(
 def move_job(
     tx: Transaction, job: Job, to: JobState, reason: str, now: datetime, **changes: Any
 ) -> Job:
-    """Store ``job`` in state ``to``; an event tells of a new state, not of a new reason.
+    """Store ``job`` in state ``to``; a new state writes an event, a new reason alone does not.
 
-    Nothing is stored where nothing changes, so that versions and ETags stand still.
+    Nothing is stored if nothing changes, so that versions and ETags stay the same.
 
     Raises:
         IllegalTransition: ``JOB_MOVES`` has no such move.
@@ -94,7 +94,7 @@ def told(
     by: str = BRAIN,
     before: str = "",
 ) -> None:
-    """Write down the state that ``plan`` is in now."""
+    """Write the event and audit entry of the state that ``plan`` is in."""
     kind, target = f"plan.{plan.state}", f"plan/{plan.job}/{plan.generation}"
     data = {"from": str(plan.current.replicas), "to": str(plan.target.replicas), "by": by}
     if plan.outcome.verdict is not None:

@@ -1,7 +1,7 @@
 """Requests of people and programs about plans: ask for a size, approve, reject, roll back.
 
-A request for a size also approves it. Every function takes the plan as it was read, and the version
-that the requester saw; it returns the plan as stored.
+A request for a size also approves it. Every function takes the plan as it was read and the version
+that the requester saw, and returns the plan as stored.
 """
 
 from dataclasses import replace
@@ -44,22 +44,23 @@ def request(
     settings: Settings,
     now: datetime,
 ) -> ScalePlan:
-    """Take a person's or program's size, clamped to what fits now, and begin it if it may.
+    """Store a person's or program's request for a size, clamped to the room now, and begin the plan
+    if it may.
 
     A request is also an approval. It supersedes an active plan; a change that is under way yields
     only to a plan that can begin at once. A size ``beyond`` the job's bounds is clamped to the
     bounds only on request.
 
     Raises:
-        BadInput: no replicas at all were asked for, or a size beyond the bounds.
-        Conflict: the job ended, nothing would change, or nothing of it fits.
+        BadInput: the request is for no replicas, or for a size beyond the bounds.
+        Conflict: the job ended, nothing would change, or no allowed size fits.
     """
     expect_unfinished(job)
     if not beyond:
         expect_allowed(job, replicas)
     plans = tx.plans.of(job.id)
     _, current = standing(plans, job)
-    # An edit that is under way goes on with the new size.
+    # An edit that is under way goes on, with the new size.
     ahead = wished(plans, job)[1]
     amounts = ahead.resources
     size, clamped = clamp(tx, job, ahead, replicas)
@@ -127,11 +128,11 @@ def approve(
     settings: Settings,
     now: datetime,
 ) -> ScalePlan:
-    """Say yes to a proposal as it was seen, and begin it if it may.
+    """Approve a proposal at the version that was seen, and begin it if it may.
 
     Raises:
         VersionMismatch: the plan changed since ``version``.
-        Conflict: it cannot be approved; ``refusal`` says why.
+        Conflict: the plan cannot be approved; ``refusal`` has the reason.
     """
     _expect_version(plan, version)
     job = tx.jobs.get(plan.job)
@@ -144,11 +145,11 @@ def approve(
 def reject(
     tx: Transaction, plan: ScalePlan, *, by: str, version: int | None, why: str, now: datetime
 ) -> ScalePlan:
-    """Say no to a plan that has not begun.
+    """Reject a plan that has not begun.
 
     Raises:
         VersionMismatch: the plan changed since ``version``.
-        IllegalTransition: it has begun, or is done with.
+        IllegalTransition: the plan has begun, or is finished.
     """
     _expect_version(plan, version)
     message = f"{by} rejected {change(plan)}" + (f": {why}" if why else "")
@@ -166,7 +167,7 @@ def rollback(
     settings: Settings,
     now: datetime,
 ) -> ScalePlan:
-    """Go back to what stood before the plan that stands, by a new plan, and return that.
+    """Return a new plan that goes back to the target before the standing plan.
 
     Raises:
         VersionMismatch: the plan changed since ``version``.
@@ -195,7 +196,7 @@ def rollback(
 
 
 def refusal(job: Job, plan: ScalePlan, settings: Settings, now: datetime) -> str | None:
-    """Why ``plan`` cannot be approved; None where it can."""
+    """Return the reason why ``plan`` cannot be approved; None if it can."""
     if job.finished:
         return f"job {job.document.name} is {job.state}; nothing of it can change"
     if plan.state is not PlanState.PROPOSED:
@@ -208,7 +209,9 @@ def refusal(job: Job, plan: ScalePlan, settings: Settings, now: datetime) -> str
 
 
 def alone(tx: Transaction, plan: ScalePlan) -> str | None:
-    """Why a plan that needs what another frees cannot be approved without that one."""
+    """Return the reason why a plan that needs another plan's resources cannot be approved
+    without that plan.
+    """
     first = unapproved(tx, plan)
     if first is None:
         return None

@@ -1,9 +1,9 @@
-"""Advice that was not taken, scored against what was measured later: recorded, never acted on.
+"""Scores of advice that was not taken, against later measurements: recorded, never acted on.
 
-In the mode *shadow* no plan is ever applied, elsewhere some expire, are rejected or overtaken.
-Their promises are promises all the same: if the job later runs at the size by other means (a person
-asked for it, another plan led there) its throughput is held against them, and if it never does they
-stay open and end inconclusive with the job.
+In the mode *shadow* no plan is ever applied; in other modes some plans expire, are rejected or
+overtaken. Their promises can still be checked. If the job later runs at the size for another reason
+(a person's request, another plan), its throughput is compared with the promise. If it never does,
+the score stays open and ends inconclusive with the job.
 """
 
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.recommendation import Prediction
 from brain.typeset import count, resize
 
-#: Ends of a plan that was never applied.
+#: Final states of plans that were never applied.
 _NOT_TAKEN = frozenset({PlanState.EXPIRED, PlanState.REJECTED, PlanState.SUPERSEDED})
 
 
 def open_scores(plans: Sequence[ScalePlan]) -> list[ScalePlan]:
-    """Brain's advice that was not taken and has no score yet."""
+    """Return Brain's advice that was not taken and has no score yet."""
     return [
         plan
         for plan in plans
@@ -47,13 +47,13 @@ def score(
     settings: Settings,
     now: datetime,
 ) -> None:
-    """Hold what the present world achieves against advice of its size that was not taken.
+    """Score advice of the present world's size that was not taken, by the world's throughput.
 
-    A score changes neither a plan's state nor what stands: nothing follows from it.
+    A score changes neither a plan's state nor the standing target.
 
     Args:
-        plans: Of one job.
-        present: Its world as measured.
+        plans: The plans of one job.
+        present: The job's present world, as measured.
     """
     for plan in open_scores(plans):
         later = present.until > plan.created_at
@@ -66,7 +66,7 @@ def score(
 
 
 def forgo(tx: Transaction, job: Job, now: datetime) -> None:
-    """End the open scores of a job that ended: they can never be measured."""
+    """End the open scores of a job that ended and can no longer be measured."""
     for plan in open_scores(tx.plans.of(job.id)):
         sizes = count(plan.target.replicas, "replica")
         detail = f"{plan.outcome.detail or 'not taken'}; the job never ran with {sizes}"

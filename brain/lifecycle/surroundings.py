@@ -1,4 +1,4 @@
-"""From the stores to the situation that a policy decides in."""
+"""The situation in which a policy decides, read from the stores."""
 
 import math
 from collections import defaultdict
@@ -39,21 +39,21 @@ from brain.types.telemetry import Phase, SaveSample, ThroughputSample
 from brain.types.world import Cause, World
 from brain.typeset import change, duration
 
-#: Brain's own changes of so long ago count towards what a job bears.
+#: Seconds for which Brain's own changes count towards the most that a job bears.
 _LATELY_SECONDS = 3600.0
-#: What of its node's CPUs is busy is looked at over so long.
+#: Seconds over which the busy share of a node's CPUs is read.
 _BUSY_SECONDS = 60.0
-#: A size that fell short is not tried again for so long.
+#: Seconds for which a size that fell short is not tried again.
 _DISAPPOINTED_SECONDS = 6 * 3600.0
-#: A batch that differs by more, in logarithm, is another: what fell short with one says little
-#: about the other.
+#: Difference in log batch above which two batches count as different: a size that fell short with
+#: one may do well with the other.
 _ANOTHER_BATCH = math.log(1.5)
-#: Saves older than this say nothing about the script that runs now.
+#: Seconds after which a save says nothing about the script that runs now.
 _SAVES_SECONDS = 24 * 3600.0
-#: Step time above its peers' median from which a rank is a straggler.
+#: Relative excess of step time over its peers' median above which a rank is a straggler.
 _STRAGGLER = 0.2
-#: A node is left for it once the same rank was the slowest, by this much, in each of so many
-#: slices of so many seconds (models.md section 4.4).
+#: A job leaves a node if the same rank was the slowest, by this much, in each of this number of
+#: slices of this length (models.md section 4.4).
 _SLOW, _SLOW_SLICES, _SLICE_SECONDS = 0.15, 5, 60.0
 
 
@@ -67,14 +67,14 @@ def situate(
     room: Room = room,
     uses: Sequence[WorldUse] = (),
 ) -> Situation:
-    """Gather what a policy may know of a job; ``uses`` is what its replicas used so far."""
+    """Gather a job's situation for a policy; ``uses`` is its replicas' use of resources so far."""
     plans, worlds = tx.plans.of(job.id), tx.worlds.of(job.id)
     _, current = standing(plans, job)
     active = tx.plans.active(job.id)
     waits = active is not None and active.state in (PlanState.PROPOSED, PlanState.APPROVED)
     saves = _saves(tx, job, now)
     elapsed = _since(worlds[-1].formed_at if worlds else None, now)
-    # Runs of what turned out to be another script tell nothing of this one.
+    # Runs of a script that proved to be another one say nothing about this one.
     other = sight.model is not None and bool(sight.model.inherited.refused)
     past = () if other else earlier_runs(tx, job)
     rest = still_to_come(job, sight, worlds, elapsed=elapsed, past=past)
@@ -128,7 +128,7 @@ def situate(
 def _changes(
     plans: Sequence[ScalePlan], worlds: Sequence[World], settings: Settings, now: datetime
 ) -> dict[str, Any]:
-    """Return the cost of past changes of the world, and when and how the last ones went."""
+    """Return the cost of past changes of the world, and the time and outcome of the last ones."""
     downtimes = [
         world.downtime_seconds
         for world in reversed(worlds)
@@ -154,27 +154,29 @@ def _since(instant: datetime | None, now: datetime) -> float:
 
 
 def _age(sight: ThroughputObserved, now: datetime) -> float | None:
-    """Since the newest sample; a world that stepped and is silent is as old as its first step."""
+    """Return the seconds since the newest sample, else since the world's first step."""
     stepping_at = sight.world.stepping_at if sight.world else None
     heard = sight.samples[-1].measured_at if sight.samples else stepping_at
     return None if heard is None else _since(heard, now)
 
 
 def _saves(tx: Transaction, job: Job, now: datetime) -> Sequence[SaveSample]:
-    """The newest saves; the whole day is only read where the last hour has none."""
+    """Return the newest saves; the whole day is only read if the last hour has none."""
     hour = tx.telemetry.saves(job.id, since=now - timedelta(hours=1))
     return hour or tx.telemetry.saves(job.id, since=now - timedelta(seconds=_SAVES_SECONDS))
 
 
 def _away(decided: Recommendation | None, now: datetime) -> float | None:
-    """Since the last decision; None where that one only looked because of such an absence."""
+    """Return the seconds since the last decision; None if that one only observed after an
+    earlier absence.
+    """
     if decided is None or decided.explanation.code == RETURNED:
         return None
     return _since(decided.decided_at, now)
 
 
 def _own_changes(plans: Sequence[ScalePlan], now: datetime) -> list[ScalePlan]:
-    """Plans of Brain's own that changed the world within the last hour."""
+    """Return Brain's own plans that changed the world within the last hour."""
     return [
         plan
         for plan in plans
@@ -187,20 +189,22 @@ def _own_changes(plans: Sequence[ScalePlan], now: datetime) -> list[ScalePlan]:
 
 
 def _grew(plan: ScalePlan) -> bool:
-    """True if a plan was Brain's advice to grow."""
+    """Return True if a plan was Brain's advice to grow."""
     larger = plan.target.replicas > plan.current.replicas
     return larger and plan.kind is PlanKind.RESIZE and plan.proposed_by == BRAIN
 
 
 def _moved(plan: ScalePlan) -> bool:
-    """True if a plan left nodes without giving replicas up."""
+    """Return True if a plan left nodes without giving up replicas."""
     before, after = dict(plan.current.nodes), dict(plan.target.nodes)
     left = any(after.get(node, 0) < count for node, count in before.items())
     return bool(after) and left and plan.target.replicas >= plan.current.replicas
 
 
 def _turns(changes: Sequence[ScalePlan]) -> int:
-    """Changes, newest first; one growth after the other is one way up, not a job that flaps."""
+    """Return the number of changes (newest first) that count as flapping: successive growths
+    count once.
+    """
     climbed = sum(_grew(one) and _grew(other) for one, other in pairwise(changes))
     return len(changes) - climbed
 
@@ -208,8 +212,9 @@ def _turns(changes: Sequence[ScalePlan]) -> int:
 def _disappointed(
     plans: Sequence[ScalePlan], model: JobModel | None, now: datetime
 ) -> Mapping[int, int]:
-    """Sizes that fell short lately, at about the batch that they would have now, and the fewest
-    nodes that each did on."""
+    """Return the sizes that fell short lately at about their present batch, with the fewest
+    nodes of each.
+    """
     fell = [
         plan.target
         for plan in plans
@@ -251,7 +256,9 @@ def _straggler(samples: Sequence[ThroughputSample]) -> str | None:
 
 
 def _slowest(samples: Sequence[ThroughputSample]) -> tuple[int, float, float] | None:
-    """The slowest rank, its step seconds, and the median of all; None where there is one rank."""
+    """Return the slowest rank, its step seconds, and the median of all ranks; None for a single
+    rank.
+    """
     ranks: dict[int, list[float]] = defaultdict(list)
     for sample in samples:
         if sample.phase is Phase.TRAINING:
@@ -266,7 +273,7 @@ def _slowest(samples: Sequence[ThroughputSample]) -> tuple[int, float, float] | 
 def _slow_node(
     tx: Transaction, job: Job, sight: ThroughputObserved, now: datetime
 ) -> SlowNode | None:
-    """The node of a rank that was the slowest for minutes on end, where others are elsewhere."""
+    """Return the node of a rank that was the slowest for minutes while others were elsewhere."""
     world = sight.world
     if world is None or _straggler(sight.samples) is None:
         return None
@@ -287,7 +294,9 @@ def _slow_node(
 
 
 def _device_examples(sight: ThroughputObserved, uses: Sequence[WorldUse]) -> float | None:
-    """Most examples that a device surely holds, by what was read of its memory in each world."""
+    """Return the most examples that a device certainly holds, by readings of its memory in each
+    world; None if unknown.
+    """
     read = {use.epoch: use for use in uses if use.device_bytes and use.device_total_bytes}
     points = [*sight.earlier, sight.present]
     peaks = tuple(
@@ -337,8 +346,9 @@ def _data_wait(samples: Sequence[ThroughputSample]) -> float | None:
 
 
 def _stalled(tx: Transaction, job: Job, waited: float | None, now: datetime) -> float | None:
-    """Share of the time that processes wait for storage; None where workers do not wait for data,
-    or no collector reads it."""
+    """Return the share of time that processes wait for storage; None if workers do not wait for
+    data, or no collector reads it.
+    """
     if (waited or 0) <= 0:
         return None
     hosts = tx.telemetry.hosts(job.id, since=now - timedelta(seconds=_BUSY_SECONDS))
@@ -350,7 +360,9 @@ def _stalled(tx: Transaction, job: Job, waited: float | None, now: datetime) -> 
 def _cpu(
     tx: Transaction, job: Job, sight: ThroughputObserved, waited: float | None, now: datetime
 ) -> float | None:
-    """Busy share of the nodes' CPUs; where these train, being busy says nothing, hence None."""
+    """Return the busy share of the nodes' CPUs; None if CPUs train, because busy CPUs then say
+    nothing.
+    """
     newest = sight.samples[-1] if sight.samples else None
     if newest is None or newest.accelerator == "cpu" or (waited or 0) <= 0:
         return None

@@ -1,4 +1,4 @@
-"""Verdicts on plans: whether a plan kept its promise, in numbers and words, and what followed."""
+"""Verdicts on plans: the promise kept or missed, in numbers and words, and the consequence."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -12,10 +12,10 @@ from brain.typeset import number, percent, quantity
 
 
 class Worths(NamedTuple):
-    """The worth of an example, now and before a plan, in examples of the plan's promised batch."""
+    """The worth of an example now and before a plan, in examples of the plan's promised batch."""
 
     now: float = 1.0
-    #: Of the batch before the plan.
+    #: Worth of an example of the batch before the plan.
     before: float = 1.0
 
 
@@ -29,9 +29,11 @@ def kept(
     settings: Settings,
     worths: Worths = SAME,
 ) -> bool:
-    """Within the band or above it; and a growth must have brought what a restart needs.
+    """Return True if throughput is within the band or above it, and a growth gained what a restart
+    needs.
 
-    The band of a size that was never seen is wide: it may hold throughputs below the present.
+    A growth is checked by itself because the band of a size never seen is wide, and may contain
+    throughputs below the present one.
     """
     rate = measured.examples_per_second * worths.now
     before = _before(plan, worths) * (1 + settings.minimum_gain)
@@ -62,7 +64,7 @@ def _verdict(plan: ScalePlan, following: ScalePlan | None) -> PlanVerdict:
     undone = following is not None and following.kind is PlanKind.ROLLBACK
     if plan.outcome.verdict is Verdict.FELL_SHORT and undone:
         return PlanVerdict.ROLLED_BACK
-    # One that another overtook, or that an early version stored, has no verdict.
+    # A plan that another overtook, or that an early version stored, has no verdict.
     return PlanVerdict(plan.outcome.verdict or Verdict.INCONCLUSIVE)
 
 
@@ -98,7 +100,7 @@ def compared(
 
 
 def more(plan: ScalePlan, measured: Prediction, worths: Worths = SAME) -> bool:
-    """True if a growth surely brought something, though perhaps less than was promised."""
+    """Return True if a growth certainly raised throughput, perhaps by less than was promised."""
     return measured.low * worths.now > _before(plan, worths) > 0
 
 

@@ -1,9 +1,9 @@
 """The work that a run has left, its limits, and the work of earlier runs of its script.
 
-Declared steps and epochs are believed once earlier runs of the job's script kept to theirs; until
-then a declaration only shortens the expected work. Only earlier runs can tell the length of an
-epoch. A run that declares nothing is expected to be as long as the earlier runs, if those were
-alike.
+Brain believes declared steps and epochs once earlier runs of the job's script kept to theirs; until
+then a declaration can only shorten the expected work. Only earlier runs tell the length of an
+epoch. A run without a declaration is expected to be as long as the earlier runs, if their lengths
+were alike.
 """
 
 import math
@@ -31,7 +31,7 @@ from brain.types.job import Job, JobDocument, JobState
 from brain.types.resources import Resources
 from brain.types.world import World
 
-#: Kind of the stored list of what earlier runs of the script declared and came to, oldest first.
+#: Kind of the stored list of declared and actual work of earlier runs of the script, oldest first.
 KIND = "finished-runs/1"
 _AGAIN = "as long as so far"
 _HOUR = 3600.0
@@ -49,7 +49,7 @@ def promised_work(job: Job, past: Sequence[Finished]) -> DeclaredWork | None:
 
 
 def came_to(tx: Transaction, run: Job) -> list[Finished]:
-    """Return the work of a run; empty where the run did not end well or made no step."""
+    """Return the work of a run; empty if the run did not end well or made no step."""
     if run.state is not JobState.SUCCEEDED:
         return []
     seen, worlds = points(tx, run), tx.worlds.of(run.id)
@@ -65,10 +65,10 @@ def came_to(tx: Transaction, run: Job) -> list[Finished]:
 def steps_made(
     seen: Sequence[Point], worlds: Sequence[World], *, first: float | None = None
 ) -> float:
-    """Optimizer steps of the script so far; those made again count once.
+    """Return the optimizer steps of the script so far; repeated steps count once.
 
-    With the ``first`` batch of a script that is told its batch, steps of that one: a step of
-    another batch is as many of them as it is worth (``gain_of``).
+    For a script whose batch Brain chooses, the result is in steps of its ``first`` batch: a step of
+    another batch counts ``gain_of`` such steps.
     """
     gains = {point.epoch: gain_of(point, first) for point in seen}
     again = sum((world.steps_redone or 0) * gains.get(world.epoch, 1.0) for world in worlds)
@@ -76,25 +76,31 @@ def steps_made(
 
 
 def gain_of(point: Point, first: float | None) -> float:
-    """Steps of the first batch that one of a point is worth; 1 where the batch stays."""
+    """Return the steps of the first batch that one step of a point is worth; 1 if the batch
+    stays.
+    """
     if first is None or point.examples_per_step is None:
         return 1.0
     return gain(point.examples_per_step, first_batch=first, noise=point.noise_scale)
 
 
 def first_batch(job: Job) -> float | None:
-    """The batch that declared steps are of, where Brain chooses others; None where it stays."""
+    """Return the batch in which declared steps are counted if Brain chooses others; None if it
+    stays.
+    """
     batch = job.document.batch
     return float(batch.global_size) if job.document.tunes and batch.global_size else None
 
 
 def examples_made(seen: Sequence[Point], worlds: Sequence[World]) -> float | None:
-    """Examples of the run so far; those made again count once. None where a batch was not seen."""
+    """Return the examples of the run so far, repeated ones counted once; None if a batch was not
+    seen.
+    """
     batches = {point.epoch: point.examples_per_step for point in seen}
     if not seen or not all(batches.values()):
         return None
     examples = sum(steps * (point.examples_per_step or 0.0) for steps, point in made(seen))
-    # Steps are made again by the world after the one that lost them, with its batch.
+    # The world after the one that lost steps makes them again, with its own batch.
     redone = sum((world.steps_redone or 0) * (batches.get(world.epoch) or 0.0) for world in worlds)
     return examples - redone
 
@@ -107,11 +113,10 @@ def still_to_come(
     elapsed: float,
     past: Sequence[Finished],
 ) -> Remaining:
-    """Training time to come at the present pace.
+    """Return the training time left at the present pace.
 
-    Where nobody ever kept or broke a declaration of this script, the shorter of what is declared
-    and what earlier runs say, or else the job's age: neither is worth a restart that only the other
-    one pays for.
+    If no earlier run kept or broke a declaration of this script, the result is the shorter of the
+    declared work and that of earlier runs, or else the job's age: a restart has to pay by both.
     """
     by_age = remaining(done=0, declared=None, work_per_second=0, elapsed_seconds=elapsed)
     said, present = promised_work(job, past), sight.present
@@ -124,7 +129,7 @@ def still_to_come(
     counted = examples is not None and batch is not None
 
     def progress(in_examples: bool) -> tuple[float, float]:
-        """Work done and work a step."""
+        """Return the work done, and the work per step."""
         if in_examples:
             return examples or 0.0, batch or 0.0
         return steps, gain_of(present, first)
@@ -163,7 +168,7 @@ def limits(
 ) -> WorkLimits | None:
     """Return the time and replica-seconds that the owner's deadline and budget leave.
 
-    None where there is neither limit, or the present world is not measured.
+    None if the job has neither limit, or the present world is not measured.
     """
     document, present = job.document, sight.present
     if not isinstance(present, Point):
@@ -183,7 +188,7 @@ def limits(
 
 
 def spent_replica_seconds(worlds: Sequence[World], now: datetime) -> float:
-    """Replicas times seconds that worlds have existed so far."""
+    """Return the replica-seconds of all worlds so far."""
     oldest_first = sorted(worlds, key=lambda world: world.epoch)
     ends = [*(after.formed_at for after in oldest_first[1:]), now]
     total = 0.0
@@ -194,7 +199,7 @@ def spent_replica_seconds(worlds: Sequence[World], now: datetime) -> float:
 
 
 def check_limits(document: JobDocument, settings: Settings, now: datetime) -> None:
-    """Refuse limits that cannot be kept.
+    """Raise for limits that cannot be kept.
 
     Raises:
         BadInput: the deadline has passed, or the budget is money and nothing has a price.
@@ -216,7 +221,7 @@ def check_limits(document: JobDocument, settings: Settings, now: datetime) -> No
 
 
 def accelerators(each: Resources) -> float:
-    """Accelerators of a replica; where it reserves none its cores."""
+    """Return the accelerators of a replica, or its cores if it reserves none."""
     return float(each.gpus) if each.gpus else max(each.cpu_millis, 1) / 1000
 
 
@@ -226,7 +231,7 @@ def accelerators_of(job: Job) -> float:
 
 
 def _replica_hours(job: Job, settings: Settings, accelerator: str) -> list[float]:
-    """Replica-hours that each given budget allows."""
+    """Return the replica-hours that each given budget allows."""
     each, budget, found = accelerators(job.resources), job.document.budget, []
     if budget.accelerator_hours is not None:
         found.append(budget.accelerator_hours / each)

@@ -1,7 +1,7 @@
 """Reports of coordinators and scalers, and the changes of job and plan that follow from them.
 
-Reports may be repeated and may come late: a report of an older epoch changes nothing, nor does one
-that was taken before.
+Reports may be repeated and may come late: a report of an older epoch, or one that was handled
+before, changes nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ from brain.types.world import (
 )
 from brain.typeset import count
 
-#: Worlds that a job may form without Brain's hearing of one.
+#: Epochs by which a report may be ahead of the last one that reached Brain.
 _EPOCHS = 1_000_000
 
 _Follow = Callable[[Transaction, Job, WorldReport, Settings, datetime], Job]
@@ -42,13 +42,13 @@ _ENDS = frozenset({WorldEvent.LOST, WorldEvent.FINISHED, WorldEvent.STOPPED})
 def world_reported(
     tx: Transaction, report: WorldReport, *, settings: Settings, now: datetime
 ) -> Job:
-    """Take a coordinator's report; return the job as it is then.
+    """Handle a coordinator's report; return the job after it.
 
     Raises:
-        UnknownJob: no such job.
-        BadInput: the job can have no such world.
+        UnknownJob: the job does not exist.
+        BadInput: the job cannot have such a world.
     """
-    # What was told was seen before: a clock that is ahead must not hold the loop up until then.
+    # A report's time is at most now: a reporter whose clock is ahead must not hold up the loop.
     report = replace(report, at=min(report.at, now))
     job = tx.jobs.get(report.job)
     known = tx.worlds.latest(job.id)
@@ -79,10 +79,10 @@ def world_reported(
 def replicas_reported(
     tx: Transaction, report: ReplicaReport, *, settings: Settings, now: datetime
 ) -> Job:
-    """Take a scaler's report; return the job as it is then. An exit is final.
+    """Handle a scaler's report; return the job after it. An exit is final.
 
     Raises:
-        UnknownJob: no such job.
+        UnknownJob: the job does not exist.
     """
     job = tx.jobs.get(report.job)
     known = {(r.role, r.id): r for r in tx.worlds.replicas(job.id)}
@@ -96,7 +96,7 @@ def replicas_reported(
     gone = _members(tx, everything, job.id)
     if any(replica.state is not ReplicaState.EXITED for replica in gone):
         return _waiting(tx, job, report.waiting, now)
-    if job.state is JobState.SUSPENDED:  # its replicas' ends may be told after its world's
+    if job.state is JobState.SUSPENDED:  # its replicas may end after its world
         return job
     if job.intent is not Intent.RUN:
         _end_world(tx, job.id, now)
@@ -107,8 +107,10 @@ def replicas_reported(
 
 
 def _check_possible(tx: Transaction, job: Job, known: World | None, report: WorldReport) -> None:
-    """Refuse a report that would do lasting harm: too many members, or too high an epoch."""
-    # Bounds may have shrunk since replicas were started.
+    """Raise for a report that would do lasting harm: one with too many members, or too high an
+    epoch.
+    """
+    # Bounds may have shrunk since the replicas started.
     started = len(tx.worlds.replicas(job.id))
     most = max(job.document.replicas.max, known.replicas if known else 0, started)
     if len(report.members) > most:
@@ -127,7 +129,7 @@ def _check_possible(tx: Transaction, job: Job, known: World | None, report: Worl
 
 
 def _remembered(tx: Transaction, job: Job, known: World | None, report: WorldReport) -> Job:
-    """Keep how far memory is ahead of storage; it changes often, and nothing follows from it."""
+    """Store how far memory is ahead of storage; that changes often, and nothing follows from it."""
     if known is not None and known.epoch == report.epoch:
         tx.worlds.put(replace(known, members=report.members))
     return job
@@ -150,7 +152,7 @@ def _news(tx: Transaction, known: World | None, report: WorldReport) -> bool:
         case WorldEvent.HUNG:
             return known.ended_at is None and known.diagnosis != report.diagnosis
         case WorldEvent.LOST:
-            # The last word may follow a loss that was told before.
+            # The last report may follow the report of a loss.
             return known.ended_at is None or report.final
         case _:
             return known.ended_at is None
@@ -185,7 +187,9 @@ def _world(known: World | None, report: WorldReport) -> World:
 
 
 def _keep_one(tx: Transaction, world: World) -> None:
-    """Keep tracebacks and stacks of the newest finding only: they are large, and pages show one."""
+    """Keep tracebacks and stacks of the newest finding only: they are large, and pages show one
+    finding.
+    """
     for other in tx.worlds.of(world.job):
         why = other.diagnosis
         if other.epoch != world.epoch and why is not None and (why.traceback or why.attachments):
@@ -288,7 +292,9 @@ _FOLLOW: Mapping[WorldEvent, _Follow] = {
 
 
 def _applying(tx: Transaction, report: WorldReport) -> ScalePlan | None:
-    """The plan that a report of a change is about, where that is still being applied."""
+    """Return the plan that the change in a report belongs to, if that plan is still being
+    applied.
+    """
     plan = tx.plans.active(report.job)
     if plan is None or plan.state is not PlanState.APPLYING:
         return None
@@ -328,10 +334,10 @@ def _waiting(tx: Transaction, job: Job, waiting: str | None, now: datetime) -> J
 
 
 def _all_gone(tx: Transaction, job: Job, replicas: Sequence[Replica], now: datetime) -> Job:
-    """Settle a job that should run but has lost its replicas, by the exit of the last one.
+    """Settle a job that should run but has lost all its replicas, by the exit of the last replica.
 
-    The coordinator may have died before it could report. A world that it did report as ended is not
-    counted twice, because reports of an ended world are old news.
+    The coordinator may have died before it could report. A world that it reported as ended is not
+    counted twice, because later reports of an ended world change nothing.
     """
     last = max(replicas, key=lambda r: (r.ended_at or r.started_at, r.id))
     was_alive = _end_world(tx, job.id, now)
@@ -353,10 +359,10 @@ def _all_gone(tx: Transaction, job: Job, replicas: Sequence[Replica], now: datet
 
 
 def _members(tx: Transaction, replicas: Sequence[Replica], job: JobId) -> Sequence[Replica]:
-    """Return the replicas of the world that runs; all replicas, where none does.
+    """Return the replicas of the running world; all replicas if none runs.
 
-    The first replacement may be reported together with the loss; the replaced replica is lost all
-    the same.
+    One report may contain both the loss of a replica and its replacement; the lost replica still
+    counts as lost.
     """
     world = tx.worlds.latest(job)
     if world is None or world.ended_at is not None:
