@@ -1,4 +1,4 @@
-"""Calibration of promises by measurements: do bands hold what they say?"""
+"""Calibration of promises: the share of measurements that fall inside promised bands."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -10,11 +10,12 @@ from brain.errors import Undetermined
 from brain.models.fitting import Z90
 from brain.types.recommendation import Prediction
 
-#: Predictions that come true exactly as wide as they said, believed before any was judged.
+#: Exactly calibrated predictions that the factor begins with, before any prediction was judged.
 _BELIEVED = 4.0
-#: Deviation of log throughput of a size from world to world on a machine that others use, too.
+#: Standard deviation of log throughput of one size from world to world, on a machine that others
+#: use, too.
 _REPEATED = 0.12
-#: Standardised error, smoothed over worlds, above which a job is no longer what it was.
+#: Standardised error, smoothed over worlds, above which a job counts as changed.
 _SURPRISE = 2.0
 
 
@@ -23,23 +24,23 @@ class Calibration:
     """The calibration of throughput predictions against later measurements."""
 
     count: int
-    #: Share of measurements inside of their 90 % bands, and the 90 % interval of that share.
+    #: Share of measurements inside their 90 % bands, and the 90 % interval of that share.
     coverage: float
     coverage_low: float
     coverage_high: float
-    #: Mean of log measured over predicted: above 0, more was achieved than promised.
+    #: Mean log of measured over predicted throughput: above 0, jobs achieved more than promised.
     bias: float
-    #: Mean absolute percentage error.
+    #: Mean absolute percentage error, as a share.
     error: float
-    #: Factor by which deviations of this job must be widened, at least 1.
+    #: Factor, at least 1, by which this job's deviations must be widened.
     widening: float
 
 
 def standardised(predicted: Prediction, measured: float) -> float:
-    """Log of measured over predicted, in deviations that the band stands for.
+    """Return the log of measured over predicted throughput, in standard deviations of the band.
 
     Raises:
-        Undetermined: a band without width, or rates that are none.
+        Undetermined: the band has no width, or a rate is not above 0.
 
     >>> band = Prediction(examples_per_second=100, low=50, high=200)
     >>> round(standardised(band, 200), 3)
@@ -52,7 +53,9 @@ def standardised(predicted: Prediction, measured: float) -> float:
 
 
 def scores(outcomes: Iterable[tuple[Prediction, float]]) -> list[float]:
-    """``standardised`` of each; a band narrower than a repetition is of its measurement alone."""
+    """Return ``standardised`` of each outcome; a band is at least as wide as the scatter of
+    repeated worlds.
+    """
     found = []
     for predicted, measured in outcomes:
         narrow, center = math.exp(Z90 * _REPEATED), predicted.examples_per_second
@@ -62,7 +65,7 @@ def scores(outcomes: Iterable[tuple[Prediction, float]]) -> list[float]:
 
 
 def surprised(outcomes: Iterable[tuple[Prediction, float]]) -> bool:
-    """True if the last worlds were far from their forecasts: the job has changed.
+    """Return True if the last worlds were far from their forecasts, so that the job has changed.
 
     >>> band = Prediction(examples_per_second=100, low=80, high=125)
     >>> surprised([(band, 90.0)]), surprised([(band, 90.0), (band, 40.0), (band, 40.0)])
@@ -75,10 +78,10 @@ def surprised(outcomes: Iterable[tuple[Prediction, float]]) -> bool:
 
 
 def widening(scores: Sequence[float]) -> float:
-    """Factor on deviations out of standardised one-step-ahead errors: their root mean square.
+    """Return the factor on deviations: the root mean square of standardised one-step-ahead errors.
 
-    At least 1, and begun with four errors of 1: two surprises are no rule. Exchangeability across
-    applications does not hold (models.md section 2.4), so each job has its own.
+    The factor is at least 1 and begins with four errors of 1, because two surprises are no rule.
+    Applications are not exchangeable (models.md section 2.4), so each job has its own factor.
 
     >>> widening([]), round(widening([3.0, -3.0, 3.0, -3.0]), 2)
     (1.0, 2.24)
@@ -88,12 +91,12 @@ def widening(scores: Sequence[float]) -> float:
 
 
 def calibration(outcomes: Sequence[tuple[Prediction, float]]) -> Calibration:
-    """Judge predictions, each with the measurement that came afterwards.
+    """Judge predictions by their later measurements.
 
     The interval of the coverage is Wilson's (1927).
 
     Raises:
-        Undetermined: there are none, or one cannot be judged.
+        Undetermined: there are no outcomes, or one cannot be judged.
     """
     if not outcomes:
         raise Undetermined("no prediction was measured yet; apply a plan and let it be verified")

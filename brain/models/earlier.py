@@ -1,9 +1,9 @@
 """Measurements of earlier runs of one script, for a run that has measured little itself.
 
-A run is as fast as the others of its script up to a factor of its own: its machines, its data, its
-length of sequences. So the points of other runs enter its fit at this run's level, with the error
-by which runs of the script differed. A run that is further away than that error explains is of
-another script, whatever it is called, and takes nothing from the others.
+The speed of a run differs from that of other runs of its script by one factor, which its machines,
+data and sequence lengths decide. So the points of other runs are scaled to this run's level before
+they enter its fit, with the error by which runs of the script differed. A run that differs by more
+than that error explains is of another script, whatever its name, and takes nothing from the others.
 """
 
 import math
@@ -23,31 +23,30 @@ from brain.models.step_time.columns import Configuration, Observation, rows
 from brain.models.terms import SpeedTerms, configuration, observation, unusable
 from brain.typeset import count
 
-#: Deviation of the log step time of one configuration between runs of a script, and how many
-#: repeats that belief counts as beside those that were seen.
+#: Standard deviation of the log step time of one configuration between runs of a script, and the
+#: number of repeats that this prior counts as.
 _APART, _BELIEVED = 0.15, 2.0
-#: Deviations from which a run is of another script.
+#: Deviations from which on a run is of another script.
 _ANOTHER = 3.0
-#: Points that a run takes from others, of different configurations.
+#: The most points that a run takes from others, each of another configuration.
 _MOST = 16
-#: Points, and as many values of noise, that a run hands on.
+#: The most points, and the most values of noise, that a run hands on.
 _HANDED_ON = 12
 #: Growth of a job's work after which its noise is measured again.
 _OUTDATED = 2.0
-#: Deviation in logarithm of work within which two measurements of noise are of the same time, of
-#: the difference that is left between them, and of the powers of work and of batch before any was
-#: seen.
+#: Deviation of log work within which two measurements of noise count as simultaneous; deviation of
+#: the difference left between those; prior deviations of the powers of work and of batch.
 _AS_LATE, _NOISE_SPREAD, _SLOPES = 2.0, 0.5, (1.0, 0.5)
 _REMEMBERED = 500
 
 
 class NoiseSeen(NamedTuple):
-    """The noise scale of gradients at one moment of a run."""
+    """The gradient noise scale at one moment of a run."""
 
     #: Work done by then, as ``work_done`` counts it.
     work: float
     log_noise: float
-    #: Of examples a step.
+    #: Batch at that moment, in examples per step.
     log_batch: float
 
 
@@ -57,21 +56,21 @@ class EarlierRun:
 
     job: str
     name: str
-    #: Its newest, oldest first.
+    #: Newest points of the run, oldest first.
     points: tuple[Point, ...]
     noises: tuple[NoiseSeen, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inherited:
-    """The measurements that a run takes from earlier ones."""
+    """The points that a run takes from earlier runs."""
 
     observations: Mapping[str, tuple[Observation, ...]]
-    #: Most replicas that they had.
+    #: Most replicas of the earlier runs.
     reach: int = 0
-    #: In words, after others: what was taken and from whom, or why nothing was.
+    #: Phrase that names what was taken and the runs it came from, or the reason why nothing was.
     basis: str = ""
-    #: Why nothing was.
+    #: The reason why nothing was taken; empty if something was.
     refused: tuple[str, ...] = ()
 
 
@@ -80,11 +79,11 @@ NOTHING = Inherited(observations={})
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Known:
-    """Earlier runs taken together."""
+    """Earlier runs of one script, combined."""
 
     observations: Mapping[str, tuple[Observation, ...]]
     times: Accelerators
-    #: Deviation of log step times between runs.
+    #: Standard deviation of log step times between runs.
     apart: float
     #: Most replicas that were measured.
     reach: int
@@ -120,7 +119,9 @@ def inherited(
 
 
 def tells_noise(point: Point) -> bool:
-    """True if a world could measure gradient noise, which takes more than one micro-batch."""
+    """Return True if a world could measure gradient noise, which takes more than one
+    micro-batch.
+    """
     return point.processes * point.accumulation > 1
 
 
@@ -128,10 +129,10 @@ def earlier_run(job: str, name: str, points: Sequence[Point], first: float | Non
     """Return the newest points of a run, and the noise of its gradients over time.
 
     Args:
-        job: Its id.
-        name: Its name.
-        points: Of all its worlds, oldest first; not empty.
-        first: Examples of the batch that others are judged against, as in ``work_done``.
+        job: The id of the run.
+        name: The name of the run.
+        points: Points of all its worlds, oldest first; not empty.
+        first: First batch in examples, against which others are judged, as in ``work_done``.
     """
     noises = noises_of(points, first)
     return EarlierRun(
@@ -143,7 +144,9 @@ def earlier_run(job: str, name: str, points: Sequence[Point], first: float | Non
 
 
 def noises_of(points: Sequence[Point], first: float | None) -> list[NoiseSeen]:
-    """Return the noise scales of a run's gradients over time, of worlds that could measure them."""
+    """Return the noise scales of a run's gradients over time, from worlds that could measure
+    them.
+    """
     return [
         NoiseSeen(
             work_done(points[: at + 1], first),
@@ -159,13 +162,14 @@ def noises_of(points: Sequence[Point], first: float | None) -> list[NoiseSeen]:
 
 
 def noise_exponent(seen: Sequence[NoiseSeen]) -> float:
-    """Power of the batch by which the noise of gradients grows, from 0 to 1.
+    """Return the power, from 0 to 1, with which the gradient noise scale grows with the batch.
 
         log noise = a + p log work + q log batch        (q is returned)
 
     McCandlish et al. (2018) find noise to fall with the temperature of training, which a larger
-    batch lowers; in the published traces of Pollux q is 0 to 0.9. It is fitted to differences
-    between measurements, those of about the same work first; where few tell it, it stays near 0.
+    batch lowers; in the published traces of Pollux q is 0 to 0.9. The power q is fitted to
+    differences between measurements, foremost those at about the same work; with few measurements q
+    stays near 0.
     """
     if len(seen) < 2:
         return 0.0
@@ -182,7 +186,9 @@ def noise_exponent(seen: Sequence[NoiseSeen]) -> float:
 
 
 def work_done(points: Sequence[Point], first: float | None) -> float:
-    """Examples that a job trained on, in those of its ``first`` batch where that is known."""
+    """Return the examples that a job trained on, in examples of its ``first`` batch if that is
+    known.
+    """
     done = 0.0
     for steps, point in made(points):
         batch = point.examples_per_step or 1.0
@@ -194,10 +200,10 @@ def work_done(points: Sequence[Point], first: float | None) -> float:
 
 
 def noise_at(runs: Sequence[EarlierRun], done: float, batch: float | None) -> float | None:
-    """The noise of gradients that earlier runs knew when they had done as much, at a ``batch``.
+    """Return the gradient noise of earlier runs after the same work, at a ``batch``.
 
-    In logarithms between the points of a run, the mean over those that got as far. None where none
-    did: noise grows as a job trains.
+    The noise is interpolated in logarithms between the points of a run, and averaged over the runs
+    that did that work. None if no run did: noise grows as a job trains.
     """
     paths = [np.array(run.noises).T for run in runs if run.noises and run.noises[-1].work >= done]
     if not paths:
@@ -209,18 +215,20 @@ def noise_at(runs: Sequence[EarlierRun], done: float, batch: float | None) -> fl
 
 
 def outdated(points: Sequence[Point], first: float | None) -> bool:
-    """True if a job did half of its work since its noise could be measured: noise grows with it."""
+    """Return True if a job did half of its work since its noise could be measured: noise grows
+    with work.
+    """
     told = [at for at, p in enumerate(points) if tells_noise(p) and p.noise_scale is not None]
     return not told or outgrew(points, points[: told[-1] + 1], first)
 
 
 def outgrew(points: Sequence[Point], then: Sequence[Point], first: float | None) -> bool:
-    """True if a job's work has doubled since it had made ``then`` of its points."""
+    """Return True if a job's work has doubled since it had ``then`` points."""
     return work_done(points, first) > _OUTDATED * work_done(then, first)
 
 
 def _misses(known: _Known, own: Mapping[str, Sequence[Observation]]) -> list[tuple[float, float]]:
-    """By how much own log step times miss what earlier runs say, with deviations."""
+    """Return the differences of own log step times from those of earlier runs, with deviations."""
     found: list[tuple[float, float]] = []
     for kind, seen in own.items():
         if kind not in known.times.models:
@@ -238,7 +246,7 @@ def _refused(why: str) -> Inherited:
 
 
 def _moved(seen: Sequence[Observation], level: float, apart: float) -> tuple[Observation, ...]:
-    """Observations at another level, and as unsure as runs differ."""
+    """Return observations moved to another level, with the error by which runs differ."""
     scale = math.exp(level)
     return tuple(
         replace(

@@ -1,7 +1,7 @@
 """Statistical efficiency: the worth of an example of a larger batch.
 
-From the gradient noise scale (McCandlish et al., *An Empirical Model of Large-Batch Training*,
-2018) as Pollux uses it (Qiao et al., OSDI 2021, section 3.1).
+It follows from the gradient noise scale (McCandlish et al., *An Empirical Model of Large-Batch
+Training*, 2018), as in Pollux (Qiao et al., OSDI 2021, section 3.1).
 """
 
 import math
@@ -17,24 +17,25 @@ from brain.errors import Undetermined
 from brain.models.fitting import MINIMUM_WINDOWS, Z90
 from brain.types.telemetry import ThroughputSample
 
-#: Noise scales outside of these, in first batches, are estimation errors (models.md section 2.8).
+#: Bounds of the noise scale, in first batches; scales outside are estimation errors (models.md
+#: section 2.8).
 SMALLEST, LARGEST = 0.1, 1e4
-#: Sampled steps of a world after which what was measured counts half. Chosen, not measured: a few
-#: hundred settle a scale of some ten batches, and training changes over thousands of steps.
+#: Sampled steps of a world after which a measurement counts half. Chosen, not measured: a few
+#: hundred steps settle a scale of some ten batches, and training changes over thousands of steps.
 HALF_LIFE_STEPS = 300.0
-#: Of a job's life: what was measured at half of its age counts to the power of this less. Noise
-#: grows by factors in the first epochs, and then as slowly as the job gets older.
+#: Power of age: a measurement at half of a job's age counts 0.5 to this power. Noise grows by
+#: factors in the first epochs, and later as slowly as the job ages.
 _AGEING = 2.0
 #: Seconds before which a job's age says nothing.
 _YOUNG_SECONDS = 60.0
-#: Difference of batches, in logarithm, at which what one tells of the other counts 0.6.
+#: Difference of log batches at which a measurement at one batch counts 0.6 for the other.
 _ALIKE = 0.5
-#: A noise scale of larger relative standard error is none.
+#: Largest relative standard error of a noise scale; a scale with more counts as unknown.
 LARGEST_ERROR = 0.5
 
 
 def noise_scale(square: float, variance: float, batch: float) -> float:
-    """Gradient noise scale in examples: the batch at which noise and signal are alike.
+    """Return the gradient noise scale in examples: the batch whose noise is as large as its signal.
 
         phi = batch * variance / square
 
@@ -44,7 +45,7 @@ def noise_scale(square: float, variance: float, batch: float) -> float:
         batch: Examples behind each of those gradients.
 
     Raises:
-        Undetermined: no signal stands out of the noise, or a value is none.
+        Undetermined: no signal stands out of the noise, or a value is not positive and finite.
 
     >>> noise_scale(square=2.0, variance=8.0, batch=32)
     128.0
@@ -62,16 +63,17 @@ def noise_scale(square: float, variance: float, batch: float) -> float:
 def gradient_statistics(
     small_batch: float, small_square: float, big_batch: float, big_square: float
 ) -> tuple[float, float]:
-    """Squared mean gradient and variance per example, without bias, from norms at two batches.
+    """Return the unbiased squared mean gradient and variance per example, from norms at two
+    batches.
 
         |G|^2 = (B |G_B|^2 - b |G_b|^2) / (B - b),    S = (|G_b|^2 - |G_B|^2) / (1/b - 1/B)
 
     (McCandlish et al., appendix A.1.) Under data parallelism ``b`` is a worker's local batch and
-    ``B`` the global one: both norms pass by in every step. Average each over steps first: the
+    ``B`` the global one: both norms are seen in every step. Average each over steps first: the
     ratio of two noisy numbers is biased.
 
     Raises:
-        Undetermined: the batches are the same; with one worker and no accumulation they are.
+        Undetermined: the batches are equal, as they are with one worker and no accumulation.
 
     >>> gradient_statistics(8, 3.0, 32, 1.5)
     (1.0, 16.0)
@@ -87,7 +89,7 @@ def gradient_statistics(
 
 
 class Norms(NamedTuple):
-    """Mean squared norms of gradients of two batches, over some sampled steps."""
+    """Mean squared norms of gradients at two batches, over some sampled steps."""
 
     steps: int
     small_batch: int
@@ -97,14 +99,14 @@ class Norms(NamedTuple):
 
     @property
     def statistics(self) -> tuple[float, float]:
-        """Squared mean gradient and variance per example (``gradient_statistics``)."""
+        """Return squared mean gradient and variance per example (``gradient_statistics``)."""
         return gradient_statistics(
             self.small_batch, self.small_square, self.big_batch, self.big_square
         )
 
 
 def norms_of(sample: ThroughputSample) -> Norms | None:
-    """The gradient norms that a sample carries; None where it carries none, or no pair."""
+    """Return the gradient norms that a sample carries; None if it carries no pair."""
     steps, small, big = sample.gns_steps, sample.gns_small_batch, sample.gns_big_batch
     if not steps or small is None or big is None or not 0 < small < big:
         return None
@@ -120,28 +122,29 @@ class NoiseScale:
     examples: float
     low: float
     high: float
-    #: Sampled steps of the world that it rests on; older ones count less.
+    #: Sampled steps of the world on which the scale rests; older steps count less.
     steps: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientSums:
-    """The statistics of a job's gradients so far, small enough to be kept with its fits.
+    """Statistics of a job's gradients so far, small enough to be stored with its fits.
 
     Squared mean gradient ``s`` and variance ``v`` of windows (``gradient_statistics``) are summed
     with the sampled steps behind them as weights, halved every ``HALF_LIFE_STEPS``, and divided by
-    four as the job's age doubles: noise grows as training goes, and a worker that is alone measures
-    it only now and then. The scale is the ratio of the means; its error follows from the scatter of
-    the windows by the delta method. Workers of a world share the mean gradient of a step, so
-    their windows count as one.
+    four as the job's age doubles: noise grows with training, and a lone worker measures it rarely.
+    The scale is the ratio of the means; its error follows from the scatter of the windows by the
+    delta method. Workers of a world share the mean gradient of a step, so their windows count as
+    one.
     """
 
-    #: Of one loss scale: sums of another accumulation are not added to these, because scripts
-    #: divide their loss by it.
+    #: Micro-batches per step of these sums, which decide the loss scale; sums of another
+    #: accumulation are not added, because scripts divide their loss by it.
     accumulation: int = 0
-    #: Of the newest sample, in examples; sums of another batch say less of this one. 0: unknown.
+    #: Batch of the newest sample, in examples; 0: unknown. Sums of another batch say less about
+    #: this one.
     batch: float = 0.0
-    #: Of the first sample, and of the last.
+    #: Times of the first and of the last sample.
     since: datetime | None = None
     until: datetime | None = None
     #: Sums of w, w s, w v, and of the squares of w times 1, s, v, s s, v v, s v.
@@ -149,7 +152,7 @@ class GradientSums:
     second: tuple[float, ...] = (0.0,) * 6
 
     def with_samples(self, samples: Sequence[ThroughputSample]) -> "GradientSums":
-        """These and the samples that are newer, which must be sorted by time."""
+        """Return these sums with the newer ones among ``samples``, which must be sorted by time."""
         fresh = [s for s in samples if self.until is None or s.measured_at > self.until]
         if not fresh:
             return self
@@ -182,7 +185,7 @@ class GradientSums:
         decayed = weight * old * 0.5 ** (later / HALF_LIFE_STEPS)
         kept = aged * 0.5 ** (weight.sum() / HALF_LIFE_STEPS)
         kept *= (accumulation == self.accumulation) * _alike(self.batch or batch, batch)
-        # Windows of one step count as one: so many of them add up to what one alone would.
+        # The windows of one step count as one: their weights add up to that of a single window.
         whole = decayed**2 * workers
         one = np.ones_like(s)
         first = np.stack([one, s, v]) @ decayed
@@ -198,7 +201,7 @@ class GradientSums:
 
     @property
     def scale(self) -> NoiseScale:
-        """The noise scale as far as it is known.
+        """Return the noise scale as far as it is known.
 
         Raises:
             Undetermined: nothing was measured, or no mean gradient stands out of the noise; more
@@ -216,7 +219,7 @@ class GradientSums:
         relative = error_square / square**2
         if variance > 0:
             relative += error_variance / variance**2 - 2 * both / (square * variance)
-        # Of so few windows the scatter itself is a guess.
+        # With so few windows the scatter itself is a guess.
         error = math.sqrt(max(0.0, relative)) if one * MINIMUM_WINDOWS <= 1 else math.inf
         if error > LARGEST_ERROR:
             raise Undetermined(
@@ -229,29 +232,31 @@ class GradientSums:
 
 
 def _alike(batch: float, present: float) -> float:
-    """Weight of a measurement at another batch: noise differs between batches."""
+    """Return the weight of a measurement at another batch: noise differs between batches."""
     return math.exp(-((math.log(batch / present) / _ALIKE) ** 2) / 2)
 
 
 def _aged(since: datetime, then: datetime, now: datetime) -> float:
-    """Weight of a measurement at ``then``, in a job's life from ``since`` until ``now``."""
-    # Sums of an earlier release do not say since when they are.
+    """Return the weight of a measurement at ``then``, in a job's life from ``since`` until
+    ``now``.
+    """
+    # Sums of an earlier release have no time of their first sample.
     ages = [max(0.0, (at - since).total_seconds() + _YOUNG_SECONDS) for at in (then, now)]
     return float((ages[0] / ages[1]) ** _AGEING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseByBatch:
-    """Gradient noise scale in examples, as it depends on the batch that a job trains with."""
+    """Gradient noise scale in examples, as a function of the batch that a job trains with."""
 
     examples: float
-    #: Where it was measured.
+    #: Batch at which the scale was measured.
     batch: float
-    #: Power of the batch by which it grows; 0: it is the same at each.
+    #: Power of the batch with which the scale grows; 0: the scale is the same at each batch.
     exponent: float = 0.0
 
     def at(self, batch: float | NDArray[np.float64]) -> NDArray[np.float64]:
-        """The noise scale expected at another batch.
+        """Return the noise scale expected at another batch.
 
         >>> NoiseByBatch(examples=400.0, batch=16.0, exponent=0.5).at(64.0).item()
         800.0
@@ -261,7 +266,7 @@ class NoiseByBatch:
 
 
 def gain(batch: float, *, first_batch: float, noise: float | NoiseByBatch | None) -> float:
-    """Steps of the first batch that one of ``batch`` is worth: AdaScale's gain.
+    """Return the steps of the first batch that one step of ``batch`` is worth: AdaScale's gain.
 
         r = (B / M0) E(B)        (Johnson et al., *AdaScale SGD*, 2020, with E of Pollux)
 
@@ -281,8 +286,8 @@ def efficiency(
 
         E(M) = (phi + M0) / (phi + M)        (Pollux, equation 7)
 
-    1 where the noise scale is None: the scale is unknown, and then the batch must stay as it is. A
-    scale is kept within ``SMALLEST`` to ``LARGEST`` times the first batch.
+    The worth is 1 if the noise scale is None (unknown); the batch must then stay as it is. A scale
+    is clipped to ``SMALLEST`` to ``LARGEST`` times the first batch.
 
     >>> efficiency(128.0, first_batch=32, noise=32.0).item()
     0.4

@@ -1,7 +1,7 @@
-"""From samples of a world to one measured point.
+"""Reduction of the samples of a world to one measured point.
 
 A synchronous job is as fast as its slowest rank: every optimizer step waits for the gradients of
-all. So each rank's median step time is taken on its own and the largest of them governs.
+all ranks. So the step time of a world is the largest of its ranks' median step times.
 """
 
 from collections import defaultdict
@@ -18,12 +18,12 @@ from brain.types.recommendation import Prediction
 from brain.types.telemetry import Phase, ThroughputSample
 from brain.typeset import count
 
-#: A standard error from fewer windows than this is a guess.
+#: Fewest windows from which a standard error is more than a guess.
 MINIMUM_WINDOWS = 5
 #: 95 % quantile of the standard normal: half the width of a 90 % interval.
 Z90 = 1.6449
-#: Least share of a step that computes, however long the exchange seems: sampled waits may come
-#: from slower steps than the median.
+#: Least share of a step that counts as computing: sampled waits may come from slower steps than the
+#: median.
 LEAST_COMPUTING = 0.05
 #: Standard deviation of log throughput between two worlds of one size: the median over the 1 171
 #: pairs of mirrored placements (2 + 1 GPUs, 1 + 2 GPUs) in the tables of Pollux and Sia.
@@ -40,51 +40,53 @@ class Point:
     replicas: int
     processes: int
     accelerator: str
-    #: Examples per optimizer step over all workers; None where a worker's batch was not seen.
+    #: Examples per optimizer step over all workers; None if a worker's batch was not seen.
     examples_per_step: float | None
     #: Median seconds per optimizer step of the slowest rank.
     step_seconds: float
-    #: Standard error of that median as a share of it.
+    #: Relative standard error of that median.
     relative_error: float
-    #: Optimizer steps that the point rests on: of the rank with the fewest.
+    #: Optimizer steps that the point rests on: those of the rank with the fewest.
     steps: int
-    #: Steps that this world had made at the end of the newest window.
+    #: Steps that the world had made at the end of the newest window.
     last_step: int
     until: datetime
     #: Nodes that the world spanned, and micro-batches per optimizer step.
     nodes: int = 1
     accumulation: int = 1
-    #: Seconds that a micro-batch computes without waiting for others; None where not measured.
+    #: Seconds that a micro-batch computes without waiting for others; None if not measured.
     compute_seconds: float | None = None
-    #: Seconds of a step that the rank which waits longest for data waits for them.
+    #: Seconds of a step for which the rank that waits longest for data waits.
     data_wait_seconds: float = 0.0
-    #: Gradient noise scale in examples; None where it is not reported.
+    #: Gradient noise scale in examples; None if it is not reported.
     noise_scale: float | None = None
-    #: Examples of the steps at which this job measured it; None where others did.
+    #: Examples per step at which this job measured the noise scale; None if earlier runs did.
     noise_batch: float | None = None
-    #: What the worlds before it made believe of this one; None for the first.
+    #: Forecast of this world's throughput from the worlds before it; None for the first.
     foretold: Prediction | None = None
 
     @property
     def exchange_wait_share(self) -> float | None:
-        """Share of a step that the slowest rank waits for gradients; None where not measured."""
+        """Return the share of a step that the slowest rank waits for gradients; None if not
+        measured.
+        """
         if self.compute_seconds is None:
             return None
         return 1 - self.compute_seconds * self.accumulation / self.step_seconds
 
     @property
     def data_wait_share(self) -> float:
-        """Share of a step that waits for data."""
+        """Return the share of a step that waits for data."""
         return self.data_wait_seconds / self.step_seconds
 
     @property
     def rate(self) -> float:
-        """Examples per second of the world, or steps per second where no batch was seen."""
+        """Return the examples per second of the world, or steps per second if no batch was seen."""
         return (self.examples_per_step or 1.0) / self.step_seconds
 
     @property
     def measured(self) -> Prediction:
-        """The rate with its 90 % interval."""
+        """Return the rate with its 90 % interval."""
         half = Z90 * self.relative_error
         return Prediction(
             examples_per_second=self.rate,
@@ -94,9 +96,9 @@ class Point:
 
 
 def made(points: Iterable[Point]) -> Iterator[tuple[int, Point]]:
-    """Optimizer steps that were made with each point's batch; points oldest first.
+    """Yield each point with the optimizer steps made with its batch; points are given oldest first.
 
-    A world whose batch was changed has left several points, each with its steps so far.
+    A world whose batch changed has several points, each with the world's steps so far.
     """
     before: dict[int, int] = {}
     for point in points:
@@ -114,13 +116,14 @@ def measure(
     """Summarise the training samples of one world.
 
     Args:
-        samples: Of one job and one epoch, in any order and phase.
+        samples: Samples of one job and one epoch, in any order and phase.
         minimum_steps: Optimizer steps that every rank must have made.
         spread_limit: Largest relative standard error of the median that still counts.
-        independent: Workers are meant to do work of their own, so examples of all count.
+        independent: True if workers do separate work by design, so that the examples of all count.
 
     Raises:
-        Undetermined: too few steps or ranks, or too scattered; it says what to wait for.
+        Undetermined: there are too few steps or ranks, or they scatter too much; the
+            error says what to wait for.
         ValueError: samples of different epochs were mixed.
     """
     training = [sample for sample in samples if sample.phase is Phase.TRAINING]
@@ -179,7 +182,7 @@ def median_with_error(values: _Floats, weights: _Floats) -> tuple[float, float]:
 
 
 def weighted_median(values: _Floats, weights: _Floats) -> float:
-    """Return the value at which half of the weight is reached.
+    """Return the value at which the cumulative weight reaches one half.
 
     >>> weighted_median(np.array([1.0, 2.0, 9.0]), np.array([1.0, 1.0, 3.0]))
     9.0
@@ -192,10 +195,10 @@ def weighted_median(values: _Floats, weights: _Floats) -> float:
 def _compute_seconds(
     ranks: Mapping[int, Sequence[ThroughputSample]], step_seconds: float, newest: ThroughputSample
 ) -> float | None:
-    """Seconds that a micro-batch computes: the step less the exchange that was not hidden.
+    """Return the seconds that a micro-batch computes: the step less its exchange wait.
 
-    The rank that waits least for gradients is the slowest one: the others also wait for it. None
-    where a rank does not tell its wait, or nothing is exchanged.
+    The rank that waits least for gradients is the slowest one: the others also wait for it. None if
+    a rank does not report its wait, or no gradients are exchanged.
     """
     waits = []
     for samples in ranks.values():
@@ -260,7 +263,9 @@ def _expect_enough(
 
 
 def copies(samples: Sequence[ThroughputSample]) -> bool:
-    """True if every rank of a world of several says that it met no other: all do the same work."""
+    """Return True if every rank of a world of several reports that it met no other: all do the
+    same work.
+    """
     newest = {sample.place.rank: sample for sample in samples}
     processes = max((sample.processes for sample in newest.values()), default=1)
     told = [sample.met for sample in newest.values()]
@@ -270,9 +275,10 @@ def copies(samples: Sequence[ThroughputSample]) -> bool:
 def _examples_per_step(
     ranks: Mapping[int, Sequence[ThroughputSample]], *, copies: bool
 ) -> float | None:
-    """Sum over ranks of the usual local batch: a shorter last batch of an epoch does not count.
+    """Return the sum over ranks of the usual local batch; shorter last batches of epochs do not
+    count.
 
-    Where all ranks do the same work, an example counts once.
+    If all ranks do the same work, an example counts once. None if a rank's batch was not seen.
     """
     each = []
     for samples in ranks.values():

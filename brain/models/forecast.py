@@ -28,7 +28,7 @@ def foretell(
         found = model.predict(point.replicas, nodes=point.nodes, accelerator=point.accelerator)
         if model.batching is not Batching.TOLD:
             return found
-        # Of the batch that it made, not of the one that would be best.
+        # The forecast is for the batch that the world had, not for the best one.
         made = rate(model.times.on(point.accelerator), configuration(point, model.terms))
     except Undetermined:
         return None
@@ -44,8 +44,8 @@ def foretell(
 def foresee(runs: Sequence[EarlierRun], terms: SpeedTerms | None = None) -> JobModel | None:
     """Fit a model of a run that has not begun, from earlier runs of its script, newest first.
 
-    The run is taken for the newest of ``runs``, with the noise of gradients that they had at their
-    beginning. None where none was measured.
+    The model treats the run as the newest of ``runs``, with the gradient noise of their beginnings.
+    None if no run was measured.
     """
     if not runs:
         return None

@@ -1,4 +1,6 @@
-"""Goodput: throughput times statistical efficiency, and the batch that makes most of a size."""
+"""Goodput: throughput times statistical efficiency; and the batch with the most goodput at a
+size.
+"""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +16,7 @@ from brain.models.fitting import Z90
 from brain.models.step_time.columns import Configuration, Floats, rows
 from brain.types.recommendation import Prediction
 
-#: Global batches that are tried between the smallest and the largest, evenly in logarithms.
+#: Number of global batches tried between the smallest and the largest, evenly in logarithms.
 _TRIED = 50
 
 
@@ -22,31 +24,39 @@ class StepTimePredictor(Protocol):
     """Predicts step times: ``StepTime``, or ``OnAccelerator`` for one kind of device."""
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Log seconds per optimizer step of the rows, with their deviation if asked for."""
+        """Return the log seconds per optimizer step of the rows, with their deviation if asked
+        for.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batches:
-    """The batches that a job may have, and the noise scale that decides their worth."""
+    """The batches that a job may have, and the noise scale that decides the worth of their
+    examples.
+    """
 
-    #: Global batch that the job was submitted with; larger ones are judged against it.
+    #: Global batch that the job was submitted with; larger batches are judged against it.
     first: float
-    #: Largest global batch that the owner allows; ``first`` where the batch must stay.
+    #: Largest global batch that the owner allows; ``first`` if the batch must stay.
     largest: float
     #: Local batches that the device holds and the script takes.
     smallest_local: float = 1.0
     largest_local: float = math.inf
-    #: Gradient noise scale; None where it is not reported.
+    #: Gradient noise scale; None if it is not reported.
     noise: float | NoiseByBatch | None = None
 
     @property
     def top(self) -> float:
-        """Largest global batch that may be chosen: without a noise scale the first one."""
+        """Return the largest global batch that may be chosen: without a noise scale the first
+        one.
+        """
         return self.first if self.noise is None else max(self.first, self.largest)
 
     def spread(self, copies: int) -> bool:
-        """True if some allowed batch gives each of so many copies the least that it takes."""
+        """Return True if some allowed batch gives each of ``copies`` at least the smallest local
+        batch.
+        """
         return max(self.first, self.smallest_local * copies) <= self.top * (1 + 1e-9)
 
 
@@ -63,7 +73,7 @@ class Goodput:
 def goodput(
     times: StepTimePredictor, configurations: Sequence[Configuration], batches: Batches
 ) -> list[Goodput]:
-    """Goodput of each configuration.
+    """Return the goodput of each configuration.
 
     goodput = N m a / T(n, N, m, a) * E(N m a)        (Pollux, equation 6)
     """
@@ -86,10 +96,10 @@ def goodput(
 
 
 def best(times: StepTimePredictor, nodes: int, replicas: int, batches: Batches) -> Goodput:
-    """The configuration of most expected goodput of ``replicas`` on ``nodes``.
+    """Return the configuration with the most expected goodput for ``replicas`` on ``nodes``.
 
     Raises:
-        Undetermined: no allowed batch can be spread over so many replicas.
+        Undetermined: no allowed batch can be spread over ``replicas``.
     """
     found = curve(times, [(nodes, replicas)], batches)[0]
     if found is None:
@@ -107,7 +117,7 @@ def curve(
 ) -> list[Goodput | None]:
     """Return the goodput of each size (nodes, replicas) with its best batch.
 
-    None where no batch is allowed.
+    None if no batch is allowed.
 
     All sizes are predicted in one call: an allocator asks for dozens of every job.
     """
@@ -137,8 +147,9 @@ def curve(
 def chosen(
     times: StepTimePredictor, sizes: Sequence[tuple[int, int]], batches: Batches
 ) -> list[Configuration]:
-    """The configuration of most goodput at each size (nodes, replicas): with the first batch, were
-    it too small for whole examples, where none is allowed."""
+    """Return the configuration with the most goodput at each size (nodes, replicas); if no batch
+    is allowed, the one with the first batch, even if that is too small for whole examples.
+    """
     return [
         Configuration(
             nodes=nodes,
@@ -155,10 +166,10 @@ def chosen(
 def candidates(
     sizes: Sequence[tuple[int, int]], batches: Batches
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Rows for ``StepTime`` with batches to try at each size, and which of them are allowed.
+    """Return rows for ``StepTime`` with batches to try at each size, and flags of the allowed rows.
 
-    Where a replica's share is more than its device holds it is split evenly into micro-batches.
-    Local batches are whole, so a global batch may come out larger than asked by less than one
+    A replica's share that is more than its device holds is split evenly into micro-batches. Local
+    batches are whole numbers, so a global batch may exceed the one asked for by less than one
     example per micro-batch.
 
     Returns:
@@ -191,7 +202,9 @@ def _configuration(row: Floats) -> Configuration:
 
 
 def rate(times: StepTimePredictor, configuration: Configuration) -> Prediction:
-    """Examples per second of a configuration with a 90 % band, whatever they are worth."""
+    """Return the examples per second of a configuration with a 90 % band, whatever an example is
+    worth.
+    """
     mean, spread = times.predict(rows([configuration]), return_std=True)
     return _prediction(math.log(configuration.batch) - float(mean[0]), float(spread[0]))
 

@@ -1,16 +1,17 @@
-"""One job's model: how fast it would be at any size, how sure that is, and what it rests on.
+"""The model of one job: its throughput at any size, with uncertainty and evidence.
 
-``fit`` makes a ``JobModel`` of the points that the job's worlds left (``fitting.Point``); the loop,
-the allocator, estimates and the simulator ask nothing else. It is a pure function of its
-arguments (a restarted Brain decides as before) and remembered: the same points are fitted once.
+``fit`` makes a ``JobModel`` of the points of the job's worlds (``fitting.Point``); the loop, the
+allocator, estimates and the simulator use no other model. ``fit`` is a pure function of its
+arguments, so a restarted Brain decides as before. Its results are cached: the same points are
+fitted once.
 
     fit(present, earlier, terms=terms_of(document)) -> JobModel
         .predict(4)                       Prediction, or Undetermined with what to measure first
         .predict(4, nodes=2, accelerator="A100")
         .curve([Size(replicas=2), …])     the same for many sizes in one call, refusals as values
-        .goodput(Size(…))                 useful examples per second and the batch that makes them
-        .trial(Size(…))                   the free trial that would tell most about a size
-        .report, .basis, .calibration     what it rests on and how its promises came out
+        .goodput(Size(…))                 useful examples per second, with their batch
+        .trial(Size(…))                   the free trial that tells most about a size
+        .report, .basis, .calibration     evidence, and the outcome of earlier promises
 """
 
 import math
@@ -62,7 +63,7 @@ from brain.models.terms import (
 from brain.types.recommendation import Prediction
 from brain.typeset import count
 
-#: Newest points that are fitted, of a hundred worlds.
+#: The most points that are fitted, the newest first; a job may have a hundred worlds.
 _NEWEST = 40
 _REMEMBERED = 2500  # Fits, one per job of a large pool.
 
@@ -72,52 +73,53 @@ class JobModel:
     """Predicts one job's throughput by size; made by ``fit``.
 
     Rates are in the unit of the points, examples/s or steps/s, and bands hold 90 %. A size is
-    ``exploring`` where this kind of accelerator was not measured with as many replicas. It answers
-    up to twice the largest size measured, by it or earlier runs; after a surprise up to its own.
+    ``exploring`` if no world of as many replicas was measured on its kind of accelerator. The model
+    predicts up to twice the largest size that the job or an earlier run measured; after a surprise,
+    up to the job's own largest.
     """
 
-    #: Oldest first; the last one is of the present world.
+    #: Points, oldest first; the last one is of the present world.
     points: tuple[Point, ...]
     left_out: tuple[str, ...]
     times: Accelerators
     batching: Batching
     terms: SpeedTerms
-    #: Forecasts of sizes made before their worlds were measured, with what those then did.
+    #: Forecasts of sizes made before their worlds were measured, with the later measurements.
     outcomes: tuple[tuple[Prediction, float], ...]
     widening: float
-    #: What was taken from earlier runs of its script.
+    #: Points taken from earlier runs of the job's script.
     inherited: Inherited = NOTHING
-    #: Power of the batch by which the noise of gradients grows.
+    #: Power of the batch with which the gradient noise scale grows.
     noise_exponent: float = 0.0
-    #: Sizes that were asked about, with their answers.
+    #: Answers that were already computed, by size.
     _known: dict[Size, Prediction | Undetermined] = field(default_factory=dict, repr=False)
-    #: Sizes of which it was asked what the script would run there.
+    #: Configurations that were already computed, by size.
     _asked_of: dict[Size, Configuration] = field(default_factory=dict, repr=False)
 
     @property
     def present(self) -> Point:
-        """The point of the world that runs now."""
+        """Return the point of the world that runs now."""
         return self.points[-1]
 
     @property
     def unit(self) -> str:
-        """``examples/s``, or ``steps/s`` where no batch was seen."""
+        """Return ``examples/s``, or ``steps/s`` if no batch was seen."""
         return unit_of(self.present)
 
     @property
     def reach(self) -> int:
-        """Largest number of replicas that is predicted."""
+        """Return the largest number of replicas that the model predicts."""
         largest = max(point.replicas for point in self.points)
         return largest if self.surprised else 2 * max(largest, self.inherited.reach)
 
     @property
     def surprised(self) -> bool:
-        """True if the last worlds were far from what was expected of them."""
+        """Return True if the last worlds were far from their forecasts."""
         return surprised(self.outcomes)
 
     @property
     def basis(self) -> str:
-        """The measurements that the model rests on, in one sentence."""
+        """Return one sentence on the measurements that the model rests on."""
         sizes = sorted({point.replicas for point in self.points})
         seen = ", ".join(map(str, sizes))
         return (
@@ -127,7 +129,9 @@ class JobModel:
 
     @property
     def report(self) -> Report:
-        """The data that was used, the data that was left out, and how far to trust the model."""
+        """Return the data that was used, the data that was left out, and the trust that the
+        model deserves.
+        """
         return Report(
             points=len(self.points),
             left_out=self.left_out,
@@ -139,7 +143,7 @@ class JobModel:
 
     @property
     def calibration(self) -> Calibration | None:
-        """The calibration of this job's forecasts; None before the second world."""
+        """Return the calibration of this job's forecasts; None before the second world."""
         return calibration(self.outcomes) if self.outcomes else None
 
     def predict(
@@ -148,7 +152,8 @@ class JobModel:
         """Return the throughput at a size, with the batch that the script would have there.
 
         Raises:
-            Undetermined: beyond ``reach``, on a kind that was never tried, or no size at all.
+            Undetermined: the size is beyond ``reach``, on a kind that was never tried, or not
+                possible.
         """
         found = self.curve([Size(replicas=replicas, nodes=nodes, accelerator=accelerator)])[0]
         if isinstance(found, Undetermined):
@@ -156,7 +161,9 @@ class JobModel:
         return found
 
     def curve(self, sizes: Sequence[Size]) -> list[Prediction | Undetermined]:
-        """Return ``predict`` of many sizes in one call; an unknowable size has its refusal."""
+        """Return ``predict`` of many sizes in one call; a size that cannot be predicted has its
+        refusal.
+        """
         asked: dict[str, list[Size]] = defaultdict(list)
         for size in dict.fromkeys(sizes):
             if size not in self._known:
@@ -170,12 +177,14 @@ class JobModel:
         return [self._known[size] for size in sizes]
 
     def goodput(self, size: Size, *, most_examples: float | None = None) -> Goodput:
-        """Useful examples per second at a size with its best batch, in examples of the first one.
+        """Return the useful examples per second at a size with its best batch, in examples of the
+        first batch.
 
-        The batch is at most ``most_examples``; None, or no measured noise scale, keeps the first.
+        The batch is at most ``most_examples``; None, or an unknown noise scale, keeps the first
+        batch.
 
         Raises:
-            Undetermined: as ``predict``, and where no batch was seen or none can be spread.
+            Undetermined: as ``predict``, or no batch was seen, or none can be spread.
         """
         refusal = self._refusal(size)
         if refusal is not None:
@@ -204,7 +213,9 @@ class JobModel:
 
     @property
     def first_batch(self) -> float | None:
-        """Global batch that others are judged against: declared, else of the first world."""
+        """Return the global batch against which others are judged: the declared one, else that
+        of the first world.
+        """
         seen = self.points[0].examples_per_step
         if self.terms.global_batch:
             return self.terms.global_batch
@@ -212,7 +223,7 @@ class JobModel:
 
     @property
     def noise(self) -> NoiseByBatch | None:
-        """The noise of gradients by the batch of a step; None where it is not measured."""
+        """Return the gradient noise by the batch of a step; None if it is not measured."""
         found = self.present.noise_scale
         batch = self.present.noise_batch or self.present.examples_per_step
         if found is None or batch is None:
@@ -223,7 +234,7 @@ class JobModel:
     def worth(self, size: Size | int) -> float:
         """Return the worth of an example at a size, in examples of the first batch.
 
-        1 where the script's batch stays, and where the noise of gradients is not measured.
+        The worth is 1 if the script's batch stays, or if gradient noise is not measured.
         """
         first, noise = self.first_batch, self.noise
         if first is None or noise is None or self.batching in (Batching.GLOBAL, Batching.UNKNOWN):
@@ -237,7 +248,7 @@ class JobModel:
         return float(efficiency(batch, first_batch=first, noise=noise))
 
     def runs(self, size: Size) -> Configuration | None:
-        """Return the configuration at a size; None where the batch at other sizes is unknown.
+        """Return the configuration at a size; None if the batch at other sizes is unknown.
 
         Raises:
             Undetermined: as ``predict``.
@@ -256,9 +267,10 @@ class JobModel:
         return self._asked_of[size]
 
     def trial(self, size: Size) -> StepTimeTrial | None:
-        """The micro-batch at the present size that would tell most about ``size``.
+        """Return the trial of a micro-batch at the present size that would tell most about
+        ``size``.
 
-        The global batch stays, so it costs no restart. None where none is possible.
+        The global batch stays, so the trial costs no restart. None if no trial is possible.
         """
         if self.present.examples_per_step is None or self._refusal(size) is not None:
             return None
@@ -296,7 +308,9 @@ class JobModel:
         return None
 
     def _rates(self, kind: str, sizes: Sequence[Size]) -> list[Prediction]:
-        """Throughput of sizes on one kind, rules of batching mixed evenly where it is unknown."""
+        """Return the throughput of sizes on one kind; if the rule of batching is unknown, both
+        rules count evenly.
+        """
         means, variances = [], []
         for way in self._rules():
             asked = self._asked(kind, sizes, way)
@@ -321,8 +335,9 @@ class JobModel:
     def _with_measured(
         self, kind: str, sizes: Sequence[Size], center: Floats, spread: Floats
     ) -> tuple[Floats, Floats]:
-        """Log rates of sizes, mixed with what was measured there by precision: curves are smooth,
-        jobs are not (a batch that divides well, a switch that is full).
+        """Return the log rates of sizes, mixed by precision with the measurements of those
+        sizes: curves are smooth, jobs are not (a batch that divides well, a switch that is
+        full).
         """
         for at, size in enumerate(sizes):
             for point in self.points:
@@ -340,7 +355,7 @@ class JobModel:
         return center, spread
 
     def _same_batch(self, point: Point, size: Size) -> bool:
-        """True if a point's batch is the one that its size would have now."""
+        """Return True if a point's batch is the one that its size would have now."""
         if self.batching is Batching.TOLD:
             return like(configuration(point, self.terms), self._runs(size))
         return same_batch(point, self.present, self.batching)
@@ -351,7 +366,9 @@ class JobModel:
         return (self.batching,)
 
     def _examples(self, asked: Sequence[Configuration]) -> Floats:
-        """Examples per step as the points count them: every process's, or one step."""
+        """Return the examples per step as the points count them: those of every process, or one
+        step.
+        """
         if self.present.examples_per_step is None:
             return np.ones(len(asked))
         return np.array([one.batch * self.terms.shared for one in asked])
@@ -371,16 +388,16 @@ def fit(
     terms: SpeedTerms | None = None,
     runs: Sequence[EarlierRun] = (),
 ) -> JobModel:
-    """Return the model of a job from its present world and those before.
+    """Return the model of a job, fitted to its present world and the worlds before.
 
     Args:
-        present: What the world that runs now achieved.
-        earlier: What others did, oldest first, wherever and with whatever batch.
-        terms: What the owner said, as ``terms_of`` reads it.
+        present: The point of the world that runs now.
+        earlier: Points of earlier worlds, oldest first, on any kind and with any batch.
+        terms: The owner's declarations, from ``terms_of``.
         runs: Earlier runs of the same script, newest first.
 
     Raises:
-        Undetermined: the present point is none (a step time of 0 or NaN, less than one copy).
+        Undetermined: the present point is unusable (a step time of 0 or NaN, less than one copy).
     """
     return _fitted(present, tuple(earlier), terms or SpeedTerms(), tuple(runs))
 
@@ -417,5 +434,5 @@ def _fitted(
 
 
 def forget_every_fit() -> None:
-    """Forget remembered fits; the next ones come out the same."""
+    """Clear the cache of fits; new fits of the same points are equal."""
     _fitted.cache_clear()

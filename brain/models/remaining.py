@@ -1,7 +1,7 @@
 """The work that a job has left.
 
-It is the declared work where declarations proved true, else the work of earlier runs of the script
-where those agree, else as much work as the job has done.
+The work left follows from the declared work if declarations proved true, else from the work of
+earlier runs of the script if those agree. Otherwise it equals the work done so far.
 """
 
 import math
@@ -9,20 +9,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-#: A declaration this far off disproves those that come after it: half or twice.
+#: Factor by which a declaration must be off to disprove later ones: half or twice.
 _WRONG = math.log(2.0)
-#: Declarations that are looked at: habits change.
+#: The most declarations that count, the newest first: habits change.
 _RECENT = 5
-#: Deviation of log work of a declaration that was never tested.
+#: Standard deviation of log work of a declaration that was never tested.
 _UNTESTED = 0.5
-#: Runs before which nothing is known of their kind; and what work is at best known to, as the
-#: deviation of its logarithm.
+#: Fewest runs from which lengths are known; and the least standard deviation of log work.
 _FEW, _EXACT = 2, 0.05
-#: Share of the latest runs that tell how long the next one is where they come to the same.
+#: Least share of the latest runs that must agree on a length for it to be expected again.
 _AGREE = 0.75
-#: However old a job is, this is the most that its age promises (models.md section 5).
+#: The most seconds that the age of a job promises (models.md section 5).
 LONGEST_SECONDS = 6 * 3600.0
-#: A job of unknown end is as likely to end within its age as after it; nine in ten end between
+#: A job of unknown length is as likely to end within its age as after it; nine in ten end between
 #: these shares of it.
 _SHARES = (1 / 19, 19.0)
 _Z90 = 1.6449
@@ -30,24 +29,25 @@ _Z90 = 1.6449
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remaining:
-    """Training time to come at the present speed, with its 90 % band."""
+    """Training time left at the present speed, with its 90 % band."""
 
     seconds: float
     low_seconds: float
     high_seconds: float
-    #: Whether a declaration or earlier runs carry it, or only the age of the job.
+    #: True if a declaration or earlier runs support the time; False if only the job's age does.
     known: bool
-    #: In one sentence, why.
+    #: The reason, in one sentence.
     basis: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """The work of a run that came to its end, and the work that it had declared, if any."""
+    """The work of a run that ended, and the work that it had declared, if any."""
 
-    #: Optimizer steps, those made again once; of the first batch where its script is told others.
+    #: Optimizer steps, repeated ones counted once; in steps of the first batch if Brain chose
+    #: others.
     steps: float
-    #: The same in examples; None where a batch was not seen.
+    #: The same in examples; None if a batch was not seen.
     examples: float | None = None
     declared_steps: int | None = None
     declared_epochs: int | None = None
@@ -57,21 +57,23 @@ class Finished:
 class DeclaredWork:
     """The declared work of a run, with declared and actual work of earlier runs."""
 
-    #: Of the whole run.
+    #: Declared work of the whole run.
     work: float
-    #: Whether that is examples, or optimizer steps.
+    #: True if the work is in examples, False if in optimizer steps.
     in_examples: bool = False
     #: Declared and actual work of runs that ended, oldest first.
     finished: tuple[tuple[float, float], ...] = ()
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """Declared over actual work of those, as ``proved`` takes them."""
+        """Return declared over actual work of earlier runs, for ``proved``."""
         return tuple(said / did for said, did in self.finished if did > 0)
 
     @property
     def expected(self) -> float:
-        """The work of this run: as declared, or by habit where declarations miss it."""
+        """Return the expected work of this run: as declared, or by habit if declarations miss
+        it.
+        """
         misses = [math.log(ratio) ** 2 for ratio in self.ratios if ratio > 0]
         exact = not misses or fmean(misses) <= _EXACT**2
         return self.work if exact else expected(self.work, self.finished)
@@ -80,11 +82,11 @@ class DeclaredWork:
 def declared(
     steps: int | None, epochs: int | None, past: Sequence[Finished]
 ) -> DeclaredWork | None:
-    """Return what steps or epochs mean as work; None where nothing is said that anybody can count.
+    """Return declared steps or epochs as work; None if nothing countable was declared.
 
-    An epoch is as long as those of earlier runs were: in examples where all of them saw their
-    batch, so that it stays the same when batches change, else in steps. How long it is was what
-    the first run taught, so that it tests no declaration.
+    An epoch is as long as the epochs of earlier runs. It is counted in examples if all of them saw
+    their batch, so that changes of the batch leave it the same, else in steps. The first run only
+    taught the length of an epoch, so it tests no declaration.
 
     >>> run = Finished(steps=1000, declared_epochs=10)
     >>> declared(None, 20, [run]).work, declared(None, 20, [run, run]).ratios
@@ -111,7 +113,8 @@ def declared(
 
 
 def proved(ratios: Sequence[float]) -> bool:
-    """True if declarations may be relied on: the last ones were all right to within twice.
+    """Return True if declarations are reliable: the last ones were all right to within a factor of
+    two.
 
     Args:
         ratios: Declared over actual work of finished runs of the job, oldest first.
@@ -134,17 +137,17 @@ def remaining(
 ) -> Remaining:
     """Return the training time to come.
 
-    A declaration (epochs, steps or examples) counts where earlier ones of the job proved true, or
-    where its owner vouches for it (``trusted``), unless this run is beyond it already. Without
-    one a job is expected to train as long again as it did: of many populations of jobs half of
-    those that reached an age reach twice that age (Harchol-Balter and Downey, *Exploiting Process
-    Lifetime Distributions*, 1997).
+    A declaration (epochs, steps or examples) counts if the job's earlier ones proved true, or if
+    its owner vouches for it (``trusted``), unless this run already exceeds it. Without a
+    declaration a job is expected to train as long again as it did: in many populations of jobs,
+    half of the jobs that reached an age reach twice that age (Harchol-Balter and Downey,
+    *Exploiting Process Lifetime Distributions*, 1997).
 
     Args:
         done: Work done so far, in the unit of ``declared``.
-        declared: All work of the run, None where nothing was declared.
-        work_per_second: Work done a second now, in that unit.
-        elapsed_seconds: Trained so far.
+        declared: All work of the run; None if nothing was declared.
+        work_per_second: Present work per second, in that unit.
+        elapsed_seconds: Seconds trained so far.
         ratios: As in ``proved``.
 
     >>> remaining(done=20, declared=100, work_per_second=0.1, elapsed_seconds=200,
@@ -167,14 +170,14 @@ def remaining(
 
 
 def usual(works: Sequence[float]) -> tuple[float, float] | None:
-    """Work that runs of a script usually come to, with the deviation of its logarithm.
+    """Return the usual work of runs of a script, with the standard deviation of its logarithm.
 
     Args:
-        works: Of those that ended well, oldest first, in whatever unit all have.
+        works: Work of runs that ended well, oldest first, all in one unit.
 
     Returns:
-        The median of the latest; None where they are fewer than two, or where more than one in
-        four is off by more than twice: they tell nothing of the next one.
+        The median of the latest runs. None if there are fewer than two, or if more than one in
+        four is off by more than a factor of two: they say nothing about the next run.
 
     >>> usual([100.0, 110.0, 90.0])[0], usual([100.0]), usual([100.0, 900.0])
     (100.0, None, None)
@@ -193,13 +196,13 @@ def usual(works: Sequence[float]) -> tuple[float, float] | None:
 def as_usual(
     *, done: float, works: Sequence[float], work_per_second: float, elapsed_seconds: float
 ) -> Remaining:
-    """Return the training time to come by what runs of the script usually come to.
+    """Return the training time left, if the run does the usual work of its script.
 
     Args:
         done: Work done so far, in the unit of ``works``.
         works: As in ``usual``.
-        work_per_second: Work done a second now, in that unit.
-        elapsed_seconds: Trained so far.
+        work_per_second: Present work per second, in that unit.
+        elapsed_seconds: Seconds trained so far.
 
     >>> as_usual(done=20, works=[90, 110], work_per_second=0.1, elapsed_seconds=9).seconds
     800.0
@@ -215,7 +218,8 @@ def as_usual(
 
 
 def expected(declared: float, finished: Sequence[tuple[float, float]]) -> float:
-    """Work of a run, from what it declares and what earlier runs of its kind came to.
+    """Return the expected work of a run, from its declaration and the work of earlier runs of its
+    script.
 
     Both are evidence of its logarithm, weighed by how well they did so far: the declaration by
     how far earlier ones missed, the typical run by how far runs differ. An owner who trains twice
@@ -223,8 +227,8 @@ def expected(declared: float, finished: Sequence[tuple[float, float]]) -> float:
     always take as long is not.
 
     Args:
-        declared: By this run.
-        finished: Declared and actual work of those that ended, oldest first.
+        declared: Declared work of this run.
+        finished: Declared and actual work of runs that ended, oldest first.
 
     >>> round(expected(50.0, [(100.0, 100.0), (150.0, 100.0), (50.0, 100.0)]))
     99
@@ -243,7 +247,9 @@ def expected(declared: float, finished: Sequence[tuple[float, float]]) -> float:
 
 
 def _deviation(ratios: Sequence[float]) -> float:
-    """Return the deviation of log declared work, by earlier misses and an untested one."""
+    """Return the standard deviation of log declared work, by earlier misses and one untested
+    declaration.
+    """
     misses = [math.log(ratio) ** 2 for ratio in ratios[-_RECENT:] if ratio > 0]
     return math.sqrt((_UNTESTED**2 + sum(misses)) / (1 + len(misses)))
 
@@ -251,7 +257,9 @@ def _deviation(ratios: Sequence[float]) -> float:
 def _until(
     work: float, deviation: float, done: float, work_per_second: float, basis: str
 ) -> Remaining:
-    """Until so much work is done, which is known to within a deviation of its logarithm."""
+    """Return the time until ``work`` is done, which is known to within a deviation of its
+    logarithm.
+    """
     low, high = work * math.exp(-_Z90 * deviation), work * math.exp(_Z90 * deviation)
     return Remaining(
         seconds=(work - done) / work_per_second,

@@ -1,4 +1,4 @@
-"""The data behind a fit, for people who ask how far to trust it."""
+"""The data behind a fit, for people who judge how far to trust it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from brain.models.terms import Batching
 class Report:
     """The data behind a fit, and how far to trust it."""
 
-    #: Worlds that were used, and why others were not.
+    #: Worlds that were used, and the reasons why others were not.
     points: int
     left_out: tuple[str, ...]
     batching: Batching
-    #: Per kind of accelerator: rank, held-out error, bounds hit, members.
+    #: For each kind of accelerator: rank, held-out error, bounds hit, members.
     fits: Mapping[str, FitReport]
-    #: Factor by which bands were widened because earlier ones did not hold.
+    #: Factor by which bands were widened because earlier bands did not hold.
     widening: float
-    #: Whether the job lately was other than predicted, so that nothing larger is predicted.
+    #: True if recent worlds missed their forecasts, so that nothing larger is predicted.
     surprised: bool

@@ -1,14 +1,14 @@
-"""The cost of a change of a job's world, learned from the changes that the job made."""
+"""The cost of a change of a job's world, learned from the job's earlier changes."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: Seconds to reckon with before a job's first change (models.md section 4.2).
+#: Seconds assumed before a job's first change (models.md section 4.2).
 ASSUMED_SECONDS = 60.0
-#: Deviation of that belief, and of one job's changes among each other, in log seconds.
+#: Standard deviation of that assumption, and that between one job's changes, in log seconds.
 BELIEF, SPREAD = 1.0, 0.4
-#: Each change counts this much of the next one: caches warm, checkpoints grow.
+#: Weight of each change relative to the next one: caches warm, checkpoints grow.
 _FORGET = 0.8
 #: 75 % quantile of the standard normal.
 _Z75 = 0.6745
@@ -19,18 +19,18 @@ class RestartCost:
     """Seconds without training that the next change will cost: log-normal."""
 
     median_seconds: float
-    #: Standard deviation of the logarithm of the next one, its own scatter included.
+    #: Standard deviation of the logarithm of the next downtime, its own scatter included.
     deviation: float
-    #: Changes of this job that it rests on; 0 where it is only assumed.
+    #: Changes of this job that the cost rests on; 0 if it is only assumed.
     measured: int
 
     @property
     def seconds(self) -> float:
-        """The cost to plan with, in seconds: three in four changes cost less."""
+        """Return the cost to plan with, in seconds: three in four changes cost less."""
         return self.quantile(_Z75)
 
     def quantile(self, z: float) -> float:
-        """Seconds at ``z`` standard deviations above the median."""
+        """Return the seconds at ``z`` standard deviations above the median."""
         return self.median_seconds * math.exp(z * self.deviation)
 
 
@@ -39,13 +39,13 @@ def restart_cost(
 ) -> RestartCost:
     """Learn the cost of the next change from the downtimes of earlier ones, oldest first.
 
-    Log downtimes are normal with deviation ``SPREAD`` around an unknown median, which is believed
-    to within ``BELIEF`` (a factor of e) to be such that ``seconds`` are ``assumed_seconds`` before
-    the first one; old ones weigh less:
+    Log downtimes are normal with deviation ``SPREAD`` around an unknown median. The prior of that
+    median has deviation ``BELIEF`` (a factor of e), and gives ``assumed_seconds`` before the first
+    change. Old downtimes weigh less:
 
         w_i = 0.8^age,   precision = BELIEF^-2 + sum w_i / SPREAD^2
 
-    Downtimes that are not finite or not above 0 were not measured, and are left out.
+    Downtimes that are not finite, or not above 0, count as not measured and are left out.
 
     >>> round(restart_cost([]).seconds), round(restart_cost([4.0, 5.0, 4.5]).seconds, 1)
     (60, 7.0)

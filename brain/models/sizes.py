@@ -1,8 +1,8 @@
-"""Sizes that a job may never have had, and the configurations of its script there.
+"""Sizes that a job may never have had, and the configurations of its script at them.
 
 A *size* counts replicas as everywhere in Brain; underneath, step times are those of data-parallel
-copies: ``replicas * processes / (tensor * pipeline)`` on the nodes that exchange gradients. Facts
-that nobody declared are judged by the points of the worlds that there were.
+copies: ``replicas * processes / (tensor * pipeline)`` on the nodes that exchange gradients.
+Undeclared facts are inferred from the points of earlier worlds.
 """
 
 import math
@@ -16,28 +16,29 @@ from brain.models.step_time.columns import Configuration
 from brain.models.terms import Batching, SpeedTerms, configuration, local_batch
 from brain.typeset import count
 
-#: Global batches that differ by less are the same: whole micro-batches round them up.
+#: Relative difference below which two global batches are the same: whole micro-batches round them
+#: up.
 _SAME = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """A size that a job might have: replicas, nodes and accelerator."""
+    """A size that a job could have: replicas, nodes and accelerator."""
 
     replicas: int
-    #: None: as few as would hold them, judged by what was seen.
+    #: Nodes; None: as few as would hold the replicas, judged by earlier worlds.
     nodes: int | None = None
-    #: None: the kind that the job runs on.
+    #: Kind of accelerator; None: the kind that the job runs on.
     accelerator: str | None = None
 
 
 def copies_of(replicas: int, terms: SpeedTerms) -> int:
-    """Data-parallel copies of the network in so many replicas."""
+    """Return the data-parallel copies of the network in ``replicas``."""
     return replicas * terms.processes_per_replica // terms.shared
 
 
 def nodes_of(size: Size, points: Sequence[Point]) -> int:
-    """Nodes of a size, packed as tightly as any world was."""
+    """Return the nodes of a size, packed as tightly as the tightest earlier world."""
     if size.nodes is not None:
         return min(size.nodes, size.replicas)
     if all(point.nodes == 1 for point in points):
@@ -68,14 +69,16 @@ def configurations(
 
 
 def largest_local(points: Sequence[Point], terms: SpeedTerms) -> float:
-    """Most examples of a micro-batch: declared, else as many as a worker was seen to hold."""
+    """Return the most examples of a micro-batch: declared, else the most that a worker was seen
+    to hold.
+    """
     if math.isfinite(terms.largest_local):
         return terms.largest_local
     return max(local_batch(point) for point in points)
 
 
 def unspread(replicas: int, batches: Batches, terms: SpeedTerms) -> Undetermined | None:
-    """Return why no allowed batch can be spread over so many replicas; None where one can."""
+    """Return the reason why no allowed batch can be spread over ``replicas``; None if one can."""
     if batches.spread(copies_of(replicas, terms)):
         return None
     return Undetermined(
@@ -87,13 +90,15 @@ def unspread(replicas: int, batches: Batches, terms: SpeedTerms) -> Undetermined
 
 
 def like(one: Configuration, other: Configuration) -> bool:
-    """True if two of one size make nearly the same batch, in as many micro-batches."""
+    """Return True if two configurations of one size make nearly the same batch, in as many
+    micro-batches.
+    """
     near = abs(one.batch / other.batch - 1) <= _SAME
     return near and one.accumulation == other.accumulation
 
 
 def same_batch(point: Point, present: Point, rule: Batching) -> bool:
-    """True if a point's batch is the one that its size would have now."""
+    """Return True if a point's batch is the one that its size would have now."""
     if present.examples_per_step is None or point.examples_per_step is None:
         return True
     share = point.processes / present.processes

@@ -1,4 +1,4 @@
-"""Influences on speed besides size: the owner's declarations, and facts that points show.
+"""Influences on speed besides size: the owner's declarations, and facts found in points.
 
 Points go into the estimators of ``step_time`` as observations of configurations of data-parallel
 copies; this module is the only one that translates.
@@ -15,11 +15,12 @@ from brain.models.step_time.physics import SIGMA
 from brain.types.job import JobDocument
 from brain.typeset import count
 
-#: Batches nearer than this to each other are the same batch (last batches, uneven shards).
+#: Relative difference below which two batches are the same (last batches, uneven shards).
 SAME_BATCH = 0.02
-#: Examples that stand for a step where no batch was seen; only ratios of it matter.
+#: Examples that stand for a step if no batch was seen; only ratios of the value matter.
 _UNSEEN_BATCH = 1024.0
-#: A point counts half as much every six hours: scripts change as they train (models.md section 6).
+#: Seconds in which the weight of a point halves: scripts change as they train (models.md section
+#: 6).
 HALF_LIFE_SECONDS = 6 * 3600.0
 
 
@@ -30,7 +31,7 @@ class Batching(StrEnum):
     GLOBAL = "fixed global batch"
     #: Local batch kept, global batch grows: weak scaling.
     LOCAL = "fixed batch per worker"
-    #: The one of most goodput at each size: the script takes the batch that it is told.
+    #: The batch with the most goodput at each size: the script takes the batch that Brain chooses.
     TOLD = "the best batch at each size"
     UNKNOWN = "unknown batch rule"
 
@@ -40,16 +41,16 @@ class SpeedTerms:
     """The owner's declarations that speed depends on."""
 
     processes_per_replica: int = 1
-    #: Processes that hold one copy of the network between them: tensor times pipeline parallelism.
+    #: Processes that together hold one copy of the network: tensor times pipeline parallelism.
     shared: int = 1
-    #: Examples per step that the script keeps, where declared.
+    #: Examples per step that the script keeps, if declared.
     global_batch: float | None = None
-    #: Local batches that a worker takes.
+    #: Smallest and largest local batch that a worker takes.
     smallest_local: float = 1.0
     largest_local: float = math.inf
-    #: Largest global batch that training bears, where the owner allows larger ones than the first.
+    #: Largest global batch that training bears, if the owner allows larger ones than the first.
     largest_batch: float | None = None
-    #: The script takes the batch that it is told, whatever the size.
+    #: True if the script takes the batch that Brain chooses, at every size.
     told: bool = False
 
 
@@ -68,11 +69,12 @@ def terms_of(document: JobDocument) -> SpeedTerms:
 
 
 def batching(points: Sequence[Point], declared: float | None) -> Batching:
-    """Return the rule of a script's batch by the batches that were seen, else by the declared one.
+    """Return the rule of a script's batch, from the batches that were seen, else from the declared
+    one.
 
     The nearer rule wins: 64 examples over three workers in two micro-batches of whole examples are
-    66, over ten workers 70. Where no batch is seen the rate is in steps, which measure progress
-    only if every step is worth the same: with a fixed global batch.
+    66, over ten workers 70. If no batch is seen, the rate is in steps, which only measure progress
+    if the global batch is fixed.
     """
     if any(point.examples_per_step is None for point in points):
         return Batching.GLOBAL
@@ -95,12 +97,12 @@ def rule(points: Sequence[Point], terms: SpeedTerms) -> Batching:
 
 
 def unit_of(point: Point) -> str:
-    """The unit of a point's rate."""
+    """Return the unit of a point's rate: ``examples/s`` or ``steps/s``."""
     return "steps/s" if point.examples_per_step is None else "examples/s"
 
 
 def unusable(point: Point, present: Point, terms: SpeedTerms) -> str | None:
-    """Return why a point cannot be used; None where it can."""
+    """Return the reason why a point cannot be used; None if it can."""
     if not (math.isfinite(point.step_seconds) and point.step_seconds > 0):
         return f"its step time is {point.step_seconds:g} s"
     if not (math.isfinite(point.relative_error) and point.relative_error >= 0):
@@ -115,7 +117,7 @@ def unusable(point: Point, present: Point, terms: SpeedTerms) -> str | None:
 
 
 def local_batch(point: Point) -> float:
-    """Examples of one micro-batch of one worker."""
+    """Return the examples of one micro-batch of one worker."""
     if point.examples_per_step is None:
         return _UNSEEN_BATCH / point.processes
     return point.examples_per_step / (point.processes * point.accumulation)
@@ -132,9 +134,9 @@ def configuration(point: Point, terms: SpeedTerms) -> Configuration:
 
 
 def observation(point: Point, present: Point, terms: SpeedTerms) -> Observation:
-    """A point as the estimators see it; old ones with the error that their age gives them.
+    """Return a point as an observation for the estimators; old points have a larger error.
 
-    A weight of one half per ``HALF_LIFE_SECONDS`` is a variance that doubles.
+    The variance doubles every ``HALF_LIFE_SECONDS``, so the weight halves.
     """
     age = max(0.0, (present.until - point.until).total_seconds())
     variance = (SIGMA**2 + point.relative_error**2) * 2 ** (age / HALF_LIFE_SECONDS)

@@ -1,11 +1,11 @@
 """Estimates of a job's needs before it runs, from jobs that were alike.
 
-past       what is kept of a job, how alike two jobs are, the nearest ones
-pooled     their measurements as one model, and how much work there is
+past       the record of a job, the likeness of two jobs, the nearest jobs
+pooled     measurements of the nearest jobs as one model, and the work to do
 needs      processor, memory and network of one size
 sizes      a row per kind of accelerator and size
-choice     the size to begin with, and why
-answer     all of it put together
+choice     the size to begin with, with its reason
+answer     the whole estimate
 """
 
 from brain.models.estimate.answer import estimate

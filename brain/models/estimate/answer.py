@@ -1,4 +1,4 @@
-"""All of an estimate put together, with its unknowns and the ways to measure them."""
+"""The whole estimate, with its unknowns and the ways to measure them."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from brain.types.estimate import Estimate, EstimateQuestion, SimilarJob, SizeEst
 from brain.types.job import JobDocument
 from brain.typeset import count, number, percent
 
-#: Of a question; each is above 0 where it is given.
+#: Numbers of a question; each must be above 0 if it is given.
 _FIGURES = (
     "steps",
     "examples",
@@ -38,22 +38,22 @@ def estimate(
     """Estimate the needs of a job.
 
     Args:
-        document: Of the job, checked.
-        question: What is asked beside it.
-        pasts: Jobs that ran, newest first; only those that are alike count.
-        rooms: Kinds of accelerators that it may use, and how much of each there is.
-        market: Prices.
-        owner: Who asks.
+        document: The checked document of the job.
+        question: Fields of the request beside the document.
+        pasts: Jobs that ran, newest first; only similar ones count.
+        rooms: Capacity of each kind of accelerator that the job may use.
+        market: Prices of accelerators.
+        owner: The person who asks.
 
     Raises:
-        BadInput: the work is said twice, or a figure is not above 0; names the field.
+        BadInput: the work is given twice, or a number is not above 0; the error names the field.
     """
     check(question)
     neighbours = nearest(script_of(document, owner), pasts)
     alike = [one for one in neighbours if one.alike]
     model, unknown = _model(document, alike)
     work = pooled.work(document, question, alike, model)
-    # Without anything alike the owner's other jobs are a better guess than none (section 3.5).
+    # Without any similar job the owner's other jobs are a better guess than none (section 3.5).
     used = alike or neighbours
     needs = Needs([one for one in used if not one.past.failed] or used)
     asked = SizeQuestion(document=document, model=model, needs=needs, work=work, market=market)
@@ -74,16 +74,16 @@ def estimate(
 
 
 def check(question: EstimateQuestion) -> None:
-    """Refuse a question that cannot be meant.
+    """Raise for a question with contradictory or impossible fields.
 
     Raises:
-        BadInput: naming the field.
+        BadInput: the error names the field.
     """
     if question.steps is not None and question.examples is not None:
         raise BadInput("steps and examples say the same; give one of them", field="steps")
     for name in _FIGURES:
         value = getattr(question, name)
-        # Not a number is not above 0 either.
+        # NaN is not above 0 either.
         if value is not None and not 0 < value < float("inf"):
             raise BadInput(f"{name} {value} must be above 0, and finite", field=name)
     for kind, price in question.prices.items():
@@ -157,7 +157,7 @@ def _missing(
 
 
 def _no_work(asked: SizeQuestion, question: EstimateQuestion) -> str:
-    """Return why the estimate has no time to finish."""
+    """Return the reason why the estimate has no time to finish."""
     assert asked.model is not None, "without a model more is missing than the work"
     if asked.model.present.examples_per_step is None and question.examples is not None:
         return "Time: no batch size was seen, so examples are not known; give --steps."
@@ -175,7 +175,7 @@ def _other_batch(model: JobModel, document: JobDocument) -> bool:
 
 
 def _untried(asked: SizeQuestion, rows: Sequence[SizeEstimate]) -> list[str]:
-    """Kinds that were never measured: one sentence for each."""
+    """Return one sentence for each kind that was never measured."""
     if asked.model is None:
         return []
     kinds = dict.fromkeys(row.accelerator for row in rows)

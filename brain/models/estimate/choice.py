@@ -1,4 +1,4 @@
-"""The size to begin with, and why: the rule of one job, before it runs."""
+"""The choice of the first size, with its reason: the rule of one job, before it runs."""
 
 import math
 from collections.abc import Sequence
@@ -9,23 +9,24 @@ from brain.types.estimate import EstimateQuestion, SizeEstimate
 from brain.types.explanation import Alternative, Evidence, Explanation
 from brain.typeset import count, duration, number, quantity, ratio
 
-#: Price of accelerators in throughput; the same as for a job that runs (models.md section 5).
+#: Exponent of the price of accelerators against goodput; the same as for a job that runs (models.md
+#: section 5).
 EXPONENT = 0.5
-#: 80 % quantile of the standard normal: a deadline is met with so much certainty.
+#: 80 % quantile of the standard normal: the certainty with which a deadline has to be met.
 _Z80 = 0.8416
 
 
 def choose(
     rows: Sequence[SizeEstimate], market: PriceList, question: EstimateQuestion, unit: str
 ) -> tuple[list[SizeEstimate], Explanation | None]:
-    """Mark the size to begin with, say of each other why not, and explain.
+    """Mark the size to begin with, note on each other size why it was not chosen, and explain.
 
         u = ln goodput - 0.5 ln (accelerators * price)
 
-    With the exponent 0.5 a doubling must bring 1.41 times the goodput: throughput, less what larger
-    batches waste where that is known. Sizes that do not fit
-    the pool, end after the deadline (at 80 %) or cost more than the budget are not in question.
-    Nothing is credited for what there is to learn: Brain looks further once the job runs.
+    With the exponent 0.5 a doubling must bring 1.41 times the goodput: throughput, less the waste
+    of larger batches if that is known. Sizes that do not fit the pool, end after the deadline (at
+    80 %) or cost more than the budget are excluded. A size gets no credit for what a trial of it
+    would teach: Brain explores once the job runs.
     """
     refused = [replace(row, why_not=_refusal(row, question)) for row in rows]
     left = [row for row in refused if not row.why_not]
@@ -43,7 +44,7 @@ def choose(
 
 
 def _refusal(row: SizeEstimate, question: EstimateQuestion) -> str:
-    """Return why a row is out of the question; empty where it is not."""
+    """Return the reason why a row is excluded; empty if it is not."""
     if not row.fits:
         return "it does not fit the pool, even when that is empty"
     if row.why_not or row.undetermined or row.throughput is None:
@@ -83,7 +84,7 @@ def _gain(row: SizeEstimate, best: SizeEstimate) -> float:
 
 
 def _needed(row: SizeEstimate, best: SizeEstimate, market: PriceList, priced: bool) -> float:
-    """Factor of throughput that would make a row as good as the best."""
+    """Return the factor of throughput that would make a row as good as the best."""
     difference = _utility(best, market, priced) - _utility(row, market, priced)
     return _gain(row, best) * math.exp(difference)
 

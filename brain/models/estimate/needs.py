@@ -1,4 +1,4 @@
-"""Processor, memory and network of one size, from what replicas of similar jobs used."""
+"""Processor, memory and network of one size, from the use of similar jobs' replicas."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,11 +17,12 @@ from brain.types.estimate import Band
 
 T = TypeVar("T")
 
-#: Of several neighbours the need is that which four in five stay below (models.md section 3.5).
+#: Percentile of several neighbours' use that counts as the need (models.md section 3.5).
 _MOST_OF_THEM = 80.0
-#: Weights are between a third of a checkpoint (Adam's two moments beside them) and all of it.
+#: Most bytes of a checkpoint per byte of weights: Adam stores two moments beside them. The least
+#: is 1.
 _CHECKPOINTS = 3.0
-#: Memory is worth a look at its growth from so many hours on.
+#: Hours of readings from which on memory is checked for growth.
 _HOURS = 4
 
 
@@ -32,10 +33,11 @@ class Needs:
     alike: Sequence[Neighbour]
 
     def cpu_millis(self, replicas: int) -> Band | None:
-        """mCPU that a replica should reserve: from the median use to the worst of a thousandth.
+        """Return the mCPU that a replica should reserve, as a band from the median use to the
+        99.9 % quantile.
 
-        Where workers waited for data and used all they had, use says nothing of the need: then no
-        less than what lets loading hide behind computing.
+        If workers waited for data and used all their CPU, their use says nothing about the need.
+        The value is then at least the CPU with which loading hides behind computing.
         """
         share = cpu.percentile(replicas)
         loading = self._loading()
@@ -51,11 +53,11 @@ class Needs:
 
     @property
     def starved(self) -> float:
-        """Share of their steps that similar jobs waited for data, where processor was short."""
+        """Return the share of their steps that similar jobs short of CPU waited for data."""
         return max((use.wait_share for _, use in self._starving()), default=0.0)
 
     def _loading(self) -> float:
-        """mCPU that similar jobs which were short of it would have needed; 0 where none was."""
+        """Return the mCPU that similar jobs short of CPU would have needed; 0 if none was short."""
         wanted = [
             cpu.loader_millis(
                 used_millis=use.cpu.quantile(0.5),
@@ -68,7 +70,7 @@ class Needs:
         return max(wanted, default=0.0)
 
     def _starving(self) -> list[tuple[Point, WorldUse]]:
-        """Return the worlds that waited for data while they used up their processor limit."""
+        """Return the worlds that waited for data and used up their CPU limit."""
         found = []
         for one in self.alike:
             for point in one.past.points:
@@ -83,7 +85,7 @@ class Needs:
         return found
 
     def memory_bytes(self, seconds: float | None) -> Band | None:
-        """Memory that a replica should reserve that trains for so long."""
+        """Return the memory that a replica should reserve for ``seconds`` of training."""
 
         def wanted(use: WorldUse) -> float:
             return host_memory.request(use.memory_bytes, grows=_growth(use), seconds=seconds or 0.0)
@@ -96,7 +98,9 @@ class Needs:
         )
 
     def device_bytes(self, accelerator: str, batch: float) -> tuple[Band, float] | None:
-        """Peak of a device's memory at a local batch, and the device's memory; None is unknown."""
+        """Return the peak of a device's memory at a local batch, and the memory of the device;
+        None if unknown.
+        """
         seen = [
             (local_batch(point), use.device_bytes, use.device_total_bytes or 0.0)
             for point, use in self._worlds()
@@ -111,10 +115,10 @@ class Needs:
         return band, max(has for _, _, has in seen)
 
     def network(self, nodes: int, step_seconds: float, examples_per_second: float) -> Band | None:
-        """Bytes per second through a node's card, in the busier direction.
+        """Return the bytes per second through a node's network card, in the busier direction.
 
         Gradients go around a ring, ``2 (n - 1) / n`` of their volume per node and step (Patarasuk
-        and Yuan, 2009); loading of data comes on top, as much per example as similar jobs took.
+        and Yuan, 2009); loading adds the bytes per example that similar jobs received.
         """
         loaded = self._loaded()
         load = (loaded or 0.0) * examples_per_second / nodes
@@ -132,11 +136,13 @@ class Needs:
 
     @property
     def gradients_measured(self) -> bool:
-        """True if any similar job ran over several nodes."""
+        """Return True if any similar job ran over several nodes."""
         return any(point.nodes > 1 and use.sent_bytes_per_second for point, use in self._worlds())
 
     def _volume(self) -> Band | None:
-        """Bytes of gradients per node and step, as measured, else as the checkpoint tells."""
+        """Return the bytes of gradients per node and step, as measured, else derived from the
+        checkpoint.
+        """
         seen = [
             use.sent_bytes_per_second * point.step_seconds * point.nodes / (2 * (point.nodes - 1))
             for point, use in self._worlds()
@@ -152,7 +158,9 @@ class Needs:
         return Band(value=size / math.sqrt(_CHECKPOINTS), low=size / _CHECKPOINTS, high=size)
 
     def _loaded(self) -> float | None:
-        """Bytes received per example (or step) on one node, where nothing else is exchanged."""
+        """Return the bytes received per example (or step) on one node, where no gradients are
+        exchanged.
+        """
         seen = [
             use.received_bytes_per_second / point.rate
             for point, use in self._worlds()
@@ -175,7 +183,7 @@ class Needs:
         low: Callable[[T], float],
         high: Callable[[T], float],
     ) -> Band | None:
-        """Return the value that most uses stay below, between the least and the most of any."""
+        """Return the value that most uses stay below, with the least and the most of all uses."""
         if not uses:
             return None
         wanted = float(np.percentile([value(use) for use in uses], _MOST_OF_THEM))

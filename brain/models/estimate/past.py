@@ -8,18 +8,18 @@ from brain.models.fitting import Point
 from brain.models.resources.cpu import CpuUsage
 from brain.types.job import JobDocument, JobId
 
-#: Measurements of jobs more alike than this count (models.md section 3.5).
+#: Least likeness of jobs whose measurements count (models.md section 3.5).
 ALIKE = 0.5
-#: Neighbours that are looked at.
+#: The most neighbours that count.
 MOST = 10
-#: Likeness by what is the same; what the arguments say takes up to ``_ARGUMENTS`` of it away.
-#: Believed, not measured: their order is what matters (models.md section 3.5).
+#: Likeness by each common property; differing arguments subtract up to ``_ARGUMENTS``. Believed,
+#: not measured: only their order matters (models.md section 3.5).
 _SAME_TEXT, _SAME_NAME, _EDITED = 1.0, 0.9, 0.8
 _SAME_NETWORK, _SAME_IMAGE, _SAME_OWNER = 0.7, 0.6, 0.3
 _OTHER_OWNER, _OTHER_IMAGE, _OTHER_NETWORK, _ARGUMENTS = 0.9, 0.8, 0.7, 0.3
 #: Options that name the network.
 _NETWORKS = re.compile(r"--?(arch|model|model[-_]name([-_]or[-_]path)?|network|config)")
-#: Options that say how long and where to, not what; batches are seen in the measurements.
+#: Options on length and places of a run; batches are seen in the measurements.
 _ASIDE = re.compile(
     r"--?(.*(steps|epochs|seconds|checkpoint|output|save|log|seed|dir|batch).*|o|resume)"
 )
@@ -32,24 +32,24 @@ class Script:
 
     owner: str
     image: str | None = None
-    #: File or module, without its directory; empty where only an image is named.
+    #: File or module, without its directory; empty if the document only names an image.
     name: str = ""
-    #: Hash of its text; None where nobody took it.
+    #: Hash of the script's text; None if it was not taken.
     text: str | None = None
     #: Options with their values, without those of ``_ASIDE``.
     arguments: frozenset[str] = frozenset()
-    #: Options that say how large a batch is.
+    #: Options that give the size of a batch.
     batches: frozenset[str] = frozenset()
 
     @property
     def network(self) -> str | None:
-        """The option that names the network."""
+        """Return the option that names the network; None if there is none."""
         named = sorted(one for one in self.arguments if _NETWORKS.fullmatch(one.split("=")[0]))
         return named[0] if named else None
 
     def runs_again(self, other: "Script") -> bool:
-        """True if another job of this owner runs the same: text, name, image, and arguments but for
-        values that are numbers; ``vgg11`` is none.
+        """Return True if another job of this owner runs the same script: equal text, name,
+        image, and arguments except for values that are numbers (``vgg11`` is not a number).
         """
         known = self.text is not None and other.text is not None
         return (
@@ -61,7 +61,7 @@ class Script:
 
 
 def _worded(arguments: frozenset[str]) -> frozenset[str]:
-    """Arguments with ``#`` for every value that is a number."""
+    """Return the arguments with ``#`` for every value that is a number."""
     split = [one.rpartition("=") for one in arguments]
     return frozenset(
         f"{name}{given}{'#' if _NUMBER.fullmatch(value) else value}" for name, given, value in split
@@ -101,7 +101,7 @@ def _place(words: Sequence[str]) -> int:
 
 
 def _options(words: Sequence[str]) -> list[str]:
-    """Options as ``--name=value``, however they were written."""
+    """Return options as ``--name=value``, in whichever form they were written."""
     found: list[str] = []
     for word in words:
         if word.startswith("-") or not found or "=" in found[-1] or not found[-1].startswith("-"):
@@ -112,10 +112,10 @@ def _options(words: Sequence[str]) -> list[str]:
 
 
 def likeness(one: Script, other: Script) -> tuple[float, str]:
-    """Return the likeness of two jobs, 0 to 1, and in words what they have in common.
+    """Return the likeness of two jobs, 0 to 1, and the names of what they have in common.
 
     The same text counts most, then the script's name, the network that an option names, the
-    image, the owner; other options take away up to three tenths.
+    image, the owner; differing options subtract up to 0.3.
 
     >>> mine = Script(owner="ada", name="train.py", text="a1", arguments=frozenset({"--lr=1"}))
     >>> likeness(mine, mine)
@@ -144,7 +144,7 @@ def likeness(one: Script, other: Script) -> tuple[float, str]:
 
 
 def _shared(one: frozenset[str], other: frozenset[str]) -> float:
-    """Share of options that both have (Jaccard, 1901); 1 where there are none."""
+    """Return the share of options that both have (Jaccard, 1901); 1 if neither has any."""
     every = one | other
     return len(one & other) / len(every) if every else 1.0
 
@@ -158,32 +158,32 @@ class WorldUse:
     replicas: int
     #: mCPU of the busiest replica over time.
     cpu: CpuUsage = CpuUsage()
-    #: Highest resident memory of a replica, and of each of its last hours.
+    #: Highest resident memory of a replica, over all and in each of its last hours, in bytes.
     memory_bytes: float = 0.0
     hourly_bytes: tuple[float, ...] = ()
-    #: The same of each of its last minutes, and of ten minutes each.
+    #: The same in each of its last minutes, and in each of its last ten-minute intervals.
     minutely_bytes: tuple[float, ...] = ()
     ten_minutely_bytes: tuple[float, ...] = ()
-    #: Instant of the newest of these; 0 before the first one.
+    #: Time of the newest of these maxima; 0 before the first.
     read_at_seconds: float = 0.0
-    #: Mean through a node's network cards, loopback left out.
+    #: Mean bytes per second through a node's network cards, without loopback.
     sent_bytes_per_second: float = 0.0
     received_bytes_per_second: float = 0.0
-    #: Highest use of an accelerator's memory, and what it has; None without one.
+    #: Highest use of an accelerator's memory, and its capacity; None without an accelerator.
     device_bytes: float | None = None
     device_total_bytes: float | None = None
-    #: Of its workers together: seconds of steps, and of these spent waiting for data.
+    #: Seconds of the steps of all workers, and those of them spent waiting for data.
     stepped_seconds: float = 0.0
     waited_seconds: float = 0.0
-    #: Readings of machines that it rests on.
+    #: Readings of machines on which the use rests.
     readings: int = 0
-    #: Mean share of the time in which processes waited for storage, and readings that had one.
+    #: Mean share of time in which processes waited for storage, and the readings that had one.
     io_stalled_share: float = 0.0
     io_readings: int = 0
 
     @property
     def wait_share(self) -> float:
-        """Share of steps spent waiting for data; 0 where no step was seen."""
+        """Return the share of steps spent waiting for data; 0 if no step was seen."""
         return self.waited_seconds / self.stepped_seconds if self.stepped_seconds > 0 else 0.0
 
 
@@ -195,51 +195,51 @@ class Past:
     name: str
     script: Script
     succeeded: bool
-    #: What a job used that failed may be why it did.
+    #: True if the job failed; its use may be the reason.
     failed: bool = False
-    #: One per measured world, oldest first.
+    #: One point per measured world, oldest first.
     points: tuple[Point, ...] = ()
     uses: tuple[WorldUse, ...] = ()
-    #: Processor that each of its replicas reserved.
+    #: mCPU that each replica reserved.
     reserved_millis: float = 0.0
-    #: Of its newest checkpoint.
+    #: Bytes of the newest checkpoint.
     checkpoint_bytes: float | None = None
-    #: Steps that it made in all, where it ended well, and what was declared of epochs.
+    #: Steps in all, of a job that ended well, and the epochs that it declared.
     steps: float | None = None
     epochs: int | None = None
 
     @property
     def measured(self) -> bool:
-        """True if anything was."""
+        """Return True if any world was measured."""
         return bool(self.points or self.uses)
 
     def use(self, point: Point) -> WorldUse | None:
-        """Return the resources that the world of a point used."""
+        """Return the resources that the world of a point used; None if unknown."""
         return next((use for use in self.uses if use.epoch == point.epoch), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:
-    """A job that was measured, and how alike it is."""
+    """A measured job, and its likeness to the job that is asked about."""
 
     past: Past
     likeness: float
     same: str
-    #: Whether its options give the batch that is asked about.
+    #: True if the job's options give the batch that is asked about.
     same_batch: bool = True
 
     @property
     def alike(self) -> bool:
-        """True if its measurements count."""
+        """Return True if the job's measurements count."""
         return self.likeness > ALIKE
 
 
 def nearest(subject: Script, pasts: Sequence[Past]) -> list[Neighbour]:
-    """The measured jobs that are most alike, at most ten; among equals the newest first.
+    """Return the most similar measured jobs, at most ten; among equals the newest come first.
 
     Args:
-        subject: What is asked about.
-        pasts: Jobs, newest first.
+        subject: The script of the job that is asked about.
+        pasts: Records of jobs, newest first.
     """
     found = []
     for past in pasts:
@@ -255,7 +255,7 @@ class PoolCapacity:
     """A pool's room for the job on one kind of accelerator, in replicas of the job."""
 
     accelerator: str
-    #: That fit one node of it, the empty pool, and beside what runs now.
+    #: Replicas that fit one node, the empty pool, and the room that is free now.
     per_node: int
     largest: int
     now: int

@@ -1,4 +1,4 @@
-"""Measurements of jobs that were alike as those of one job, and how much work there is."""
+"""Measurements of similar jobs, combined as if of one job, and the work to do."""
 
 import math
 from collections.abc import Sequence
@@ -14,25 +14,25 @@ from brain.types.estimate import Band, EstimateQuestion, Work
 from brain.types.job import JobDocument
 from brain.typeset import count, number, ratio
 
-#: Deviation of log step time between runs of one script, and between jobs with nothing in common.
-#: The first is what two worlds of a size differ by twice over; the second is believed.
+#: Standard deviation of log step time between runs of one script, and between jobs with nothing in
+#: common. The first is twice the difference of two worlds of one size; the second is believed.
 _AGAIN, _APART = 0.08, 0.7
-#: Deviation of log work between runs of one script that nobody declared.
+#: Standard deviation of log work between runs of one script that declared none.
 _WORK = 0.5
 
 
 def pooled(alike: Sequence[Neighbour], terms: SpeedTerms) -> JobModel:
-    """One model out of the points of similar jobs; the less alike, the wider.
+    """Return one model fitted to the points of similar jobs; less similar jobs make wider bands.
 
     Points keep their age within their job, not between jobs: a point of another job from a month
     ago says as much of a new job as a point from yesterday.
 
     Raises:
-        Undetermined: none of them left a point that fits ``terms``; it says why.
+        Undetermined: no job left a point that fits ``terms``; the error says why.
     """
     ages = [point.until for one in alike for point in one.past.points]
     points: list[Point] = []
-    # The most alike comes last: it is the present world of the model.
+    # The most similar job comes last: its last world is the model's present one.
     for one in sorted(alike, key=lambda each: (each.likeness, each.same_batch)):
         apart = _AGAIN + _APART * (1 - one.likeness)
         for point in _said_by(one, alike):
@@ -53,7 +53,7 @@ def pooled(alike: Sequence[Neighbour], terms: SpeedTerms) -> JobModel:
 
 
 def _said_by(one: Neighbour, alike: Sequence[Neighbour]) -> Sequence[Point]:
-    """Return the points of a job that do not mislead about the batch.
+    """Return the points of a job that do not mislead about the script's batch.
 
     A point with another batch than the one asked about is of use only if the asked batch was seen
     with as many processes. Without that it would look as if the script changed its batch with its
@@ -66,7 +66,9 @@ def _said_by(one: Neighbour, alike: Sequence[Neighbour]) -> Sequence[Point]:
 
 
 def _counted(point: Point, terms: SpeedTerms) -> Point | None:
-    """The point in replicas of the new document; None where its processes are no whole ones."""
+    """Return the point in replicas of the new document; None if its processes do not fill whole
+    replicas.
+    """
     replicas, rest = divmod(point.processes, terms.processes_per_replica)
     if rest or not replicas:
         return None
@@ -74,7 +76,7 @@ def _counted(point: Point, terms: SpeedTerms) -> Point | None:
 
 
 def examples_per_step(model: JobModel, replicas: int) -> float:
-    """Examples of a step at a size, by the script's rule; 1 where no batch was seen."""
+    """Return the examples of a step at a size, by the script's rule; 1 if no batch was seen."""
     present = model.present
     if present.examples_per_step is None:
         return 1.0
@@ -90,7 +92,7 @@ def work(
     alike: Sequence[Neighbour],
     model: JobModel | None,
 ) -> Work | None:
-    """Return the work to do, in the unit of the model; None where it is neither said nor measured.
+    """Return the work to do, in the unit of the model; None if it is neither declared nor measured.
 
     Steps become examples with the batch of the world that the model counts as present.
     """
@@ -134,7 +136,7 @@ def _as_before(
 
 
 def _done(past: Past, in_steps: bool) -> float | None:
-    """Work of a job that ended well, in steps or in examples; None where it is not known."""
+    """Return the work of a job that ended well, in steps or in examples; None if unknown."""
     if not past.succeeded or not past.steps:
         return None
     batch = past.points[-1].examples_per_step if past.points else None

@@ -1,4 +1,4 @@
-"""Rows of an estimate: the job's needs on each kind of accelerator at each size."""
+"""The rows of an estimate: the job's needs on each kind of accelerator at each size."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,27 +16,27 @@ from brain.types.job import JobDocument
 from brain.types.recommendation import Prediction
 from brain.typeset import count
 
-#: More sizes than these are thinned to doublings.
+#: Number of sizes above which only doublings are shown.
 _ROWS = 12
-#: Bands with an upper end more than this times the lower one explore.
+#: Ratio of a band's upper to lower end above which its size counts as exploring.
 _WIDE = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceList:
-    """Prices of accelerators per hour, by kind; ``*`` is any kind that is not named."""
+    """Prices of accelerators per hour, by kind; ``*`` stands for all kinds that are not named."""
 
     prices: Mapping[str, float]
     currency: str = "€"
 
     def price(self, accelerator: str) -> float | None:
-        """Money per accelerator and hour; None where no price was given."""
+        """Return the money per accelerator and hour; None if no price was given."""
         return self.prices.get(accelerator, self.prices.get("*"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeQuestion:
-    """Everything that a row depends on."""
+    """The inputs of a row."""
 
     document: JobDocument
     model: JobModel | None
@@ -46,7 +46,9 @@ class SizeQuestion:
 
 
 def sizes(asked: SizeQuestion, rooms: Sequence[PoolCapacity]) -> list[SizeEstimate]:
-    """Rows of every kind that the job may use, kinds as given, sizes ascending."""
+    """Return the rows of every kind that the job may use, kinds in the given order, sizes
+    ascending.
+    """
     return [
         _row(asked, room, replicas)
         for room in rooms
@@ -55,7 +57,7 @@ def sizes(asked: SizeQuestion, rooms: Sequence[PoolCapacity]) -> list[SizeEstima
 
 
 def thinned(allowed: Iterable[int]) -> list[int]:
-    """Sizes to show: all of a few, of many the first, its doublings and the last.
+    """Return the sizes to show: all of them if few, else the first, its doublings and the last.
 
     >>> thinned(range(1, 6)), thinned(range(2, 101))
     ([1, 2, 3, 4, 5], [2, 4, 8, 16, 32, 64, 100])
@@ -71,7 +73,9 @@ def thinned(allowed: Iterable[int]) -> list[int]:
 
 
 def accelerators(document: JobDocument) -> float:
-    """Accelerators of a replica; where it reserves none its processors, else its processes."""
+    """Return the accelerators of a replica; if it reserves none, its processors, else its
+    processes.
+    """
     each = document.allocation.each
     return float(each.gpus) or each.cpu_millis / 1000 or float(document.processes_per_replica)
 
@@ -100,7 +104,7 @@ def _row(asked: SizeQuestion, room: PoolCapacity, replicas: int) -> SizeEstimate
 def _timed(
     asked: SizeQuestion, row: SizeEstimate, rate: Prediction, model: JobModel
 ) -> SizeEstimate:
-    """The row with what follows from a throughput."""
+    """Return the row with the values that follow from a throughput."""
     examples = examples_per_step(model, row.replicas)
     seconds = _finish(asked, rate, examples)
     hours = None if seconds is None else _times(seconds, row.accelerators / 3600)
@@ -125,10 +129,10 @@ def _timed(
 
 
 def _finish(asked: SizeQuestion, rate: Prediction, examples: float) -> Band | None:
-    """Seconds of training; log-normal work by a log-normal rate.
+    """Return the seconds of training: log-normal work divided by a log-normal rate.
 
-    Steps that were declared are made whatever the batch: where it grows with the world, so does
-    the work in examples.
+    Declared steps are made at any batch: if the batch grows with the world, so does the work in
+    examples.
     """
     if asked.work is None or asked.model is None:
         return None
@@ -141,7 +145,7 @@ def _finish(asked: SizeQuestion, rate: Prediction, examples: float) -> Band | No
 
 
 def deviation(band: Band) -> float:
-    """Standard deviation of the logarithm that a 90 % band stands for."""
+    """Return the standard deviation of the logarithm whose 90 % band this is."""
     return math.log(band.high / band.low) / (2 * Z90) if band.low > 0 else math.inf
 
 
@@ -169,5 +173,5 @@ def _too_large(device: tuple[Band, float]) -> str:
 
 
 def described(row: SizeEstimate) -> str:
-    """A row as people name it."""
+    """Return a phrase that names the row for people."""
     return f"{count(row.replicas, 'replica')} on {row.accelerator}"

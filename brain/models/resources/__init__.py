@@ -1,6 +1,6 @@
 """A replica's needs beside accelerators: processor, memory, and the device's own memory.
 
-cpu          percentiles of recent use, with hysteresis; what a starved loader would need
-host_memory  leaks and how long they leave; what to give after the system ran out
-gpu_memory   F + c m out of peaks and of runs that ran out
+cpu          percentiles of recent use, with hysteresis; the need of a starved loader
+host_memory  leaks and the time they leave; the next limit after a replica ran out
+gpu_memory   F + c m, from peaks and from runs that ran out
 """

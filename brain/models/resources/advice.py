@@ -1,4 +1,6 @@
-"""From the use of a role's replicas to what each should reserve, with the reason."""
+"""Advice on the amounts that each role's replicas should reserve, from their use, with the
+reason.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,28 +14,28 @@ from brain.types.resources import Resources
 from brain.typeset import cores, count, duration, gibibytes, percentile
 
 _DAY_SECONDS = 24 * 3600.0
-#: Three half-lives of use: for so long no less is advised than what ran out.
+#: Time during which no less is advised than an amount that ran out: three half-lives of use.
 _REMEMBERED_SECONDS = 3 * cpu.HALF_LIFE_SECONDS
-#: Share of quiet times, and of the ample amount.
+#: Share of time in which use is within the low amount, and within the high one.
 _QUIET, _AMPLE = 0.5, 0.999
-#: Days that the use is taken to have been seen at least, so that a first reading has a band.
+#: Least days for which use counts as seen, so that a first reading has a band.
 _LEAST_DAYS = 0.01
-#: Reservations that stay: memory within these factors of what is wanted.
+#: Factors of the wanted memory between which the present reservation stays.
 _MEMORY_UP, _MEMORY_DOWN = 1.05, 0.70
-#: Memory use above this share of its limit may have been held down.
+#: Share of its limit above which memory use may have been held down.
 _MEMORY_FULL = 0.98
-#: A run that was read for a shorter time is explored yet.
+#: Days of readings below which a run counts as exploring.
 _EXPLORED_DAYS = 600 / _DAY_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Starved:
-    """Loaders that keep devices waiting."""
+    """Facts about a role whose loaders keep devices waiting."""
 
     of: Starvation
-    #: What tells so.
+    #: Sentence on the evidence.
     because: str
-    #: mCPU from which loading hides behind computing.
+    #: mCPU from which on loading hides behind computing.
     loader_millis: float = 0.0
 
 
@@ -41,19 +43,19 @@ class Starved:
 class RoleSigns:
     """Facts about a role beside its use."""
 
-    #: Replicas, and whether they wait for each other.
+    #: Replicas of the role, and True if they wait for each other.
     replicas: int
     coupled: bool
     reserved: Resources
-    #: Of the largest node; None: no node is known.
+    #: Resources of the largest node; None: no node is known.
     largest: Resources | None = None
-    #: Time until memory that leaks runs out.
+    #: Time until leaking memory runs out.
     lasts_seconds: Band | None = None
     starved: Starved | None = None
 
 
 def advise(use: RoleUse, signs: RoleSigns, *, now_seconds: float) -> ResourceAdvice | None:
-    """Return the advice for one role; None where nothing of it was measured."""
+    """Return the advice for one role; None if nothing about it was measured."""
     processor, memory = _cpu(use, signs), _memory(use, signs, now_seconds)
     if processor is None and memory is None:
         return None
@@ -138,7 +140,7 @@ def _memory(use: RoleUse, signs: RoleSigns, now_seconds: float) -> AmountAdvice 
 
 
 def _space(used: float, capacity: float) -> SpaceAdvice | None:
-    """Advise a file system; as memory, with half as much again where it was full."""
+    """Return advice on a file system: as for memory, and half as much again if it was full."""
     if capacity <= 0:
         return None
     full = used > _MEMORY_FULL * capacity
@@ -159,9 +161,9 @@ def _amount(
     ample: float,
     show: Callable[[float], str],
 ) -> AmountAdvice:
-    """Put an amount between its bounds, which are wider the less was seen.
+    """Return an amount between its bounds, which are wider for shorter histories.
 
-    As in Kubernetes' vertical autoscaler the upper one is ``1 + 1 day / history`` times as high.
+    As in Kubernetes' vertical autoscaler the upper bound is ``1 + 1 day / history`` times as high.
     """
     target = min(wanted, float(largest)) if largest else wanted
     known = max(_LEAST_DAYS, days)
@@ -190,7 +192,7 @@ def _worst(use: RoleUse, now_seconds: float) -> MemoryKill | None:
 
 
 def _first(processor: AmountAdvice | None, memory: AmountAdvice | None, signs: RoleSigns) -> str:
-    """Return the sentence that matters most."""
+    """Return the most important sentence of the advice."""
     if signs.starved is not None:
         return signs.starved.because
     both = [one for one in (memory, processor) if one is not None]

@@ -1,7 +1,7 @@
-"""Requests by a percentile of recent use, and needs of a processor that percentiles cannot see.
+"""CPU requests by a percentile of recent use, and CPU needs that no percentile shows.
 
-Usage never exceeds its limit, so where it is held down (*censored*) the histogram knows nothing
-of the need; ``raised`` and ``loader_millis`` say what to give then.
+Usage never exceeds its limit, so a limit that holds usage down (*censored*) hides the need from the
+histogram; ``raised`` and ``loader_millis`` give the next limit then.
 """
 
 import math
@@ -14,22 +14,22 @@ from numpy.typing import NDArray
 
 from brain.errors import Undetermined
 
-#: Bounds of bucket ``i`` grow by 5 %, as in Kubernetes' vertical autoscaler.
+#: Factor of 5 % between the bounds of successive buckets, as in Kubernetes' vertical autoscaler.
 _GROWTH = 1.05
 #: Upper bound of the lowest bucket, mCPU or MiB.
 _FIRST = 1.0
-#: Samples lose half of their weight in a day (models.md section 3.4).
+#: Seconds in which samples lose half of their weight (models.md section 3.4).
 HALF_LIFE_SECONDS = 24 * 3600.0
 #: Head-room above the percentile.
 MARGIN = 1.15
-#: Changes of a request smaller than these are not worth a restart.
+#: Factors of a new request between which the present one stays: less is not worth a restart.
 UP, DOWN = 1.10, 0.70
-#: Percentile of roles that wait for nobody.
+#: Percentile for roles whose replicas wait for no other.
 ASYNCHRONOUS = 0.95
 _TOP = 0.995
-#: Use above this share of the limit, or throttled periods above that one, hide the need.
+#: Use above this share of the limit, or a larger share of throttled periods, hides the need.
 _NEAR_LIMIT, _THROTTLED = 0.9, 0.05
-#: A loader must take no longer than this share of the time that the device computes.
+#: Largest share of the device's computing time that a loader may take.
 _LOADER_SHARE = 0.85
 
 Floats = NDArray[np.float64]
@@ -45,16 +45,16 @@ class CpuUsage:
     (Autopilot, Rzadca et al., EuroSys 2020; Kubernetes' vertical autoscaler).
     """
 
-    #: Weight of each bucket from the lowest, as of ``at_seconds``.
+    #: Weight of each bucket from the lowest up, as of ``at_seconds``.
     weights: tuple[float, ...] = ()
-    #: Instant of the newest sample, in seconds since any fixed one.
+    #: Time of the newest sample, in seconds since any fixed time.
     at_seconds: float = 0.0
     half_life_seconds: float = HALF_LIFE_SECONDS
 
     def added(self, millis: Iterable[float], at_seconds: float) -> Self:
         """Return the usage with samples taken at ``at_seconds``, not earlier than the newest.
 
-        Values that are not finite or below 0 are left out: they were not measured.
+        Values that are not finite, or below 0, count as not measured and are left out.
         """
         seen = np.array([one for one in millis if math.isfinite(one) and one >= 0], dtype=float)
         if not len(seen):
@@ -72,7 +72,7 @@ class CpuUsage:
         )
 
     def quantile(self, share: float) -> float:
-        """Upper bound of the bucket below which ``share`` of the weight is.
+        """Return the upper bound of the bucket up to which ``share`` of the weight lies.
 
         Raises:
             Undetermined: nothing was measured.
@@ -84,14 +84,15 @@ class CpuUsage:
         reached = np.cumsum(self.weights)
         if not len(reached) or reached[-1] <= 0:
             raise Undetermined("no use was measured", code="no-usage")
-        # Sums of decayed weights are not exact; the last bucket is reached by every share.
+        # Sums of decayed weights are inexact, so every share reaches the last bucket at the latest.
         index = int(np.searchsorted(reached, share * reached[-1] * (1 - 1e-12)))
         return _FIRST * _GROWTH ** min(index, len(reached) - 1)
 
     def merged(self, other: "CpuUsage", *, most: float = math.inf) -> Self:
-        """Return the usage with that of another replica or run, which weighs ``most`` at most.
+        """Return the usage merged with that of another replica or run, whose weight is at most
+        ``most``.
 
-        Both are brought to the later of their instants first.
+        Both are first decayed to the later of their times.
         """
         total = sum(other.weights)
         if not total > 0:
@@ -105,17 +106,17 @@ class CpuUsage:
         return replace(self, weights=tuple(joint.tolist()), at_seconds=now)
 
     def compact(self) -> Self:
-        """Return the usage with weights of four decimals, as it is stored."""
+        """Return the usage with weights rounded to four decimals, for storage."""
         return replace(self, weights=tuple(round(weight, 4) for weight in self.weights))
 
     def above(self, amount: float) -> float:
-        """Share of the time in which use was above an amount; 0 where nothing was measured."""
+        """Return the share of time in which use was above an amount; 0 if nothing was measured."""
         weights = np.asarray(self.weights)
         over = _bounds(len(weights)) > amount * _GROWTH
         return float(weights[over].sum() / weights.sum()) if weights.sum() > 0 else 0.0
 
     def unused(self, amount: float) -> float:
-        """Mean share of an amount that was not used; 0 where nothing was measured."""
+        """Return the mean unused share of an amount; 0 if nothing was measured."""
         weights = np.asarray(self.weights)
         if not (amount > 0 and weights.sum() > 0):
             return 0.0
@@ -127,22 +128,24 @@ class CpuUsage:
 
 
 def _bounds(count: int) -> Floats:
-    """Upper bounds of the lowest buckets."""
+    """Return the upper bounds of the lowest buckets."""
     return np.asarray(_FIRST * _GROWTH ** np.arange(count), dtype=float)
 
 
 def _bucket(millis: Floats) -> NDArray[np.int64]:
-    """Index of the bucket that holds a use: the lowest takes all up to its bound."""
+    """Return the index of the bucket that holds a use; the lowest bucket takes all use up to its
+    bound.
+    """
     above = np.log(np.maximum(millis, _FIRST) / _FIRST) / math.log(_GROWTH)
     return np.ceil(above - 1e-9).astype(np.int64)
 
 
 def percentile(replicas: int) -> float:
-    """Share of the time in which a rank of ``replicas`` must not want more than it has.
+    """Return the share of time in which the request must suffice for each of ``replicas`` ranks.
 
         q = 1 - 0.02 / sqrt(N),    at most 0.995
 
-    All ranks wait for the one that is throttled, so the more there are, the rarer it must be.
+    All ranks wait for a throttled one, so with more ranks throttling must be rarer.
 
     >>> percentile(1), percentile(4), percentile(64)
     (0.98, 0.99, 0.995)
@@ -155,15 +158,15 @@ def request(
 ) -> float:
     """Return the mCPU that a replica should reserve.
 
-    That is the percentile of its use with a margin; with ``recent_peak`` it is no less than the
-    last hour's highest use. The present reservation stays while the result is within 10 % above and
-    30 % below it.
+    The request is a percentile of use plus a margin; with ``recent_peak`` it is at least the last
+    hour's highest use. The present reservation stays while the result is within 10 % above and 30 %
+    below it.
 
     Args:
-        usage: Of the busiest replica of the role: ranks are alike.
-        share: The percentile, of ``percentile`` or ``ASYNCHRONOUS``.
-        present: What it reserves now; None for a new one.
-        recent_peak: Highest use within the last hour.
+        usage: Use of the busiest replica of the role, because ranks are alike.
+        share: The percentile: that of ``percentile``, or ``ASYNCHRONOUS``.
+        present: The present reservation in mCPU; None for a new replica.
+        recent_peak: Highest use within the last hour, in mCPU.
 
     Raises:
         Undetermined: nothing was measured.
@@ -193,7 +196,7 @@ def censored(usage: CpuUsage, *, limit_millis: float, throttled_share: float = 0
 def raised(limit_millis: float, loader: float | None = None) -> float:
     """Return a larger limit, in mCPU, for a replica whose limit holds its use down.
 
-    That is half as much again, or what the loader needs if that is more.
+    The new limit is 1.5 times the old one, or the need of the loader if that is more.
     """
     return max(1.5 * limit_millis, loader or 0.0)
 
@@ -201,17 +204,17 @@ def raised(limit_millis: float, loader: float | None = None) -> float:
 def loader_millis(
     *, used_millis: float, idle_millis: float, step_seconds: float, device_seconds: float
 ) -> float:
-    """Processor that lets loading hide behind computing.
+    """Return the mCPU with which loading hides behind computing.
 
         k = (used - idle) T / m   processor time of an example,    c* = m k / (0.85 T_device)
 
     The batch cancels out.
 
     Args:
-        used_millis: Use while training.
-        idle_millis: Of it, what is not loading.
-        step_seconds: Of a step as it is.
-        device_seconds: Of it, what the device would take without waiting for data.
+        used_millis: mCPU used while training.
+        idle_millis: The part of that use which is not loading.
+        step_seconds: Seconds of a step as measured.
+        device_seconds: Seconds that the device would take without waiting for data.
 
     Raises:
         Undetermined: a time is not above 0.
@@ -227,31 +230,32 @@ def loader_millis(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderSigns:
-    """Signs of a job that waits for its data; None: not known."""
+    """Signs of a job that waits for its data; None: unknown."""
 
     #: Share of a step spent waiting for data.
     data_wait_share: float | None = None
-    #: Median utilisation of the device, and what it would be without waiting.
+    #: Median utilisation of the device, as measured and as expected without waiting.
     device_share: float | None = None
     expected_device_share: float | None = None
-    #: Whether the limit holds processor use down (``censored``).
+    #: True if the limit holds CPU use down (``censored``).
     censored: bool | None = None
-    #: Step time above what the model expects, as a share, where it goes with processor use.
+    #: Excess of step time over the model's expectation, as a share, if it goes along with CPU use.
     slower_with_cpu: float | None = None
-    #: Share of the time in which processes waited for storage.
+    #: Share of time in which processes waited for storage.
     io_stalled_share: float | None = None
 
 
 def waits_for_data(signs: LoaderSigns) -> bool:
-    """True if workers wait for data for more than a tenth of each step."""
+    """Return True if workers wait for data for more than a tenth of each step."""
     return signs.data_wait_share is not None and signs.data_wait_share > 0.10
 
 
 def loader_bound(signs: LoaderSigns) -> bool:
-    """True if at least two signs say that the job waits for its data (models.md section 3.4).
+    """Return True if at least two signs say that the job waits for its data (models.md section
+    3.4).
 
-    Such a job needs processor, or faster storage, before replicas, and its step times say nothing
-    of scaling.
+    Such a job needs more CPU or faster storage before more replicas, and its step times say nothing
+    about scaling.
     """
     found: Sequence[bool] = (
         waits_for_data(signs),

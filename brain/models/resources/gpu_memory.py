@@ -1,4 +1,4 @@
-"""Memory of a device: a fixed part and one per example, out of few peaks and failures."""
+"""Memory of a device: a fixed part and a part per example, fitted to few peaks and failures."""
 
 import math
 from functools import lru_cache
@@ -14,21 +14,22 @@ from brain.errors import Undetermined
 
 Floats = NDArray[np.float64]
 
-#: Deviation of a measured peak around the line, as a share of it (models.md section 3.6).
+#: Relative standard deviation of a measured peak around the line (models.md section 3.6).
 _NOISE = 0.03
-#: Deviation of log bytes per example between similar jobs, and of the fixed part as it was read
-#: before the first step (models.md section 3.1).
+#: Standard deviation of log bytes per example between similar jobs, and of the log of the fixed
+#: part read before the first step (models.md section 3.1).
 _EXAMPLE_DEVIATION, _FIXED_DEVIATION = 0.7, 0.10
-#: Where neither is known: half of the largest peak each, to within a factor of some five.
+#: Prior if neither part is known: half of the largest peak each, to within a factor of some five.
 _UNKNOWN_DEVIATION = 1.5
-#: Points of the grid in each direction, how often it is laid anew around what it found, and its
-#: half width then, in deviations.
+#: Points of the grid in each direction, number of times that the grid is refined, and its half
+#: width then, in deviations.
 _GRID, _PASSES, _WIDE = 101, 3, 5.0
-#: Share of a device that may be planned for: the rest fragments.
+#: Largest share of a device to plan for: the rest is lost to fragmentation.
 USABLE = 0.92
-#: One run in a hundred may fail.
+#: Accepted risk of failure: one run in a hundred.
 _Z99 = 2.33
-#: A larger batch is tried in steps, unless it is well known; never nearer to one that failed.
+#: Largest factor between a tried batch and the largest seen, unless memory is well known; and the
+#: distance to keep from a batch that failed.
 _STEP, _KNOWN, _FENCE = 1.5, 0.03, 1.1
 
 
@@ -37,22 +38,22 @@ class DeviceMemory(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
         peak(m) = F + c m,    ln F, ln c normal before anything was seen
 
-    A run that failed for want of memory is a *censored* observation: its peak was above the
-    capacity (Tobin, 1958). The posterior over (F, c) is taken on a grid, so that one peak, a
-    reading before the first step or a failure alone are used for what they are worth.
+    A run that ran out of memory is a *censored* observation: its peak was above the capacity
+    (Tobin, 1958). The posterior over (F, c) is computed on a grid, so that even a single peak,
+    reading or failure counts by its likelihood.
 
     Args:
-        fixed_bytes: Reading before the first step, or a declared F; None where neither is known.
-        example_bytes: c of similar jobs; None where there are none.
+        fixed_bytes: Reading before the first step, or a declared F; None if neither is known.
+        example_bytes: c of similar jobs; None if there are none.
 
     Attributes:
         fixed_, per_example_: Posterior means of F and c.
-        largest_seen_: Largest batch that was measured; 0 where none was.
-        fence_: Batches from here on failed; infinite where none did.
+        largest_seen_: Largest batch that was measured; 0 if none was.
+        fence_: Smallest batch that failed; infinite if none did.
 
     Raises:
-        Undetermined: from ``fit``, where nothing says how large anything is.
-        ValueError: from ``fit`` and ``predict``, where batches or bytes are none.
+        Undetermined: ``fit`` has no data on any size.
+        ValueError: ``fit`` or ``predict`` got batches or bytes that are not above 0.
     """
 
     def __init__(
@@ -62,12 +63,12 @@ class DeviceMemory(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.example_bytes = example_bytes
 
     def fit(self, X: ArrayLike, y: ArrayLike, failed: ArrayLike | None = None) -> Self:
-        """Fit to what was seen.
+        """Fit to peaks and failures.
 
         Args:
             X: Local batches, one column.
-            y: Peak bytes of each; where ``failed``, the capacity that did not suffice.
-            failed: Whether the run ended for want of memory; none did if None.
+            y: Peak bytes of each; for a ``failed`` run, the capacity that did not suffice.
+            failed: True for each run that ran out of memory; None: no run did.
         """
         batches, peaks = _column(X), np.asarray(y, dtype=float)
         if peaks.shape != batches.shape or not (np.isfinite(peaks).all() and (peaks > 0).all()):
@@ -87,7 +88,7 @@ class DeviceMemory(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
-        """Peak bytes at local batches, with their standard deviation if asked for."""
+        """Return the peak bytes at local batches, with their standard deviation if asked for."""
         check_is_fitted(self)
         batches = _column(X)
         weight = self._weight.ravel()
@@ -99,10 +100,10 @@ class DeviceMemory(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return mean, np.sqrt(spread + (_NOISE * mean) ** 2)
 
     def largest(self, capacity_bytes: float) -> int:
-        """Largest local batch that fits with a risk of one in a hundred; 0 where none does.
+        """Return the largest local batch that fits with a risk of one in a hundred; 0 if none does.
 
-        Not above 1.5 times the largest that was seen, unless what it needs is known to 3 % of
-        the device; and clear of any batch that failed.
+        The batch is at most 1.5 times the largest seen, unless its need is known to within 3 % of
+        the device, and it keeps a distance from any batch that failed.
         """
         check_is_fitted(self)
         top = min(self.fence_ / _FENCE, 2**31)
@@ -117,7 +118,9 @@ class DeviceMemory(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return low if low < top else max(0, math.ceil(top) - 1)
 
     def _believe(self, batches: Floats, peaks: Floats, out: NDArray[np.bool_]) -> None:
-        """Means and deviations of ln F and ln c before the peaks, and where the grid is fine."""
+        """Return prior means and deviations of ln F and ln c, and the place where the grid is
+        fine.
+        """
         if not len(peaks) and (self.fixed_bytes is None or self.example_bytes is None):
             raise Undetermined(
                 "no peak was measured; run a step and read the memory", code="no-usage"
@@ -134,7 +137,7 @@ class DeviceMemory(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _start(self, out: NDArray[np.bool_]) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Center and half width of the first grid, in total and share."""
+        """Return center and half width of the first grid, in total and share."""
         fixed, each = math.exp(self._means[0]), math.exp(self._means[1]) * self._batch
         measured = len(out) > 0 and not out.all()
         return (math.log(fixed + each), 0.0), (2.0 if measured else 5.0, 8.0)
@@ -145,7 +148,8 @@ class DeviceMemory(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         center: tuple[float, float],
         half: tuple[float, float],
     ) -> None:
-        """Posterior over the log of the total at one batch and the logit of the fixed part's share.
+        """Compute the posterior over the log of the total at one batch and the logit of the fixed
+        part's share.
 
         Volumes are those of (ln F, ln c): the change of variables has determinant 1.
         """
@@ -166,7 +170,7 @@ class DeviceMemory(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self._weight: Floats = weight / weight.sum()
 
     def _around(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Center and half width of a finer grid: where the weight is."""
+        """Return center and half width of a finer grid around the weight."""
         found = []
         for value in (self._total, self._share):
             mean = float((self._weight * value).sum())
@@ -179,12 +183,12 @@ class DeviceMemory(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
 @lru_cache(maxsize=1024)
 def safe_batch(peaks: tuple[tuple[float, float], ...], capacity_bytes: float) -> float | None:
-    """Largest local batch that a device holds for sure, as far as can be told.
+    """Return the largest local batch that a device almost certainly holds.
 
-    Never below the largest that was seen to fit. None where nothing was read.
+    The result is at least the largest batch that was seen to fit. None if nothing was read.
 
     Args:
-        peaks: Local batches and the most bytes that were read with each.
+        peaks: Local batches, each with the most bytes that were read.
 
     >>> 32 < safe_batch(((16.0, 3e9), (32.0, 5e9)), 16e9) < 120
     True
@@ -199,7 +203,7 @@ def safe_batch(peaks: tuple[tuple[float, float], ...], capacity_bytes: float) ->
 
 
 def _column(X: ArrayLike) -> Floats:
-    """Local batches out of a table of one column."""
+    """Return the local batches from a table of one column."""
     found = np.asarray(X, dtype=float)
     if found.ndim != 2 or found.shape[1] != 1:
         raise ValueError(f"X has shape {found.shape}; it needs one column, the local batch")

@@ -1,4 +1,6 @@
-"""Memory of a replica: does it grow, until when does it suffice, what to give after it did not."""
+"""Memory of a replica: its growth, the time until its limit, and the next limit after it ran
+out.
+"""
 
 import math
 from collections.abc import Sequence
@@ -11,24 +13,24 @@ from scipy import stats
 from brain.errors import Undetermined
 from brain.types.estimate import Band
 
-#: Head-room above the highest use that was seen.
+#: Head-room above the highest use seen.
 MARGIN = 1.15
-#: Growth counts where chance makes as steady a one in fewer than one of a hundred cases, and where
+#: Growth counts if chance explains so steady a growth in fewer than one of a hundred cases, and if
 #: a day of it takes more than this share of the limit.
 _SIGNIFICANT, _SHARE_A_DAY = 0.01, 0.05
 _DAY_SECONDS = 24 * 3600.0
 _HOUR_SECONDS = 3600.0
-#: A leak is judged over so many maxima at least. Maxima in a row are alike, so chance must be rarer
-#: than where they were independent.
+#: Fewest maxima from which a leak is judged; and the chance that it must stay below. Successive
+#: maxima are correlated, so this chance is smaller than for independent ones.
 _LEAST_MAXIMA, _LEAK_CHANCE, _LEAK_BAND = 12, 1e-3, 0.99
-#: A rise between halves so many times too slow is looked at no further.
+#: A rise between the halves that is too slow by this factor needs no further test.
 _ROUGH = 4.0
 #: Factors on the limit at which a replica ran out of memory.
 _RAISE, _RAISE_GROWING = 1.2, 1.5
 _LEAST_RAISE_BYTES = 100 * 2**20
-#: Time that must be left for a planned restart; a leak that leaves more is not told yet.
+#: Time that a planned restart needs; a leak that leaves more is not reported yet.
 WARN_SECONDS = 3600.0
-#: Raises within a day after which a person must look.
+#: Raises within a day after which a person must look at the job.
 RAISES_A_DAY = 3
 
 
@@ -37,21 +39,21 @@ class Growth:
     """The growth of memory over time."""
 
     bytes_per_second: float
-    #: Whether it is more than chance, and enough to matter.
+    #: True if the growth is more than chance, and large enough to matter.
     significant: bool
 
     def seconds_to(self, limit_bytes: float, used_bytes: float) -> float:
-        """Time after which ``limit_bytes`` are used; infinite where nothing grows."""
+        """Return the seconds until ``limit_bytes`` are used; infinite without growth."""
         if not self.significant:
             return math.inf
         return max(0.0, limit_bytes - used_bytes) / self.bytes_per_second
 
 
 def growth(hourly_maxima: Sequence[float], *, limit_bytes: float) -> Growth:
-    """Judge the highest uses of the last hours, oldest first.
+    """Judge the growth of the highest uses of the last hours, given oldest first.
 
-    Slope of Theil and Sen (1968), which a single peak does not move; significance of Mann and
-    Kendall (1945).
+    The slope is that of Theil and Sen (1968), which a single peak does not move; the significance
+    is that of Mann and Kendall (1945).
 
     Raises:
         Undetermined: fewer than four hours were seen; three values are in order by chance.
@@ -74,18 +76,19 @@ def growth(hourly_maxima: Sequence[float], *, limit_bytes: float) -> Growth:
 
 
 def time_left(maxima: Sequence[float], *, every_seconds: float, limit_bytes: float) -> Band | None:
-    """Seconds until memory that leaks reaches its limit; None where that is not near.
+    """Return the seconds until leaking memory reaches its limit; None if that is not near.
 
-    A start or a cache that fills grows, too, ever more slowly. With slopes ``s`` (Theil and Sen,
-    1968) of the older and the newer half, each as long as ``h``, such growth comes to an end at
+    The memory of a start-up or of a filling cache grows, too, but ever more slowly. With slopes
+    ``s`` (Theil and Sen, 1968) of the older and the newer half, each as long as ``h``, such growth
+    ends at
 
         use + s_new h r / (1 - r),    r = s_new / s_old < 1
 
-    Where that is below the limit it is no leak; else the smaller slope of the whole and of its
-    newer half counts. The band is that of this slope.
+    Growth that ends below the limit is no leak. Otherwise the smaller slope counts, of the whole or
+    of its newer half, and gives the band.
 
     Args:
-        maxima: Highest uses in bytes of equal intervals in a row, oldest first.
+        maxima: Highest uses, in bytes, of successive equal intervals, oldest first.
         every_seconds: Length of an interval.
         limit_bytes: Use at which the kernel ends the replica.
 
@@ -97,7 +100,7 @@ def time_left(maxima: Sequence[float], *, every_seconds: float, limit_bytes: flo
     if len(values) < _LEAST_MAXIMA or not np.isfinite(values).all():
         return None
     left, half = max(0.0, limit_bytes - float(values.max())), len(values) // 2
-    # Most that does not leak is known by this alone, which costs a hundredth of the rest.
+    # This check alone, which costs a hundredth of the rest, settles most memory that does not leak.
     rise = float(np.median(values[half:]) - np.median(values[:half]))
     if rise <= 0 or left > _ROUGH * WARN_SECONDS * rise / (every_seconds * half):
         return None
@@ -117,7 +120,7 @@ def time_left(maxima: Sequence[float], *, every_seconds: float, limit_bytes: flo
 
 
 def _slope(values: NDArray[np.float64], every_seconds: float) -> tuple[float, float, float]:
-    """Slope in bytes per second, and its interval."""
+    """Return the slope in bytes per second, and its interval."""
     found = stats.theilslopes(values, every_seconds * np.arange(len(values)), alpha=_LEAK_BAND)
     return float(found.slope), float(found.low_slope), float(found.high_slope)
 
@@ -130,9 +133,9 @@ def raised(
         max(1.2 limit (growing: 1.5), limit + max(100 MiB, 2 deviations of an hour), 1.2 peak)
 
     Args:
-        peak_bytes: Highest use that was actually seen; a use that a cap held down is none.
-        hour_deviation: Standard deviation of its hourly maxima.
-        growing: Whether memory grows as training goes.
+        peak_bytes: Highest use seen, without uses that a limit held down.
+        hour_deviation: Standard deviation of the hourly maxima.
+        growing: True if memory grows with training.
 
     >>> raised(1e9, growing=False), raised(1e9, growing=True)
     (1200000000.0, 1500000000.0)

@@ -2,11 +2,11 @@
 
     M(x) = M0 + k x^b,  0 <= b <= 1            Heaps' law in examples x, not in time
 
-The power law is the point forecast; growth is concave, so the line of the newest examples lies
-above it as long as nothing changes. Where growth is steeper of late than the law of before allows,
-something changed (a feature was added) and the line alone counts. Constants and how both fared on
-21 growth curves: models.md section 3.3; one look at a tenth of a run is not to be trusted, so the
-request is made anew as the run goes on.
+The power law is the point forecast. Growth is concave, so the line through the newest examples lies
+above the law as long as nothing changes. If recent growth is steeper than the earlier law allows,
+something changed (a feature was added), and the line alone counts. models.md section 3.3 has the
+constants, and the errors of law and line on 21 growth curves. One look at a tenth of a run is
+unreliable, so the request is renewed as the run goes on.
 """
 
 import math
@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from brain.errors import Undetermined
 from brain.models.resources.host_memory import MARGIN
 
-#: Newest share of the examples that the law, the line, and the look for a change rest on.
+#: Newest shares of the examples from which the law, the line, and a change are computed.
 _LAW, _LINE, _CHANGE = 0.6, 0.3, 0.15
-#: So many times the growth that the law of before expects is a change.
+#: Factor on the growth expected by the earlier law above which growth counts as changed.
 _STEEPER = 1.3
-#: The line counts no more than this many times the law.
+#: Largest factor of the law that the line counts with.
 _MOST = 1.5
-#: Share of the examples to come that a request looks ahead; and so many moves of a server.
+#: Share of the examples to come that a request looks ahead; and the least look-ahead, in moves of a
+#: server.
 _AHEAD, _MOVES = 0.15, 2.0
 _LEAST_READINGS = 8
 
@@ -34,17 +35,17 @@ _Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """Memory of one server after so many examples."""
+    """The memory of one server after a number of examples."""
 
     bytes: float
-    #: What it stays below as long as nothing changes.
+    #: Bytes that the memory stays below as long as nothing changes.
     most_bytes: float
-    #: Whether growth changed lately; then both are the line's.
+    #: True if growth changed lately; then both values are those of the line.
     changed: bool
 
     @property
     def request_bytes(self) -> float:
-        """The memory to reserve: between the forecasts by law and by line, with head-room."""
+        """Return the bytes to reserve: between the forecasts by law and by line, with head-room."""
         if self.changed:
             return MARGIN * self.most_bytes
         return MARGIN * 0.5 * (self.bytes + min(self.most_bytes, _MOST * self.bytes))
@@ -53,15 +54,15 @@ class Forecast:
 def forecast(
     examples: Sequence[float], used_bytes: Sequence[float], *, base_bytes: float, at: float
 ) -> Forecast:
-    """Memory at ``at`` examples.
+    """Return the forecast of a server's memory at ``at`` examples.
 
     Args:
-        examples: Consumed so far at each reading, rising.
-        used_bytes: Of the server at each.
-        base_bytes: Before the first example.
+        examples: Examples consumed at each reading, rising.
+        used_bytes: Memory of the server at each reading.
+        base_bytes: Memory before the first example.
 
     Raises:
-        Undetermined: too few readings, some that are none, or none above the base.
+        Undetermined: there are too few readings, invalid ones, or none above the base.
     """
     x, used = np.asarray(examples, float), np.asarray(used_bytes, float)
     _expect_readings(x, used, base_bytes)
@@ -79,7 +80,7 @@ def forecast(
 def look_ahead(
     seen: float, whole: float, *, examples_per_second: float, move_seconds: float
 ) -> float:
-    """Examples at which the next request must still suffice.
+    """Return the number of examples at which the next request must still suffice.
 
     >>> look_ahead(100, 1100, examples_per_second=1, move_seconds=30)
     250.0
@@ -89,7 +90,7 @@ def look_ahead(
 
 
 def servers_for(request_bytes: float, servers: int, *, most_bytes: float) -> int:
-    """Return how many servers are needed if no node holds more than ``most_bytes``.
+    """Return the number of servers needed if no node holds more than ``most_bytes``.
 
     Together they hold the memory that ``servers`` servers of ``request_bytes`` each would hold.
 
@@ -113,7 +114,7 @@ def _expect_readings(x: _Floats, used: _Floats, base_bytes: float) -> None:
 
 
 def _newest(x: _Floats, share: float) -> NDArray[np.bool_]:
-    """Readings in the newest share of the examples; three at least."""
+    """Return flags of the readings in the newest share of the examples, at least three."""
     chosen: NDArray[np.bool_] = x >= x[-1] * (1 - share)
     chosen[-3:] = True
     return chosen
@@ -131,7 +132,9 @@ def _exponent(x: _Floats, grown: _Floats) -> float:
 
 
 def _changed(x: _Floats, grown: _Floats) -> bool:
-    """True if the newest examples brought more than the law of those before expects."""
+    """Return True if the newest examples added more memory than the law of the earlier ones
+    expects.
+    """
     before = x < x[-1] * (1 - _CHANGE)
     if before.sum() < 4:
         return False

@@ -1,12 +1,13 @@
-"""Parameter servers: what they bound, from one running configuration (operational analysis).
+"""Parameter servers: their bound on throughput, from one running configuration (operational
+analysis).
 
     D_i = U_i c_i / X                     processor seconds of server i per step (utilisation law)
-    Z   = w / X - sum_i D_i / c_i         what a worker takes beside its servers
+    Z   = w / X - sum_i D_i / c_i         time of a worker without its servers
     X(w, c) = ((w / (Z + sum_i D_i / c_i))^-g + (min_i c_i / D_i)^-g)^(-1/g)
 
 w workers, c_i processors of server i, U_i their busy share, X steps per second of all workers
-together. Everything but g is measured in one configuration (models.md section 3.5, where the rules
-and their constants are, too; after Denning and Buzen, 1978). Tried on made-up servers only.
+together. Everything but g is measured in one configuration (after Denning and Buzen, 1978;
+models.md section 3.5 has the rules and their constants). Tested on simulated servers only.
 """
 
 import math
@@ -16,28 +17,28 @@ from statistics import median
 
 from brain.errors import Undetermined
 
-#: How sharply the bound of the workers turns into that of the servers.
+#: Exponent of the transition from the workers' bound to the servers' bound.
 SHARPNESS = 4.0
-#: Busy share above which a server is full, how far above the others' median it is hot, and the
-#: share that a good size leaves it at.
+#: Busy share above which a server is full; excess over the others' median above which it is hot;
+#: busy share at which a good size leaves it.
 FULL, HOT, EASY = 0.8, 1.3, 0.7
-#: The next worker must bring this share of what the first one brought.
+#: Least gain of the next worker, as a share of the first one's.
 LEAST_SHARE = 0.5
-#: A worker below this share of the others' median, for so many windows, is replaced.
+#: A worker below this share of the others' median, for this number of windows, is replaced.
 SLOW_SHARE, SLOW_WINDOWS = 0.5, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterServer:
-    """One parameter server as it is."""
+    """One parameter server, as observed."""
 
     cpus: float
-    #: Processors that it uses.
+    #: Processors that the server uses.
     used_cpus: float
 
     @property
     def busy(self) -> float:
-        """Share of its processors that is in use."""
+        """Return the share of the server's processors that is in use."""
         return self.used_cpus / self.cpus
 
 
@@ -50,10 +51,10 @@ class ServedJob:
     servers: tuple[ParameterServer, ...]
 
     def __post_init__(self) -> None:
-        """Refuse what nothing follows from.
+        """Raise for an observation from which nothing follows.
 
         Raises:
-            Undetermined: no step, no server, or a use that cannot be one.
+            Undetermined: there is no step, no server, or an impossible use.
         """
         rate = self.steps_per_second
         if self.workers < 1 or not self.servers or not 0 < rate < math.inf:
@@ -69,17 +70,20 @@ class ServedJob:
 
     @property
     def demands(self) -> tuple[float, ...]:
-        """Processor seconds of each server per step."""
+        """Return the processor seconds of each server per step."""
         return tuple(one.used_cpus / self.steps_per_second for one in self.servers)
 
     @property
     def think_seconds(self) -> float:
-        """Seconds of a worker's step without service by a server; waiting in queues is included."""
+        """Return the seconds of a worker's step outside of servers; waiting in queues is
+        included.
+        """
         waited = sum(d / one.cpus for d, one in zip(self.demands, self.servers, strict=True))
         return max(0.0, self.workers / self.steps_per_second - waited)
 
     def rate(self, workers: int, *, cpus: Sequence[float] | None = None) -> float:
-        """Steps per second of so many workers, with other processors of the servers if given.
+        """Return the steps per second of ``workers`` workers, with the servers' processors ``cpus``
+        if given.
 
         >>> server = ParameterServer(cpus=4, used_cpus=1)
         >>> job = ServedJob(workers=2, steps_per_second=10, servers=(server,))
@@ -95,11 +99,12 @@ class ServedJob:
         bound = min((c / d for d, c in zip(demands, cpus, strict=True) if d > 0), default=0.0)
         if not bound:
             return asked
-        # At small loads the p-norm is the workers' term but for rounding.
+        # At small loads the p-norm equals the workers' term except for rounding.
         return float((asked**-SHARPNESS + bound**-SHARPNESS) ** (-1 / SHARPNESS))
 
     def resharded(self, servers: int) -> tuple[float, ...]:
-        """Demands of so many servers: the fullest stays as far above their mean.
+        """Return the demands of ``servers`` servers; the fullest stays above the mean by the same
+        factor.
 
         >>> one, other = (ParameterServer(cpus=4, used_cpus=used) for used in (3, 1))
         >>> job = ServedJob(workers=2, steps_per_second=1, servers=(one, other))
@@ -114,10 +119,10 @@ class ServedJob:
         )
 
     def best(self, replicas: int) -> tuple[int, float]:
-        """Of so many workers and servers, return how many should be servers, and the rate.
+        """Return how many of ``replicas`` should be servers, and the rate in steps per second.
 
-        No server is given up, because what it holds may not fit the others; and no worker comes
-        while one is full.
+        No server is given up, because its rows may not fit the others. No worker is added while a
+        server is full.
 
         >>> one, other = (ParameterServer(cpus=4, used_cpus=used) for used in (3.9, 1))
         >>> job = ServedJob(workers=2, steps_per_second=10, servers=(one, other))
@@ -135,12 +140,13 @@ class ServedJob:
         return chosen, rates[chosen]
 
     def grows(self) -> bool:
-        """True if more workers may come: none may while a server is full."""
+        """Return True if more workers may be added, which needs that no server is full."""
         return max(one.busy for one in self.servers) <= FULL
 
 
 def hot_server(servers: Sequence[ParameterServer]) -> int | None:
-    """The server that holds the others up: full, and far above their median; None: none does.
+    """Return the index of the server that delays the others: full, and far above their median; None
+    if none does.
 
     >>> hot_server([ParameterServer(cpus=4, used_cpus=3.8), ParameterServer(cpus=4, used_cpus=1)])
     0
@@ -153,7 +159,9 @@ def hot_server(servers: Sequence[ParameterServer]) -> int | None:
 
 
 def relieved(job: ServedJob, steps_per_second: float) -> tuple[ParameterServer, ...]:
-    """The servers with as many processors as that rate needs, at an easy share; none shrinks."""
+    """Return the servers with enough processors for that rate at an easy busy share; none
+    shrinks.
+    """
     return tuple(
         replace(one, cpus=max(one.cpus, demand * steps_per_second / EASY))
         for one, demand in zip(job.servers, job.demands, strict=True)
@@ -172,7 +180,9 @@ def servers_needed(job: ServedJob, steps_per_second: float, *, cpus: float) -> i
 
 
 def workers_worth(job: ServedJob, most: int) -> int:
-    """The most workers of whom the last still brings half of what the first brought."""
+    """Return the largest number of workers of which the last one brings half of the first one's
+    gain.
+    """
     if not job.grows():
         return min(job.workers, most)
     first, chosen = job.rate(1), 1
@@ -182,7 +192,7 @@ def workers_worth(job: ServedJob, most: int) -> int:
 
 
 def stragglers(windows: Sequence[Sequence[float]]) -> list[int]:
-    """Workers whose rate is below half of the median in each of the last windows.
+    """Return the workers whose rate is below half of the median in each of the last windows.
 
     Args:
         windows: Steps per second of each worker, newest window last.

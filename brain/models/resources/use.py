@@ -1,4 +1,4 @@
-"""Use of a job's replicas by role: what advice on resources rests on."""
+"""Use of a job's replicas by role, on which advice on resources rests."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -9,66 +9,70 @@ from brain.typeset import count, gibibytes
 
 MIB = 2**20
 _DAY_SECONDS = 24 * 3600.0
-#: Of a longer time between two readings only so much was seen.
+#: The most seconds between two readings that count as seen.
 _PAUSE_SECONDS = 120.0
-#: Readings of earlier runs weigh as much as so many of this one: ten minutes of them correct it.
+#: Weight of earlier runs' readings, in readings of this run: ten minutes of those correct them.
 _INHERITED = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryKill:
-    """A replica ran out of memory."""
+    """A kill of a replica that ran out of memory."""
 
-    #: Of the world that ended by it; 0 in an earlier run.
+    #: Epoch of the world that the kill ended; 0 in an earlier run.
     epoch: int
     at_seconds: float
-    #: Memory that did not suffice.
+    #: Memory limit that did not suffice, in bytes.
     limit_bytes: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleUse:
-    """Use of one replica of a role, over all worlds of a job and over earlier runs of its script.
+    """Use of one replica of a role, over all worlds of a job and earlier runs of its script.
 
-    Where replicas wait for each other it is the use of the busiest, else that of all.
+    If replicas wait for each other, it is the use of the busiest, else that of all.
     """
 
     role: str
-    #: mCPU.
+    #: Histogram of CPU use in mCPU.
     cpu: CpuUsage = CpuUsage()
-    #: MiB.
+    #: Histogram of memory use in MiB.
     memory: CpuUsage = CpuUsage()
-    #: Instants of the first and newest reading; None: only earlier runs were read.
+    #: Times of the first and newest reading; None: only earlier runs were read.
     since_seconds: float | None = None
     until_seconds: float = 0.0
-    #: Time between readings, without pauses.
+    #: Seconds between readings, without pauses.
     read_seconds: float = 0.0
-    #: A replica's share of what its machine or control group allowed when it was last read.
+    #: A replica's share of the limit of its machine or control group at the last reading.
     cpu_limit_millis: float = 0.0
     memory_limit_bytes: float = 0.0
-    #: Highest use of shared memory and of the storage of temporary files, and what there is.
+    #: Highest use of shared memory and of temporary storage, and the capacity of each.
     shm_bytes: float = 0.0
     shm_capacity_bytes: float = 0.0
     scratch_bytes: float = 0.0
     scratch_capacity_bytes: float = 0.0
-    #: Oldest first.
+    #: Kills, oldest first.
     kills: tuple[MemoryKill, ...] = ()
     #: Names of earlier runs whose use is in the histograms.
     runs: tuple[str, ...] = ()
 
     @property
     def days(self) -> float:
-        """Days for which this run was read; pauses between readings say nothing of its use."""
+        """Return the days for which this run was read, without pauses between readings."""
         return self.read_seconds / _DAY_SECONDS
 
     def memory_limit(self, reserved_bytes: float) -> float:
-        """Bytes at which a replica ends: what it reserves, unless it was seen to use more."""
+        """Return the bytes at which a replica is killed: its reservation, unless it was seen to
+        use more.
+        """
         peak = self.memory.quantile(1.0) * MIB if self.memory.weights else 0.0
         allowed = self.memory_limit_bytes or reserved_bytes
         return min(allowed, reserved_bytes) if 0 < peak <= reserved_bytes else allowed
 
     def unresolved(self, now_seconds: float) -> str:
-        """Why a person must look: memory ran out more often in a day than it may be raised."""
+        """Return why a person must look: memory ran out more often in a day than Brain may raise
+        it; empty if not.
+        """
         day = [
             kill
             for kill in self.kills
@@ -85,7 +89,7 @@ class RoleUse:
     def with_reading(
         self, *, at_seconds: float, cpu_millis: tuple[float, ...], memory_bytes: tuple[float, ...]
     ) -> Self:
-        """Return the use with what replicas used at an instant."""
+        """Return the use with the replicas' use at one time added."""
         begun = at_seconds if self.since_seconds is None else self.since_seconds
         apart = 0.0 if self.since_seconds is None else max(0.0, at_seconds - self.until_seconds)
         return replace(
@@ -98,7 +102,9 @@ class RoleUse:
         )
 
     def inheriting(self, other: "RoleUse", name: str) -> Self:
-        """Return the use with that of an earlier run, which ten minutes of this one outweigh."""
+        """Return the use with that of an earlier run added, which ten minutes of this run
+        outweigh.
+        """
         return replace(
             self,
             cpu=self.cpu.merged(other.cpu, most=_INHERITED),

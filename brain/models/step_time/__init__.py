@@ -4,10 +4,10 @@ Estimators follow scikit-learn's contract. Their ``X`` has the columns of ``colu
 is the natural logarithm of seconds per optimizer step, and ``predict(X, return_std=True)`` returns
 mean and standard deviation of that logarithm: a log-normal step time.
 
-    columns            what a member sees
+    columns            the input of a member
     physics, linear    the members
     feeding            input that does not scale
     ensemble           the members' mean, with a report
     accelerators       one ensemble per kind of accelerator, and ratios between them
-    trials             which configuration to look at next
+    trials             the choice of the next configuration to try
 """

@@ -1,4 +1,4 @@
-"""Several kinds of accelerator: own measurements where there are some, else ratios."""
+"""Several kinds of accelerator: own measurements of a kind if there are some, else ratios."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,11 +13,11 @@ from brain.models.step_time.columns import Observation, rows
 from brain.models.step_time.ensemble import StepTime
 from brain.models.step_time.physics import launch_seconds
 
-#: Deviation between tasks of log step time on one kind of device, scaled by one ratio from
-#: another: from the tables of Sia, after one point (``make bench-models``).
+#: Standard deviation between tasks of log step time on one kind of device, scaled by one ratio from
+#: another kind: from the tables of Sia, after one point (``make bench-models``).
 RATIO_DEVIATION = 0.25
-#: Own points at which a kind's own model weighs as much as the scaled one (models.md 2.7: ratios
-#: carry one point, and lose to own points from the third on).
+#: Number of own points at which a kind's own model weighs as much as the scaled one (models.md 2.7:
+#: a ratio is better with one point, and worse from the third own point on).
 _EVEN = 2.0
 
 
@@ -25,7 +25,7 @@ _EVEN = 2.0
 class Accelerators:
     """Step times of one job on every kind of accelerator that it was measured on.
 
-    A kind with few points borrows the shape of the kind with most:
+    A kind with few points borrows the curve of the kind with most:
 
         ln T_B(q) = ln T_A(q) + median over B's points of (ln T_B - ln T_A)
 
@@ -35,15 +35,15 @@ class Accelerators:
     """
 
     models: Mapping[str, StepTime]
-    #: Configurations measured on each.
+    #: Number of configurations measured on each kind.
     points: Mapping[str, int]
-    #: Log ratio of each kind to the one with most points.
+    #: Log ratio of each kind to the kind with most points.
     ratios: Mapping[str, float]
     #: The kind with most points.
     known: str
 
     def on(self, accelerator: str) -> "OnAccelerator":
-        """The model of one kind.
+        """Return the model of one kind.
 
         Raises:
             Undetermined: the job was never measured on it.
@@ -66,7 +66,7 @@ class OnAccelerator:
     accelerator: str
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
-        """Log seconds per optimizer step, with their standard deviation if asked for."""
+        """Return log seconds per optimizer step, with their standard deviation if asked for."""
         if self.accelerator == self.job.known:
             return self.job.models[self.accelerator].predict(X, return_std=return_std)
         count = self.job.points[self.accelerator]
@@ -92,7 +92,7 @@ def fit(
     """Fit a job's observations, by kind of accelerator.
 
     Raises:
-        Undetermined: there is not one.
+        Undetermined: there is no observation.
     """
     seen = {kind: found for kind, found in observations.items() if found}
     if not seen:
@@ -119,7 +119,7 @@ def _fitted(observations: Sequence[Observation], model: StepTime) -> StepTime:
 
 
 def _ratio(observations: Sequence[Observation], known: StepTime) -> float:
-    """Median log ratio of measured step times to those that the known kind would have taken."""
+    """Return the median log ratio of measured step times to those predicted for the known kind."""
     measured = np.log([one.step_seconds for one in observations])
     predicted = known.predict(rows([one.configuration for one in observations]))
     return float(np.median(measured - predicted))

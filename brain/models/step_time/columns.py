@@ -1,4 +1,4 @@
-"""Input of the estimators of step time: four columns, one row per configuration."""
+"""The input of the estimators of step time: four columns, one row per configuration."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ COLUMNS = ("nodes", "replicas", "local_batch", "accumulation")
 class Configuration:
     """A configuration of a job: data-parallel replicas on nodes, with a batch each.
 
-    A job that is also tensor- or pipeline-parallel counts its data-parallel degree as ``replicas``,
-    and as ``nodes`` those that one gradient exchange spans.
+    For a job that is also tensor- or pipeline-parallel, ``replicas`` is its data-parallel degree,
+    and ``nodes`` counts the nodes that one gradient exchange spans.
     """
 
     nodes: int
@@ -31,7 +31,7 @@ class Configuration:
 
     @property
     def batch(self) -> float:
-        """Examples per optimizer step over all replicas."""
+        """Return the examples per optimizer step over all replicas."""
         return self.replicas * self.local_batch * self.accumulation
 
 
@@ -41,16 +41,16 @@ class Observation:
 
     configuration: Configuration
     step_seconds: float
-    #: Standard error of the step time as a share of it.
+    #: Relative standard error of the step time.
     relative_error: float = 0.0
-    #: Seconds that one micro-batch computes without waiting for others; None where not measured.
+    #: Seconds that one micro-batch computes without waiting for others; None if not measured.
     compute_seconds: float | None = None
     #: Share of a step that waits for data.
     wait_share: float = 0.0
 
 
 def rows(configurations: Sequence[Configuration]) -> Floats:
-    """One row per configuration.
+    """Return one row per configuration.
 
     >>> rows([Configuration(nodes=1, replicas=4, local_batch=32)]).tolist()
     [[1.0, 4.0, 32.0, 1.0]]
@@ -60,11 +60,11 @@ def rows(configurations: Sequence[Configuration]) -> Floats:
 
 
 def design(X: ArrayLike) -> Floats:
-    """Return ``X`` as floats, refusing what is no configuration.
+    """Return ``X`` as floats; raise for rows that are no configurations.
 
     Raises:
-        ValueError: another number of columns, a value that is not finite, fewer replicas than
-            nodes, or anything below 1 (a batch: at or below 0).
+        ValueError: the number of columns is wrong, a value is not finite, a row has fewer replicas
+            than nodes, or a value is below 1 (a batch: at or below 0).
     """
     found: Floats = np.asarray(X, dtype=np.float64)
     if found.ndim != 2 or found.shape[1] != len(COLUMNS):
@@ -83,8 +83,8 @@ def seconds(y: ArrayLike, count: int) -> Floats:
     """Return log seconds as floats.
 
     Raises:
-        Undetermined: there are none.
-        ValueError: a value is not finite, or there are more or fewer than configurations.
+        Undetermined: there are no times.
+        ValueError: a value is not finite, or their number is not that of the configurations.
     """
     found: Floats = np.asarray(y, dtype=np.float64)
     if found.shape != (count,):
@@ -97,7 +97,8 @@ def seconds(y: ArrayLike, count: int) -> Floats:
 
 
 def doublings(replicas: Floats) -> Floats:
-    """Return how often the replicas doubled beyond two: the rounds that a tree or ring adds.
+    """Return the number of doublings of the replicas beyond two: the rounds that a tree or ring
+    adds.
 
     >>> doublings(np.array([1.0, 2.0, 8.0])).tolist()
     [0.0, 0.0, 2.0]
@@ -107,10 +108,9 @@ def doublings(replicas: Floats) -> Floats:
 
 
 def micro_step(log_seconds: Floats, accumulation: Floats, log_compute: Floats) -> Floats:
-    """Log seconds of the one micro-step that synchronises, out of those of an optimizer step.
+    """Return the log seconds of the one micro-step of an optimizer step that synchronises.
 
-    The others take ``log_compute`` each; a step that would leave less than that for the last one
-    leaves exactly that.
+    The other micro-steps take ``log_compute`` each, and the last one takes at least as long.
 
     >>> five = np.log(np.array([5.0])); one = np.log(np.array([1.0]))
     >>> np.exp(micro_step(five, np.array([4.0]), one)).round(6).tolist()
@@ -122,7 +122,7 @@ def micro_step(log_seconds: Floats, accumulation: Floats, log_compute: Floats) -
 
 
 def whole_step(log_micro: Floats, accumulation: Floats, log_compute: Floats) -> Floats:
-    """Log seconds of an optimizer step: inverse of ``micro_step``.
+    """Return the log seconds of an optimizer step: the inverse of ``micro_step``.
 
     >>> two, one = np.log(np.array([2.0])), np.log(np.array([1.0]))
     >>> np.exp(whole_step(two, np.array([4.0]), one)).round(6).tolist()

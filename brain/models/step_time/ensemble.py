@@ -1,4 +1,4 @@
-"""The mean of members that err differently, with what the fit rests on."""
+"""The mean of members that err differently, with the evidence of the fit."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -21,11 +21,12 @@ from brain.models.step_time.columns import (
 from brain.models.step_time.linear import SmoothLinear, coordinates, features
 from brain.models.step_time.physics import LAUNCH_SECONDS, SIGMA, Physical
 
-#: What a compute time is worth to the log-linear member, as a share: it is the step of one
-#: replica but for what one replica does not have to do.
+#: Relative error of a compute time as an observation of the log-linear member: a step of one
+#: replica, except for work that one replica does not have.
 _COMPUTE_ERROR = 0.2
-#: Members err partly alike: their mean is surer than one of them, less than if they were
-#: independent. Chosen on the tables of Pollux and Sia so that 90 % bands hold 87 to 95 %.
+#: Factor on the deviation of the mean. Members err partly alike, so their mean is surer than one
+#: member, but less sure than the mean of independent ones. Chosen on the tables of Pollux and Sia
+#: so that 90 % bands hold 87 to 95 %.
 _AGREEMENT = 0.75
 
 
@@ -33,19 +34,19 @@ _AGREEMENT = 0.75
 class FitReport:
     """The data behind a fit, and how far to trust it."""
 
-    #: Rows, and different configurations among them.
+    #: Number of rows, and of different configurations among them.
     observations: int
     configurations: int
-    #: Directions of the log-linear member that the data tell apart, of its ten.
+    #: Number of the log-linear member's ten directions that the data determine.
     rank: int
-    #: Root mean square error of log step time at rows that were left out, linearised; None where
-    #: fewer than two were measured.
+    #: Root mean square error of log step time at rows that were left out, linearised; None if fewer
+    #: than two rows were measured.
     held_out_error: float | None
     #: Parameters of physical members that ended at a bound.
     bounds_hit: tuple[str, ...]
-    #: Members that voted.
+    #: Members that took part.
     members: tuple[str, ...]
-    #: Newton steps that the physical members took.
+    #: Newton steps of the physical members.
     iterations: int
 
 
@@ -54,22 +55,23 @@ class StepTime(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
         f = mean_i f_i,    var = b^2 (mean_i var_i + var_i f_i),    b = 0.75 widen
 
-    Steps that wait for data are fitted without their waits, then are no shorter than loading takes
-    (``feeding``). Where one member extrapolates wildly the other seldom does: the mean has about
-    two thirds of either's error at three to twelve points (``make bench-models``). A configuration
-    that was measured is answered by its measurement and that mean, weighed by their precisions.
+    Steps that wait for data are fitted without their waits; predictions are at least as long as
+    loading takes (``feeding``). When one member extrapolates wildly, the other seldom does: at
+    three to twelve points the error of the mean is about two thirds of either member's (``make
+    bench-models``). The prediction of a measured configuration is the mean of its measurement and
+    that of the members, weighed by their precisions.
 
     Args:
         widen: Factor on the standard deviation, from ``calibration.widening`` of this job.
-        launch_seconds: Believed of a step's launches, ``physics.launch_seconds`` of a kind.
+        launch_seconds: Assumed seconds of a step's launches: ``physics.launch_seconds`` of a kind.
         warm_start: ``fit`` begins where the last one ended, and does nothing on the same data.
 
     Attributes:
-        report_: What the fit rests on.
+        report_: The evidence of the fit.
 
     Raises:
-        Undetermined: from ``fit``, where nothing was measured.
-        ValueError: from ``fit`` and ``predict``, where rows or times are none.
+        Undetermined: ``fit`` got no measurement.
+        ValueError: ``fit`` or ``predict`` got invalid rows or times.
     """
 
     def __init__(
@@ -96,8 +98,8 @@ class StepTime(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         Args:
             X: Rows of ``columns.COLUMNS``; their first local batch becomes the reference.
             y: Log seconds per optimizer step.
-            relative_error: Standard error of each as a share of it; 0 if None.
-            log_compute: Log seconds that a micro-batch computes; NaN where not measured.
+            relative_error: Relative standard error of each step time; 0 if None.
+            log_compute: Log seconds that a micro-batch computes; NaN if not measured.
             wait_share: Share of each step that waits for data; 0 if None.
         """
         rows = design(X)
@@ -123,7 +125,7 @@ class StepTime(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
-        """Log seconds per optimizer step, with their standard deviation if asked for."""
+        """Return log seconds per optimizer step, with their standard deviation if asked for."""
         check_is_fitted(self)
         rows = design(X)
         found = [self.physical_.predict(rows, return_std=True), self._whole(rows)]
@@ -136,7 +138,7 @@ class StepTime(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return (center, spread) if return_std else center
 
     def _recalled(self, X: Floats, center: Floats, spread: Floats) -> tuple[Floats, Floats]:
-        """Weigh predictions of configurations that were measured with their measurements."""
+        """Mix predictions of measured configurations with their measurements, by precision."""
         width = len(COLUMNS)
         center, spread = center.copy(), spread.copy()
         for row, measured, error in zip(
@@ -166,7 +168,9 @@ class StepTime(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return np.hstack([features(X, self.physical_.reference_), coordinates(X)])
 
     def _whole(self, X: Floats) -> tuple[Floats, Floats]:
-        """The log-linear member's optimizer step: micro-steps before the last only compute."""
+        """Return the log-linear member's optimizer step: micro-steps before the last only
+        compute.
+        """
         mean, spread = self.linear_.predict(self._columns(X), return_std=True)
         if (X[:, 3] > 1).any():
             mean = whole_step(mean, X[:, 3], self.physical_.predict_compute(X))

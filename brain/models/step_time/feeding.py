@@ -1,4 +1,4 @@
-"""Input that does not scale: how long data for a step take, and the step that waits for them."""
+"""Input that does not scale: the loading time of a step's data, and the step that waits for it."""
 
 from dataclasses import dataclass
 
@@ -7,41 +7,42 @@ from scipy.special import ndtr
 
 from brain.models.step_time.columns import Floats
 
-#: Share of a step that waits for data from which its length is that of its input: below it, waits
-#: are those of handing a batch over.
+#: Share of waiting from which on a step is as long as its loading; smaller waits are those of
+#: handing over a batch.
 STARVED = 0.1
 #: Share below which a step was surely fed in time; between the two it tells nobody's rate.
 _FED = 0.05
 #: Largest share of a step that is believed to wait: what is left computes.
 _MOST = 0.95
-#: Error of a measured wait as a share of it, and deviation of log loading seconds.
+#: Relative error of a measured wait, and standard deviation of log loading seconds.
 _WAIT_ERROR, _NOISE = 0.1, 0.05
-#: Odds of the three before sizes tell them apart: loaders usually run beside each replica, and a
-#: job that may well grow has to be tried before anybody knows.
+#: Prior odds of the three feeds, before sizes tell them apart: loaders usually run beside each
+#: replica, and a job that may well grow has to be tried before anyone knows.
 _ODDS = np.array([0.7, 0.15, 0.15])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feed:
-    """Loading seconds of a step, ``batch / rate``, by who shares what feeds a job.
+    """Loading seconds of a step, ``batch / rate``, for each of three feeds of a job.
 
-    A rate belongs to each replica, to each node, or to one storage for all. Starved steps are as
-    long as loading took; others took no less than it did. Which of the three it is follows from
-    how well each explains both, by Bayes' rule: one size alone tells nothing apart, and the
-    prediction is as wide as the three disagree.
+    The rate is that of each replica, of each node, or of one storage for all. Starved steps are as
+    long as their loading; other steps are at least as long. The odds of the three feeds follow by
+    Bayes' rule from how well each explains both. One size alone does not tell the feeds apart, and
+    the prediction is as wide as they disagree.
     """
 
-    #: Log seconds per example of a replica, of a node, and of the storage, with their deviations.
+    #: Log seconds per example of a replica, of a node, and of the storage, with their standard
+    #: deviations.
     level: Floats
     spread: float
-    #: Odds of the three.
+    #: Posterior odds of the three feeds.
     weights: Floats
 
     def limit(self, X: Floats, center: Floats, spread: Floats) -> tuple[Floats, Floats]:
-        """Log seconds of steps that would take ``center`` without waiting for data.
+        """Return the log seconds of steps that would take ``center`` without waiting for data.
 
-        The step is the longer of the two. Mean and deviation of the maximum are Clark's (1961),
-        mixed over the three rates.
+        A step takes the longer of computing and loading. Mean and deviation of the maximum are
+        Clark's (1961), mixed over the three rates.
         """
         means, variances = longer(center, spread, loads(X) + self.level[:, None], self.spread)
         mean = self.weights @ means
@@ -72,7 +73,7 @@ def feed(X: Floats, y: Floats, error: Floats, wait_share: Floats) -> Feed | None
 
 
 def loads(X: Floats) -> Floats:
-    """Log examples that one feed loads a step: of a replica, of a node, of all.
+    """Return the log examples per step that one feed loads: of a replica, of a node, of all.
 
     >>> np.exp(loads(np.array([[2.0, 8.0, 16.0, 1.0]]))).ravel().round(6).tolist()
     [16.0, 64.0, 128.0]
@@ -85,9 +86,10 @@ def loads(X: Floats) -> Floats:
 def unfed(
     y: Floats, error: Floats, log_compute: Floats, accumulation: Floats, wait_share: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """Log seconds of steps, their errors and log compute times without the waits of starved ones.
+    """Return the log seconds, errors and log compute times of steps, without the waits of starved
+    steps.
 
-    A wait is measured; what is left of a step that mostly waits is known the less for it.
+    The wait has an error of its own, so the rest of a step that mostly waits is less certain.
     """
     share = np.where(wait_share >= STARVED, np.minimum(wait_share, _MOST), 0.0)
     waited = share * np.exp(y) / accumulation
@@ -100,7 +102,7 @@ def unfed(
 def longer(
     one: Floats, one_spread: Floats, other: Floats, other_spread: float
 ) -> tuple[Floats, Floats]:
-    """Mean and variance of the larger of two independent normal variables (Clark, 1961).
+    """Return mean and variance of the larger of two independent normal variables (Clark, 1961).
 
     >>> mean, variance = longer(np.zeros(1), np.ones(1), np.zeros(1), 1.0)
     >>> mean.round(3).tolist(), variance.round(3).tolist()

@@ -1,4 +1,4 @@
-"""The log-linear member: a line through logarithms, and a smooth departure from it."""
+"""The log-linear member: a line in logarithms, and a smooth departure from it."""
 
 from typing import Any, Self
 
@@ -10,9 +10,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from brain.models.step_time.columns import Floats, design, doublings
 from brain.models.step_time.physics import inverse
 
-#: Prior of the coefficients of ``features``: batches half as expensive as they are large, an
-#: exchange within a node a tenth of a step, and as much more for each doubling (with half of that
-#: choices lost more on the published tables); the intercept's mean is that of the data (after
+#: Prior of the coefficients of ``features``: step time grows with the square root of the batch. An
+#: exchange within a node costs a tenth of a step, and as much more for each doubling (half of that
+#: lost more in choices on the published tables). The intercept's mean is that of the data (after
 #: models.md section 2.8, whose exchanges were free).
 PRIOR_MEAN = np.array([0.0, 0.5, 0, 0.1, 0.12, 0, 0, 0, -0.05, 0])
 PRIOR_DEVIATION = np.array([2.0, 0.4, 0.1, 0.3, 0.15, 0.4, 0.15, 0.2, 0.2, 0.2])
@@ -29,21 +29,21 @@ class SmoothLinear(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     in closed form (Rasmussen and Williams, *Gaussian Processes for Machine Learning*, 2.7), with
     the leave-one-out errors of their equation 5.12. It computes what scikit-learn's
-    ``GaussianProcessRegressor`` does with that kernel and no optimizer (a test compares them);
-    nothing is tuned to three points. The first ``linear`` columns of ``X`` are features ``f``,
-    the others coordinates ``x``; by default every column is both.
+    ``GaussianProcessRegressor`` does with that kernel and no optimizer (a test compares them); no
+    parameter is tuned to as few as three points. The first ``linear`` columns of ``X`` are features
+    ``f``, the others coordinates ``x``; by default every column is both.
 
     Args:
-        prior_mean: Of the coefficients; zeros if None.
-        prior_covariance: Of the coefficients; the identity if None.
-        amplitude: ``a``; 0 leaves the line alone.
+        prior_mean: Prior mean of the coefficients; zeros if None.
+        prior_covariance: Prior covariance of the coefficients; the identity if None.
+        amplitude: ``a``; with 0 there is only the line.
         length: ``l``.
         noise: Standard deviation of ``e``.
         linear: Number of columns that are features; all if None.
 
     Attributes:
         coef_: Mean of the coefficients.
-        leave_one_out_: ``y`` less what the fit without that row predicts.
+        leave_one_out_: ``y`` less the prediction of the fit without that row.
     """
 
     def __init__(
@@ -78,7 +78,9 @@ class SmoothLinear(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
-        """Mean at each row, with its standard deviation, noise included, if asked for."""
+        """Return the mean at each row, with its standard deviation, noise included, if asked
+        for.
+        """
         check_is_fitted(self)
         rows = validate_data(self, X, reset=False, dtype=np.float64)
         features, across = self._features(rows), self._kernel(rows, self.rows_)
@@ -113,8 +115,8 @@ def features(X: ArrayLike, reference: float) -> Floats:
         1, u, min(u, 3)^2 / 4, s, s L, i, i L, i ln(N / n), u s, u i
 
     with ``u = ln(local batch / reference)``, never squared below -3, ``L`` the doublings of
-    replicas beyond two, ``s`` and ``i`` whether replicas exchange within one node or over several.
-    Accumulation is not among them: the estimator sees the micro-step that synchronises.
+    replicas beyond two, ``s`` and ``i`` flags of an exchange within one node and over several.
+    Accumulation is no feature: the estimator gets the micro-step that synchronises.
 
     >>> features(np.array([[1.0, 1.0, 8.0, 1.0]]), reference=8.0).tolist()
     [[1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]

@@ -1,4 +1,4 @@
-"""The physical member: compute, exchange of gradients, and how far they overlap."""
+"""The physical member: compute, exchange of gradients, and their overlap."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -21,31 +21,31 @@ PARAMETERS = (
     "that one's growth",
     "overlap",
 )
-#: What is believed before anything was measured; the first is relative to the first step time
-#: (models.md section 2.8, chosen by hand). Shapes are dimensionless: a job of milliseconds and
-#: one of seconds believe the same of their exchanges.
+#: Prior means and deviations; the first is relative to the first step time (models.md section 2.8,
+#: chosen by hand). The parameters are dimensionless, so jobs of milliseconds and of seconds share
+#: the prior of their exchanges.
 PRIOR_MEAN: Floats = np.array([-0.1, -3.0, -1.0, -1.5, 0.2, -2.0, -1.5, -2.0])
 PRIOR_DEVIATION: Floats = np.array([2.0, 1.2, 1.5, 1.0, 0.4, 1.5, 1.0, 1.5])
-#: The exception: launching what a step computes takes of this order whatever the batch, so a step
-#: of milliseconds is nearly all fixed cost and one of seconds is not. A CPU computes where it
-#: launches: what is left is Python's part of a step.
+#: Seconds of launching a step's compute, which depend little on the batch: a step of milliseconds
+#: is nearly all fixed cost and one of seconds is not. A CPU computes where it launches, so only
+#: Python's part of a step remains.
 LAUNCH_SECONDS = 0.1
 CPU_LAUNCH_SECONDS = 0.005
 LOWER = np.array([-9.0, -4.0, -6.0, -4.0, -0.5, -6.0, -4.0, -5.0])
 UPPER = np.array([7.0, 4.0, 4.0, 2.5, 1.5, 4.0, 2.5, 5.0])
 
-#: Scale of the residuals of log step time, and of log compute time where it was measured.
+#: Scale of the residuals of log step time, and of measured log compute time.
 SIGMA, SIGMA_COMPUTE = 0.08, 0.05
-#: Degrees of freedom of Student's t: a step time that a straggler doubled moves little.
+#: Degrees of freedom of Student's t: a step time that a straggler doubled has little influence.
 FREEDOM = 4.0
 _ITERATIONS = 30
-#: The exchange's logarithm below compute's where there is none: it vanishes.
+#: Log exchange relative to log compute where nothing is exchanged: the exchange vanishes.
 _NONE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class LogTimes:
-    """Logarithms of seconds, each with its derivative by the parameters."""
+    """Logarithms of seconds, each with its derivatives by the parameters."""
 
     step: Floats
     by_step: Floats
@@ -54,7 +54,8 @@ class LogTimes:
 
 
 class Physical(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """Step time out of eight dimensionless parameters ``z``, fitted to a handful of points.
+    """Step time as a function of eight dimensionless parameters ``z``, fitted to a handful of
+    points.
 
         T_c = e^z0 [s(z1) + (1 - s(z1)) m / m_ref]                  compute of a micro-batch
         T_x = e^z0 e^z2 (1 + e^z3 L) (N / n)^z4                     exchange over n > 1 nodes
@@ -70,7 +71,7 @@ class Physical(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     contention, logarithmic growth and the parametrisation of models.md section 2.8.
 
     Args:
-        launch_seconds: What launching a step's compute is believed to take.
+        launch_seconds: Assumed seconds of launching a step's compute.
         warm_start: Begin at the ``z`` of the previous ``fit``, as scikit-learn means it.
 
     Attributes:
@@ -80,8 +81,8 @@ class Physical(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         leave_one_out_: Error of each log step time had its row been left out, linearised.
 
     Raises:
-        Undetermined: from ``fit``, where nothing was measured.
-        ValueError: where rows or times are none.
+        Undetermined: ``fit`` got no measurement.
+        ValueError: rows or times are invalid.
     """
 
     def __init__(
@@ -105,8 +106,8 @@ class Physical(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         Args:
             X: Rows of ``columns.COLUMNS``.
             y: Log seconds per optimizer step.
-            relative_error: Standard error of each step time as a share of it; 0 if None.
-            log_compute: Log seconds that a micro-batch computes; NaN where not measured.
+            relative_error: Relative standard error of each step time; 0 if None.
+            log_compute: Log seconds that a micro-batch computes; NaN if not measured.
         """
         found = design(X)
         target = seconds(y, len(found))
@@ -130,7 +131,7 @@ class Physical(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
-        """Log seconds per optimizer step, with their standard deviation if asked for."""
+        """Return log seconds per optimizer step, with their standard deviation if asked for."""
         check_is_fitted(self)
         times = log_times(self.z_, design(X), self.reference_)
         if not return_std:
@@ -139,7 +140,7 @@ class Physical(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return times.step, np.sqrt(spread + SIGMA**2)
 
     def predict_compute(self, X: ArrayLike) -> Floats:
-        """Log seconds that one micro-batch computes."""
+        """Return the log seconds that one micro-batch computes."""
         check_is_fitted(self)
         return log_times(self.z_, design(X), self.reference_).compute
 
@@ -192,13 +193,13 @@ def log_times(z: Floats, X: Floats, reference: float) -> LogTimes:
 
 
 def _norm(power: float, one: Floats, other: Floats) -> Floats:
-    """Logarithm of the norm of two times that are given as logarithms."""
+    """Return the logarithm of the norm of two times that are given as logarithms."""
     found = np.logaddexp(power * one, power * other) / power
     return np.asarray(found, dtype=np.float64)
 
 
 def inverse(matrix: Floats) -> Floats:
-    """Inverse of a precision or covariance."""
+    """Return the inverse of a precision or covariance matrix."""
     return np.asarray(np.linalg.inv(matrix), dtype=np.float64)
 
 
@@ -276,7 +277,9 @@ class _Problem:
         return z, inverse(curvature), rounds
 
     def leave_one_out(self, z: Floats) -> Floats:
-        """Residuals divided by what their own row did not determine: y - z without it."""
+        """Return the leave-one-out residuals: each residual divided by the part that its own row
+        did not determine.
+        """
         times = log_times(z, self.X, self.reference)
         residual = self.y - times.step
         weight = self._weight(residual, self.variance)
@@ -287,7 +290,7 @@ class _Problem:
         return found
 
     def curvature(self, z: Floats) -> Floats:
-        """Second derivatives of the cost, Gauss-Newton's."""
+        """Return the second derivatives of the cost in Gauss-Newton's approximation."""
         return self._around(z)[2]
 
     def _around(self, z: Floats) -> tuple[float, Floats, Floats]:

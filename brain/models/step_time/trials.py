@@ -15,18 +15,18 @@ class StepTimeTrial:
     """A configuration that is worth a trial, and the worth of the trial."""
 
     configuration: Configuration
-    #: Deviation of log step time at the question, now and after the look.
+    #: Standard deviation of log step time at the question, now and after the trial.
     before: float
     after: float
 
     @property
     def learned(self) -> float:
-        """Share of the variance that goes."""
+        """Return the share of the variance that the trial removes."""
         return 1 - (self.after / self.before) ** 2
 
 
 def free_trials(current: Configuration, largest_local: float) -> list[Configuration]:
-    """Other micro-batches that keep size and global batch: they cost no restart.
+    """Return other micro-batches that keep size and global batch, and thus cost no restart.
 
     The local batch halves while accumulation doubles, or the reverse while the device holds it.
 
@@ -60,13 +60,14 @@ def next_trial(
 ) -> StepTimeTrial | None:
     """Return the candidate whose measurement would tell most about the step time of ``question``.
 
-    By the physical member's posterior, linearised (MacKay, *Information-Based Objective Functions
-    for Active Data Selection*, 1992): after a look at ``c`` the variance at ``q`` falls by
+    The worth follows from the physical member's posterior, linearised (MacKay, *Information-Based
+    Objective Functions for Active Data Selection*, 1992): a measurement at ``c`` lowers the
+    variance at ``q`` by
 
         (j_q S j_c)^2 / (j_c S j_c' + sigma^2)
 
-    None where there is no candidate. Three looks chosen for a question tell about as much as
-    twelve that happen by chance (models.md section 2.6).
+    None if there is no candidate. Three trials chosen for a question tell about as much as twelve
+    random ones (models.md section 2.6).
     """
     if not candidates:
         return None
