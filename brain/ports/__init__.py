@@ -50,15 +50,15 @@ __all__ = [
     "WorldStore",
 ]
 
-#: Returns the present instant, timezone-aware UTC.
+#: Returns the present time, timezone-aware UTC.
 Clock = Callable[[], datetime]
 
 
 class Transaction(Protocol):
     """The stores, seeing and writing one consistent state.
 
-    Transactions that write take turns, but for those that only touch ``telemetry`` and ``uses``:
-    where the database can, these wait for no turn and hold nobody up.
+    Transactions that write take turns, except those that only touch ``telemetry`` and ``uses``: if
+    the database can, these neither wait nor let others wait.
     """
 
     @property
@@ -95,18 +95,18 @@ class Stores(Protocol):
     def transaction(self, *, read_only: bool = False) -> AbstractContextManager[Transaction]:
         """Open a transaction.
 
-        A ``read_only`` one sees one state throughout. It never waits for writers, nor do writers
-        wait for it. Code that writes in it has a bug.
+        A ``read_only`` transaction sees one state throughout. It never waits for writers, nor do
+        writers wait for it. A write in it is a bug.
 
         Raises:
-            Unavailable: the place cannot be reached, is read-only or full.
+            Unavailable: the storage cannot be reached, is read-only or full.
         """
         ...
 
     def size_bytes(self) -> int:
-        """Bytes on storage, for ``/metrics`` and the doctor."""
+        """Return the bytes on storage, for ``/metrics`` and the doctor."""
         ...
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         ...

@@ -13,48 +13,51 @@ from brain.types.world import Replica, World
 
 
 class LeaseStore(Protocol):
-    """One holder per pool at a time."""
+    """The leases of pools, with one holder per pool at a time."""
 
     def acquire(
         self, pool: PoolName, holder: str, *, until: datetime, now: datetime
     ) -> PoolLease | None:
-        """Take, keep or take over the lease; None while another holds an unexpired one.
+        """Take, renew or take over the lease of a pool; None while another holder's lease is
+        unexpired.
 
         ``term`` grows whenever the holder changes. A lease that ends more than twice as far ahead
-        as this one would was taken before the clock was set back, and counts as expired.
+        as ``until`` was taken before the clock was set back, and counts as expired.
         """
         ...
 
     def release(self, pool: PoolName, holder: str) -> None:
-        """Let go, so that another needs not wait; nothing happens if ``holder`` has it not."""
+        """Release the lease, so that another holder need not wait; do nothing if ``holder`` does
+        not have it.
+        """
         ...
 
 
 class WorldStore(Protocol):
-    """Worlds and replicas as coordinators and scalers observed them."""
+    """Worlds and replicas, as coordinators and scalers observed them."""
 
     def put(self, world: World) -> None:
         """Store or replace the world of (job, epoch)."""
         ...
 
     def latest(self, job: JobId) -> World | None:
-        """The world of the highest epoch."""
+        """Return the world of the highest epoch."""
         ...
 
     def of(self, job: JobId) -> Sequence[World]:
-        """All worlds of a job, highest epoch first."""
+        """Return all worlds of a job, highest epoch first."""
         ...
 
     def read_ahead(self, jobs: Collection[JobId]) -> None:
-        """Read worlds and replicas of these jobs at once, for the questions that follow."""
+        """Read worlds and replicas of these jobs at once, for the queries that follow."""
         ...
 
     def put_replicas(self, job: JobId, replicas: Iterable[Replica]) -> None:
-        """Store or replace replicas by (job, role, id); those not named stay."""
+        """Store or replace replicas by (job, role, id); other replicas stay."""
         ...
 
     def replicas(self, job: JobId) -> Sequence[Replica]:
-        """All replicas a job ever had, lowest id first."""
+        """Return all replicas that a job ever had, lowest id first."""
         ...
 
 
@@ -66,42 +69,42 @@ class NodeStore(Protocol):
         ...
 
     def of(self, pool: PoolName | None = None) -> Sequence[Node]:
-        """Nodes of a pool, or all, by name."""
+        """Return the nodes of a pool, or all nodes, by name."""
         ...
 
     def get(self, name: NodeName) -> Node:
-        """One node.
+        """Return one node.
 
         Raises:
-            UnknownNode: none of this name registered.
+            UnknownNode: no node of this name has registered.
         """
         ...
 
 
 class FreezeStore(Protocol):
-    """The freezes, and the names of those who set them."""
+    """Freezes, with the people who set them."""
 
     def put(self, freeze: Freeze) -> None:
-        """Freeze; replaces a freeze of the same scope and target."""
+        """Store a freeze; it replaces one of the same scope and target."""
         ...
 
     def remove(self, scope: str, target: str) -> bool:
-        """Thaw; False if nothing was frozen."""
+        """Remove a freeze; return False if nothing was frozen."""
         ...
 
     def all(self) -> Sequence[Freeze]:
-        """Everything frozen."""
+        """Return all freezes."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A mark of a job; it differs from the last one if the job or its telemetry changed."""
+    """A mark of a job, which changes whenever the job or its telemetry does."""
 
     state: JobState
-    #: Differs whenever the job, its plans, worlds or replicas were changed.
+    #: Changes whenever the job, its plans, worlds or replicas change.
     life: str
-    #: Differs whenever samples of the job were stored.
+    #: Changes whenever samples of the job are stored.
     heard: str
 
 
@@ -111,34 +114,35 @@ class PoolStore(Protocol):
     def marks(self, pool: PoolName) -> Mapping[JobId, Mark]:
         """Return the mark of every unfinished job of a pool, oldest first.
 
-        Data that was read of a job need not be read again while the job's mark stays.
+        A reader need not read a job again while the job's mark stays.
         """
         ...
 
     def policy(self, pool: PoolName) -> StoredPolicy | None:
-        """The policy of a pool."""
+        """Return the policy of a pool; None if it has none."""
         ...
 
     def put_policy(self, policy: StoredPolicy) -> StoredPolicy:
         """Store or replace the policy of a pool and return it with its version grown by one.
 
         Raises:
-            VersionMismatch: it was changed since ``policy.version`` was read; 0 where none was.
+            VersionMismatch: the policy was changed since ``policy.version`` was read; 0 stands for
+                no policy.
         """
         ...
 
     def remove_policy(self, pool: PoolName) -> bool:
-        """Drop the policy of a pool; False if there was none."""
+        """Remove the policy of a pool; return False if there was none."""
         ...
 
     def policies(self) -> Sequence[StoredPolicy]:
-        """All policies, by pool."""
+        """Return all policies, by pool."""
         ...
 
     def round(self, pool: PoolName) -> PoolRound | None:
-        """The latest round of a pool."""
+        """Return the latest round of a pool; None if there was none."""
         ...
 
     def put_round(self, round: PoolRound) -> None:
-        """Replace the latest round of its pool."""
+        """Replace the latest round of the round's pool."""
         ...

@@ -11,7 +11,7 @@ from brain.types.resources import PoolName
 
 
 class JobStore(Protocol):
-    """Jobs, unfinished and finished; none is ever forgotten."""
+    """Jobs, unfinished and finished; the store keeps every job."""
 
     def add(self, job: Job) -> None:
         """Store a new job.
@@ -30,9 +30,9 @@ class JobStore(Protocol):
         ...
 
     def read_ahead(self, ids: Collection[str]) -> None:
-        """Read these jobs at once, for the questions by id that follow.
+        """Read these jobs at once, for the queries by id that follow.
 
-        With every ``read_ahead`` the answers are those that would be given without it.
+        No ``read_ahead`` changes the answers.
         """
         ...
 
@@ -44,30 +44,30 @@ class JobStore(Protocol):
         """Store a changed job and return it with its version grown by one.
 
         Raises:
-            VersionMismatch: it was changed since ``job.version`` was read.
-            UnknownJob: it was never added.
+            VersionMismatch: the job was changed since ``job.version`` was read.
+            UnknownJob: the job was never added.
         """
         ...
 
     def unfinished(self, pool: PoolName | None = None) -> Sequence[Job]:
-        """Jobs of a pool, or of all, that are not finished, oldest first."""
+        """Return unfinished jobs of a pool, or of all pools, oldest first."""
         ...
 
     def page(self, *, after: str | None, size: int) -> Sequence[Job]:
-        """Up to ``size`` jobs, newest first, of ids below ``after``."""
+        """Return up to ``size`` jobs with ids below ``after``, newest first."""
         ...
 
     def projects(self, name: str) -> Sequence[str]:
-        """Projects that have a job of this name, in alphabetical order."""
+        """Return the projects that have a job of this name, in alphabetical order."""
         ...
 
     def pools(self) -> Sequence[PoolName]:
-        """Pools that have an unfinished job."""
+        """Return the pools that have an unfinished job."""
         ...
 
 
 class PlanStore(Protocol):
-    """Plans are totally ordered per job by generation; the generation is the fencing token.
+    """Plans, totally ordered per job by generation; the generation is the fencing token.
 
     Two Brains may race: one of them gets ``StalePlan``. At most one plan of a job is active.
     """
@@ -85,8 +85,8 @@ class PlanStore(Protocol):
         """Store a changed plan and return it with its version grown by one.
 
         Raises:
-            VersionMismatch: it was changed since ``plan.version`` was read.
-            UnknownPlan: it was never added.
+            VersionMismatch: the plan was changed since ``plan.version`` was read.
+            UnknownPlan: the plan was never added.
         """
         ...
 
@@ -99,25 +99,27 @@ class PlanStore(Protocol):
         ...
 
     def of(self, job: JobId) -> Sequence[ScalePlan]:
-        """All plans of a job, highest generation first."""
+        """Return all plans of a job, highest generation first."""
         ...
 
     def read_ahead(self, jobs: Collection[JobId]) -> None:
-        """Read plans and decisions of these jobs at once, for the questions that follow."""
+        """Read plans and decisions of these jobs at once, for the queries that follow."""
         ...
 
     def active(self, job: JobId) -> ScalePlan | None:
-        """The job's active plan."""
+        """Return the job's active plan; None if it has none."""
         ...
 
     def page(self, *, after: tuple[datetime, JobId, int] | None, size: int) -> Sequence[ScalePlan]:
-        """Up to ``size`` plans of all jobs, newest first, before (created_at, job, generation)."""
+        """Return up to ``size`` plans of all jobs before (created_at, job, generation), newest
+        first.
+        """
         ...
 
     def decide(self, job: JobId, recommendation: Recommendation) -> None:
-        """Keep ``recommendation`` as the latest decision about a job, hold or not."""
+        """Store ``recommendation`` as the latest decision about a job, change or hold."""
         ...
 
     def decision(self, job: JobId) -> Recommendation | None:
-        """The latest decision about a job."""
+        """Return the latest decision about a job; None if there is none."""
         ...

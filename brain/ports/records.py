@@ -9,18 +9,18 @@ from brain.types.record import AuditEntry, Event, Token
 
 
 class EventStore(Protocol):
-    """The events, in one order for every reader."""
+    """Events, in one order for every reader."""
 
     def add(self, event: Event) -> Event:
-        """Append and return the event with its id. Ids rise in the order of commits."""
+        """Append an event and return it with its id. Ids rise in the order of commits."""
         ...
 
     def after(self, id: int, *, limit: int = 500, job: JobId | None = None) -> Sequence[Event]:
-        """Events of ids above ``id``, oldest first."""
+        """Return events with ids above ``id``, oldest first."""
         ...
 
     def last_id(self) -> int:
-        """The highest id, 0 when there is none."""
+        """Return the highest id; 0 if there is none."""
         ...
 
 
@@ -28,23 +28,25 @@ class AuditStore(Protocol):
     """Every action, automatic ones too; append-only."""
 
     def add(self, entry: AuditEntry) -> AuditEntry:
-        """Append and return the entry with its id."""
+        """Append an entry and return it with its id."""
         ...
 
     def page(self, *, after: int | None, size: int) -> Sequence[AuditEntry]:
-        """Up to ``size`` entries, newest first, of ids below ``after``."""
+        """Return up to ``size`` entries with ids below ``after``, newest first."""
         ...
 
 
 class TokenUses(Protocol):
-    """The last uses of tokens; noted without regard to other changes of the tokens."""
+    """The times of tokens' last uses; they are no change of a token."""
 
     def note(self, ids: Collection[str], at: datetime) -> None:
-        """Keep that tokens were used; forgone of those that another writer changes just now."""
+        """Store that tokens were used at ``at``; tokens that another writer is changing are
+        skipped.
+        """
         ...
 
     def doubtful(self, ids: Collection[str]) -> frozenset[str]:
-        """Those of the tokens that were revoked or forgotten, or whose job has finished."""
+        """Return the tokens that were revoked or deleted, or whose job has finished."""
         ...
 
 
@@ -60,7 +62,7 @@ class AccessStore(Protocol):
         ...
 
     def put_token(self, token: Token) -> None:
-        """Replace a token by id (revoked).
+        """Replace a token by id, for example with its revoked copy.
 
         Raises:
             NotFound: no token has this id.
@@ -68,18 +70,18 @@ class AccessStore(Protocol):
         ...
 
     def token(self, sha256: str) -> Token | None:
-        """The token with this hash."""
+        """Return the token with this hash; None if there is none."""
         ...
 
     def tokens(self) -> Sequence[Token]:
-        """All tokens, newest first."""
+        """Return all tokens, newest first."""
         ...
 
     def forget_tokens(self, *, before: datetime) -> int:
-        """Drop tokens that were made with an end and expired, or were revoked, before ``before``.
+        """Delete tokens with an expiry that expired, or were revoked, before ``before``.
 
-        A token without an end stays, revoked or not: its secret may still lie in a state directory
-        and would be taken for a new one.
+        A token without an expiry stays, revoked or not: its secret may still be in a state
+        directory, and would be taken for a new one.
         """
         ...
 
@@ -88,11 +90,13 @@ class AccessStore(Protocol):
         ...
 
     def take_code(self, sha256: str, *, now: datetime) -> bool:
-        """Use up a code; False if it is unknown, used or expired."""
+        """Use up a code; return False if it is unknown, used or expired."""
         ...
 
     def answer(self, key: str, principal: str, route: str) -> tuple[str, int, str] | None:
-        """(body hash, status, body) remembered for an idempotency key."""
+        """Return the stored answer (body hash, status, body) for an idempotency key; None if
+        there is none.
+        """
         ...
 
     def remember(
@@ -106,21 +110,22 @@ class AccessStore(Protocol):
         body: str,
         at: datetime,
     ) -> None:
-        """Remember an answer; kept 24 h.
+        """Store an answer for 24 h.
 
         Raises:
-            Conflict: this key was answered meanwhile; let the transaction go and look again.
+            Conflict: this key was answered meanwhile; end the transaction and read the answer
+                again.
         """
         ...
 
     def forget_answers(self, *, before: datetime) -> int:
-        """Drop remembered answers and codes older than ``before``."""
+        """Delete stored answers and codes older than ``before``."""
         ...
 
     def put_secrets(self, job: JobId, sealed: bytes) -> None:
-        """Keep a job's environment, sealed with the installation's key."""
+        """Store a job's environment, sealed with the installation's key."""
         ...
 
     def secrets(self, job: JobId) -> bytes | None:
-        """The sealed environment of a job."""
+        """Return the sealed environment of a job; None if it has none."""
         ...

@@ -1,4 +1,4 @@
-"""What is known of each vendor's accelerators, in one table.
+"""One table of the names of each vendor's accelerators.
 
 Names are those that the vendors publish for their Kubernetes device plugins, node labels and
 drivers. Another vendor is another row. Nothing that runs inside a worker reads this.
@@ -14,15 +14,15 @@ class Vendor:
     """One vendor's accelerators, as clusters, kernels and torch name them."""
 
     name: str
-    #: Resource of Kubernetes -> how many of it are one device.
+    #: Kubernetes resources, each with the number of them that make one device.
     resources: Mapping[str, int]
-    #: A resource whose name begins so is one device, or an instance that is counted as one.
+    #: Prefix of resources that are one device, or an instance that counts as one.
     prefixes: tuple[str, ...] = ()
-    #: Labels of a node that name the product, in order of trust.
+    #: Node labels that name the product, in order of trust.
     product_labels: tuple[str, ...] = ()
-    #: Files that show a kernel with such devices.
+    #: Files that exist if the kernel has such devices.
     device_files: tuple[str, ...] = ()
-    #: Variable that names the devices which a process may use.
+    #: Environment variable that names the devices which a process may use.
     visible: str
 
 
@@ -84,7 +84,7 @@ VENDORS: tuple[Vendor, ...] = (
     ),
 )
 
-#: Labels by which clouds and people name a node's product, whoever made it.
+#: Node labels by which clouds and people name a product, of any vendor.
 _ANY_VENDORS = (
     "cloud.google.com/gke-accelerator",
     "k8s.amazonaws.com/accelerator",
@@ -95,15 +95,15 @@ PRODUCT_LABELS = (*(label for each in VENDORS for label in each.product_labels),
 #: Every file that shows a kernel with accelerators.
 DEVICE_FILES = tuple(dict.fromkeys(file for each in VENDORS for file in each.device_files))
 _PER_DEVICE = {name: count for each in VENDORS for name, count in each.resources.items()}
-#: Ends of resources that are shares of a device: its memory, its cores.
+#: Suffixes of resources that are shares of a device: its memory, its cores.
 _PARTS = ("-memory", "-core")
 _PREFIXES = tuple(prefix for each in VENDORS for prefix in each.prefixes)
 
 
 def devices(resource: str, amount: Decimal) -> Decimal:
-    """Devices that ``amount`` of a Kubernetes resource is; 0 where it is no accelerator.
+    """Return the devices in ``amount`` of a Kubernetes resource; 0 if it is no accelerator.
 
-    A resource of a vendor without a row counts where its name ends in ``/gpu``.
+    A resource of a vendor without a row counts if its name ends in ``/gpu``.
 
     >>> devices("tencent.com/vcuda-core", Decimal(50)), devices("nvidia.com/mig-1g.5gb", Decimal(2))
     (Decimal('0.5'), Decimal('2'))
@@ -119,7 +119,7 @@ def devices(resource: str, amount: Decimal) -> Decimal:
 
 
 def product_in(labels: Mapping[str, str]) -> str | None:
-    """The product that a node's labels, or a selector of nodes, name; None: they name none.
+    """Return the product that a node's labels, or a node selector, name; None if they name none.
 
     >>> product_in({"accelerator": "any", "nvidia.com/gpu.product": "A100"})
     'A100'

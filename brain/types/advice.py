@@ -1,4 +1,4 @@
-"""Advice on what a replica of a job should reserve."""
+"""Advice on the amounts that a replica of a job should reserve."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,7 @@ from brain.types.estimate import Band
 
 
 class NoticeKind(StrEnum):
-    """The kind of something about resources that a person should know."""
+    """The kind of a notice about a job's resources."""
 
     MEMORY_LEAK = "MemoryLeak"
     MEMORY_UNRESOLVED = "MemoryUnresolved"
@@ -18,15 +18,15 @@ class NoticeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something about a job's resources that a person should know."""
+    """A fact about a job's resources that a person should know."""
 
     kind: NoticeKind
-    #: One sentence.
+    #: The notice, in one sentence.
     sentence: str
 
 
 class Starvation(StrEnum):
-    """The resource that loaders of data lack."""
+    """The resource that data loaders lack."""
 
     CPU = "cpu"
     STORAGE = "storage"
@@ -36,28 +36,28 @@ class Starvation(StrEnum):
 class AmountAdvice:
     """Advice on one resource of a replica, in mCPU or bytes."""
 
-    #: Amounts that would do in quiet times, that are advised, and that would be ample.
+    #: Low, target and high amount: enough in quiet times, advised, and ample.
     low: float
     target: float
     high: float
-    #: The target where nodes were of any size.
+    #: The target if nodes had no limit.
     uncapped: float
-    #: Reserved now; 0: nothing.
+    #: Amount reserved now; 0: none.
     reserved: float
-    #: Use that the target rests on: the percentile, or the highest.
+    #: Use on which the target rests: a percentile, or the highest.
     used: float
-    #: Shares of the recent time in which use was above the target and above what is reserved, and
-    #: mean shares of the two that were not used.
+    #: Shares of recent time in which use was above the target and above the reservation, and mean
+    #: unused shares of target and reservation.
     above: float
     reserved_above: float
     unused: float
     reserved_unused: float
-    #: One sentence.
+    #: The reason, in one sentence.
     reason: str
 
     @property
     def changes(self) -> bool:
-        """True if another amount is advised than is reserved."""
+        """Return True if the advised amount differs from the reservation."""
         return self.target != self.reserved
 
 
@@ -65,36 +65,37 @@ class AmountAdvice:
 class SpaceAdvice:
     """Advice on shared memory or scratch storage, in bytes."""
 
-    #: Highest use, and what there is.
+    #: Highest use, and the present size.
     used: float
     capacity: float
-    #: What there should be.
+    #: Advised size.
     target: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceAdvice:
-    """Advice on what each replica of a role should reserve."""
+    """Advice on the amounts that each replica of a role should reserve."""
 
     role: str
     cpu: AmountAdvice | None
     memory: AmountAdvice | None
-    #: None: nobody read it.
+    #: Advice on shared memory; None: it was not read.
     shared_memory: SpaceAdvice | None = None
     scratch: SpaceAdvice | None = None
-    #: What the numbers rest on.
+    #: Sentence on the measurements that the numbers rest on.
     basis: str
-    #: The sentence that matters most.
+    #: The most important sentence of the advice.
     reason: str
-    #: Little was measured of this run; the numbers are those of earlier ones, or a beginning.
+    #: True if little of this run was measured; the numbers then rest on earlier runs, or on
+    #: defaults.
     exploring: bool = False
-    #: Seconds until memory that leaks runs out; None: it does not leak.
+    #: Seconds until leaking memory runs out; None: it does not leak.
     memory_lasts_seconds: Band | None = None
-    #: Why a person must look at the memory; empty: nobody must.
+    #: The reason why a person must look at the memory; empty: none must.
     memory_unresolved: str = ""
-    #: Resource that the loaders lack, and what tells so; None and empty: they lack none.
+    #: Resource that the loaders lack, and the evidence; None and empty if they lack none.
     starved: Starvation | None = None
     starved_because: str = ""
-    #: Readings that were left out, and why the last one.
+    #: Number of readings that were left out, and the reason for the last one.
     rejected: int = 0
     rejected_because: str = ""

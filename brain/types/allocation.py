@@ -1,4 +1,4 @@
-"""What a job gets: replicas on nodes, with resources."""
+"""The allocation of a job: replicas on nodes, with resources."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,27 +10,27 @@ from brain.types.roles import WORKER, Roles, RoleSize, others
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """A size: replicas, the processes of each, and what each replica reserves."""
+    """A size: replicas, the processes of each, and the amounts that each reserves."""
 
     replicas: int
     processes_per_replica: int = 1
-    #: Reserved by each replica.
+    #: Amounts that each replica reserves.
     resources: Resources = Resources()
-    #: Roles of its first replicas; the others are workers.
+    #: Roles of the first replicas; all other replicas are workers.
     roles: Roles = ()
-    #: Replicas on each node, where that was chosen; empty: wherever they fit. It is no part of the
-    #: size, and does not tell two of them apart.
+    #: Chosen replicas on each node; empty: any nodes where they fit. Nodes are no part of the size,
+    #: and do not distinguish two sizes.
     nodes: tuple[tuple[NodeName, int], ...] = field(default=(), compare=False)
-    #: Batch that its script is asked to take with this size, where it asks and Brain chose one;
-    #: another batch alone is no other size, either.
+    #: Batch for the script to take with this size, if the script asks and Brain chose one. Another
+    #: batch alone makes no other size, either.
     batch: BatchWish | None = field(default=None, compare=False)
 
     def elsewhere(self, other: "Allocation") -> bool:
-        """True if both say where their replicas are, and not the same."""
+        """Return True if both name the nodes of their replicas, and the nodes differ."""
         return bool(self.nodes and other.nodes) and dict(self.nodes) != dict(other.nodes)
 
     def of(self, role: str) -> Resources:
-        """What each replica of a role reserves."""
+        """Return the amounts that each replica of a role reserves."""
         own = dict(self.roles).get(role, RoleSize()).resources
         return self.resources if own is None else own
 
@@ -50,7 +50,7 @@ class Allocation:
 
     @property
     def amounts(self) -> Mapping[str, Resources]:
-        """What each replica of each role reserves."""
+        """Return the amounts of each replica, by role."""
         return {role: self.of(role) for role in (WORKER, *dict(self.roles))}
 
     @property
@@ -69,7 +69,7 @@ class Allocation:
 
     @property
     def workers(self) -> int:
-        """Replicas without another role."""
+        """Return the number of replicas without another role."""
         return self.replicas - others(self.roles)
 
     def loosest(self, other: "Allocation") -> "Allocation":
@@ -81,7 +81,7 @@ class Allocation:
 
     @property
     def processes(self) -> int:
-        """The WORLD_SIZE of this size."""
+        """Return the WORLD_SIZE of this size."""
         return self.replicas * self.processes_per_replica
 
 
@@ -92,20 +92,20 @@ class Bounds:
     min: int = 1
     max: int = 1
     unit: int = 1
-    #: Where the job begins; ``min`` when None. One that shares its pool, and that Brain may change,
-    #: begins with fewer rather than to wait, and with what is idle when None.
+    #: Replicas that the job begins with; ``min`` when None. A job that shares its pool, and that
+    #: Brain may change, begins with fewer rather than waiting, and with idle resources when None.
     start: int | None = None
 
     @property
     def first(self) -> int:
-        """The size of generation 0."""
+        """Return the size of generation 0."""
         return self.min if self.start is None else self.start
 
     def sizes(self) -> Iterator[int]:
-        """All allowed replica counts, ascending; empty when the bounds are impossible."""
+        """Return all allowed replica counts, ascending; empty when the bounds are impossible."""
         lowest = -(-max(self.min, 1) // self.unit) * self.unit
         return iter(range(lowest, self.max + 1, self.unit))
 
     def allow(self, replicas: int) -> bool:
-        """True if a job of these bounds may run at ``replicas``."""
+        """Return True if a job of these bounds may run at ``replicas``."""
         return self.min <= replicas <= self.max and replicas % self.unit == 0

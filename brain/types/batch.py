@@ -1,26 +1,28 @@
-"""The batch that a script is asked to take, where it asks to be told."""
+"""The batch that Brain asks a script to take, if the script asks for one."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchWish:
-    """Examples of an optimizer step over all workers, and how to make them.
+    """Examples of an optimizer step over all workers, and their division into micro-batches.
 
-    It holds for any number of workers: a world of another size makes the same global batch.
+    The wish holds for any number of workers: a world of another size makes the same global batch.
     """
 
     global_size: int
     #: Most examples of one micro-batch of one worker.
     local_most: int
-    #: What the learning rate of the first batch is to be multiplied by (AdaScale's gain, which is
-    #: 1 for the first batch and never more than the ratio of both).
+    #: Factor on the learning rate of the first batch (AdaScale's gain, which is 1 for the first
+    #: batch and never more than the ratio of the batches).
     learning_rate_scale: float = 1.0
 
     def split(self, workers: int) -> tuple[int, int]:
-        """Examples of a worker's micro-batch, and micro-batches of an optimizer step.
+        """Return the examples of a worker's micro-batch, and the micro-batches of an optimizer
+        step.
 
-        Whole examples: the global batch may come out larger by less than one per micro-batch.
+        Micro-batches are whole examples: the global batch may exceed the wish by less than one
+        example per micro-batch.
 
         >>> BatchWish(global_size=256, local_most=48).split(2)
         (43, 3)

@@ -1,4 +1,6 @@
-"""Why a world was lost, or stands still: who failed first, of what, and what tells so."""
+"""The cause of a world's loss or hang: the rank that failed first, its failure, and the
+evidence.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,31 +10,31 @@ from brain.types.resources import NodeName
 
 
 class FailureKind(StrEnum):
-    """The kind of a failure: ``launcher.values.diagnosis.policy`` decides by it what follows."""
+    """The kind of a failure, by which ``launcher.values.diagnosis.policy`` decides what follows."""
 
-    #: An exception of the script that nothing around it explains.
+    #: An exception of the script that no other finding explains.
     CODE = "code"
-    #: The script ended itself with a code and said nothing.
+    #: The script exited with a code and printed no reason.
     EXIT = "exit"
-    #: The machine or its control group had no memory left.
+    #: The machine or its control group ran out of memory.
     MEMORY = "memory"
-    #: ``/dev/shm`` was full: loaders of data hand over what they read through it.
+    #: ``/dev/shm`` was full: data loaders hand over their examples through it.
     SHARED_MEMORY = "shared-memory"
-    #: The accelerator had no memory left.
+    #: The accelerator ran out of memory.
     DEVICE_MEMORY = "device-memory"
     #: An accelerator failed, or is gone.
     DEVICE = "device"
     #: Connections broke or timed out, and no failure of a peer explains it.
     NETWORK = "network"
-    #: Storage refused: full, stale, broken.
+    #: Storage refused a read or write: it was full, stale or broken.
     STORAGE = "storage"
     #: Native code crashed (SIGSEGV, SIGABRT …).
     CRASH = "crash"
-    #: Somebody ended it by a signal, and no want of memory explains it.
+    #: A signal ended the worker, and no lack of memory explains it.
     KILLED = "killed"
-    #: No worker moved for longer than it ever had.
+    #: No worker made progress for longer than any earlier pause.
     HANG = "hang"
-    #: An agent and its machine are gone.
+    #: An agent was lost with its machine.
     NODE = "node"
 
 
@@ -46,22 +48,22 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """Who failed first and why, with what tells so."""
+    """The rank that failed first and its failure, with the evidence."""
 
     kind: FailureKind
-    #: One sentence for people.
+    #: The finding, in one sentence for people.
     sentence: str
-    #: Rank that failed first, and where it ran; None where no single one can be named.
+    #: Rank that failed first, with its host; None if no single rank can be named.
     rank: int | None = None
     replica: int | None = None
     node: NodeName | None = None
-    #: As a shell says it: 128 + n for signal n.
+    #: Exit code as shells give it: 128 + n for signal n.
     exit_code: int | None = None
-    #: Optimizer steps of the job before it, as far as they were seen.
+    #: Optimizer steps of the job before the failure, as far as they were seen.
     step: int | None = None
     evidence: tuple[Evidence, ...] = ()
-    #: Of the rank that failed first; empty where none is known.
+    #: Traceback of the rank that failed first; empty if none is known.
     traceback: str = ""
-    #: What follows from it, one sentence; empty where that is not decided here.
+    #: The consequence, in one sentence; empty if another program decides it.
     next_step: str = ""
     attachments: tuple[Attachment, ...] = ()

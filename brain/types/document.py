@@ -1,4 +1,4 @@
-"""The document that a person writes to have something trained, and what is refused of it."""
+"""The document that describes a job to train, and the checks of its fields."""
 
 import math
 import re
@@ -13,23 +13,23 @@ from brain.types.grace import GRACE_SECONDS, MOST_SECONDS
 from brain.types.resources import Resources
 from brain.types.roles import RoleSize, check_resources, check_roles, ordered, others
 
-#: Names stand in URLs, file names and object names of clusters.
+#: Pattern of names, which appear in URLs, file names and names of cluster objects.
 NAME = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
 
-#: By these a command may say its own grace.
+#: Options by which a command may set its own grace.
 _OWN_GRACE = frozenset(
     {"--shutdown-timeout", "--shutdown_timeout", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"}
 )
 
-#: What a replica reserves of a document that says nothing of it.
+#: Amounts that a replica reserves if its document gives none.
 UNSAID = Resources(cpu_millis=1000)
 
-#: More is a mistake: every size that a job may have is looked at in every turn.
+#: Largest number of replicas: every allowed size is considered in every turn, so more is a mistake.
 MOST_REPLICAS = 16_384
 
 
 class OptimizeMode(StrEnum):
-    """Who may propose, and over what."""
+    """The program that proposes sizes of a job, and the scope that it decides over."""
 
     MANUAL = "manual"
     SINGLE_JOB = "single-job"
@@ -37,7 +37,7 @@ class OptimizeMode(StrEnum):
 
 
 class PolicyMode(StrEnum):
-    """Who approves."""
+    """The mode in which plans are approved."""
 
     OFF = "off"
     SHADOW = "shadow"
@@ -47,24 +47,26 @@ class PolicyMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """What the owner says of the script's checkpoints; the probe finds most by itself."""
+    """The owner's statements on the script's checkpoints; the probe finds most of them by
+    itself.
+    """
 
     #: File or directory; relative to the job's directory.
     path: str | None = None
-    #: Interval as a person writes it: ``90 s``, ``5 m``, ``200 steps``.
+    #: Interval in the form ``90 s``, ``5 m`` or ``200 steps``.
     every: str | None = None
-    #: Signal upon which the script saves and exits, ``SIGUSR1`` for example.
+    #: Signal on which the script saves and exits, for example ``SIGUSR1``.
     signal: str | None = None
-    #: ``torch.save`` returns once the file is in memory; storage follows.
+    #: True: ``torch.save`` returns once the file is in memory, and writes it to storage later.
     memory: bool = False
-    #: Seconds that the script has to save and end once it gets SIGTERM or ``signal``. None: what
-    #: ``--shutdown-timeout`` of a launcher in the command says, else 30.
+    #: Seconds that the script has to save and exit after SIGTERM or ``signal``. None: the value of
+    #: a launcher's ``--shutdown-timeout`` in the command, else 30.
     grace_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parallelism:
-    """Fixed dimensions of a 3D-parallel job; data parallelism is what scales."""
+    """Fixed dimensions of a 3D-parallel job, which scales by data parallelism."""
 
     tensor: int = 1
     pipeline: int = 1
@@ -74,23 +76,23 @@ class Parallelism:
 class BatchBounds:
     """Bounds of the batch, in examples."""
 
-    #: Examples per optimizer step over all workers, where the script keeps it fixed.
+    #: Examples per optimizer step over all workers, if the script keeps them fixed.
     global_size: int | None = None
-    #: Largest global batch that training bears; with it goodput may choose one, once the noise of
-    #: gradients is measured.
+    #: Largest global batch that training bears; with it Brain may choose a batch for goodput, once
+    #: gradient noise is measured.
     global_max: int | None = None
     local_min: int | None = None
     local_max: int | None = None
-    #: The script takes its batch from the file that BRAIN_BATCH_FILE names, so Brain may choose it;
-    #: ``--auto_tunning`` in the command says the same.
+    #: True: the script takes its batch from the file that BRAIN_BATCH_FILE names, so Brain may
+    #: choose it; ``--auto_tunning`` in the command says the same.
     tune: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The most that a run may use, its restarts included; Brain takes no size that would use more.
+    """The most that a run may use, including its restarts; Brain takes no size that would use more.
 
-    A replica counts its GPUs, or its cores where it reserves none.
+    A replica counts with its GPUs, or with its cores if it reserves none.
     """
 
     accelerator_hours: float | None = None
@@ -100,15 +102,15 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restarts:
-    """How much failing a job may do."""
+    """The failures that a job may have."""
 
-    #: Worlds lost to failures (not to plans) before the job is Failed.
+    #: Worlds that may be lost to failures (not to plans) before the job is Failed.
     limit: int = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalPolicy:
-    """Who approves the plans of a job."""
+    """The approver of a job's plans."""
 
     #: None: the service's default.
     mode: PolicyMode | None = None
@@ -116,9 +118,11 @@ class ApprovalPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secret:
-    """A value of the environment that stays where it is: exactly one field is set."""
+    """A reference to a value of the environment, which stays in its place: exactly one field is
+    set.
+    """
 
-    #: File in the job's directory, where a relative path starts.
+    #: File; a relative path starts in the job's directory.
     from_file: str | None = None
     #: Key of a cluster's Secret, as ``secret/key``.
     from_secret: str | None = None
@@ -126,26 +130,26 @@ class Secret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDocument:
-    """What a person writes to have something trained (YAML or JSON, camelCase keys)."""
+    """The description of a job to train (YAML or JSON, camelCase keys)."""
 
     name: str
     command: tuple[str, ...] = ()
     image: str | None = None
-    #: Of the script's text, by which jobs that run the same one are known; ``brain submit`` fills
-    #: it in.
+    #: Hash of the script's text, by which Brain recognises jobs of the same script; ``brain
+    #: submit`` fills it in.
     script_hash: str | None = None
     project: str = "default"
-    #: Where the command runs; the submitter's directory when sent by the command line.
+    #: Directory in which the command runs; the submitter's directory when sent by the command line.
     directory: str | None = None
     replicas: Bounds = Bounds()
-    #: Replicas are meant to do work of their own: whether they meet is not judged, and their
-    #: examples add up.
+    #: True: replicas do separate work by design. Brain then does not judge if they meet, and adds
+    #: up their examples.
     independent: bool = False
     processes_per_replica: int = 1
-    #: Of its replicas, those that are no workers: ``ps``, ``chief``, ``evaluator``. Each process is
-    #: told all others by TF_CONFIG.
+    #: Replicas that are no workers: ``ps``, ``chief``, ``evaluator``. TF_CONFIG tells each process
+    #: the addresses of all others.
     roles: Mapping[str, RoleSize] = field(default_factory=dict)
-    #: Reserved by each replica.
+    #: Amounts that each replica reserves.
     resources: Resources = UNSAID
     accelerator: str | None = None
     parallelism: Parallelism = Parallelism()
@@ -153,37 +157,38 @@ class JobDocument:
     checkpoint: Checkpoint = Checkpoint()
     epochs: int | None = None
     steps: int | None = None
-    #: Both need the end to be declared (``steps``): nobody else knows what is left to pay for.
+    #: Both limits need a declared end (``steps``), without which the rest of the work is unknown.
     budget: Budget = Budget()
-    #: Brain takes no size that would end later (at 80 %).
+    #: Brain takes no size that would end later (with a probability of 80 %).
     deadline: datetime | None = None
     restarts: Restarts = Restarts()
     priority: int = 0
-    #: Whether it may be suspended for one of higher priority that waits to start; it queues again
-    #: at once, and goes on from its checkpoint.
+    #: True: Brain may suspend the job for a waiting one of higher priority; the job queues again at
+    #: once, and goes on from its checkpoint.
     preemptible: bool = False
     optimize_mode: OptimizeMode = OptimizeMode.SINGLE_JOB
     policy: ApprovalPolicy = ApprovalPolicy()
-    #: Write-only: answers show the names.
+    #: Write-only: answers only show the names.
     environment: Mapping[str, str | Secret] = field(default_factory=dict)
 
     @property
     def allocation(self) -> Allocation:
-        """The size of generation 0."""
+        """Return the size of generation 0."""
         return self.sized(self.replicas.first)
 
     @property
     def tunes(self) -> bool:
-        """True if the script takes its batch from us. Data-parallel ones can."""
+        """Return True if the script takes its batch from Brain, which data-parallel scripts can."""
         whole = self.parallelism == Parallelism()
-        # Words of a command may stand in one text behind a shell's -c.
+        # Words of a command may be part of one string behind a shell's -c.
         flags = {flag for word in self.command for flag in word.split()}
         return whole and (self.batch.tune or "--auto_tunning" in flags)
 
     @property
     def grace_seconds(self) -> float | None:
-        """Seconds that the script has to save and end once it is asked to; None: only the launcher
-        in the command knows."""
+        """Return the seconds that the script has to save and exit once it is asked to; None if
+        only the launcher in the command knows them.
+        """
         said = self.checkpoint.grace_seconds
         flags = {flag.partition("=")[0] for word in self.command for flag in word.split()}
         if said is not None or flags & _OWN_GRACE or _OWN_GRACE & self.environment.keys():
@@ -191,7 +196,7 @@ class JobDocument:
         return GRACE_SECONDS
 
     def sized(self, replicas: int) -> Allocation:
-        """This job's allocation at ``replicas``."""
+        """Return this job's allocation at ``replicas``."""
         return Allocation(
             replicas=replicas,
             processes_per_replica=self.processes_per_replica,
@@ -200,7 +205,7 @@ class JobDocument:
         )
 
     def check(self) -> None:
-        """Refuse what can never run.
+        """Raise for a document that can never run.
 
         Raises:
             ImpossibleBounds: no replica count satisfies ``replicas``.
@@ -366,10 +371,10 @@ def _check_process(command: Sequence[str], environment: Mapping[str, str | Secre
 
 
 def check_name(field: str, name: str) -> None:
-    """Refuse what cannot be the name of a job or project.
+    """Raise for a text that cannot be the name of a job or project.
 
     Raises:
-        BadInput: it names ``field``.
+        BadInput: the name cannot be used; the message names ``field``.
     """
     if not re.fullmatch(NAME, name):
         raise BadInput(

@@ -1,4 +1,4 @@
-"""What a job will need: asked before it starts, answered from similar jobs or a probe."""
+"""Estimates of a job's needs, made before it starts from similar jobs or a probe."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from brain.types.recommendation import Prediction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """A quantity with its 90 % band; its unit is in the name of the field that holds it."""
+    """A quantity with its 90 % band; the name of the field that holds it gives the unit."""
 
     value: float
     low: float
@@ -19,98 +19,102 @@ class Band:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EstimateQuestion:
-    """What is asked beside the job document."""
+    """The fields of a request for an estimate, beside the job document."""
 
-    #: Work of the whole run; at most one is set. None: as the document says, else as similar jobs.
+    #: Work of the whole run; at most one is set. None: the document's work, else that of similar
+    #: jobs.
     steps: int | None = None
     examples: float | None = None
-    #: With the document's ``epochs``.
+    #: Examples of one epoch, for a document with ``epochs``.
     examples_per_epoch: float | None = None
-    #: Money per accelerator and hour by kind, over the service's settings; ``*`` is any kind.
+    #: Money per accelerator and hour by kind, in place of the service's settings; ``*`` is any
+    #: kind.
     prices: Mapping[str, float] = field(default_factory=dict)
     #: Sizes that end later, or cost more, are not chosen.
     deadline_seconds: float | None = None
     budget: float | None = None
-    #: Sizes that take accelerators for longer are not chosen either.
+    #: Sizes that use more accelerator-hours are not chosen either.
     accelerator_hours: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimilarJob:
-    """A job that the answer rests on, or would have rested on had it been more alike."""
+    """A job on which the answer rests, or would rest if it were more alike."""
 
     job: JobId
     name: str
-    #: 0 to 1; above 0.5 its measurements count.
+    #: Likeness, 0 to 1; measurements count above 0.5.
     likeness: float
-    #: What is the same, in words.
+    #: The common properties, in words.
     same: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """How much there is to do."""
+    """The work of a run."""
 
-    #: In the unit of the throughput: examples, or steps where no batch was seen.
+    #: Work in the unit of the throughput: examples, or steps if no batch was seen.
     amount: Band
-    #: Whether so many steps are made whatever the batch.
+    #: True if this number of steps is made at any batch.
     in_steps: bool = False
-    #: Where that is from, in one sentence.
+    #: The source of the amount, in one sentence.
     basis: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeEstimate:
-    """What one size on one kind of accelerator would take; None is not known."""
+    """The needs of one size on one kind of accelerator; None is unknown."""
 
     accelerator: str
     replicas: int
     nodes: int
     accelerators: float
-    #: Why there is no throughput.
+    #: The reason why there is no throughput.
     undetermined: str | None = None
     throughput: Prediction | None = None
-    #: What an example is worth there, in examples of the first batch; 1 where nobody knows.
+    #: Worth of an example at this size, in examples of the first batch; 1 if unknown.
     efficiency: float = 1.0
     finish_seconds: Band | None = None
-    #: Hours that accelerators (where there are none: processors) are taken.
+    #: Accelerator-hours; processor-hours for jobs without accelerators.
     accelerator_hours: Band | None = None
     cost: Band | None = None
-    #: Sent by each node to others, gradients and what is loaded together.
+    #: Bytes per second that each node sends to others: gradients and loaded data together.
     network_bytes_per_second: Band | None = None
-    #: Of each replica.
+    #: Amounts of each replica.
     cpu_millis: Band | None = None
     memory_bytes: Band | None = None
-    #: Of the fullest accelerator.
+    #: Memory of the fullest accelerator.
     device_memory_bytes: Band | None = None
-    #: Whether it fits the pool when that is empty, and now.
+    #: True if the size fits the empty pool; and if it fits now.
     fits: bool = True
     fits_now: bool = True
-    #: A prior carries it, or jobs that are only somewhat alike.
+    #: True if the numbers rest on a prior, or on jobs that are only somewhat alike.
     exploring: bool = False
-    #: What Brain would begin with.
+    #: True for the size that Brain would begin with.
     chosen: bool = False
-    #: Why it is not what Brain would begin with; empty for that one.
+    #: The reason why Brain would not begin with this size; empty for the chosen one.
     why_not: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """The answer: a row per kind of accelerator and size, and the size Brain would begin with."""
+    """The answer to a request for an estimate: a row per kind of accelerator and size, and the
+    size to begin with.
+    """
 
     name: str
     #: ``examples/s`` or ``steps/s``.
     unit: str
     currency: str
-    #: What it rests on, in one sentence.
+    #: Sentence on the jobs and measurements that the estimate rests on.
     basis: str
-    #: The most alike first; at most ten.
+    #: Similar jobs, the most alike first; at most ten.
     similar: tuple[SimilarJob, ...]
     work: Work | None
     sizes: tuple[SizeEstimate, ...]
-    #: Why this size; None where none can be named.
+    #: The reason for the chosen size; None if no size can be chosen.
     explanation: Explanation | None
-    #: What is not known and how to get it, a sentence each.
+    #: One sentence for each unknown, with the way to measure it.
     missing: tuple[str, ...]
-    #: True where no similar job was measured, so that only defaults stand behind it.
+    #: True if no similar job was measured, so that the estimate rests on defaults only.
     exploring: bool

@@ -1,11 +1,13 @@
-"""Why Brain did something, or did not."""
+"""The explanation of a decision: its reasons, for a change or for none."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """One measured or predicted fact a decision rests on: a label and its value with unit."""
+    """One measured or predicted fact on which a decision rests: a label, and a value with its
+    unit.
+    """
 
     label: str
     value: str
@@ -23,7 +25,7 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The answer to *why*, in the order a person reads it."""
+    """The reasons of a decision, in the order in which a person reads them."""
 
     #: Machine-readable kind of the reason: ``scales-well``, ``stale-telemetry`` …
     code: str
@@ -33,5 +35,5 @@ class Explanation:
     alternatives: tuple[Alternative, ...] = ()
     #: Probability, 0 to 1, that the promise is kept; None where nothing is promised.
     confidence: float | None = None
-    #: What happens next, or what a person can do.
+    #: The next event, or the next step for a person.
     next_step: str

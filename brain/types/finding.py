@@ -1,4 +1,4 @@
-"""One finding, and, where it is bad, its remedy."""
+"""One finding, with its remedy if it is bad."""
 
 from dataclasses import dataclass
 from typing import Literal

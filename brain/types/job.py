@@ -1,4 +1,4 @@
-"""Jobs: the life of what a document starts.
+"""Jobs, and the states of their lives.
 
 Queued -> Starting -> Running <-> (Changing | Degraded | Suspended)
        -> Succeeded | Failed | Cancelled
@@ -28,7 +28,7 @@ from brain.types.document import (
 )
 from brain.types.resources import PoolName, Resources
 
-#: What this module means to be found here: a job and the words of its document.
+#: Names that this module exports: a job, and the words of its document.
 __all__ = [
     "FINISHED",
     "JOB_MOVES",
@@ -57,7 +57,7 @@ JobId = NewType("JobId", str)
 
 
 class JobState(StrEnum):
-    """Where a job stands; the table of legal moves is ``JOB_MOVES``."""
+    """The state of a job; ``JOB_MOVES`` is the table of legal moves."""
 
     QUEUED = "Queued"
     STARTING = "Starting"
@@ -74,13 +74,13 @@ FINISHED = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 _LIVE = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED, JobState.SUSPENDED})
 
 JOB_MOVES: Mapping[JobState, frozenset[JobState]] = {
-    # A queued or starting job may be suspended before it ever ran; a reboot starts it again.
+    # A queued or starting job may be suspended before it ever ran; after a reboot it starts again.
     JobState.QUEUED: frozenset({JobState.STARTING, JobState.SUSPENDED}) | FINISHED,
     JobState.STARTING: frozenset({JobState.QUEUED}) | _LIVE | FINISHED,
     JobState.RUNNING: _LIVE - {JobState.RUNNING} | FINISHED,
     JobState.CHANGING: _LIVE - {JobState.CHANGING} | FINISHED,
     JobState.DEGRADED: _LIVE - {JobState.DEGRADED} | FINISHED,
-    # A world may be told of after the stop: its coordinator had not heard.
+    # A report of a world may follow the stop, from a coordinator that had not heard of it.
     JobState.SUSPENDED: frozenset({JobState.QUEUED, JobState.STARTING})
     | {JobState.RUNNING, JobState.DEGRADED}
     | FINISHED,
@@ -91,7 +91,7 @@ JOB_MOVES: Mapping[JobState, frozenset[JobState]] = {
 
 
 class Intent(StrEnum):
-    """What its owner wants of a job, apart from its size."""
+    """The owner's intent for a job, apart from its size."""
 
     RUN = "run"
     SUSPEND = "suspend"
@@ -100,25 +100,28 @@ class Intent(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCopy:
-    """A job whose truth is an object of a cluster, as its scaler brings it to Brain."""
+    """A job whose authoritative copy is an object of a cluster, as its scaler reports it to
+    Brain.
+    """
 
-    #: As it would be submitted, camelCase; without environment, which stays in the cluster.
+    #: Document as it would be submitted, camelCase; without environment, which stays in the
+    #: cluster.
     document: Mapping[str, Any]
     pool: PoolName
-    #: Who made the object, as far as that is known.
+    #: Creator of the object, as far as known.
     owner: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectCondition:
-    """One thing that a cluster says of a job's object, as its scaler brings it to Brain."""
+    """One condition of a job's object in a cluster, as its scaler reports it to Brain."""
 
     type: str
-    #: Whether it holds; None: that cannot be known now.
+    #: True if the condition holds; None: unknown now.
     status: bool | None
     #: One word in CamelCase.
     reason: str
-    #: A sentence that says what and how to mend it; may be empty.
+    #: A sentence with the fact and its remedy; may be empty.
     message: str = ""
     since: datetime
 
@@ -128,44 +131,48 @@ class Job:
     """One training run with an owner, bounds and a policy mode."""
 
     id: JobId
-    #: As submitted; values of ``environment`` are blanked, the secret store has them.
+    #: Document as submitted; values of ``environment`` are blank, because the secret store has
+    #: them.
     document: JobDocument
     pool: PoolName
     owner: str
-    #: Its owner is no administrator: on one machine it is kept apart from the service.
+    #: True if the owner is no administrator: on one machine the job is then confined, apart from
+    #: the service.
     confined: bool = False
     state: JobState = JobState.QUEUED
-    #: Why it is in that state, in one sentence.
+    #: The reason for the state, in one sentence.
     reason: str = "submitted"
     intent: Intent = Intent.RUN
-    #: Why Brain may only advise on this job; None where it may act.
+    #: The reason why Brain may only advise on this job; None if it may act.
     advise_only: str | None = None
-    #: What each replica reserves since a plan changed it; None: as the document says.
+    #: Amounts that each replica reserves since a plan changed them; None: those of the document.
     amounts: Resources | None = None
     #: Worlds lost to failures so far.
     failures: int = 0
-    #: Of the workers, once finished.
+    #: Exit code of the workers, once the job has finished.
     exit_code: int | None = None
-    #: What its cluster says of its object; empty where it has none.
+    #: Conditions of the job's object in its cluster; empty if it has none.
     conditions: tuple[ObjectCondition, ...] = ()
     created_at: datetime
     updated_at: datetime
     finished_at: datetime | None = None
-    #: Grows with every stored change.
+    #: Version; grows with every stored change.
     version: int = 1
 
     @property
     def finished(self) -> bool:
-        """True if nothing will happen to this job any more."""
+        """Return True if the job has ended and will not change any more."""
         return self.state in FINISHED
 
     @property
     def resources(self) -> Resources:
-        """What each replica reserves by the target that stands; of generation 0, the document."""
+        """Return the amounts of each replica by the standing target; at generation 0, those of
+        the document.
+        """
         return self.document.resources if self.amounts is None else self.amounts
 
     def sized(self, replicas: int) -> Allocation:
-        """This job's allocation at ``replicas``."""
+        """Return this job's allocation at ``replicas``."""
         return replace(self.document.sized(replicas), resources=self.resources)
 
     def moved(self, to: JobState, reason: str, now: datetime) -> "Job":

@@ -1,16 +1,17 @@
-"""Where programs meet on one machine: rules that two of them must compute alike."""
+"""Meeting places of programs on one machine, which two of them must compute by the same rules."""
 
 from hashlib import sha256
 from typing import Final
 
-#: Linux takes 107 bytes for the path of a Unix socket; the rest is left for longer siblings.
+#: Longest path here of a Unix socket: Linux takes 107 bytes, and the rest is left for longer
+#: siblings.
 SOCKET_PATH_BYTES: Final = 100
 
 
 def probe_socket(home: str, uid: int) -> str:
-    """Return the path on which the collector of a machine takes the probes' samples.
+    """Return the path of the socket on which a machine's collector receives the probes' samples.
 
-    ``$BRAIN_HOME/collector/probe.sock``, or where that is longer than a socket's path may be,
+    ``$BRAIN_HOME/collector/probe.sock``, or, if that is too long for a socket's path,
     the same name in ``/tmp/brain-<uid>-<hash of home>/``. ``home`` is absolute and resolved;
     the process that binds it creates the directory with mode 0700.
 
@@ -23,7 +24,7 @@ def probe_socket(home: str, uid: int) -> str:
 
 
 def short_socket(path: str, home: str, uid: int) -> str:
-    """Return ``path``, or its name in the short directory of ``home`` where it is too long."""
+    """Return ``path``, or its name in the short directory of ``home`` if it is too long."""
     return path if len(path.encode()) <= SOCKET_PATH_BYTES else local_socket(path, home, uid)
 
 

@@ -1,4 +1,4 @@
-"""ScalePlans: recommendations stored with a generation, and the life of one.
+"""ScalePlans: recommendations that are stored with a generation, and the states of their lives.
 
 Proposed -> Approved -> Applying -> Applied -> Verified | RolledBack
 and aside: Rejected, Superseded, Expired, Failed
@@ -18,9 +18,9 @@ from brain.types.roles import alike
 
 
 class PlanState(StrEnum):
-    """Where a plan stands; the table of legal moves is ``PLAN_MOVES``.
+    """The state of a plan; ``PLAN_MOVES`` is the table of legal moves.
 
-    ``Verified`` says that a plan was measured, not what came of its promise: ``PlanVerdict`` does.
+    ``Verified`` means that a plan was measured; ``PlanVerdict`` has the outcome of its promise.
     """
 
     PROPOSED = "Proposed"
@@ -64,25 +64,25 @@ PLAN_MOVES: Mapping[PlanState, frozenset[PlanState]] = {
     PlanState.FAILED: frozenset(),
 }
 
-#: At most one plan of a job is in these states.
+#: States of an active plan, of which a job has at most one.
 ACTIVE = frozenset({PlanState.PROPOSED, PlanState.APPROVED, PlanState.APPLYING, PlanState.APPLIED})
 
 
 class PlanKind(StrEnum):
-    """What a plan is for."""
+    """The purpose of a plan."""
 
     #: Brain's own advice.
     RESIZE = "resize"
-    #: Asked for by a person or program.
+    #: A request of a person or program.
     REQUEST = "request"
-    #: Back to what stood before a plan that fell short; needs no approval, is never rolled back.
+    #: The target before a plan that fell short; needs no approval, and is never rolled back.
     ROLLBACK = "rollback"
-    #: The standing target again, after a plan that had begun to move and failed.
+    #: The standing target again, after a plan that had begun and failed.
     RESTORE = "restore"
 
 
 class Verdict(StrEnum):
-    """What measurement said of a promise."""
+    """The result of comparing a promise with the measurement."""
 
     KEPT = "kept"
     FELL_SHORT = "fell short"
@@ -90,24 +90,24 @@ class Verdict(StrEnum):
 
 
 class PlanVerdict(StrEnum):
-    """What came of a plan's promise: every plan has exactly one of these."""
+    """The outcome of a plan's promise: every plan has exactly one."""
 
-    #: It may still be applied and measured.
+    #: The plan may still be applied and measured.
     NOT_YET = "not yet"
     KEPT = "kept"
-    #: Missed, and its size still stands.
+    #: The promise was missed, and the plan's size still stands.
     FELL_SHORT = "fell short"
-    #: Missed, and the size before it stands again.
+    #: The promise was missed, and the size before the plan stands again.
     ROLLED_BACK = "rolled back"
-    #: Applied, and never measured well enough.
+    #: The plan was applied, and never measured well enough.
     INCONCLUSIVE = "inconclusive"
-    #: It ended before any world met it: nothing of it can be measured.
+    #: The plan ended before any world met it, so nothing about it can be measured.
     NOT_APPLIED = "not applied"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """Who said yes: a person's name, or ``policy:auto``."""
+    """An approval, with its author: a person's name, or ``policy:auto``."""
 
     by: str
     at: datetime
@@ -115,27 +115,27 @@ class Approval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of an applied plan."""
+    """The outcome of an applied plan."""
 
     #: World that met the target.
     epoch: int | None = None
     #: Seconds from the old world's last step to the new world's first one.
     downtime_seconds: float | None = None
-    #: Optimizer steps that had to be made again.
+    #: Optimizer steps that had to be repeated.
     steps_redone: int | None = None
-    #: Throughput measured in that world, in examples of the batch that was promised (a script that
-    #: is told its batch may have another by then); None until enough steps were seen.
+    #: Throughput measured in that world, in examples of the promised batch (a script whose batch
+    #: Brain chooses may have another by then); None until enough steps were seen.
     measured: Prediction | None = None
-    #: What measurement said; of advice that was not taken, what it would have come to. What came
-    #: of the plan itself is its ``PlanVerdict``.
+    #: Verdict of the measurement; for advice that was not taken, the verdict that it would have
+    #: got. The outcome of the plan itself is its ``PlanVerdict``.
     verdict: Verdict | None = None
-    #: One sentence that says what happened, also for Failed and Expired.
+    #: The outcome in one sentence, also for Failed and Expired.
     detail: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalePlan:
-    """The size one job should have from now on."""
+    """The size that one job should have from now on."""
 
     job: JobId
     #: Grows by one with every plan of the job; the highest generation wins.
@@ -146,23 +146,23 @@ class ScalePlan:
     target: Allocation
     #: Throughput at the present size when the plan was made.
     measured: Prediction | None = None
-    #: Throughput promised at the target; None where a person asked and no model could say.
+    #: Throughput promised at the target; None if a person asked and no model could predict it.
     promised: Prediction | None = None
     restart_seconds: float | None = None
     payback_seconds: float | None = None
     explanation: Explanation
-    #: Who asked: ``brain`` or a principal's name.
+    #: Author of the plan: ``brain`` or a principal's name.
     proposed_by: str = "brain"
     approval: Approval | None = None
     outcome: Outcome = Outcome()
-    #: Generations (job, generation) that must be Applied first, because they free the capacity.
+    #: Plans, as (job, generation), that must be Applied first, because they free the capacity.
     after: tuple[tuple[JobId, int], ...] = ()
     created_at: datetime
-    #: When the state last changed, or a proposal was based on a newer measurement.
+    #: Time of the last change of state, or of a newer measurement under a proposal.
     updated_at: datetime
-    #: A proposal that nobody approved by then expires.
+    #: Time at which a proposal without approval expires.
     expires_at: datetime
-    #: Grows with every stored change; an approval carries the version that was seen.
+    #: Grows with every stored change; an approval carries the version that its author saw.
     version: int = 1
 
     @property
@@ -172,19 +172,21 @@ class ScalePlan:
 
     @property
     def changes_resources(self) -> bool:
-        """True if it changes what each replica reserves."""
+        """Return True if the plan changes the amounts that each replica reserves."""
         return self.current.amounts != self.target.amounts
 
     @property
     def in_place(self) -> bool:
-        """True if it changes only what replicas reserve: no world has to change for it."""
+        """Return True if the plan changes only the amounts of replicas, so that no world has to
+        change.
+        """
         same = self.current.replicas == self.target.replicas
         same = same and alike(self.current.roles, self.target.roles)
         return self.changes_resources and same and not self.target.elsewhere(self.current)
 
     @property
     def only_raises(self) -> bool:
-        """True if it changes only what replicas reserve, and lowers none of it."""
+        """Return True if the plan changes only the amounts of replicas, and lowers none of them."""
         return self.in_place and self.target.loosest(self.current).amounts == self.target.amounts
 
     def moved(self, to: PlanState, now: datetime) -> "ScalePlan":

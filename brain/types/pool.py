@@ -1,4 +1,4 @@
-"""Pools: the jobs that share a set of nodes, the unit of deciding; and what is frozen."""
+"""Pools: jobs that share a set of nodes, the unit of deciding; and freezes."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +19,7 @@ class PoolLease:
 
 
 class FreezeScope(StrEnum):
-    """What a freeze covers."""
+    """The scope of a freeze."""
 
     ALL = "all"
     PROJECT = "project"
@@ -28,7 +28,7 @@ class FreezeScope(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freeze:
-    """Plans of this scope are not applied; healing goes on, deciding too."""
+    """A freeze: plans of its scope are not applied; healing and deciding go on."""
 
     scope: FreezeScope
     #: Project name or job id; empty for ``all``.

@@ -1,4 +1,4 @@
-"""What the optimizer returns: a size, the gain with its uncertainty, and an explanation."""
+"""The optimizer's result: a size, the gain with its uncertainty, and an explanation."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +14,7 @@ class Prediction:
     examples_per_second: float
     low: float
     high: float
-    #: True where the size was never measured and a prior carries the answer.
+    #: True if the size was never measured, so that the prediction rests on a prior.
     exploring: bool = False
 
 
@@ -24,18 +24,18 @@ class Recommendation:
 
     current: Allocation
     target: Allocation
-    #: At the present size, as measured; None where too little was measured.
+    #: Measured throughput at the present size; None if too little was measured.
     measured: Prediction | None = None
-    #: At the target; None on a hold without a model.
+    #: Predicted throughput at the target; None on a hold without a model.
     predicted: Prediction | None = None
-    #: What the change costs in time without training.
+    #: Seconds without training that the change costs.
     restart_seconds: float | None = None
-    #: Time after which the gain has paid for the restart.
+    #: Seconds after which the gain has paid for the restart.
     payback_seconds: float | None = None
     explanation: Explanation
     decided_at: datetime
 
     @property
     def hold(self) -> bool:
-        """True if this is a decision not to change."""
+        """Return True if this is a decision not to change."""
         return self.target == self.current and not self.target.elsewhere(self.current)

@@ -1,4 +1,4 @@
-"""What is written down: events, audit entries, tokens."""
+"""Stored records: events, audit entries, tokens."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,30 +9,30 @@ from brain.types.job import JobId
 
 
 class Role(StrEnum):
-    """What a token may do; ``brain.api.auth`` has the table of routes."""
+    """The rights of a token; ``brain.api.auth`` has the table of routes."""
 
     VIEWER = "viewer"
     SUBMITTER = "submitter"
     OPERATOR = "operator"
     ADMIN = "admin"
     SCALER = "scaler"
-    #: One job's agents and collector.
+    #: Rights of one job's agents and collector.
     AGENT = "agent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who is asking."""
+    """The author of a request."""
 
     name: str
     role: Role
-    #: The only job that a role ``agent`` may touch.
+    #: The only job that the role ``agent`` may access.
     job: JobId | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A token as stored: never the secret, its SHA-256."""
+    """A token as stored: with the SHA-256 of its secret, never the secret."""
 
     id: str
     name: str
@@ -47,32 +47,32 @@ class Token:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened; ``id`` rises and is what SSE resumes from."""
+    """An event; ``id`` rises, and an SSE client resumes from it."""
 
-    #: Given by the store; 0 before.
+    #: Id, assigned by the store; 0 before.
     id: int = 0
     at: datetime
     #: ``job.Running``, ``plan.Applying``, ``world.formed``, ``replica.started``, ``hold`` …
     kind: str
     job: JobId | None = None
-    #: Generation, epoch or replica that the event is about.
+    #: Generation, epoch or replica of the event.
     subject: int | None = None
-    #: One sentence for people.
+    #: The event in one sentence for people.
     message: str
     data: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """Who did what to what, and why; appended, never changed."""
+    """An action with its author, target and reason; appended, never changed."""
 
-    #: Given by the store; 0 before.
+    #: Id, assigned by the store; 0 before.
     id: int = 0
     at: datetime
-    #: A token's name, or ``policy:auto``, ``brain``.
+    #: Author: a token's name, ``policy:auto`` or ``brain``.
     actor: str
     action: str
-    #: ``job/<id>``, ``plan/<job>/<generation>``, ``freeze/all`` …
+    #: Target: ``job/<id>``, ``plan/<job>/<generation>``, ``freeze/all`` …
     target: str
     before: str = ""
     after: str = ""

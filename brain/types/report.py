@@ -1,4 +1,4 @@
-"""Report on a job's resources: requested, used, advised, and what the difference costs."""
+"""Reports on a job's resources: reservation, use, advice, and the cost of the difference."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from brain.types.resources import NodeName
 
 
 class Grade(StrEnum):
-    """A reservation, held against what was used."""
+    """The grade of a reservation, by the use."""
 
     GOOD = "good"
-    #: More than advised, and more than twice as much.
+    #: Reserved: more than advised, and more than twice as much.
     GENEROUS = "generous"
     WASTEFUL = "wasteful"
-    #: Less than advised, and less than was used.
+    #: Reserved: less than advised, and less than was used.
     TIGHT = "tight"
     SHORT = "short"
-    #: Nothing is reserved, or nobody knows how much.
+    #: Nothing is reserved, or the amount is unknown.
     OPEN = "open"
 
 
@@ -37,18 +37,18 @@ class ResourceLine:
     advised: float
     high: float
     grade: Grade
-    #: Why so much is advised.
+    #: The reason for the advised amount.
     reason: str
-    #: The advice held against the use of the last days, in one sentence; empty where nobody would
-    #: reserve it.
+    #: Comparison of the advice with the use of the last days, in one sentence; empty for amounts
+    #: that are not reserved.
     hindsight: str = ""
-    #: Money a day for what all replicas reserve beyond the advice; None: there is no price.
+    #: Money per day for the reservation of all replicas above the advice; None: there is no price.
     unused_cost_a_day: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleNode:
-    """Replicas on one node that did next to nothing lately."""
+    """Replicas on one node that were idle lately."""
 
     node: NodeName
     role: str
@@ -64,22 +64,22 @@ class JobReport:
     job: JobId
     name: str
     replicas: int
-    #: One sentence: the most useful thing to do.
+    #: The most useful next step, in one sentence.
     headline: str
     lines: tuple[ResourceLine, ...] = ()
     idle: tuple[IdleNode, ...] = ()
     notices: tuple[Notice, ...] = ()
     #: Mean utilisation of the accelerators in the last day; None: none was read.
     accelerator_share: float | None = None
-    #: Money a day for all replicas at their present reservation; None: there is no price.
+    #: Money per day for all replicas at their present reservation; None: there is no price.
     cost_a_day: float | None = None
     currency: str = ""
     basis: str = ""
     exploring: bool = False
-    #: Readings that were left out, and why the last one.
+    #: Number of readings that were left out, and the reason for the last one.
     rejected: int = 0
     rejected_because: str = ""
-    #: What would let the report say more, one sentence each.
+    #: One sentence for each measure that would let the report say more.
     missing: tuple[str, ...] = ()
     #: The document to submit next time, without the values of its environment.
     document: Mapping[str, Any]

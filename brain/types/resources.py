@@ -1,4 +1,4 @@
-"""What a replica needs and what a node has."""
+"""Resources: the needs of a replica, and the capacity of a node."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -53,7 +53,9 @@ class Resources:
         )
 
     def copies_within(self, capacity: "Resources") -> int | None:
-        """Return how often this amount fits into ``capacity``; None for an amount of nothing."""
+        """Return the number of times that this amount fits into ``capacity``; None for an amount
+        of nothing.
+        """
         needs = [
             (self.cpu_millis, capacity.cpu_millis),
             (self.memory_bytes, capacity.memory_bytes),
@@ -65,15 +67,15 @@ class Resources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A machine as its scaler last described it."""
+    """A node as its scaler last described it."""
 
     name: NodeName
     pool: PoolName
     capacity: Resources
-    #: ``cpu`` where there is none, else the device's product name.
+    #: Product name of the node's devices; ``cpu`` for a node without.
     accelerator: str = "cpu"
-    #: Set where ``--slots`` replaces what the machine itself says.
+    #: Slots set by ``--slots``, in place of the machine's own count.
     slots: int | None = None
     seen_at: datetime
-    #: False once drained by an operator.
+    #: False once an operator drained the node.
     schedulable: bool = True

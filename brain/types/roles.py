@@ -1,7 +1,7 @@
 """Roles of a job's replicas, and ``TF_CONFIG``, by which TensorFlow's processes find each other.
 
-Roles are ``chief``, ``worker``, ``ps`` and ``evaluator``. An evaluator looks at the others'
-checkpoints; it is in nobody's cluster and named as its own task only.
+Roles are ``chief``, ``worker``, ``ps`` and ``evaluator``. An evaluator reads the others'
+checkpoints; it is in no process's cluster, and only its own task names it.
 """
 
 import json
@@ -14,9 +14,9 @@ from brain.errors import BadInput
 from brain.types.resources import Resources
 
 CHIEF, WORKER, PS, EVALUATOR = "chief", "worker", "ps", "evaluator"
-#: Roles of the cluster, in the order in which ``TF_CONFIG`` is written.
+#: Roles of the cluster, in the order of ``TF_CONFIG``.
 CLUSTER = (CHIEF, WORKER, PS)
-#: Roles of which there is one at most.
+#: Roles with at most one replica.
 SINGLE = (CHIEF, EVALUATOR)
 #: Roles other than the workers', in the order of their ranks.
 NAMED = (CHIEF, PS, EVALUATOR)
@@ -24,22 +24,23 @@ NAMED = (CHIEF, PS, EVALUATOR)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleSize:
-    """Replicas of a role, and what each of them reserves."""
+    """Replicas of a role, and the amounts of each."""
 
     replicas: int = 1
-    #: None: as every replica of the job.
+    #: Amounts of each replica of the role; None: those of every replica of the job.
     resources: Resources | None = None
 
 
-#: The roles of a job but ``worker``, in the order of their ranks; all other replicas are workers.
+#: The roles of a job except ``worker``, in the order of their ranks; all other replicas are
+#: workers.
 Roles = tuple[tuple[str, RoleSize], ...]
 
 
 def check_roles(roles: Mapping[str, RoleSize], *, gpus: int) -> None:
-    """Refuse roles of a document with which no parameter-server training can begin.
+    """Raise for roles of a document with which no parameter-server training can begin.
 
     Raises:
-        BadInput: the message names field, value and remedy.
+        BadInput: the roles cannot be used; the message names field, value and remedy.
     """
     for name, size in roles.items():
         if name not in NAMED:
@@ -102,7 +103,7 @@ def ordered(roles: Mapping[str, RoleSize]) -> Roles:
 
 
 def others(roles: Roles) -> int:
-    """Return the number of replicas that are no workers."""
+    """Return the number of replicas that are not workers."""
     return sum(size.replicas for _, size in roles)
 
 
@@ -129,14 +130,14 @@ def roles_in(members: Iterable[_Placed]) -> Roles:
 
 
 def alike(one: Roles, other: Roles) -> bool:
-    """True if as many replicas have each role, whatever they reserve."""
+    """Return True if both have as many replicas in each role, with any amounts."""
     return [(role, size.replicas) for role, size in one] == [
         (role, size.replicas) for role, size in other
     ]
 
 
 def leading(members: Iterable[_Member]) -> list[_Member]:
-    """Members with whose end a job is over: its chief, else its workers; servers never end."""
+    """Return the members whose end ends the job: its chief, else its workers; servers never end."""
     found = list(members)
     chiefs = [each for each in found if each.role == CHIEF]
     return chiefs or [each for each in found if each.role == WORKER]
@@ -144,14 +145,14 @@ def leading(members: Iterable[_Member]) -> list[_Member]:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Task:
-    """One process: its role, and its rank among those of the role."""
+    """One process: its role, and its rank within the role."""
 
     role: str
     rank: int
 
 
 def tasks_of(members: Sequence[_Placed]) -> tuple[Task, ...]:
-    """The task of each member."""
+    """Return the task of each member."""
     seen: dict[str, int] = {}
     found = []
     for each in members:
@@ -163,18 +164,18 @@ def tasks_of(members: Sequence[_Placed]) -> tuple[Task, ...]:
 def tf_config(
     members: Mapping[Task, str], task: Task, *, spare: Mapping[Task, str] | None = None
 ) -> str:
-    """Build the ``TF_CONFIG`` that ``task`` is told, as JSON.
+    """Return the ``TF_CONFIG`` of ``task``, as JSON.
 
     Args:
         members: all processes and their addresses.
-        spare: addresses of workers that may yet come. Given, workers come and go without restarts:
-            a worker is told of no other worker (it would wait for them), parameter servers are told
-            of all that there may ever be (they answer nobody whom they were not told of). Workers
-            train by themselves then, as between-graph replication does; a chief that coordinates
-            them is told of those that there are.
+        spare: addresses of workers that may still be added. If given, workers come and go without
+            restarts. The config of a worker then names no other worker, for which it would wait.
+            The config of a parameter server names all possible workers, because it answers no
+            others. Workers train by themselves, as in between-graph replication. The config of a
+            chief that coordinates them names the present workers.
 
     Raises:
-        BadInput: ``task`` is none of the members.
+        BadInput: ``task`` is not one of the members.
 
     >>> tf_config({Task("ps", 0): "p:1", Task("worker", 0): "w:1"}, Task("worker", 0))
     '{"cluster": {"worker": ["w:1"], "ps": ["p:1"]}, "task": {"type": "worker", "index": 0}}'

@@ -1,4 +1,4 @@
-"""What Brain's plans saved, as measured."""
+"""Measured savings by Brain's plans."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,57 +10,57 @@ from brain.types.plan import PlanVerdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSaving:
-    """What one applied plan of Brain's saved within the time asked about."""
+    """The saving of one of Brain's applied plans within the requested time."""
 
     job: JobId
     job_name: str
     generation: int
-    #: That a person asked for, and that the plan led to.
+    #: Size that a person asked for, and size that the plan led to.
     replicas_asked: int
     replicas: int
-    #: ``not yet``: only its cost is counted.
+    #: Verdict; for ``not yet`` only the plan's cost is counted.
     verdict: PlanVerdict
-    #: Accelerator-hours, what the change cost taken off; below 0 where more were spent.
+    #: Accelerator-hours, less the cost of the change; below 0 if the plan spent more.
     saved_hours: float
-    #: Hours by which the work was done sooner.
+    #: Hours by which the work ended sooner.
     sooner_hours: float
-    #: Time without steps, and steps made again.
+    #: Seconds without steps, and seconds of repeated steps.
     cost_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoursBucket:
-    """Accelerators in use on average in a stretch of time."""
+    """Mean accelerators in use over one interval."""
 
     at: datetime
     working: float
-    #: Held by jobs without stepping, or waiting for data.
+    #: Accelerators of jobs that did not step, or waited for data.
     idle: float
-    #: Not needed, because of plans that were judged.
+    #: Accelerators not needed, because of plans with a verdict.
     saved: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavingsOf:
-    """What plans saved of accelerators, or of processors of jobs that have none."""
+    """Savings of accelerators, or of processors by jobs without accelerators."""
 
     #: ``GPU-h`` or ``core-h``.
     unit: str
-    #: What the nodes have.
+    #: Capacity of the nodes.
     capacity: float
-    #: Held by jobs, and of that at work.
+    #: Hours held by jobs, and hours of those at work.
     allocated_hours: float
     working_hours: float
-    #: Against the sizes that people asked for, as measured; changes and rollbacks taken off.
+    #: Measured saving against the sizes that people asked for, less changes and rollbacks.
     saved_hours: Band
     sooner_hours: Band
-    #: At the installation's prices; None where there is none.
+    #: Money at the installation's prices; None without prices.
     saved_money: float | None
-    #: What advice that nobody took would have saved, by its promises.
+    #: Saving that advice which was not taken had promised.
     proposed_hours: float
-    #: The largest first, a hundred at most.
+    #: Plans, the largest saving first, a hundred at most.
     plans: tuple[PlanSaving, ...]
-    #: Advice that was not taken, by what was measured later.
+    #: Scored savings of advice that was not taken, by later measurements.
     advice_kept: int
     advice_fell_short: int
     advice_inconclusive: int
@@ -69,10 +69,10 @@ class SavingsOf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Savings:
-    """What Brain's plans saved: ``GET savings``."""
+    """The answer of ``GET savings``: measured savings by Brain's plans."""
 
     since: datetime
     until: datetime
     currency: str
-    #: Accelerators first; empty where nothing ran.
+    #: Savings, accelerators first; empty if nothing ran.
     of: tuple[SavingsOf, ...]

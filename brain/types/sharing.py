@@ -1,4 +1,4 @@
-"""Sharing a pool: how its projects divide it, and what one round of deciding came to."""
+"""Sharing of a pool: its division among projects, and the result of one round."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -8,31 +8,35 @@ from brain.errors import BadInput
 from brain.types.job import JobId, check_name
 from brain.types.resources import NodeName, PoolName
 
-#: Priority classes beyond these say nothing more: each step counts fourfold already.
+#: Largest priority class, up or down: each step already counts fourfold.
 PRIORITIES = range(-8, 9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectShare:
-    """What one project may have of a pool, in accelerators; in cores where it has none."""
+    """Guarantee, limit and priority of one project in a pool, in accelerators (cores in a pool
+    without any).
+    """
 
-    #: Given to it as soon as its jobs can use them, whoever else wants them.
+    #: Accelerators that the project gets as soon as its jobs can use them, before all others.
     guaranteed: int = 0
-    #: Never more than these; None: no limit.
+    #: The most that the project may have; None: no limit.
     limit: int | None = None
-    #: Added to the priority of each of its jobs; each step counts fourfold.
+    #: Priority added to that of each job of the project; each step counts fourfold.
     priority: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolShares:
-    """What a person writes to divide a pool among projects (YAML or JSON, camelCase keys)."""
+    """The division of a pool among projects, as a person writes it (YAML or JSON, camelCase
+    keys).
+    """
 
-    #: Projects that are not named have neither guarantee nor limit.
+    #: Shares by project; other projects have neither guarantee nor limit.
     projects: Mapping[str, ProjectShare] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Refuse what can never be kept.
+        """Raise for shares that can never be kept.
 
         Raises:
             BadInput: a share cannot be used; the message names field, value and remedy.
@@ -56,10 +60,10 @@ class PoolShares:
                 )
 
     def check_capacity(self, capacity: int, unit: str) -> None:
-        """Refuse guarantees that a pool of ``capacity`` can never keep all at once.
+        """Raise for guarantees that a pool of ``capacity`` cannot keep together.
 
         Raises:
-            BadInput: their sum is more than the pool has.
+            BadInput: the sum of the guarantees is more than the pool has.
         """
         wanted = sum(share.guaranteed for share in self.projects.values())
         if wanted > capacity:
@@ -78,7 +82,7 @@ def _amounts(name: str, share: ProjectShare) -> Iterator[tuple[str, int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPolicy:
-    """The policy of a pool as it stands."""
+    """The stored policy of a pool."""
 
     pool: PoolName
     policy: PoolShares
@@ -90,19 +94,19 @@ class StoredPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rival:
-    """A configuration that a job might have had."""
+    """A configuration that a job could have had."""
 
     accelerator: str
     replicas: int
-    #: Utility that it has more than what the job got; below 0 where it has less.
+    #: Utility above the job's grant; below 0 if it has less.
     gain: float
-    #: What its accelerators would have cost more, at the prices of the round.
+    #: Cost of its accelerators above the grant's, at the prices of the round.
     cost: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobShare:
-    """What one job got from a round, and why."""
+    """The share of one job in a round, with the reason."""
 
     job: JobId
     name: str
@@ -110,16 +114,16 @@ class JobShare:
     #: ``keeps``, ``grows``, ``shrinks``, ``starts``, ``moves``, ``waits``, ``held`` or ``refused``.
     outcome: str
     accelerator: str | None
-    #: Before the round, and after it; 0 while it waits.
+    #: Replicas before the round, and after it; 0 while the job waits.
     before: int
     replicas: int
     nodes: tuple[tuple[NodeName, int], ...] = ()
     next_best: Rival | None = None
     #: Name of the job that has the accelerators of ``next_best``.
     lost_to: str | None = None
-    #: One sentence.
+    #: The reason, in one sentence.
     reason: str
-    #: Generation of the plan that makes it so; None where nothing changes.
+    #: Generation of the plan that carries out the share; None if nothing changes.
     plan: int | None = None
 
 
@@ -129,17 +133,17 @@ class PoolRound:
 
     pool: PoolName
     decided_at: datetime
-    #: True where nothing was proposed: the first round after a start only looks.
+    #: True if the round proposed nothing: the first round after a start only observes.
     observed_only: bool = False
-    #: What is counted, by accelerator: ``GPU``, or ``core`` for jobs that reserve none.
+    #: Unit by accelerator: ``GPU``, or ``core`` for jobs that reserve none.
     units: Mapping[str, str] = field(default_factory=dict)
-    #: Utility of the division, and a proof that no division has more.
+    #: Utility of the division, and an upper bound on that of any division.
     value: float
     bound: float
-    #: Marginal utility of one unit, by accelerator; and on top by project.
+    #: Marginal utility of one unit, by accelerator; and surcharge by project.
     prices: Mapping[str, float] = field(default_factory=dict)
     project_prices: Mapping[str, float] = field(default_factory=dict)
-    #: Units by accelerator: what this round divided, and what it gave.
+    #: Units by accelerator that this round divided, and those that it granted.
     capacity: Mapping[str, float] = field(default_factory=dict)
     used: Mapping[str, float] = field(default_factory=dict)
     #: Units that guarantees lack, by project.
@@ -148,5 +152,5 @@ class PoolRound:
 
     @property
     def gap(self) -> float:
-        """Share of the utility that a better division might add: 0.001 is 0.1 %."""
+        """Return the share of the utility that a better division could add: 0.001 is 0.1 %."""
         return max(0.0, self.bound - self.value) / max(abs(self.bound), 1e-12)

@@ -1,4 +1,4 @@
-"""What is measured, with time and place.
+"""Measurements, each with its time and place.
 
 Every sample carries ``source`` (random per process start) and ``measured_at`` (strictly
 rising per source); the pair is its identity. Sequence numbers only count gaps. ``measured_at``
@@ -17,7 +17,7 @@ SourceId = NewType("SourceId", str)
 
 
 class Phase(StrEnum):
-    """What the worker was doing; only ``training`` is fitted, nothing is dropped."""
+    """The phase of the worker in a window; only ``training`` is fitted, no phase is dropped."""
 
     WARMUP = "warmup"
     TRAINING = "training"
@@ -27,7 +27,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleSource:
-    """Where a worker's sample comes from."""
+    """The origin of a worker's sample."""
 
     job: JobId
     source: SourceId
@@ -55,11 +55,11 @@ class ThroughputSample:
     replicas: int
     processes: int
     accelerator: str
-    #: Examples of one micro-batch of this worker; None where no loader was seen.
+    #: Examples of one micro-batch of this worker; None if no loader was seen.
     local_batch: int | None
     #: Micro-batches per optimizer step.
     accumulation: int
-    #: Optimizer steps that this window stands for.
+    #: Optimizer steps in this window.
     steps: int
     #: Steps of this process since its start, at the window's end.
     step: int
@@ -68,12 +68,12 @@ class ThroughputSample:
     step_seconds_mean: float
     #: Mean seconds per step spent waiting for data.
     data_wait_seconds: float
-    #: Examples per second of this worker; None where no batch size was seen.
+    #: Examples per second of this worker; None if no batch size was seen.
     examples_per_second: float | None
-    #: Mean seconds per step spent waiting for the exchange of gradients after this worker's own
-    #: were done, from sampled steps; None where it was not measured.
+    #: Mean seconds per step spent waiting for the gradient exchange after this worker's own
+    #: gradients were done, from sampled steps; None if not measured.
     exchange_wait_seconds: float | None = None
-    #: Sampled steps whose gradients were compared; with it the four below are set, else None.
+    #: Sampled steps whose gradients were compared; if set, the four fields below are set, too.
     gns_steps: int | None = None
     #: Examples of one micro-batch of this worker, and mean squared norm of its gradient.
     gns_small_batch: int | None = None
@@ -81,10 +81,10 @@ class ThroughputSample:
     #: Examples of one optimizer step of the world, and squared norm of their mean gradient.
     gns_big_batch: int | None = None
     gns_big_square: float | None = None
-    #: Why gradients cannot be compared; None where they are, or where that is not known yet.
+    #: The reason why gradients cannot be compared; None if they are, or if that is not known yet.
     gns_unavailable: str | None = None
-    #: Whether this worker met another one so far: a process group of several, a session or a shard
-    #: of ours, a peer by MPI or Horovod. None where an older probe does not tell.
+    #: True if this worker met another one so far: a process group of several, an elastic session or
+    #: a shard of Brain, a peer by MPI or Horovod. None from an older probe.
     met: bool | None = None
 
 
@@ -96,7 +96,7 @@ class SaveSample:
     measured_at: datetime
     sequence: int
     path: str
-    #: Steps of this process when it saved.
+    #: Steps of this process at the save.
     step: int
     #: Seconds that training waited for the save.
     save_seconds: float
@@ -105,7 +105,7 @@ class SaveSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReading:
-    """One accelerator at one instant."""
+    """The reading of one accelerator at one instant."""
 
     index: int
     name: str
@@ -118,7 +118,7 @@ class GpuReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageReading:
-    """Shared memory and storage as the job's processes find them, at one instant."""
+    """Shared memory and storage as the job's processes see them at one instant."""
 
     #: ``/dev/shm``, which all containers of a pod, or all processes of a machine, share.
     shm_used_bytes: int
@@ -126,17 +126,18 @@ class StorageReading:
     #: The file system of temporary files.
     scratch_used_bytes: int
     scratch_capacity_bytes: int
-    #: Share of the time in which a process waited for storage (PSI); None: the kernel does not say.
+    #: Share of time in which a process waited for storage (PSI); None: the kernel does not report
+    #: it.
     io_stalled_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaReading:
-    """What one replica's processes use at one instant."""
+    """The use by one replica's processes at one instant."""
 
     replica: int
     cpu_millis: int
-    #: Working set of its control group; resident sets where it has none.
+    #: Working set of the replica's control group; resident sets if it has none.
     memory_bytes: int
 
 
@@ -149,12 +150,12 @@ class HostSample:
     node: NodeName
     measured_at: datetime
     sequence: int
-    #: In use on the node, and what the cgroup or affinity allows.
+    #: CPU in use on the node, and the limit of the cgroup or affinity.
     cpu_millis: int
     cpu_capacity_millis: int
     memory_bytes: int
     memory_capacity_bytes: int
-    #: In use by the job's processes on this node.
+    #: CPU in use by the job's processes on this node.
     job_cpu_millis: int
     job_memory_bytes: int
     network_receive_bytes_per_second: float
@@ -162,40 +163,42 @@ class HostSample:
     disk_read_bytes_per_second: float
     disk_write_bytes_per_second: float
     gpus: tuple[GpuReading, ...] = ()
-    #: None: the collector is elsewhere, or an older one.
+    #: Reading of storage; None: the collector is elsewhere, or is an older one.
     storage: StorageReading | None = None
-    #: Readings that cannot be had here, ``gpu: no NVIDIA driver`` for example.
+    #: Readings that are impossible here, for example ``gpu: no NVIDIA driver``.
     unavailable: tuple[str, ...] = ()
-    #: Working set of the largest of the job's replicas here, by their own control groups; None
-    #: where they have none.
+    #: Working set of the largest of the job's replicas here, by their own control groups; None if
+    #: they have none.
     replica_memory_bytes: int | None = None
-    #: Share of the scheduler's periods in which a quota stopped the most stopped of them, 0 to 1;
-    #: None where no quota holds them.
+    #: Largest share, 0 to 1, of scheduler periods in which a quota stopped one of the job's
+    #: replicas; None without a quota.
     throttled_share: float | None = None
-    #: Each of the job's replicas here; empty where there is one, or a collector elsewhere.
+    #: Reading of each of the job's replicas here; empty for a single replica, or a collector
+    #: elsewhere.
     replica_readings: tuple[ReplicaReading, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossSample:
-    """Samples that were dropped before they could be sent; losses are told, too."""
+    """A report of samples that were dropped before they could be sent."""
 
     job: JobId
     source: SourceId
     measured_at: datetime
     sequence: int
-    #: ``probe`` (nobody listened for too long) or ``spool`` (full or too old).
+    #: Place of the loss: ``probe`` (no collector listened for too long) or ``spool`` (full or too
+    #: old).
     where: str
     dropped: int
 
 
-#: Anything measured.
+#: Any sample.
 Sample = ThroughputSample | SaveSample | HostSample | LossSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedSample:
-    """A sample of a batch that was not stored, and why."""
+    """A sample of a batch that was not stored, with the reason."""
 
     #: Position in the batch, from 0.
     index: int
@@ -204,19 +207,19 @@ class RejectedSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """The answer to a batch: everything not listed as rejected is committed."""
+    """The answer to a batch: every sample not listed as rejected is committed."""
 
     stored: int
-    #: Already known by (source, measured_at).
+    #: Samples already known by (source, measured_at).
     duplicates: int
     rejected: tuple[RejectedSample, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryLosses:
-    """What is known to be missing of a job's telemetry."""
+    """Known gaps in a job's telemetry."""
 
     #: Numbers missing between the sequence numbers of a source.
     gaps: int
-    #: As told by ``LossSample``.
+    #: Losses reported by ``LossSample``.
     dropped: int

@@ -1,4 +1,4 @@
-"""Worlds: the workers that met, what is wished of them, and what was observed."""
+"""Worlds: the workers that met, the desired world, and the observed one."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from brain.types.job import Intent, JobId
 from brain.types.resources import NodeName, Resources
 from brain.types.roles import WORKER, Roles
 
-#: A node that a job left as sick or slow is not chosen again for that job for so long.
+#: Time for which a job does not return to a node that it left as sick or slow.
 UNFIT = timedelta(hours=1)
 
 
@@ -21,14 +21,14 @@ class DesiredWorld:
     """The world that the standing target and an applying plan ask for.
 
     The coordinator long-polls it (ETag = generation and version) and keeps the last answer
-    on disk. Nobody pushes it.
+    on disk. No program pushes it.
     """
 
     v: int = 1
     job: JobId
     #: Generation that this wish comes from.
     generation: int
-    #: Differs whenever anything here does, and grows with every stored change of the job or its
+    #: Differs whenever any field here does, and grows with every stored change of the job or its
     #: plans; the ETag.
     version: int
     intent: Intent
@@ -37,36 +37,37 @@ class DesiredWorld:
     processes_per_replica: int
     unit: int
     minimum: int
-    #: A planned growth that is short of replicas for so long is met partly, in units.
+    #: Seconds for which a planned growth waits for all replicas; then it is met partly, in units.
     patience_seconds: float
     #: True: no planned change begins; healing goes on.
     frozen: bool = False
-    #: Failures after which the job is given up.
+    #: Failures after which the job ends as Failed.
     restart_limit: int
-    #: Replicas on each node, where Brain chose them; empty: wherever they fit.
+    #: Replicas on each node, if Brain chose them; empty: any nodes where they fit.
     nodes: tuple[tuple[NodeName, int], ...] = ()
-    #: What the script is asked to take; None where it does not ask, or nobody knows better than it.
+    #: Batch for the script to take; None if the script does not ask, or no better batch is known.
     batch: BatchWish | None = None
-    #: What each replica shall reserve; None: what the document says.
+    #: Amounts that each replica shall reserve; None: those of the document.
     resources: Resources | None = None
     #: Roles of the first replicas, in order of rank; all others are workers.
     roles: Roles = ()
 
     @property
     def etag(self) -> str:
-        """The ETag of ``jobs/{job}/world``, to be quoted in headers."""
+        """Return the ETag of ``jobs/{job}/world``, to be quoted in headers."""
         return f"{self.generation}.{self.version}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryCheckpoint:
-    """How far a replica's checkpoints in memory are ahead of storage."""
+    """The state of a replica's checkpoints in memory that are not on storage yet."""
 
-    #: When the oldest one was saved that is not on storage; None: all are.
+    #: Time of the oldest save that is not on storage; None: all are.
     ahead_since: datetime | None = None
-    #: Whether another host has the newest one; None: it is not to have it.
+    #: True if another host has the newest checkpoint; None: no other host is meant to have it.
     buddy: bool | None = None
-    #: Why checkpoints go to storage as always although memory was asked for; empty: they do not.
+    #: The reason why checkpoints go to storage directly although memory was asked for; empty: they
+    #: do not.
     off: str = ""
 
 
@@ -79,19 +80,20 @@ class Member:
     group_rank: int
     processes: int
     node: NodeName
-    #: host:port where its agent answers who coordinates.
+    #: host:port on which its agent answers requests for the coordinator's address.
     address: str
-    #: Where it is, outermost first: zone, spine, rack, switch; empty: not known.
+    #: Path of the member in the network, widest part first: zone, spine, rack, switch; empty:
+    #: unknown.
     topology: tuple[str, ...] = ()
-    #: Of its checkpoints in memory, as last reported; None: it keeps none there.
+    #: State of its checkpoints in memory, as last reported; None: it keeps none there.
     memory: MemoryCheckpoint | None = None
     role: str = WORKER
-    #: Port that was free on its machine, for a process that others ask; 0: none was looked for.
+    #: Free port on its machine, for a process that others connect to; 0: none was searched for.
     port: int = 0
 
 
 class Cause(StrEnum):
-    """Why a world was formed."""
+    """The cause for forming a world."""
 
     START = "start"
     PLAN = "plan"
@@ -104,13 +106,13 @@ class Cause(StrEnum):
 
 
 class WorldEvent(StrEnum):
-    """What a coordinator observed."""
+    """An observation of a coordinator."""
 
     #: The workers were started.
     FORMED = "formed"
     #: The first step was seen (or, without a probe, the workers are known to run).
     STEPPING = "stepping"
-    #: A planned change waits or was given up; ``detail`` says why.
+    #: A planned change waits or was given up; ``detail`` has the reason.
     HELD = "held"
     #: The planned world could not be used and the old one came back.
     CHANGE_FAILED = "change-failed"
@@ -120,15 +122,16 @@ class WorldEvent(StrEnum):
     FINISHED = "finished"
     #: Stopped because the owner said so.
     STOPPED = "stopped"
-    #: No worker moves; ``diagnosis`` says what was found. Where it is ended for that, LOST follows.
+    #: No worker makes progress; ``diagnosis`` has the finding. If the world is ended for it, LOST
+    #: follows.
     HUNG = "hung"
-    #: How far memory is ahead of storage has changed; ``members`` say it.
+    #: The lead of memory over storage has changed; ``members`` have it.
     MEMORY = "memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldReport:
-    """What the coordinator tells Brain about the world; idempotent by (epoch, event)."""
+    """A coordinator's report about the world; idempotent by (epoch, event)."""
 
     v: int = 1
     job: JobId
@@ -139,18 +142,18 @@ class WorldReport:
     cause: Cause
     members: tuple[Member, ...]
     at: datetime
-    #: Old world's last step to new world's first one; with STEPPING.
+    #: Seconds from the old world's last step to the new world's first one; with STEPPING.
     downtime_seconds: float | None = None
     steps_redone: int | None = None
-    #: Whether all its workers can go over into another world without being ended; with STEPPING.
+    #: True if all its workers can change to another world in process; with STEPPING.
     elastic: bool = False
     #: Checkpoint that the world was seen to load.
     loaded: str | None = None
     exit_code: int | None = None
-    #: True where no further world follows.
+    #: True if no further world follows.
     final: bool = False
     detail: str = ""
-    #: Who failed first and why; with LOST and HUNG, where it is known.
+    #: The first failure with its cause; with LOST and HUNG, if known.
     diagnosis: Diagnosis | None = None
 
 
@@ -169,10 +172,10 @@ class World:
     ended_at: datetime | None = None
     downtime_seconds: float | None = None
     steps_redone: int | None = None
-    #: Whether all its workers can go over into another world without being ended.
+    #: True if all its workers can change to another world in process.
     elastic: bool = False
     detail: str = ""
-    #: Why it was lost, or stood still; None where neither happened.
+    #: The reason of a loss or hang; None if there was neither.
     diagnosis: Diagnosis | None = None
 
     @property
@@ -187,9 +190,9 @@ class World:
 
 
 class ReplicaState(StrEnum):
-    """Where a replica stands, as its scaler sees it."""
+    """The state of a replica, as its scaler sees it."""
 
-    #: The intent is written, the agent does not run yet.
+    #: The intent is written, and the agent does not run yet.
     STARTING = "starting"
     RUNNING = "running"
     EXITED = "exited"
@@ -200,10 +203,10 @@ class ReplicaExit(StrEnum):
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    #: Let go by the coordinator.
+    #: The coordinator released the replica.
     LEFT = "left"
     CANCELLED = "cancelled"
-    #: The agent is gone and left no word.
+    #: The agent is gone and left no report.
     LOST = "lost"
 
 
@@ -215,42 +218,43 @@ class Replica:
     role: str = WORKER
     node: NodeName
     state: ReplicaState
-    #: Generation that it was started for.
+    #: Generation for which the replica was started.
     generation: int
     started_at: datetime
     ended_at: datetime | None = None
     exit: ReplicaExit | None = None
     exit_code: int | None = None
     detail: str = ""
-    #: Why its job left the node that it was on; empty: the node is not to blame.
+    #: The reason why its job left the replica's node; empty: the node is not the reason.
     unfit: str = ""
-    #: What it reserves, as its scaler measured; None: its scaler does not say.
+    #: Amounts that the replica reserves, as its scaler measured; None: its scaler does not report
+    #: them.
     resources: Resources | None = None
-    #: What of that nothing holds it to, and why; empty: it is held to all of it.
+    #: Amounts that are not enforced, with the reason; empty: all are enforced.
     unenforced: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaEnd:
-    """How a replica ended: ``exit.json``, a pod's termination message, or its scaler's record."""
+    """The end of a replica: ``exit.json``, a pod's termination message, or its scaler's record."""
 
     exit: ReplicaExit
-    #: None: nobody saw its process end.
+    #: Exit code; None: its process was not seen to end.
     exit_code: int | None = None
     detail: str = ""
     #: None: not known yet.
     at: datetime | None = None
-    #: Why its node is not to be chosen again for a while; empty: it may be.
+    #: The reason why its node is not to be chosen again for a while; empty: it may be.
     unfit: str = ""
 
     @property
     def status(self) -> int:
-        """Exit status of the agent's own process; 1 where no code is known."""
+        """Return the exit status of the agent's own process; 1 if no code is known."""
         return 1 if self.exit_code is None else self.exit_code
 
 
 class Ended(Protocol):
-    """What is asked of a replica here, whoever saw it."""
+    """The fields of an ended replica that this module needs."""
 
     @property
     def id(self) -> int: ...
@@ -266,8 +270,9 @@ _Replica = TypeVar("_Replica", bound=Ended)
 
 
 def unfit_nodes(replicas: Iterable[_Replica], now: datetime) -> Mapping[NodeName | None, _Replica]:
-    """Nodes that a job left as sick or slow within ``UNFIT``, each with the last one that left it;
-    None is the only node that there is."""
+    """Return the nodes that a job left as sick or slow within ``UNFIT``, each with the last
+    replica that left it; None stands for a node without name, the only one there is.
+    """
     left = [each for each in replicas if each.unfit and each.ended_at is not None]
     left.sort(key=lambda each: each.id)
     return {each.node: each for each in left if each.ended_at and now < each.ended_at + UNFIT}
@@ -275,11 +280,11 @@ def unfit_nodes(replicas: Iterable[_Replica], now: datetime) -> Mapping[NodeName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaReport:
-    """All replicas of a job that a scaler knows, and what it cannot place."""
+    """All replicas of a job that a scaler knows, and those that it cannot place."""
 
     v: int = 1
     job: JobId
     replicas: tuple[Replica, ...]
-    #: Why the job waits, where it does; one sentence.
+    #: The reason why the job waits, if it does; one sentence.
     waiting: str | None = None
     at: datetime

@@ -1121,7 +1121,7 @@ export interface components {
     schemas: {
         /**
          * Allocation
-         * @description A size: replicas, the processes of each, and what each replica reserves.
+         * @description A size: replicas, the processes of each, and the amounts that each reserves.
          */
         Allocation: {
             batch: components["schemas"]["BatchWish"] | null;
@@ -1171,7 +1171,7 @@ export interface components {
         };
         /**
          * Approval
-         * @description Who said yes: a person's name, or ``policy:auto``.
+         * @description An approval, with its author: a person's name, or ``policy:auto``.
          */
         Approval: {
             /**
@@ -1194,7 +1194,7 @@ export interface components {
         };
         /**
          * AuditEntry
-         * @description Who did what to what, and why; appended, never changed.
+         * @description An action with its author, target and reason; appended, never changed.
          */
         AuditEntry: {
             /** Action */
@@ -1231,7 +1231,7 @@ export interface components {
         };
         /**
          * Band
-         * @description A quantity with its 90 % band; its unit is in the name of the field that holds it.
+         * @description A quantity with its 90 % band; the name of the field that holds it gives the unit.
          */
         Band: {
             /** High */
@@ -1250,9 +1250,9 @@ export interface components {
         };
         /**
          * BatchWish
-         * @description Examples of an optimizer step over all workers, and how to make them.
+         * @description Examples of an optimizer step over all workers, and their division into micro-batches.
          *
-         *     It holds for any number of workers: a world of another size makes the same global batch.
+         *     The wish holds for any number of workers: a world of another size makes the same global batch.
          */
         BatchWish: {
             /** Global Size */
@@ -1301,7 +1301,7 @@ export interface components {
         };
         /**
          * Cause
-         * @description Why a world was formed.
+         * @description The cause for forming a world.
          * @enum {string}
          */
         Cause: "start" | "plan" | "failure" | "membership" | "revert";
@@ -1369,7 +1369,7 @@ export interface components {
          * @description The world that the standing target and an applying plan ask for.
          *
          *     The coordinator long-polls it (ETag = generation and version) and keeps the last answer
-         *     on disk. Nobody pushes it.
+         *     on disk. No program pushes it.
          */
         DesiredWorld: {
             batch: components["schemas"]["BatchWish"] | null;
@@ -1422,7 +1422,7 @@ export interface components {
         };
         /**
          * Diagnosis
-         * @description Who failed first and why, with what tells so.
+         * @description The rank that failed first and its failure, with the evidence.
          */
         Diagnosis: {
             /**
@@ -1461,7 +1461,7 @@ export interface components {
         };
         /**
          * ApprovalPolicy
-         * @description Who approves the plans of a job.
+         * @description The approver of a job's plans.
          */
         DocumentApprovalPolicy: {
             /** @default null */
@@ -1526,9 +1526,9 @@ export interface components {
         };
         /**
          * Budget
-         * @description The most that a run may use, its restarts included; Brain takes no size that would use more.
+         * @description The most that a run may use, including its restarts; Brain takes no size that would use more.
          *
-         *     A replica counts its GPUs, or its cores where it reserves none.
+         *     A replica counts with its GPUs, or with its cores if it reserves none.
          */
         DocumentBudget: {
             /**
@@ -1544,7 +1544,8 @@ export interface components {
         };
         /**
          * Checkpoint
-         * @description What the owner says of the script's checkpoints; the probe finds most by itself.
+         * @description The owner's statements on the script's checkpoints; the probe finds most of them by
+         *     itself.
          */
         DocumentCheckpoint: {
             /**
@@ -1575,7 +1576,7 @@ export interface components {
         };
         /**
          * Parallelism
-         * @description Fixed dimensions of a 3D-parallel job; data parallelism is what scales.
+         * @description Fixed dimensions of a 3D-parallel job, which scales by data parallelism.
          */
         DocumentParallelism: {
             /**
@@ -1643,7 +1644,7 @@ export interface components {
         };
         /**
          * Restarts
-         * @description How much failing a job may do.
+         * @description The failures that a job may have.
          */
         DocumentRestarts: {
             /**
@@ -1654,7 +1655,7 @@ export interface components {
         };
         /**
          * RoleSize
-         * @description Replicas of a role, and what each of them reserves.
+         * @description Replicas of a role, and the amounts of each.
          */
         DocumentRoleSize: {
             /**
@@ -1667,7 +1668,8 @@ export interface components {
         };
         /**
          * Secret
-         * @description A value of the environment that stays where it is: exactly one field is set.
+         * @description A reference to a value of the environment, which stays in its place: exactly one field is
+         *     set.
          */
         DocumentSecret: {
             /**
@@ -1689,7 +1691,8 @@ export interface components {
         };
         /**
          * Estimate
-         * @description The answer: a row per kind of accelerator and size, and the size Brain would begin with.
+         * @description The answer to a request for an estimate: a row per kind of accelerator and size, and the
+         *     size to begin with.
          */
         Estimate: {
             /** Basis */
@@ -1713,7 +1716,7 @@ export interface components {
         };
         /**
          * EstimateQuestion
-         * @description What is asked beside the job document.
+         * @description The fields of a request for an estimate, beside the job document.
          */
         EstimateQuestion: {
             /**
@@ -1773,7 +1776,7 @@ export interface components {
         };
         /**
          * Event
-         * @description Something that happened; ``id`` rises and is what SSE resumes from.
+         * @description An event; ``id`` rises, and an SSE client resumes from it.
          */
         Event: {
             /**
@@ -1801,7 +1804,8 @@ export interface components {
         };
         /**
          * Evidence
-         * @description One measured or predicted fact a decision rests on: a label and its value with unit.
+         * @description One measured or predicted fact on which a decision rests: a label, and a value with its
+         *     unit.
          */
         Evidence: {
             /** Label */
@@ -1811,7 +1815,7 @@ export interface components {
         };
         /**
          * Explanation
-         * @description The answer to *why*, in the order a person reads it.
+         * @description The reasons of a decision, in the order in which a person reads them.
          */
         Explanation: {
             /**
@@ -1835,7 +1839,7 @@ export interface components {
         };
         /**
          * FailureKind
-         * @description The kind of a failure: ``launcher.values.diagnosis.policy`` decides by it what follows.
+         * @description The kind of a failure, by which ``launcher.values.diagnosis.policy`` decides what follows.
          * @enum {string}
          */
         FailureKind: "code" | "exit" | "memory" | "shared-memory" | "device-memory" | "device" | "network" | "storage" | "crash" | "killed" | "hang" | "node";
@@ -1875,7 +1879,7 @@ export interface components {
         };
         /**
          * Freeze
-         * @description Plans of this scope are not applied; healing goes on, deciding too.
+         * @description A freeze: plans of its scope are not applied; healing and deciding go on.
          */
         Freeze: {
             /**
@@ -1918,13 +1922,13 @@ export interface components {
         };
         /**
          * FreezeScope
-         * @description What a freeze covers.
+         * @description The scope of a freeze.
          * @enum {string}
          */
         FreezeScope: "all" | "project" | "job";
         /**
          * GpuReading
-         * @description One accelerator at one instant.
+         * @description The reading of one accelerator at one instant.
          */
         GpuReading: {
             /** Index */
@@ -1950,7 +1954,7 @@ export interface components {
         };
         /**
          * Grade
-         * @description A reservation, held against what was used.
+         * @description The grade of a reservation, by the use.
          * @enum {string}
          */
         Grade: "good" | "generous" | "wasteful" | "tight" | "short" | "open";
@@ -2057,7 +2061,7 @@ export interface components {
         };
         /**
          * HoursBucket
-         * @description Accelerators in use on average in a stretch of time.
+         * @description Mean accelerators in use over one interval.
          */
         HoursBucket: {
             /**
@@ -2074,7 +2078,7 @@ export interface components {
         };
         /**
          * IdleNode
-         * @description Replicas on one node that did next to nothing lately.
+         * @description Replicas on one node that were idle lately.
          */
         IdleNode: {
             /** Cost A Day */
@@ -2090,7 +2094,7 @@ export interface components {
         };
         /**
          * Intent
-         * @description What its owner wants of a job, apart from its size.
+         * @description The owner's intent for a job, apart from its size.
          * @enum {string}
          */
         Intent: "run" | "suspend" | "cancel";
@@ -2129,7 +2133,7 @@ export interface components {
         };
         /**
          * JobDocument
-         * @description What a person writes to have something trained (YAML or JSON, camelCase keys).
+         * @description The description of a job to train (YAML or JSON, camelCase keys).
          */
         JobDocument: {
             /**
@@ -2398,7 +2402,7 @@ export interface components {
         };
         /**
          * JobShare
-         * @description What one job got from a round, and why.
+         * @description The share of one job in a round, with the reason.
          */
         JobShare: {
             /** Accelerator */
@@ -2433,7 +2437,7 @@ export interface components {
         };
         /**
          * JobState
-         * @description Where a job stands; the table of legal moves is ``JOB_MOVES``.
+         * @description The state of a job; ``JOB_MOVES`` is the table of legal moves.
          * @enum {string}
          */
         JobState: "Queued" | "Starting" | "Running" | "Changing" | "Degraded" | "Suspended" | "Succeeded" | "Failed" | "Cancelled";
@@ -2589,7 +2593,7 @@ export interface components {
         };
         /**
          * LossSample
-         * @description Samples that were dropped before they could be sent; losses are told, too.
+         * @description A report of samples that were dropped before they could be sent.
          */
         LossSample: {
             /** Dropped */
@@ -2644,7 +2648,7 @@ export interface components {
         };
         /**
          * MemoryCheckpoint
-         * @description How far a replica's checkpoints in memory are ahead of storage.
+         * @description The state of a replica's checkpoints in memory that are not on storage yet.
          */
         MemoryCheckpoint: {
             /** Ahead Since */
@@ -2753,7 +2757,7 @@ export interface components {
         };
         /**
          * Node
-         * @description A machine as its scaler last described it.
+         * @description A node as its scaler last described it.
          */
         Node: {
             /**
@@ -2858,7 +2862,7 @@ export interface components {
         };
         /**
          * Notice
-         * @description Something about a job's resources that a person should know.
+         * @description A fact about a job's resources that a person should know.
          */
         Notice: {
             kind: components["schemas"]["NoticeKind"];
@@ -2867,13 +2871,13 @@ export interface components {
         };
         /**
          * NoticeKind
-         * @description The kind of something about resources that a person should know.
+         * @description The kind of a notice about a job's resources.
          * @enum {string}
          */
         NoticeKind: "MemoryLeak" | "MemoryUnresolved" | "SharedMemoryFull" | "ScratchFull" | "Starved";
         /**
          * ObjectCondition
-         * @description One thing that a cluster says of a job's object, as its scaler brings it to Brain.
+         * @description One condition of a job's object in a cluster, as its scaler reports it to Brain.
          */
         ObjectCondition: {
             /**
@@ -2895,13 +2899,13 @@ export interface components {
         };
         /**
          * OptimizeMode
-         * @description Who may propose, and over what.
+         * @description The program that proposes sizes of a job, and the scope that it decides over.
          * @enum {string}
          */
         OptimizeMode: "manual" | "single-job" | "cluster";
         /**
          * Outcome
-         * @description What came of an applied plan.
+         * @description The outcome of an applied plan.
          */
         Outcome: {
             /**
@@ -3040,7 +3044,7 @@ export interface components {
         };
         /**
          * Phase
-         * @description What the worker was doing; only ``training`` is fitted, nothing is dropped.
+         * @description The phase of the worker in a window; only ``training`` is fitted, no phase is dropped.
          * @enum {string}
          */
         Phase: "warmup" | "training" | "evaluation" | "checkpoint";
@@ -3062,13 +3066,13 @@ export interface components {
         };
         /**
          * PlanKind
-         * @description What a plan is for.
+         * @description The purpose of a plan.
          * @enum {string}
          */
         PlanKind: "resize" | "request" | "rollback" | "restore";
         /**
          * PlanSaving
-         * @description What one applied plan of Brain's saved within the time asked about.
+         * @description The saving of one of Brain's applied plans within the requested time.
          */
         PlanSaving: {
             /** Cost Seconds */
@@ -3091,15 +3095,15 @@ export interface components {
         };
         /**
          * PlanState
-         * @description Where a plan stands; the table of legal moves is ``PLAN_MOVES``.
+         * @description The state of a plan; ``PLAN_MOVES`` is the table of legal moves.
          *
-         *     ``Verified`` says that a plan was measured, not what came of its promise: ``PlanVerdict`` does.
+         *     ``Verified`` means that a plan was measured; ``PlanVerdict`` has the outcome of its promise.
          * @enum {string}
          */
         PlanState: "Proposed" | "Approved" | "Applying" | "Applied" | "Verified" | "RolledBack" | "Rejected" | "Superseded" | "Expired" | "Failed";
         /**
          * PlanVerdict
-         * @description What came of a plan's promise: every plan has exactly one of these.
+         * @description The outcome of a plan's promise: every plan has exactly one.
          * @enum {string}
          */
         PlanVerdict: "not yet" | "kept" | "fell short" | "rolled back" | "inconclusive" | "not applied";
@@ -3122,7 +3126,7 @@ export interface components {
         };
         /**
          * PolicyMode
-         * @description Who approves.
+         * @description The mode in which plans are approved.
          * @enum {string}
          */
         PolicyMode: "off" | "shadow" | "approve" | "auto";
@@ -3179,7 +3183,8 @@ export interface components {
         };
         /**
          * PoolShares
-         * @description What a person writes to divide a pool among projects (YAML or JSON, camelCase keys).
+         * @description The division of a pool among projects, as a person writes it (YAML or JSON, camelCase
+         *     keys).
          */
         PoolShares: {
             /** Projects */
@@ -3247,7 +3252,8 @@ export interface components {
         };
         /**
          * ProjectShare
-         * @description What one project may have of a pool, in accelerators; in cores where it has none.
+         * @description Guarantee, limit and priority of one project in a pool, in accelerators (cores in a pool
+         *     without any).
          */
         ProjectShare: {
             /**
@@ -3265,7 +3271,7 @@ export interface components {
         };
         /**
          * Receipt
-         * @description The answer to a batch: everything not listed as rejected is committed.
+         * @description The answer to a batch: every sample not listed as rejected is committed.
          */
         Receipt: {
             /** Duplicates */
@@ -3300,7 +3306,7 @@ export interface components {
         };
         /**
          * RejectedSample
-         * @description A sample of a batch that was not stored, and why.
+         * @description A sample of a batch that was not stored, with the reason.
          */
         RejectedSample: {
             /** Index */
@@ -3375,7 +3381,7 @@ export interface components {
         ReplicaExit: "succeeded" | "failed" | "left" | "cancelled" | "lost";
         /**
          * ReplicaReading
-         * @description What one replica's processes use at one instant.
+         * @description The use by one replica's processes at one instant.
          */
         ReplicaReading: {
             /** Cpu Millis */
@@ -3387,7 +3393,7 @@ export interface components {
         };
         /**
          * ReplicaReport
-         * @description All replicas of a job that a scaler knows, and what it cannot place.
+         * @description All replicas of a job that a scaler knows, and those that it cannot place.
          */
         ReplicaReport: {
             /**
@@ -3412,7 +3418,7 @@ export interface components {
         };
         /**
          * ReplicaState
-         * @description Where a replica stands, as its scaler sees it.
+         * @description The state of a replica, as its scaler sees it.
          * @enum {string}
          */
         ReplicaState: "starting" | "running" | "exited";
@@ -3492,7 +3498,7 @@ export interface components {
         };
         /**
          * Rival
-         * @description A configuration that a job might have had.
+         * @description A configuration that a job could have had.
          */
         Rival: {
             /** Accelerator */
@@ -3506,7 +3512,7 @@ export interface components {
         };
         /**
          * RoleSize
-         * @description Replicas of a role, and what each of them reserves.
+         * @description Replicas of a role, and the amounts of each.
          */
         RoleSize: {
             /**
@@ -3518,7 +3524,7 @@ export interface components {
         };
         /**
          * SampleSource
-         * @description Where a worker's sample comes from.
+         * @description The origin of a worker's sample.
          */
         SampleSource: {
             /** Epoch */
@@ -3562,7 +3568,7 @@ export interface components {
         };
         /**
          * Savings
-         * @description What Brain's plans saved: ``GET savings``.
+         * @description The answer of ``GET savings``: measured savings by Brain's plans.
          */
         Savings: {
             /** Currency */
@@ -3582,7 +3588,7 @@ export interface components {
         };
         /**
          * SavingsOf
-         * @description What plans saved of accelerators, or of processors of jobs that have none.
+         * @description Savings of accelerators, or of processors by jobs without accelerators.
          */
         SavingsOf: {
             /** Advice Fell Short */
@@ -3612,7 +3618,7 @@ export interface components {
         };
         /**
          * ScalePlan
-         * @description The size one job should have from now on.
+         * @description The size that one job should have from now on.
          */
         ScalePlan: {
             /**
@@ -3790,7 +3796,7 @@ export interface components {
         };
         /**
          * SimilarJob
-         * @description A job that the answer rests on, or would have rested on had it been more alike.
+         * @description A job on which the answer rests, or would rest if it were more alike.
          */
         SimilarJob: {
             /** Job */
@@ -3804,7 +3810,7 @@ export interface components {
         };
         /**
          * SizeEstimate
-         * @description What one size on one kind of accelerator would take; None is not known.
+         * @description The needs of one size on one kind of accelerator; None is unknown.
          */
         SizeEstimate: {
             /** Accelerator */
@@ -3858,7 +3864,7 @@ export interface components {
         };
         /**
          * StorageReading
-         * @description Shared memory and storage as the job's processes find them, at one instant.
+         * @description Shared memory and storage as the job's processes see them at one instant.
          */
         StorageReading: {
             /**
@@ -3877,7 +3883,7 @@ export interface components {
         };
         /**
          * StoredPolicy
-         * @description The policy of a pool as it stands.
+         * @description The stored policy of a pool.
          */
         StoredPolicy: {
             /** By */
@@ -3920,7 +3926,7 @@ export interface components {
         };
         /**
          * TelemetryLosses
-         * @description What is known to be missing of a job's telemetry.
+         * @description Known gaps in a job's telemetry.
          */
         TelemetryLosses: {
             /** Dropped */
@@ -4074,7 +4080,7 @@ export interface components {
         };
         /**
          * Verdict
-         * @description What measurement said of a promise.
+         * @description The result of comparing a promise with the measurement.
          * @enum {string}
          */
         Verdict: "kept" | "fell short" | "inconclusive";
@@ -4092,7 +4098,7 @@ export interface components {
         };
         /**
          * Work
-         * @description How much there is to do.
+         * @description The work of a run.
          */
         Work: {
             amount: components["schemas"]["Band"];
@@ -4165,13 +4171,13 @@ export interface components {
         };
         /**
          * WorldEvent
-         * @description What a coordinator observed.
+         * @description An observation of a coordinator.
          * @enum {string}
          */
         WorldEvent: "formed" | "stepping" | "held" | "change-failed" | "lost" | "finished" | "stopped" | "hung" | "memory";
         /**
          * WorldReport
-         * @description What the coordinator tells Brain about the world; idempotent by (epoch, event).
+         * @description A coordinator's report about the world; idempotent by (epoch, event).
          */
         WorldReport: {
             /**
