@@ -1,13 +1,13 @@
 """Estimates of a job's needs, from the stores: spine, pure, no I/O.
 
-usage      what a running job's replicas use, kept for the time after it
-history    jobs that ran, as the models want them
+usage      use of resources by a running job's replicas, kept after its end
+history    jobs that ran, as input of the models
 asking     document and question -> answer
 roles      readings of machines as use of replicas of a role
-memory     worlds that ran out of memory, and the time that is left
-proposal   that advice as a plan
-advice     what a running job's replicas should reserve
-report     requested, used, advised, and what the difference costs
+memory     worlds that ran out of memory, and the time until a leak does
+proposal   advice on resources as a plan
+advice     amounts that a running job's replicas should reserve
+report     reservation, use, advice, and the cost of the difference
 """
 
 from brain.estimates.advice import advised, notices

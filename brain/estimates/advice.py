@@ -1,4 +1,4 @@
-"""Advice on the resources of a job that runs, out of what its replicas used."""
+"""Advice on the resources of a running job, from its replicas' use."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -26,16 +26,16 @@ from brain.types.roles import WORKER
 from brain.types.world import ReplicaState, World
 from brain.typeset import percent
 
-#: Use of a run must be seen for so long before less is advised than it reserves.
+#: Time for which a run must be read before less is advised than it reserves.
 _LOWER_CPU, _LOWER_MEMORY = timedelta(minutes=10), timedelta(minutes=30)
-#: Share of a file system from which it is nearly full.
+#: Used share of a file system from which on it is nearly full.
 _FULL = 0.9
 
 
 def advised(
     tx: Transaction, job: Job, settings: Settings, now: datetime, *, role: str = WORKER
 ) -> ResourceAdvice | None:
-    """Return what each replica of a role should reserve; None where none of it was measured."""
+    """Return the advice on each replica of a role; None if no use of it was measured."""
     return _advised(tx, job, settings, now, role, largest=_largest(tx, job))
 
 
@@ -68,7 +68,9 @@ def _advised(
 
 
 def _patient(found: ResourceAdvice | None, use: RoleUse) -> ResourceAdvice | None:
-    """Lower no reservation before enough was seen: what a start uses is not what training uses."""
+    """Lower no reservation before enough was measured: the use at the start is not that of
+    training.
+    """
     if found is None:
         return None
     seen = timedelta(days=use.days)
@@ -91,9 +93,9 @@ def _kept(amount: AmountAdvice | None) -> AmountAdvice | None:
 
 
 def notices(tx: Transaction, job: Job, settings: Settings, now: datetime) -> list[Notice]:
-    """Return what a person should know of the resources of a job that runs, most urgent first.
+    """Return the notices on the resources of a running job, most urgent first.
 
-    It asks no more than ``read_ahead`` has read: lists tell it of every job.
+    The notices need no query beyond ``read_ahead``, because lists show them for every job.
     """
     found = _advised(tx, job, settings, now, WORKER, largest=None)
     if found is None:
@@ -120,14 +122,14 @@ def notices(tx: Transaction, job: Job, settings: Settings, now: datetime) -> lis
 
 
 def _nearly_full(space: SpaceAdvice | None, name: str, remedy: str) -> str:
-    """Say that a file system is nearly full; empty where it is not."""
+    """Return a sentence if a file system is nearly full; empty if it is not."""
     if space is None or space.used <= _FULL * space.capacity:
         return ""
     return f"{name} was {percent(space.used / space.capacity)} full; {remedy}"
 
 
 def _of_world(used: Used, world: World | None) -> WorldUse | None:
-    """Return the use of the present world; None where there is none, or nothing was read yet."""
+    """Return the use of the present world; None without a world, or before the first reading."""
     if world is None or world.ended_at is not None:
         return None
     return next((use for use in used.uses if use.epoch == world.epoch), None)
@@ -141,7 +143,7 @@ def _replicas(tx: Transaction, job: Job, world: World | None, role: str) -> int:
 
 
 def _largest(tx: Transaction, job: Job) -> Resources | None:
-    """The most processor and memory that any node has."""
+    """Return the most processor and memory that any node has."""
     nodes = [node.capacity for node in tx.nodes.of(job.pool) if node.schedulable]
     if not nodes:
         return None
@@ -154,8 +156,8 @@ def _largest(tx: Transaction, job: Job) -> Resources | None:
 def _starved(use: RoleUse, world: WorldUse | None) -> Starved | None:
     """Return the resource that keeps devices waiting for data, by two independent signs.
 
-    Processors that are at their limit are the cause before storage is: they wait less, the more
-    the loaders have to do.
+    Processors at their limit count as the cause before storage does: they wait less, the more the
+    loaders have to do.
     """
     if world is None or not use.cpu.weights or not 0 < world.wait_share < 1:
         return None

@@ -1,4 +1,4 @@
-"""From a document and a question to an answer."""
+"""The way from a document and a question to an estimate."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -28,7 +28,7 @@ def ask(
     """Return the estimated needs of a job that is not submitted yet; nothing is stored.
 
     Raises:
-        BadInput: the question cannot be meant; it names the field.
+        BadInput: the question has impossible fields; the message names the field.
     """
     return estimate(
         document,
@@ -41,7 +41,7 @@ def ask(
 
 
 def limited(document: JobDocument, question: EstimateQuestion, now: datetime) -> EstimateQuestion:
-    """The question with the document's deadline and budget where it has none of its own."""
+    """Return the question, with the document's deadline and budget if it has none of its own."""
     budget, deadline = document.budget, document.deadline
     left = None if deadline is None else max(1.0, (deadline - now).total_seconds())
     of_document: dict[str, Any] = {
@@ -54,7 +54,7 @@ def limited(document: JobDocument, question: EstimateQuestion, now: datetime) ->
 
 
 def market_of(settings: Settings, over: Mapping[str, float]) -> PriceList:
-    """Prices of the settings, and ``over`` over them."""
+    """Return the prices of the settings, with those of ``over`` in place of them."""
     return PriceList(
         prices=prices_of(settings.accelerator_prices) | dict(over), currency=settings.currency
     )

@@ -1,4 +1,4 @@
-"""Jobs that ran, as estimates want them, and the room that pools have."""
+"""Jobs that ran, as input of estimates, and the room of pools."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,15 +16,15 @@ from brain.ports import Transaction
 from brain.types.job import Job, JobDocument, JobId, JobState
 from brain.types.resources import PoolName
 
-#: Newest jobs whose documents are looked at, and most alike ones whose measurements are read.
+#: Newest jobs whose documents are compared, and most similar ones whose measurements are read.
 _DOCUMENTS, _READ, _PAGE = 2000, 40, 200
-#: Of a job that left no point: newest worlds that are read, steps that they must have, and how
-#: much these may scatter.
+#: For a job without a point: newest worlds that are read, steps that each must have, and the most
+#: that these may scatter.
 _WORLDS, _STEPS, _SPREAD = 3, 10, 0.5
 
 
 def pasts(tx: Transaction, subject: Script) -> list[Past]:
-    """The jobs that are most like ``subject``, newest first."""
+    """Return the jobs that are most like ``subject``, newest first."""
     found = []
     for job in _newest(tx):
         how, _ = likeness(subject, script_of(job.document, job.owner))
@@ -63,9 +63,9 @@ def _past(tx: Transaction, job: Job) -> Past:
 
 
 def _rough(tx: Transaction, job: Job) -> tuple[Point, ...]:
-    """The worlds of a job that was never measured well enough to decide on, as far as they go.
+    """Return rough points of a job that was never measured well enough for a decision.
 
-    A decision waits until it knows; an estimate has nothing to wait for, and says how sure it is.
+    A decision waits for better measurements; an estimate cannot, and gives its uncertainty.
     """
     found = []
     for world in sorted(tx.worlds.of(job.id), key=lambda world: world.epoch)[-_WORLDS:]:
@@ -78,7 +78,7 @@ def _rough(tx: Transaction, job: Job) -> tuple[Point, ...]:
 
 
 def _steps(tx: Transaction, job: Job) -> float | None:
-    """Steps that a job made which ended well; the last half minute of it is not counted."""
+    """Return the steps of a job that ended well, without its last half minute; None if unknown."""
     if job.state is not JobState.SUCCEEDED:
         return None
     if job.document.steps is not None:
@@ -90,7 +90,7 @@ def _steps(tx: Transaction, job: Job) -> float | None:
 def rooms(
     tx: Transaction, document: JobDocument, pool: PoolName, now: datetime
 ) -> list[PoolCapacity]:
-    """Kinds of accelerators of a pool that the document allows, by name."""
+    """Return the kinds of accelerators of a pool that the document allows, by name."""
     wanted = document.accelerator
     kinds = sorted({node.accelerator for node in tx.nodes.of(pool) if node.schedulable})
     found = []
@@ -103,7 +103,7 @@ def rooms(
             for node in tx.nodes.of(pool)
             if node.accelerator == kind and node.schedulable
         ]
-        # Who needs nothing fits any node as often as is asked for.
+        # A replica without needs fits any node any number of times.
         most = [document.replicas.max if copies is None else copies for copies in each]
         found.append(
             PoolCapacity(
@@ -117,7 +117,7 @@ def rooms(
 
 
 def _asked(document: JobDocument, pool: PoolName, now: datetime) -> Job:
-    """A job that is only asked about."""
+    """Return an unsubmitted job for the question."""
     return Job(
         id=JobId(""),
         document=document,

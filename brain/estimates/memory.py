@@ -1,4 +1,4 @@
-"""Memory of a job's replicas: the worlds that ran out of it, and the time that is left."""
+"""Memory of a job's replicas: the worlds that ran out of it, and the time until a leak does."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from brain.typeset import duration
 
 
 def kills(worlds: Sequence[World], known: RoleUse, reserved_bytes: float) -> list[MemoryKill]:
-    """Return the ends for want of memory that are not known yet, oldest first."""
+    """Return the new kills for lack of memory, oldest first."""
     newest = max((kill.epoch for kill in known.kills), default=0)
     return [
         MemoryKill(
@@ -29,10 +29,10 @@ def kills(worlds: Sequence[World], known: RoleUse, reserved_bytes: float) -> lis
 
 
 def lasts(world: WorldUse, limit_bytes: float) -> Band | None:
-    """Seconds until memory that leaks reaches its limit, where that is near enough to act."""
+    """Return the seconds until leaking memory reaches its limit; None if that is not near."""
     if not limit_bytes > 0:
         return None
-    # The present interval has not seen its highest use yet.
+    # The highest use of the present interval may be yet to come.
     kept = (world.minutely_bytes[:-1], 60.0), (world.ten_minutely_bytes[:-1], 600.0)
     found = [
         host_memory.time_left(maxima, every_seconds=seconds, limit_bytes=limit_bytes)
@@ -43,7 +43,7 @@ def lasts(world: WorldUse, limit_bytes: float) -> Band | None:
 
 
 def leak_sentence(left: Band) -> str:
-    """Say how long memory that leaks lasts, and what to do."""
+    """Return a sentence with the time that leaking memory lasts, and the remedy."""
     band = f"{duration(left.low)} to {duration(left.high)}"
     return (
         f"memory leaks and runs out in {duration(left.value)} ({band}): save a checkpoint and "

@@ -1,4 +1,4 @@
-"""Brain's own proposal of amounts: the advice on what replicas should reserve, made a plan."""
+"""Brain's own proposal of amounts: advice on the reservations of replicas, as a plan."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,12 +20,13 @@ from brain.types.resources import Resources
 from brain.types.world import ReplicaState
 from brain.typeset import cores, gibibytes
 
-#: Holds of the size under which amounts may change: nothing is wrong, and nothing is under way.
+#: Holds of the size during which amounts may change: nothing is wrong, and no plan is active.
 AMENABLE = frozenset({"at-best", "not-worth-restart", "no-checkpoint"})
-#: After amounts fell short, or nobody wanted them, only a person changes them for so long.
+#: Time for which only a person changes amounts, after a plan of amounts fell short or was not
+#: wanted.
 _CHASTENED = timedelta(hours=24)
 _UNWANTED = frozenset({PlanState.REJECTED, PlanState.EXPIRED, PlanState.FAILED})
-#: Less than this share is not worth taking back.
+#: Least share of an amount that is worth freeing.
 _LEAST_SAVING = 0.1
 
 
@@ -38,10 +39,10 @@ def propose(
     now: datetime,
     room: Room = room,
 ) -> ScalePlan | None:
-    """Store the advice on a job's amounts as a plan where it differs; None where it does not.
+    """Store the advice on a job's amounts as a plan if it differs; return None if it does not.
 
-    Only where every live replica is reported with what the job reserves, so that a change needs no
-    restart, and where no plan of amounts is too recent.
+    A plan needs every live replica to be reported with the job's amounts, so that a change needs no
+    restart. The last plan of amounts must not be too recent.
     """
     _, current = lifecycle.standing(tx.plans.of(job.id), job)
     if not _settled(tx, job, current) or _too_soon(tx, job, settings, now):
@@ -60,15 +61,16 @@ def propose(
 def _aim(
     tx: Transaction, job: Job, current: Allocation, role: str, found: ResourceAdvice, room: Room
 ) -> Allocation | None:
-    """The size with the amounts that are advised for a role; None where they stay, or do not fit.
+    """Return the allocation with the amounts advised for a role; None if they stay, or do not fit.
 
-    More memory only puts the end of a leak off, so none is given then.
+    A leak gets no more memory, which would only delay its end.
     """
     if found.exploring or found.memory_unresolved or found.memory_lasts_seconds is not None:
         return None
     reserved = current.of(role)
     whole = wanted(reserved, found)
-    # Memory that runs out costs work, so it does not wait for processors that nobody has left.
+    # Running out of memory costs work, so more memory does not wait for processors that no node
+    # has.
     for amounts in (whole, replace(whole, cpu_millis=reserved.cpu_millis)):
         aim = current.reserving(role, amounts)
         if amounts != reserved and room(tx, replace(job, amounts=aim.each)) >= current.replicas:
@@ -77,10 +79,11 @@ def _aim(
 
 
 def wanted(reserved: Resources, advice: ResourceAdvice) -> Resources:
-    """Return what each replica should reserve: amounts that nobody named stay as they are.
+    """Return the amounts that each replica should reserve; amounts without a reservation stay
+    unset.
 
-    What is too little is raised to the target; memory that is too much is lowered to what would be
-    ample, because a replica that runs out of it loses its job's work.
+    Too small amounts are raised to the target. Too much memory is lowered to the high amount only,
+    because a replica that runs out of memory loses its job's work.
     """
     millis, memory = reserved.cpu_millis, reserved.memory_bytes
     if advice.cpu is not None and millis not in (0, UNSAID.cpu_millis):
@@ -91,7 +94,9 @@ def wanted(reserved: Resources, advice: ResourceAdvice) -> Resources:
 
 
 def explanation(advice: ResourceAdvice) -> Explanation:
-    """Say why: each amount as low, target and high, the target where nodes were of any size."""
+    """Return the explanation: each amount as low, target and high, the target as if nodes had
+    any size.
+    """
     said = [("CPU", advice.cpu, cores), ("memory", advice.memory, gibibytes)]
     facts = [fact for name, one, show in said if one for fact in _facts(name, one, show)]
     return Explanation(
@@ -125,7 +130,7 @@ def _settled(tx: Transaction, job: Job, current: Allocation) -> bool:
 def _too_soon(tx: Transaction, job: Job, settings: Settings, now: datetime) -> bool:
     for plan in tx.plans.of(job.id):
         if plan.changes_resources:
-            # A raise that was too little stands, and the next one may follow.
+            # A raise that was too small stands, and the next one may follow.
             short = plan.outcome.verdict is Verdict.FELL_SHORT and not plan.only_raises
             missed = short or plan.state in _UNWANTED
             rest = _CHASTENED if missed else timedelta(seconds=settings.dwell_seconds)

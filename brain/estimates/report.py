@@ -1,4 +1,4 @@
-"""A job's report card, out of the advice on its resources, what it reserves, and prices."""
+"""A job's report card, from the advice on its resources, its reservations, and prices."""
 
 import math
 from collections import defaultdict
@@ -22,11 +22,12 @@ from brain.types.world import World
 from brain.typeset import cores, count, gibibytes, money, percent, percentile
 
 _GIB, _DAY_HOURS = 2**30, 24.0
-#: Amounts of a document are whole multiples of these.
+#: Units of which a document's amounts are whole multiples.
 _CPU_STEP, _MEMORY_STEP = 50, 64 * 2**20
-#: A reservation of more than so many times the advice is wasteful.
+#: Factor of the advice above which a reservation is wasteful.
 _WASTEFUL = 2.0
-#: Replicas are idle that used less than so many mCPU, and so much of a device, for so long.
+#: Limits below which replicas are idle: mCPU, utilisation of a device, and the time for which both
+#: hold.
 _IDLE_MILLIS, _IDLE_DEVICE, _IDLE = 20.0, 0.01, timedelta(minutes=10)
 _SHOW = {"cpu": cores, "memory": gibibytes}
 
@@ -34,7 +35,9 @@ _SHOW = {"cpu": cores, "memory": gibibytes}
 def report(
     tx: Transaction, job: Job, document: Mapping[str, Any], settings: Settings, now: datetime
 ) -> JobReport:
-    """Return the report card of a job; ``document`` is the job's own as a person writes it."""
+    """Return the report card of a job; ``document`` is the job's own, in the form that a person
+    writes.
+    """
     world = tx.worlds.latest(job.id)
     roles = [one.role for one in used_of(tx, job).roles]
     advice = [
@@ -68,7 +71,7 @@ def report(
 
 
 class _Prices:
-    """Money for what replicas of a job reserve."""
+    """Prices of the reservations of a job's replicas."""
 
     def __init__(self, job: Job, settings: Settings, accelerator: str) -> None:
         prices = prices_of(settings.accelerator_prices)
@@ -77,19 +80,19 @@ class _Prices:
         self._of = {"cpu": (prices.get("cpu"), 1000.0), "memory": (prices.get("memory"), _GIB)}
 
     def a_day(self, replicas: int) -> float | None:
-        """Money a day for so many replicas; None where there is no price."""
+        """Return the money per day for ``replicas``; None without a price."""
         if self._each is None:
             return None
         return self._each * self._accelerators * replicas * _DAY_HOURS
 
     def of(self, resource: str, amount: float) -> float | None:
-        """Money a day for mCPU or bytes; None where there is no price."""
+        """Return the money per day for mCPU or bytes; None without a price."""
         price, unit = self._of[resource]
         return None if price is None else price * amount / unit * _DAY_HOURS
 
 
 def _accelerator(tx: Transaction, job: Job, world: World | None) -> str:
-    """Return the kind that the job runs on; ``cpu`` where nobody knows better."""
+    """Return the kind of accelerator that the job runs on; ``cpu`` if unknown."""
     if job.document.accelerator is not None:
         return job.document.accelerator
     names = {member.node for member in world.members} if world else set()
@@ -123,7 +126,7 @@ def _lines(advice: ResourceAdvice, replicas: int, prices: _Prices) -> list[Resou
 
 
 def _hindsight(amount: AmountAdvice) -> str:
-    """Say what the advice would have come to lately, beside what is reserved."""
+    """Return a sentence that compares the advice of recent days with the reservation."""
     advised = f"{percent(amount.unused)} would have been unused and {percentile(amount.above)} of "
     reserved = ""
     if amount.reserved:
@@ -135,7 +138,7 @@ def _hindsight(amount: AmountAdvice) -> str:
 
 
 def _space_line(role: str, name: str, space: SpaceAdvice) -> ResourceLine:
-    """A line for what is there and not reserved: more than enough of it is no waste."""
+    """Return a line for space that is not reserved, of which more than enough is no waste."""
     return ResourceLine(
         role=role,
         resource=name,
@@ -165,7 +168,7 @@ def grade(amount: AmountAdvice) -> Grade:
 def _idle(
     tx: Transaction, job: Job, world: World | None, prices: _Prices, now: datetime
 ) -> list[IdleNode]:
-    """Return the nodes whose replicas did next to nothing for ten minutes."""
+    """Return the nodes whose replicas were idle for ten minutes."""
     if world is None or world.ended_at is not None:
         return []
     hosts = hosts_of(world, tx.worlds.replicas(job.id))
@@ -217,7 +220,7 @@ def _missing(advice: ResourceAdvice | None, prices: _Prices) -> list[str]:
 
 
 def _next(document: Mapping[str, Any], advice: ResourceAdvice | None) -> Mapping[str, Any]:
-    """Return the document with the amounts that are advised."""
+    """Return the document with the advised amounts."""
     if advice is None:
         return document
     steps = (("cpuMillis", advice.cpu, _CPU_STEP), ("memoryBytes", advice.memory, _MEMORY_STEP))
@@ -230,7 +233,7 @@ def _next(document: Mapping[str, Any], advice: ResourceAdvice | None) -> Mapping
 
 
 def _headline(card: JobReport) -> str:
-    """Say the most useful thing to do."""
+    """Return the most useful next step, in one sentence."""
     if card.notices:
         return _sentence(card.notices[0].sentence)
     if card.idle:

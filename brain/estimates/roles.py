@@ -10,8 +10,8 @@ from brain.types.roles import WORKER
 from brain.types.telemetry import HostSample, ReplicaReading
 from brain.types.world import Replica, ReplicaState, World
 
-#: A reading beyond so many times its machine was not measured: what begins between two readings
-#: counts in full, and shared pages count in each process.
+#: Factor of its machine's capacity above which a reading is invalid: processes that begin between
+#: two readings count in full, and shared pages count in each process.
 _ABSURD = 8.0
 
 
@@ -24,7 +24,7 @@ class Host:
 
 
 def hosts_of(world: World, replicas: Sequence[Replica] = ()) -> Mapping[NodeName, Host | None]:
-    """Return the replicas on each node; None where they are of several roles."""
+    """Return the replicas on each node; None if they are of several roles."""
     members = Counter(member.node for member in world.members)
     found: dict[NodeName, Host | None] = {
         node: Host(WORKER, number) for node, number in members.items()
@@ -41,11 +41,11 @@ def hosts_of(world: World, replicas: Sequence[Replica] = ()) -> Mapping[NodeName
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A reading, and the replicas that it is of."""
+    """A reading, and the replicas that it covers."""
 
     reading: HostSample
     count: int
-    #: The one replica that it is of, where it was read by itself.
+    #: The one replica of a reading that covers a single one.
     own: ReplicaReading | None = None
 
     @property
@@ -56,7 +56,9 @@ class Part:
 
     @property
     def memory_bytes(self) -> float:
-        """By its control group where it has one: resident sets count shared pages twice."""
+        """Return the memory by control groups if there are any: resident sets count shared pages
+        twice.
+        """
         if self.own is not None:
             return float(self.own.memory_bytes)
         group = self.reading.replica_memory_bytes
@@ -64,12 +66,12 @@ class Part:
 
     @property
     def at_seconds(self) -> float:
-        """Beginning of its five seconds."""
+        """Return the beginning of the reading's five-second interval."""
         return float(int(self.reading.measured_at.timestamp()) // 5 * 5)
 
 
 def refusal(reading: HostSample, hosts: Mapping[NodeName, Host | None]) -> str:
-    """Return why a reading says nothing of a replica; empty where it does."""
+    """Return the reason why a reading says nothing about a replica; empty if it does."""
     cpu, memory, node = reading.job_cpu_millis, reading.job_memory_bytes, reading.node
     if hosts.get(node, Host(WORKER, 1)) is None:
         return f"replicas of several roles share {node}; use cannot be told apart"
@@ -87,9 +89,11 @@ def by_role(
     hosts: Mapping[NodeName, Host | None],
     roles: Mapping[int, str] | None = None,
 ) -> dict[str, list[Part]]:
-    """Readings by the role of their replicas; a node that nobody names has one worker.
+    """Return the readings by the role of their replicas; a node without known replicas has one
+    worker.
 
-    ``roles`` has the role of each replica, where a world has several: each is read by itself then.
+    ``roles`` has the role of each replica of a world with several, whose replicas are read one by
+    one.
     """
     found: dict[str, list[Part]] = defaultdict(list)
     for reading in readings:
@@ -104,7 +108,9 @@ def by_role(
 
 
 def role_use(use: RoleUse, parts: Sequence[Part], *, busiest: bool) -> RoleUse:
-    """``use`` with more readings; ranks that wait for the slowest are as busy as the busiest."""
+    """Return ``use`` with more readings; ranks that wait for the slowest count as busy as the
+    busiest.
+    """
     instants: dict[float, list[Part]] = defaultdict(list)
     for part in parts:
         instants[part.at_seconds].append(part)
@@ -128,7 +134,7 @@ def role_use(use: RoleUse, parts: Sequence[Part], *, busiest: bool) -> RoleUse:
 
 
 def _with_storage(use: RoleUse, readings: Sequence[HostSample]) -> RoleUse:
-    """Highest use of shared memory and scratch on any node."""
+    """Return ``use`` with the highest use of shared memory and scratch on any node."""
     seen = [reading.storage for reading in readings if reading.storage is not None]
     if not seen:
         return use

@@ -1,6 +1,6 @@
 """Use of a running job's replicas, summed up so that it outlives the job's samples.
 
-``Used`` keeps it by world, for estimates of other sizes, and by role, for advice on resources.
+``Used`` has the use by world, for estimates of other sizes, and by role, for advice on resources.
 """
 
 from collections import defaultdict
@@ -27,54 +27,54 @@ from brain.types.roles import WORKER, roles_in
 from brain.types.telemetry import HostSample, Phase, ThroughputSample
 from brain.types.world import World
 
-#: Kind of the stored fit; fields that ``Used`` gains have defaults, another shape gets a new kind.
+#: Kind of the stored fit; new fields of ``Used`` get defaults, another shape gets a new kind.
 KIND = "usage/1"
-#: Readings are folded so often, so that a turn seldom pays; the first ones at once, because jobs
-#: of half a minute should leave some.
+#: Least time between two foldings of readings, which spares turns their cost; the first readings
+#: are folded at once, because jobs of half a minute should leave some.
 _FOLD_SECONDS, _FIRST, _BEGINNING = 15.0, 6, timedelta(minutes=1)
-#: A first look goes back no further; older readings are folded already, or gone.
+#: Longest time that a first look goes back; older readings are folded already, or gone.
 _LOOK_BACK = timedelta(minutes=5)
-#: Worlds that are kept, newest first to stay.
+#: Most worlds that are kept, the newest.
 _WORLDS = 6
-#: Ends for want of memory that are kept.
+#: Most kills for lack of memory that are kept.
 _KILLS = 8
-#: Intervals without a reading that are filled in.
+#: Most intervals without a reading that are filled in.
 _LONGEST_GAP = 60
-#: Seconds that a reading may be ahead of the service.
+#: Seconds by which a reading may be ahead of the service's clock.
 _AHEAD = timedelta(seconds=60)
 _INSTANT = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Used:
-    """The sum of a job's use that is kept."""
+    """The stored sum of a job's use."""
 
     uses: tuple[WorldUse, ...] = ()
-    #: Of the newest reading in them.
+    #: Time of the newest reading in it.
     until: datetime | None = None
-    #: Of the newest checkpoint.
+    #: Bytes of the newest checkpoint.
     checkpoint_bytes: float | None = None
     roles: tuple[RoleUse, ...] = ()
-    #: Seconds after ``until`` at which memory that leaks runs out, where that is near.
+    #: Seconds after ``until`` at which leaking memory runs out, if that is near.
     memory_lasts: Band | None = None
-    #: The newest world whose leak was told.
+    #: The newest world whose leak was reported.
     leak_told: int = 0
-    #: Readings that cannot have been measured, or cannot be told apart, and why the last one.
+    #: Readings that are invalid or ambiguous, and the reason for the last one.
     rejected: int = 0
     rejected_because: str = ""
 
     def role(self, name: str) -> RoleUse | None:
-        """Return the use of a role; None where nothing of it was read."""
+        """Return the use of a role; None if none was read."""
         return next((one for one in self.roles if one.role == name), None)
 
     @property
     def few(self) -> bool:
-        """True if the newest world was hardly read yet."""
+        """Return True if the newest world has few readings yet."""
         return not self.uses or self.uses[-1].readings < _FIRST
 
 
 def remember(tx: Transaction, job: Job, sight: ThroughputObserved, now: datetime) -> None:
-    """Fold the readings since the last time into the stored use, unless that is still recent."""
+    """Fold the readings since the last folding into the stored use, unless that is still recent."""
     world, stored = sight.world, tx.fits.get(job.id, KIND)
     if world is None:
         return
@@ -118,7 +118,7 @@ def _keep(tx: Transaction, job: Job, used: Used, now: datetime) -> None:
 
 
 def inherited(tx: Transaction, job: Job) -> Used:
-    """Return the use of the newest runs of the same script, by role, to begin with."""
+    """Return the use of the newest runs of the same script, by role, as a beginning."""
     runs = tx.fits.get(job.id, RUNS)
     roles: dict[str, RoleUse] = {}
     for run in wire.decode(runs.parameters, list[EarlierRun]) if runs else ():
@@ -157,7 +157,7 @@ def _unresolved(used: Used, now: datetime) -> str:
 
 
 def lasts(used: Used, job: Job, world: World) -> Band | None:
-    """Seconds until memory that leaks runs out in a world, where that is near enough to act."""
+    """Return the seconds until leaking memory runs out in a world; None if that is not near."""
     use = used.role(WORKER)
     seen = next((one for one in used.uses if one.epoch == world.epoch), None)
     if use is None or seen is None:
@@ -173,7 +173,7 @@ def uses_of(tx: Transaction, job: Job) -> tuple[WorldUse, ...]:
 
 
 def used_of(tx: Transaction, job: Job) -> Used:
-    """Return the use of a job; of one that ended with the end of its last world."""
+    """Return the use of a job; for an ended one, up to the end of its last world."""
     used = used_by(tx.fits.get(job.id, KIND))
     return with_kills(used, _size(tx, job), tx.worlds.of(job.id)) if job.finished else used
 
@@ -192,17 +192,17 @@ def folded(
     hosts: Mapping[NodeName, Host | None] | None = None,
     coupled: bool = True,
 ) -> Used:
-    """``used`` with more readings and steps of ``world``, oldest first; one at least.
+    """Return ``used`` with more readings and steps of ``world``, oldest first, at least one.
 
-    Readings that cannot have been measured are counted and left out.
+    Invalid readings are counted and left out.
 
     Args:
-        used: So far.
-        readings: Of machines.
-        world: That they belong to.
-        steps: Of its workers.
+        used: The use so far.
+        readings: Readings of machines.
+        world: The world of the readings.
+        steps: Samples of its workers' steps.
         hosts: Replicas by node; None: those of the world alone.
-        coupled: Whether its workers wait for each other.
+        coupled: True if its workers wait for each other.
     """
     hosts = hosts_of(world) if hosts is None else hosts
     newest = max(each[-1].measured_at for each in (readings, steps) if each)
@@ -255,7 +255,7 @@ def _with_stalls(use: WorldUse, readings: Sequence[HostSample]) -> WorldUse:
 
 
 def _with_cpu(use: WorldUse, parts: Sequence[Part]) -> WorldUse:
-    """Only the busiest node counts at each instant: ranks are alike and wait for the slowest."""
+    """Count only the busiest node at each instant: ranks are alike and wait for the slowest."""
     busiest: dict[float, float] = defaultdict(float)
     for part in parts:
         busiest[part.at_seconds] = max(busiest[part.at_seconds], part.cpu_millis)
@@ -282,7 +282,9 @@ def _with_memory(use: WorldUse, parts: Sequence[Part]) -> WorldUse:
 def _maxima(
     known: tuple[float, ...], parts: Sequence[Part], read_at_seconds: float, seconds: int
 ) -> tuple[float, ...]:
-    """Highest use of each interval of so many seconds; one without a reading is as the last."""
+    """Return the highest use of each interval of ``seconds``; an interval without a reading
+    repeats the last.
+    """
     found, last = list(known) if read_at_seconds else [], read_at_seconds // seconds
     for part in parts:
         interval = part.reading.measured_at.timestamp() // seconds

@@ -1,4 +1,6 @@
-"""Every port on dictionaries, for tests, replay and simulation; the honest twin of ``brain.db``."""
+"""Every port on dictionaries, for tests, replay and simulation; equal in behaviour to
+``brain.db``.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

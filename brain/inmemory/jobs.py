@@ -38,7 +38,7 @@ class MemoryJobs:
         return max(named, key=lambda each: (not each.finished, each.created_at, each.id))
 
     def read_ahead(self, ids: Collection[str]) -> None:
-        """Nothing is far."""
+        """Do nothing: dictionaries need no reading ahead."""
 
     def known(self, ids: Collection[str]) -> frozenset[JobId]:
         return frozenset(JobId(id) for id in ids if id in self._rows)
@@ -124,7 +124,7 @@ class MemoryPlans:
         return sorted(plans, key=lambda plan: plan.generation, reverse=True)
 
     def read_ahead(self, jobs: Collection[JobId]) -> None:
-        """Nothing is far."""
+        """Do nothing: dictionaries need no reading ahead."""
 
     def active(self, job: JobId) -> ScalePlan | None:
         return next((plan for plan in self.of(job) if plan.active), None)

@@ -15,7 +15,7 @@ from brain.types.world import ReplicaState
 
 
 class MemoryPools:
-    """``PoolStore`` over all tables of a transaction: a mark says something of most of them."""
+    """``PoolStore`` over all tables of a transaction, because a mark depends on most of them."""
 
     def __init__(self, rows: Mapping[str, Rows[Any, Any]]) -> None:
         self._rows = rows

@@ -23,7 +23,7 @@ class MemoryEvents:
         return stored
 
     def after(self, id: int, *, limit: int = 500, job: JobId | None = None) -> Sequence[Event]:
-        # Ids have no holes here, so the first one wanted is known without a search.
+        # Ids have no gaps here, so the first wanted one is found without a search.
         wanted = (self._rows[each] for each in range(max(id, 0) + 1, self.last_id() + 1))
         return [event for event in wanted if job is None or event.job == job][:limit]
 
@@ -49,7 +49,7 @@ class MemoryAudit:
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """An answer that is given again when its key comes again."""
+    """An answer that is repeated when its idempotency key comes again."""
 
     body_sha256: str
     status: int

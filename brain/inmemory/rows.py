@@ -8,9 +8,9 @@ V = TypeVar("V")
 
 
 class Rows(MutableMapping[K, V]):
-    """Reads what was committed beneath its own changes, until ``commit`` puts them there.
+    """A dictionary of changes over ``committed`` rows, to which ``commit`` moves them.
 
-    A transaction costs what it changes, however large the table is. Nobody else may read
+    A transaction costs what it changes, however large the table is. No other transaction may read
     ``committed`` meanwhile; transactions take turns.
     """
 
@@ -52,7 +52,7 @@ class Rows(MutableMapping[K, V]):
             self._gone.add(key)
 
     def commit(self) -> None:
-        """Put the changes where everybody reads them."""
+        """Move the changes to the rows that every transaction reads."""
         for key in self._gone:
             del self._committed[key]
         self._committed.update(self._new)

@@ -25,14 +25,16 @@ from brain.types.world import World
 
 S = TypeVar("S", bound=Sample)
 
-#: Identity of a sample within its job; the instant is as it was sent.
+#: Identity of a sample within its job; its time is the one that was sent.
 Identity = tuple[type[Sample], SourceId, datetime]
 Minute = tuple[JobId, str, datetime]
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The counts of one source, its clock, and enough to see gaps after its samples retired."""
+    """The counts and the clock of one source, and the state to see gaps after its samples
+    retired.
+    """
 
     highest: int = -1
     stored: int = 0
@@ -40,7 +42,7 @@ class Counted:
     clock: SourceClock = field(default_factory=SourceClock)
 
     def with_one(self, sample: Sample, clock: SourceClock) -> "Counted":
-        """Count ``sample``, too."""
+        """Return the counts with ``sample`` added."""
         told = sample.dropped if isinstance(sample, LossSample) else 0
         highest = max(self.highest, sample.sequence)
         return Counted(highest, self.stored + 1, self.dropped + told, clock)
@@ -115,7 +117,7 @@ class MemoryTelemetry:
         return found
 
     def read_ahead(self, ends: Mapping[JobId, datetime], *, window: timedelta) -> None:
-        """Nothing is far."""
+        """Do nothing: dictionaries need no reading ahead."""
 
     def saves(self, job: JobId, *, since: datetime) -> Sequence[SaveSample]:
         return self._since(SaveSample, job, since)
@@ -189,7 +191,7 @@ class MemoryTelemetry:
     def _fold(self, job: JobId, raw_before: datetime, means_before: datetime) -> int:
         kept: dict[Identity, Sample] = {}
         for identity, sample in self._samples[job].items():
-            # Saves are few and tell how a job checkpoints; they stay as long as the means.
+            # Saves are few and show how a job checkpoints; they stay as long as the means.
             limit = means_before if isinstance(sample, SaveSample) else raw_before
             if sample.measured_at >= limit:
                 kept[identity] = sample
@@ -210,7 +212,7 @@ class MemoryTelemetry:
 
 
 def origin(sample: Sample) -> tuple[JobId, SourceId]:
-    """The job and the source of any sample."""
+    """Return the job and the source of any sample."""
     if isinstance(sample, ThroughputSample | SaveSample):
         return sample.place.job, sample.place.source
     return sample.job, sample.source

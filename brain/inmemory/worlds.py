@@ -12,7 +12,7 @@ from brain.types.pool import PoolLease
 from brain.types.resources import Node, NodeName, PoolName
 from brain.types.world import Replica, World
 
-#: Expiry of a lease that was let go; its term must outlive it.
+#: Expiry of a released lease, whose term must stay.
 LET_GO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -39,7 +39,7 @@ class MemoryWorlds:
         return sorted(worlds, key=lambda world: world.epoch, reverse=True)
 
     def read_ahead(self, jobs: Collection[JobId]) -> None:
-        """Nothing is far."""
+        """Do nothing: dictionaries need no reading ahead."""
 
     def put_replicas(self, job: JobId, replicas: Iterable[Replica]) -> None:
         news = {(replica.role, replica.id): replica for replica in replicas}
@@ -81,7 +81,7 @@ class MemoryFits:
         self._rows[fit.job, fit.kind] = fit
 
     def read_ahead(self, jobs: Collection[JobId], kind: str) -> None:
-        """Nothing is far."""
+        """Do nothing: dictionaries need no reading ahead."""
 
     def get(self, job: JobId, kind: str) -> StoredFit | None:
         return self._rows.get((job, kind))

@@ -1,8 +1,7 @@
-"""The batch that a script is asked to take, if it asks: the best one, or one that teaches.
+"""The batch for a script that asks for one: the best batch, or one whose measurement teaches.
 
-Another batch costs no restart. So a batch that is a little better is worth asking for, and where
-the model cannot tell whether another size pays, Brain tries a micro-batch that tells it (models.md
-sections 2.6, 2.8).
+Another batch costs no restart, so even a small gain is worth asking for. If the model cannot tell
+the gain of another size, Brain tries a micro-batch that tells it (models.md sections 2.6, 2.8).
 """
 
 from dataclasses import dataclass, replace
@@ -20,23 +19,24 @@ from brain.types.batch import BatchWish
 from brain.types.job import JobState, PolicyMode
 from brain.typeset import change, count, percent
 
-#: Gain in goodput from which another batch is asked for: less is the model's own error.
+#: Least gain in goodput for which another batch is asked for: a smaller one is within the model's
+#: error.
 LEAST_GAIN = 0.05
-#: Seconds after which the gradients of a world have told how much of them is noise, or never will.
+#: Seconds after which the gradients of a world have shown their noise, or never will.
 _SETTLED_SECONDS = 300.0
 #: Gain in goodput for which a job takes another batch before it takes another size.
 _MUCH_GAIN = 0.25
-#: Where the global batch is free, micro-batches are multiples of it: devices like them.
+#: If the global batch is free, micro-batches are multiples of this, which suits devices.
 _EVEN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchChoice:
-    """A batch to ask for, and why."""
+    """A batch to ask for, with the reason."""
 
     wish: BatchWish
     reason: str
-    #: Replicas that it is tried for; None: it is taken for its own sake.
+    #: Size, in replicas, for which the batch is tried; None: it is wanted for its own sake.
     trial: int | None = None
 
 
@@ -47,14 +47,16 @@ def choose_batch(
     trying_seconds: float | None = None,
     shared: bool = False,
 ) -> BatchChoice | None:
-    """Return another batch for a job that asks; None if its last one is as good, or not taken yet.
+    """Return another batch for a job that asks; None if its last batch is as good, or not taken
+    yet.
 
     Args:
-        situation: Of a job; ``present`` was measured since ``standing`` was asked for.
-        standing: What it is asked to take now.
-        trying_seconds: For how long that has been a trial, which has an end; None: it is none.
-        shared: The job shares its pool: there another size is tried rather than a micro-batch,
-            because a growth costs less than a trial of minutes at each size.
+        situation: The job's situation; ``present`` was measured since ``standing`` was asked for.
+        standing: The batch that the job is asked to take now.
+        trying_seconds: Seconds for which that batch has been a trial, which has an end; None: no
+            trial.
+        shared: True if the job shares its pool, in which Brain tries another size rather than a
+            micro-batch, because a growth costs less than a trial of minutes at each size.
     """
     model, present = situation.model, situation.present
     if not _may(situation) or model is None or not isinstance(present, Point):
@@ -75,7 +77,9 @@ def choose_batch(
 
 
 def better_batch(model: JobModel, standing: BatchWish | None) -> BatchChoice | None:
-    """A batch that does more at the present size than the one that it has; None where none does."""
+    """Return a batch with more goodput at the present size than the standing one; None if there
+    is none.
+    """
     best = _best(model, model.present, standing)
     if best is None or best[1] < LEAST_GAIN or best[0] == standing:
         return None
@@ -83,9 +87,9 @@ def better_batch(model: JobModel, standing: BatchWish | None) -> BatchChoice | N
 
 
 def outgrown(situation: Situation) -> bool:
-    """True if another batch would gain so much at this size that it must be measured first.
+    """Return True if another batch would gain so much at this size that it must be measured first.
 
-    Promises for other sizes would otherwise rest on a batch that was never made.
+    Otherwise promises for other sizes would rest on a batch that was never used.
     """
     model = situation.model
     best = None if model is None else _best(model, model.present, None)
@@ -97,7 +101,9 @@ def outgrown(situation: Situation) -> bool:
 def _best(
     model: JobModel, present: Point, standing: BatchWish | None
 ) -> tuple[BatchWish, float] | None:
-    """The best batch where a job is, and its gain in goodput over the one that was measured."""
+    """Return the best batch for a job's present world, and its gain in goodput over the measured
+    batch.
+    """
     if present.examples_per_step is None or (standing and not taken(standing, present)):
         return None
     here = Size(replicas=present.replicas, nodes=present.nodes)
@@ -117,7 +123,7 @@ def _reason(model: JobModel, wish: BatchWish, won: float) -> str:
 
 
 def brought(wish: BatchWish, replicas: int) -> str:
-    """A batch that comes with another size, in words."""
+    """Return a phrase on a batch that comes with another size."""
     size = f"{wish.global_size} examples a step with {count(replicas, 'replica')}"
     return (
         f"{size}; the script multiplies the learning rate of its first batch by "
@@ -126,21 +132,21 @@ def brought(wish: BatchWish, replicas: int) -> str:
 
 
 def taken(wish: BatchWish, present: Point) -> bool:
-    """True if the world that was measured makes the batch that is wished for."""
+    """Return True if the measured world uses the wished batch."""
     local, accumulation = wish.split(present.processes)
     near = abs(local_batch(present) / local - 1) <= SAME_BATCH
     return near and present.accumulation == accumulation
 
 
 def _may(situation: Situation) -> bool:
-    """True if the batch of this job is Brain's to choose, now."""
+    """Return True if Brain may choose the batch of this job now."""
     job = situation.job
     mine = situation.mode is PolicyMode.AUTO and job.advise_only is None and job.document.tunes
     return mine and job.state is JobState.RUNNING and situation.active is None
 
 
 def wish_at(model: JobModel | None, size: Size) -> BatchWish | None:
-    """The best batch at a size, as a script is asked for it; None where it does not ask."""
+    """Return the best batch at a size, as a wish; None if the script does not ask."""
     if model is None or model.batching is not Batching.TOLD:
         return None
     try:
@@ -165,7 +171,7 @@ def wish_at(model: JobModel | None, size: Size) -> BatchWish | None:
 def _worth(model: JobModel, batch: float) -> float:
     """Return the worth of an example of ``batch``, in examples of the first batch.
 
-    1 where the batch is fixed.
+    The worth is 1 if the batch is fixed.
     """
     first = model.first_batch
     if first is None or model.terms.largest_batch is None:
@@ -174,10 +180,10 @@ def _worth(model: JobModel, batch: float) -> float:
 
 
 def _pair(situation: Situation, standing: BatchWish) -> BatchChoice | None:
-    """Return two micro-batches for a worker that is alone, so that gradient noise can be measured.
+    """Return two micro-batches for a lone worker, so that its gradient noise can be measured.
 
-    One micro-batch a step does not tell how much of the gradient is noise, and then no other batch
-    can be judged.
+    One micro-batch per step does not show gradient noise, without which no other batch can be
+    judged.
     """
     model = situation.model
     if model is None or not unsettled(situation):
@@ -193,7 +199,7 @@ def _pair(situation: Situation, standing: BatchWish) -> BatchChoice | None:
 
 
 def unsettled(situation: Situation) -> bool:
-    """True if larger batches may be chosen once gradients have told how noisy they are."""
+    """Return True if larger batches may be chosen once gradients have shown their noise."""
     model = situation.model
     if model is None or not _noise_unknown(model):
         return False
@@ -209,15 +215,16 @@ def _noise_unknown(model: JobModel) -> bool:
 
 
 def _tried_in_vain(model: JobModel) -> bool:
-    """True if micro-batches told no noise lately: it is tried again when the job's work has
-    doubled."""
+    """Return True if micro-batches showed no noise lately; they are tried again once the job's
+    work has doubled.
+    """
     points = model.points
     vain = [at for at, p in enumerate(points) if p.accumulation > 1 and p.noise_scale is None]
     return bool(vain) and not outgrew(points, points[: vain[-1] + 1], model.first_batch)
 
 
 def _trial(situation: Situation, model: JobModel, standing: BatchWish) -> BatchChoice | None:
-    """A micro-batch that would tell whether another size pays, where nothing else does."""
+    """Return a micro-batch that would tell the gain of another size, if nothing else does."""
     others = [size for size in situation.sizes if situation.gain(size) is not None]
     found = blocking_trial(situation, [size for size in others if size != situation.replicas])
     if found is None:

@@ -18,15 +18,17 @@ from brain.types.job import PolicyMode
 from brain.types.recommendation import Prediction, Recommendation
 from brain.typeset import change, count, duration, number, percent
 
-#: Other sizes that are told of, the nearest to the present one: decisions are stored every turn.
+#: Number of other sizes in an explanation, the nearest to the present one: decisions are stored
+#: every turn.
 _SHOWN = 100
 
 
 def recommend(
     situation: Situation, policy: Policy = SINGLE_JOB, *, at: Size | None = None
 ) -> Recommendation:
-    """Let ``policy`` decide about one job, and say why; ``at``: the size that it takes, where its
-    nodes were chosen, too."""
+    """Let ``policy`` decide about one job, and explain the decision; ``at`` is the size with its
+    nodes, if those were chosen, too.
+    """
     choice = policy.choose(situation)
     promised = _promise(situation, choice.replicas)
     moves = choice.replicas != situation.replicas
@@ -64,7 +66,9 @@ def _payback(situation: Situation, replicas: int) -> float | None:
 
 
 def _confidence(situation: Situation, promised: Prediction | None) -> float | None:
-    """Probability that verification keeps it: in the band, and worth a restart where it grows."""
+    """Return the probability that verification keeps the promise: in the band, and worth a
+    restart for a growth.
+    """
     if promised is None:
         return None
     grows = promised.examples_per_second > situation.rate

@@ -11,34 +11,33 @@ from brain.types.job import Intent, JobState, OptimizeMode, PolicyMode
 from brain.types.plan import PlanState
 from brain.typeset import count, duration, reallocation
 
-#: Changes by Brain's own advice that a job bears within an hour; one that shares its pool bears as
-#: many as cost it this share of the hour, but no fewer: what a restart costs is weighed whenever
-#: its pool is divided.
+#: Most changes by Brain's own advice within an hour. A job that shares its pool bears as many as
+#: cost it this share of the hour, but no fewer: every round weighs the cost of a restart.
 MOST_CHANGES, MOST_CHANGING = 4, 0.1
 HOUR_SECONDS = 3600.0
-#: Code of the hold, and of the plan that undid a growth, where replicas are copies.
+#: Code of the hold, and of the plan that undid a growth, for replicas that are copies.
 NOT_DISTRIBUTED = "not-distributed"
-#: Code of the hold that only looks, because nobody looked for long.
+#: Code of the hold that only observes, after a long absence of Brain.
 RETURNED = "returned"
-#: Restarts' worth of time for which a job is left alone after a change; less where it shares its
-#: pool; on its way up it only waits until the last step has paid for itself, which one of ten per
-#: cent does not, a doubling does.
+#: Time, in restarts, for which a job is left alone after a change; less for a job that shares its
+#: pool. A job on its way up only waits until its last step has paid for itself, which a gain of ten
+#: per cent does not, and a doubling does.
 DWELL_RESTARTS, SHARED_RESTARTS, RAMP_RESTARTS = 10.0, 4.0, 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """The reason to change nothing now."""
+    """The reason for no change now."""
 
     code: str
     reason: str
-    #: The same in a few words, beside every size that was not taken.
+    #: The reason in a few words, shown beside every size that was not taken.
     short: str
     next_step: str
 
 
 def left_to_people(situation: Situation) -> Hold | None:
-    """The owner wants no advice."""
+    """Hold a job whose owner wants no advice."""
     off = situation.mode is PolicyMode.OFF
     if not off and situation.job.document.optimize_mode is not OptimizeMode.MANUAL:
         return None
@@ -51,7 +50,7 @@ def left_to_people(situation: Situation) -> Hold | None:
 
 
 def not_running(situation: Situation) -> Hold | None:
-    """Suspended, or about to stop."""
+    """Hold a job that is suspended, or about to stop."""
     job = situation.job
     if job.intent is Intent.RUN and job.state is not JobState.SUSPENDED:
         return None
@@ -64,7 +63,7 @@ def not_running(situation: Situation) -> Hold | None:
 
 
 def under_way(situation: Situation) -> Hold | None:
-    """At most one plan of a job is active."""
+    """Hold a job with an active plan, of which a job has at most one."""
     plan = situation.active
     if plan is None:
         return None
@@ -88,9 +87,9 @@ def under_way(situation: Situation) -> Hold | None:
 
 
 def undistributed(situation: Situation) -> Hold | None:
-    """Hold a job whose replicas know nothing of each other: all would do the same work.
+    """Hold a job whose replicas have not met: all do the same work.
 
-    They would write the same files, too.
+    They also write the same files.
     """
     if situation.not_distributed is None:
         return None
@@ -124,7 +123,7 @@ def stale(situation: Situation) -> Hold | None:
 
 
 def degraded(situation: Situation) -> Hold | None:
-    """A world that is not whole says nothing about its size."""
+    """Hold a job whose world is incomplete: such a world says nothing about its size."""
     if situation.job.state is JobState.RUNNING:
         return None
     return Hold(
@@ -136,7 +135,7 @@ def degraded(situation: Situation) -> Hold | None:
 
 
 def straggling(situation: Situation) -> Hold | None:
-    """A slow worker would be read as bad scaling."""
+    """Hold a job with a slow worker, which would look like bad scaling."""
     if situation.straggler is None:
         return None
     return Hold(
@@ -162,7 +161,9 @@ def unmeasured(situation: Situation) -> Hold | None:
 
 
 def unsaved(situation: Situation) -> Hold | None:
-    """A resize stops the workers, where it does; without a checkpoint all of their work is lost."""
+    """Hold a job without a checkpoint whose workers a resize would stop: all their work would be
+    lost.
+    """
     if situation.checkpointed or situation.in_process:
         return None
     lost = duration(situation.unsaved_seconds)
@@ -175,7 +176,7 @@ def unsaved(situation: Situation) -> Hold | None:
 
 
 def returned(situation: Situation) -> Hold | None:
-    """After an outage everything looks new; the first look decides nothing."""
+    """Hold at the first decision after an outage, when everything looks new."""
     since, limit = situation.since_decision_seconds, situation.settings.stale_seconds
     if since is None or since <= limit:
         return None
@@ -188,7 +189,7 @@ def returned(situation: Situation) -> Hold | None:
 
 
 def flapping(situation: Situation) -> Hold | None:
-    """A job that is changed over and over trains less than one that is left at any size."""
+    """Hold a job that changed too often: it trains less than at any constant size."""
     made, most = situation.changes_lately, MOST_CHANGES
     if situation.shared:
         most = max(most, int(MOST_CHANGING * HOUR_SECONDS / max(1.0, situation.restart_seconds)))
@@ -203,7 +204,7 @@ def flapping(situation: Situation) -> Hold | None:
 
 
 def dwell_seconds(situation: Situation) -> float:
-    """Return how long a job is left alone after a change.
+    """Return the seconds for which a job is left alone after a change.
 
     In a shared pool that time does not grow with the job's recent changes, because other jobs wait
     for the replicas that this job does not need.
@@ -216,9 +217,9 @@ def dwell_seconds(situation: Situation) -> float:
 
 
 def climbs(situation: Situation) -> bool:
-    """True if a job that would be left alone may grow all the same, and only that.
+    """Return True if a job that is left alone may still grow, and only grow.
 
-    A job that begins small and doubles would else spend its first hour on the way to its size.
+    Otherwise a job that begins small and doubles would spend its first hour on the way to its size.
     """
     since = situation.since_change_seconds
     if since is None or not situation.ramping:
@@ -227,10 +228,11 @@ def climbs(situation: Situation) -> bool:
 
 
 def dwelling(situation: Situation) -> Hold | None:
-    """Two changes must not overlap in the measurements, and each is to pay before the next.
+    """Hold a job that changed lately: two changes must not overlap in the measurements, and each
+    must pay before the next.
 
-    Alone, twice as long after each further change within the hour. One that grew and kept its
-    promise may go on growing sooner: ``climbs`` says until when it may only grow.
+    For a job alone the time doubles with each further change within the hour. A job whose growth
+    kept its promise may grow again sooner: ``climbs`` tells when it may only grow.
     """
     since = situation.since_change_seconds
     dwell = dwell_seconds(situation)
@@ -247,7 +249,7 @@ def dwelling(situation: Situation) -> Hold | None:
 
 
 def rigid(situation: Situation) -> Hold | None:
-    """There is only one size to choose from."""
+    """Hold a job with a single allowed size."""
     if any(size != situation.replicas for size in situation.sizes):
         return None
     return Hold(
@@ -258,9 +260,9 @@ def rigid(situation: Situation) -> Hold | None:
     )
 
 
-#: Nothing of a job is changed for these, not even what needs no restart.
+#: Guards that forbid even changes without a restart.
 UNSOUND = (stale, degraded, unmeasured, straggling)
-#: In the order of what a person would want to know first.
+#: Guards, in the order of their interest to a person.
 ALL = (
     left_to_people,
     not_running,

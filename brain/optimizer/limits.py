@@ -1,4 +1,4 @@
-"""Hard limits of the owner's: a deadline, a budget."""
+"""Hard limits that the owner sets: a deadline, a budget."""
 
 import math
 from collections.abc import Sequence
@@ -7,17 +7,17 @@ from dataclasses import replace
 from brain.optimizer.situation import Situation, Untenable, deviation
 from brain.typeset import duration
 
-#: 80 % quantile of the standard normal: as sure as a deadline must be kept.
+#: 80 % quantile of the standard normal: the certainty with which a deadline must be kept.
 _Z80 = 0.84
-#: Time that a smaller size has to have to spare before a deadline.
+#: Share of time that a smaller size must have to spare before a deadline.
 _MARGIN = 0.1
 
 
 def within_limits(situation: Situation) -> Situation:
-    """Only sizes that keep the owner's deadline and budget, as far as any does.
+    """Keep only sizes within the owner's deadline and budget, as far as there are any.
 
-    Cost is what the rest of the work takes at the size, a restart included. Where the present size
-    breaks a limit that another keeps, that one is taken whatever the restart costs.
+    The cost of a size is that of the rest of the work, a restart included. If the present size
+    breaks a limit that another size keeps, the other size is taken at any cost of a restart.
     """
     if situation.limits is None:
         return situation
@@ -45,13 +45,13 @@ def within_limits_beside_others(situation: Situation) -> Situation:
 
 
 def _broken(situation: Situation, size: int) -> str | None:
-    """Return which limit a size breaks, and by how much; None where the size keeps both."""
+    """Return the limit that a size breaks, and by how much; None if the size keeps both."""
     limits, predicted = situation.limits, situation.predict(size)
     assert limits is not None, "asked only where there are limits"
     change_seconds = situation.restart_seconds if size != situation.replicas else 0.0
     expected = limits.work_seconds * situation.useful(situation.replicas) / situation.useful(size)
     late = expected * math.exp(_Z80 * deviation(predicted)) + change_seconds
-    if size < situation.replicas:  # else the next estimate might turn the job back
+    if size < situation.replicas:  # otherwise the next estimate might turn the job back
         late *= 1 + _MARGIN
     if limits.deadline_seconds is not None and late > limits.deadline_seconds:
         left = duration(max(0.0, limits.deadline_seconds))
@@ -69,7 +69,7 @@ def _known(situation: Situation) -> list[int]:
 
 
 def _least_bad(situation: Situation, sizes: Sequence[int]) -> Situation:
-    """Leave one size where none keeps the limits: the fastest for a deadline, else the cheapest."""
+    """Keep one size if none is within the limits: the fastest for a deadline, else the cheapest."""
     assert situation.limits is not None, "asked only where there are limits"
 
     def rate(size: int) -> float:

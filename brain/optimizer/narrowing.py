@@ -1,7 +1,7 @@
-"""Sizes that are out of the question, one reason each: for a job alone, and in a pool.
+"""Exclusion of sizes, each for one reason: for a job alone, and for a job in a pool.
 
-A narrowing takes a situation and returns it with fewer sizes, and why. The present size always
-stays. Formulas and constants: models.md section 5.
+A narrowing takes a situation and returns it with fewer sizes, and the reason. The present size
+always stays. Formulas and constants: models.md section 5.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,52 +13,52 @@ from brain.optimizer.situation import Situation
 from brain.optimizer.worth import worth
 from brain.typeset import change, count, percent
 
-#: Gain for which a size is taken again that was left within the hour.
+#: Least gain for a return to a size that was left within the hour.
 _BACK = 0.15
-#: Wait for data from which on more replicas are no remedy: where the CPUs are busy or storage is
-#: slow, and anyway.
+#: Share of waiting for data from which on more replicas are no remedy: first if the CPUs are busy
+#: or storage is slow, second in any case.
 _HUNGRY, _STARVING, _BUSY, _STALLED = 0.1, 0.5, 0.9, 0.1
 
 Narrowing = Callable[[Situation], Situation]
 
 
 def narrowed(situation: Situation, by: Sequence[Narrowing]) -> Situation:
-    """The situation after each of these, in their order."""
+    """Return the situation after all narrowings, applied in order."""
     for narrow in by:
         situation = narrow(situation)
     return situation
 
 
 def within_room(situation: Situation) -> Situation:
-    """Only sizes that fit the pool; the job's bounds and unit made the list."""
+    """Keep only sizes that fit the pool, among those within the job's bounds and unit."""
     why = f"{count(situation.room, 'replica')} fit the pool now"
     return situation.without([size for size in situation.sizes if size > situation.room], why)
 
 
 def fits_devices(situation: Situation) -> Situation:
-    """No smaller size at which the batch of a worker would not surely fit its device."""
+    """Exclude smaller sizes at which the batch of a worker might not fit its device."""
     if situation.device_examples is None:
         return situation
     return situation.without_each(Situation.overflows)
 
 
 def not_in_vain(situation: Situation) -> Situation:
-    """Not a size that fell short lately."""
+    """Exclude sizes that fell short lately."""
     why = "it fell short of its promise within the last 6 h"
     return situation.without(situation.disappointed, why)
 
 
 def starves(situation: Situation) -> bool:
-    """True if workers wait for data so long that more of them are no remedy."""
+    """Return True if workers wait for data so long that more of them are no remedy."""
     waits, busy = situation.data_wait_share or 0.0, situation.cpu_share or 0.0
     stalled = (situation.io_stalled_share or 0.0) > _STALLED
     return waits >= _STARVING or (waits > _HUNGRY and (busy > _BUSY or stalled))
 
 
 def fed(situation: Situation) -> Situation:
-    """No larger size while workers wait for data: more of them would wait for it, too.
+    """Exclude larger sizes while workers wait for data: more workers would wait, too.
 
-    One that was measured stays: its rate includes the waiting.
+    A measured size stays, because its rate includes the waiting.
     """
     return situation.without_each(_unfed) if starves(situation) else situation
 
@@ -72,8 +72,8 @@ def _unfed(situation: Situation, size: int) -> str | None:
 
 
 def judged(situation: Situation) -> Situation:
-    """No larger size before gradients told how much of them is noise, where the batch is ours, and
-    before the batch that noise allows was measured at the present one.
+    """Exclude larger sizes of a job whose batch Brain chooses, until its gradient noise and the
+    batch which that noise allows are measured at the present size.
 
     Few replicas pay at the first batch, many at a larger one. Another batch costs no restart.
     """
@@ -86,7 +86,7 @@ def judged(situation: Situation) -> Situation:
 
 
 def up_only(situation: Situation) -> Situation:
-    """Only larger sizes on the way up, as long as the last change would else be too recent."""
+    """Exclude smaller sizes on the way up, while the last change would otherwise be too recent."""
     if not guards.climbs(situation):
         return situation
     smaller = [size for size in situation.sizes if size < situation.replicas]
@@ -94,7 +94,7 @@ def up_only(situation: Situation) -> Situation:
 
 
 def not_back(situation: Situation) -> Situation:
-    """Not back to a size that was left within the hour, but for a gain that noise cannot feign."""
+    """Exclude sizes that were left within the hour, except for a gain that noise cannot feign."""
     return situation if situation.untenable else situation.without_each(_feigned)
 
 
@@ -104,7 +104,7 @@ def _feigned(situation: Situation, size: int) -> str | None:
     return f"it was left within the hour; {change(_BACK)} would bring it back"
 
 
-#: For a job that is a pool of its own.
+#: Narrowings for a job that is a pool of its own.
 ALONE: Sequence[Narrowing] = (
     within_room,
     fits_devices,
@@ -115,8 +115,8 @@ ALONE: Sequence[Narrowing] = (
     within_limits,
     not_back,
 )
-#: For one that shares its pool: what there is room for, and on how many nodes a size fell short,
-#: the division knows.
+#: Narrowings for a job that shares its pool; the division itself knows the room, and the nodes on
+#: which a size fell short.
 BESIDE_OTHERS: Sequence[Narrowing] = (
     fits_devices,
     fed,

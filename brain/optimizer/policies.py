@@ -1,8 +1,8 @@
 """Policies wrap policies, one concern each; ``SINGLE_JOB`` reads as Brain's policy.
 
-A wrapper narrows the situation before it asks its base, holds without asking, or refuses what
-the base chose. Formulas and constants: models.md section 5; what was changed against it and why:
-docs/decisions, the record of the one-job policy.
+A wrapper narrows the situation before it asks its base, holds without asking, or refuses what the
+base chose. Formulas and constants: models.md section 5. Changes against it, with reasons: the
+record of the one-job policy in docs/decisions.
 """
 
 import math
@@ -16,7 +16,7 @@ from brain.optimizer.situation import Choice, Policy, Situation
 from brain.optimizer.worth import EXPONENT, credit, free_trial, score, worth
 from brain.typeset import change, count, duration, percent, quantity, ratio
 
-#: Utility that a change must win, however cheap it is.
+#: Least utility that a change must gain, however cheap it is.
 _LEAST_ADVANTAGE = 0.03
 
 
@@ -24,9 +24,9 @@ _LEAST_ADVANTAGE = 0.03
 class Efficient:
     """The size of the largest ``ln goodput - EXPONENT * ln replicas``.
 
-    With the exponent 0.5 a doubling must bring 1.41 times the goodput. A larger size that was
-    never measured gets credit for what there is to learn: a share of its uncertainty that fades
-    as a declared end comes near, where nothing is left to learn it for.
+    With the exponent 0.5 a doubling must bring 1.41 times the goodput. A larger size that was never
+    measured gets credit for what it would teach: a share of its uncertainty, which fades as a
+    declared end comes near and the knowledge loses its use.
     """
 
     def choose(self, situation: Situation) -> Choice:
@@ -101,7 +101,7 @@ class Efficient:
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """Asks its base about the sizes that nothing speaks against."""
+    """Asks its base about the sizes that no narrowing excludes."""
 
     base: Policy
     by: Sequence[Narrowing]
@@ -112,12 +112,12 @@ class Narrowed:
 
 @dataclass(frozen=True, slots=True)
 class WorthARestart:
-    """Keeps the present size unless the gain pays for the restart, soon and with time to spare.
+    """Keeps the present size unless the gain pays for the restart, soon and with a margin.
 
-    The gain of a larger size is goodput; that of a smaller one is what its replicas do more,
-    each. A restart loses ``restart_seconds`` of work; the expected gain, or the one in score, must
-    win twice that before the end, which undeclared is as far ahead as the beginning is behind. A
-    limit of the owner's is kept whatever that costs.
+    The gain of a larger size is in goodput; that of a smaller size is in goodput per replica. A
+    restart loses ``restart_seconds`` of work. The expected gain, or the one in score, must win
+    twice that before the end; an undeclared end is as far ahead as the beginning is behind. A limit
+    of the owner is kept at any cost.
     """
 
     base: Policy
@@ -155,7 +155,7 @@ class WorthARestart:
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """Holds where a guard says so, the first one that does; asks the base where none does."""
+    """Holds for the first guard that applies; asks its base if none does."""
 
     base: Policy
     by: Sequence[Callable[[Situation], guards.Hold | None]]
@@ -174,5 +174,5 @@ class Guarded:
         return self.base.choose(situation)
 
 
-#: What Brain does for a job that is a pool of its own.
+#: The policy of a job that is a pool of its own.
 SINGLE_JOB: Policy = Guarded(WorthARestart(Narrowed(Efficient(), by=ALONE)), by=guards.ALL)

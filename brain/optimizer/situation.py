@@ -1,4 +1,6 @@
-"""Everything a policy may know of a job when it decides; nothing else enters a decision."""
+"""The inputs of a decision: everything that a policy may know of a job; nothing else enters a
+decision.
+"""
 
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -20,35 +22,35 @@ from brain.types.recommendation import Prediction
 from brain.types.resources import NodeName
 from brain.types.roles import PS
 
-#: Standard deviation of log throughput that the model of servers is taken to err by; chosen.
+#: Assumed standard deviation of log throughput in the model of servers; chosen.
 _SERVED_SPREAD = 0.2
-#: Batches are shares of others: equal ones differ in the last digits.
+#: Relative tolerance of batches, which are shares of others: equal ones differ in the last digits.
 _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkLimits:
-    """The work of a run to come, and the rest of the owner's deadline and budget."""
+    """The work left of a run, and the rest of the owner's deadline and budget."""
 
-    #: Training to come at the present pace.
+    #: Seconds of training left at the present pace.
     work_seconds: float
-    #: Until the deadline; None where there is none. Below 0 it has passed.
+    #: Seconds until the deadline, below 0 after it; None without one.
     deadline_seconds: float | None = None
-    #: Replicas times seconds that the budget still allows; None where there is none.
+    #: Replica-seconds that the budget still allows; None without one.
     replica_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Untenable:
-    """A limit of the owner's that the present size breaks."""
+    """A limit of the owner that the present size breaks."""
 
-    #: By how much, in a few words.
+    #: The excess over the limit, in a few words.
     why: str
-    #: Whether another size keeps it; else one only comes nearest.
+    #: True if another size keeps the limit; else one only comes nearest.
     kept: bool = True
 
     def by(self, size: str, rate: str) -> str:
-        """The reason to take ``size``, which does ``rate``."""
+        """Return the reason to take ``size``, whose throughput is ``rate``."""
         does = "would keep it" if self.kept else "would come nearest, none would keep it"
         return f"{self.why}; {size} {does}, at {rate}"
 
@@ -58,7 +60,7 @@ class SlowNode:
     """A node that slowed a job down for minutes on end."""
 
     node: NodeName
-    #: Step time there over the median of the others.
+    #: Step time on the node over the median of the others.
     factor: float
 
 
@@ -67,93 +69,92 @@ class Situation:
     """One job at one moment."""
 
     job: Job
-    #: The size that stands, and with it every size that would be judged against it.
+    #: The standing size, against which every other size is judged.
     current: Allocation
-    #: Who approves.
+    #: Mode by which plans are approved.
     mode: PolicyMode
     active: ScalePlan | None = None
-    #: Why the active plan would not begin now, where that was looked at; None where it would.
+    #: The obstacle that would keep the active plan from beginning, if one was found.
     obstacle: str | None = None
-    #: The present world measured, or why it is not.
+    #: The point of the present world, or the reason why it is not measured.
     present: Point | Undetermined
     model: JobModel | None = None
-    #: examples/s, or steps/s where no batch was seen.
+    #: Unit of rates: examples/s, or steps/s if no batch was seen.
     unit: str = "examples/s"
-    #: Sizes still in question, and those ruled out with the reason.
+    #: Sizes not excluded, and the excluded ones with the reason.
     sizes: tuple[int, ...]
     ruled_out: tuple[tuple[int, str], ...] = ()
-    #: Why the present size cannot stay, where another is to be taken whatever a restart costs.
+    #: The reason why the present size has to be left at any cost of a restart; None if it may stay.
     untenable: Untenable | None = None
     #: Replicas of this job that fit its pool.
     room: int
-    #: Age of the newest sample; None before the first in this world.
+    #: Seconds since the newest sample; None before the first in this world.
     telemetry_age_seconds: float | None
-    #: Since the present world formed.
+    #: Seconds since the present world formed.
     world_age_seconds: float
-    #: Whether a completed save was seen or is declared.
+    #: True if a completed save was seen or is declared.
     checkpointed: bool
-    #: Whether its workers go over into another world without being ended, so that none of their
-    #: work is lost.
+    #: True if its workers change to another world in process, so that none of their work is lost.
     in_process: bool = False
-    #: Training that a stop now would lose.
+    #: Seconds of training that a stop now would lose.
     unsaved_seconds: float
-    #: What a change costs without training, and how many of the job's own changes say so.
+    #: Seconds without training that a change costs, and the job's own changes that tell so.
     restart_seconds: float
     restarts_measured: int = 0
-    #: Since a plan last changed the world; None where none ever did.
+    #: Seconds since a plan last changed the world; None if none ever did.
     since_change_seconds: float | None = None
-    #: Changes by Brain's own advice within the last hour, growths in a row as one, and the sizes
-    #: that they left.
+    #: Changes by Brain's own advice within the last hour, successive growths counted once, and the
+    #: sizes that they left.
     changes_lately: int = 0
     left_lately: frozenset[int] = frozenset()
-    #: Since it was last moved to other nodes without need; None where it never was.
+    #: Seconds since the job was last moved to other nodes without need; None if it never was.
     since_move_seconds: float | None = None
-    #: Whether the last change was a growth of Brain's that kept its promise: on the way up.
+    #: True if the last change was Brain's growth that kept its promise: the job is on its way up.
     ramping: bool = False
-    #: Since the last decision about this job; None before the first.
+    #: Seconds since the last decision about this job; None before the first.
     since_decision_seconds: float | None = None
-    #: Trained so far, and expected to come.
+    #: Seconds trained so far, and seconds of training left.
     elapsed_seconds: float
     remaining_seconds: float
-    #: Whether a declaration or earlier runs tell the end; else it is as far ahead as the beginning
+    #: True if a declaration or earlier runs tell the end; else it is as far ahead as the beginning
     #: is behind.
     end_known: bool = False
-    #: Why that long, in a few words.
+    #: The reason for that length, in a few words.
     remaining_basis: str = "as long as so far"
     limits: WorkLimits | None = None
-    #: Sizes that fell short lately, and the fewest nodes that they did on; 1 where none were named.
+    #: Sizes that fell short lately, with the fewest nodes of each; 1 if no nodes were named.
     disappointed: Mapping[int, int] = field(default_factory=dict)
-    #: Why its replicas are no job of several, in one sentence; None where nothing says so.
+    #: Sentence on why its replicas are no job of several; None if nothing says so.
     not_distributed: str | None = None
-    #: A rank that is slower than its peers, in one sentence.
+    #: Sentence on a rank that is slower than its peers; None without one.
     straggler: str | None = None
-    #: The node of that rank, where it was the slowest for minutes on end.
+    #: Node of that rank, if it was the slowest for minutes on end.
     slow: SlowNode | None = None
-    #: Most examples of a micro-batch that a device surely holds; None where no memory was read.
+    #: Most examples of a micro-batch that a device certainly holds; None if no memory was read.
     device_examples: float | None = None
-    #: Share of the step time that workers wait for data, and of its node's CPUs that are busy.
+    #: Share of the step time that workers wait for data; busy share of its nodes' CPUs.
     data_wait_share: float | None = None
     cpu_share: float | None = None
-    #: Share of the time in which processes of its nodes wait for storage, where workers wait.
+    #: Share of time in which processes of its nodes wait for storage, if workers wait for data.
     io_stalled_share: float | None = None
-    #: The job and its parameter servers as measured; None: it has none, or they were not measured.
+    #: The job with its parameter servers as measured; None: it has none, or they were not measured.
     served: ServedJob | None = None
     settings: Settings
     now: datetime
 
     @property
     def replicas(self) -> int:
-        """The size that stands."""
+        """Return the number of replicas of the standing size."""
         return self.current.replicas
 
     @property
     def shared(self) -> bool:
-        """True if it is decided about together with the others of its pool."""
+        """Return True if Brain decides about the job together with the others of its pool."""
         return self.job.document.optimize_mode is OptimizeMode.CLUSTER
 
     @property
     def measured(self) -> Prediction | None:
-        """Throughput at the present size; None where too little was measured."""
+        """Return the throughput at the present size; None if too little was measured."""
         return self.present.measured if isinstance(self.present, Point) else None
 
     def predict(self, replicas: int) -> Prediction:
@@ -176,11 +177,11 @@ class Situation:
 
     @property
     def _beside(self) -> int:
-        """Replicas that are neither workers nor servers."""
+        """Return the replicas that are neither workers nor servers."""
         return sum(size.replicas for role, size in self.current.roles if role != PS)
 
     def at(self, replicas: int) -> Allocation:
-        """The size with so many replicas, as many of them servers as are best."""
+        """Return the allocation with ``replicas``, of which the best number are servers."""
         if self.served is None or replicas == self.replicas:
             return replace(self.current, replicas=replicas)
         servers, _ = self.served.best(replicas - self._beside)
@@ -191,7 +192,7 @@ class Situation:
         return replace(self.current, replicas=replicas, roles=roles)
 
     def useful(self, replicas: int) -> float:
-        """Predicted goodput at a size: examples/s, each weighed by what it is worth.
+        """Return the predicted goodput at a size: examples/s, weighed by their worth.
 
         Raises:
             Undetermined: as ``predict``.
@@ -200,14 +201,16 @@ class Situation:
         return rate * (self.model.worth(replicas) if self.model else 1.0)
 
     def runs(self, size: Size) -> Configuration | None:
-        """Return the configuration at a size; None where the batch at other sizes is unknown."""
+        """Return the configuration at a size; None if the batch at other sizes is unknown."""
         try:
             return self.model.runs(size) if self.model else None
         except Undetermined:
             return None
 
     def overflows(self, replicas: int) -> str | None:
-        """Return why a worker might not fit its device at a size: fewer workers hold more each."""
+        """Return the reason why a worker might not fit its device at a size: fewer workers hold
+        more each.
+        """
         if self.device_examples is None or self.model is None or replicas >= self.replicas:
             return None
         runs = self.runs(Size(replicas=replicas))
@@ -219,21 +222,22 @@ class Situation:
         )
 
     def gain(self, replicas: int) -> float | None:
-        """Predicted change of throughput against the present; None where it is undetermined."""
+        """Return the predicted relative change of throughput against the present; None if
+        undetermined.
+        """
         try:
             return self.predict(replicas).examples_per_second / self.rate - 1
         except Undetermined:
             return None
 
     def without(self, sizes: Collection[int], why: str) -> "Situation":
-        """The situation with ``sizes`` ruled out; the present one always stays."""
+        """Return the situation with ``sizes`` excluded; the present one always stays."""
         return self._ruled_out({size: why for size in self.sizes if size in sizes})
 
     def without_each(self, objection: "Objection") -> "Situation":
-        """The situation without the sizes that ``objection`` has something to say against.
+        """Return the situation without the sizes to which ``objection`` objects.
 
-        A size that cannot be predicted stays: it is reported as such, with the measurement that is
-        missing.
+        A size that cannot be predicted stays, and is reported with the missing measurement.
         """
         out = {}
         for size in self.sizes:
@@ -253,24 +257,24 @@ class Situation:
 
     @property
     def rate(self) -> float:
-        """Throughput at the present size, measurement and model taken together."""
+        """Return the throughput at the present size, from measurement and model together."""
         return self.predict(self.replicas).examples_per_second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A size and its dominant reason; the present size is a hold."""
+    """A size and its dominant reason; a choice of the present size is a hold."""
 
     replicas: int
     code: str
     #: One sentence with two numbers.
     reason: str
     next_step: str
-    #: Why each other size was not taken.
+    #: The reason why each other size was not taken.
     why_not: tuple[tuple[int, str], ...] = ()
 
 
-#: Says why a size is out of the question, in a few words; None where it is not.
+#: Returns the reason to exclude a size, in a few words; None if there is none.
 Objection = Callable[[Situation, int], str | None]
 
 
@@ -278,16 +282,16 @@ class Policy(Protocol):
     """Chooses a size for one job."""
 
     def choose(self, situation: Situation) -> Choice:
-        """Return the size the job should have; never one outside of ``situation.sizes``."""
+        """Return the size that the job should have, which is always in ``situation.sizes``."""
         ...
 
 
 def deviation(prediction: Prediction) -> float:
-    """Standard deviation of log throughput that a 90 % interval stands for."""
+    """Return the standard deviation of log throughput whose 90 % interval is the prediction's."""
     return math.log(prediction.high / prediction.low) / (2 * Z90)
 
 
 def chance(prediction: Prediction, at_least: float) -> float:
-    """Probability that the throughput comes out as ``at_least`` or more."""
+    """Return the probability that the throughput is ``at_least`` or more."""
     distance = math.log(prediction.examples_per_second / at_least) / deviation(prediction)
     return 0.5 * (1 + math.erf(distance / math.sqrt(2)))

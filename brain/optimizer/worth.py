@@ -1,4 +1,4 @@
-"""The worth of a size to a job: its goodput, the price of its replicas, and what it would teach.
+"""The worth of a size to a job: its goodput, the price of its replicas, and the value of a trial.
 
     utility = ln goodput - EXPONENT ln replicas
     score   = utility + credit,    credit = optimism * deviation of ln goodput
@@ -15,22 +15,22 @@ from brain.models.step_time.trials import StepTimeTrial
 from brain.optimizer.situation import Situation, deviation
 from brain.typeset import count, percent
 
-#: Price of replicas in goodput: 0 buys speed alone, 1 the lowest cost per example.
+#: Exponent of replicas' price in goodput: 0 buys speed alone, 1 the lowest cost per example.
 EXPONENT = 0.5
-#: Seconds to come from which on there is time to explore boldly, and the credit for uncertainty
-#: above and below it: measured on the tables of Pollux and Sia.
+#: Seconds left from which on there is time to explore boldly, and the credit for uncertainty above
+#: and below it: measured on the tables of Pollux and Sia.
 _LONG_SECONDS = 3 * 3600.0
 _BOLD, _CAUTIOUS = 1.0, 0.5
 #: Share of a declared run that is left when the credit begins to fade, and when it is gone.
 _FADES, _GONE = 0.7, 0.2
-#: No more uncertainty than this earns credit.
+#: Largest uncertainty that earns credit.
 _MOST_DOUBT = 0.6
-#: A trial that takes less of the doubt away is not worth anybody's while.
+#: Least share of the variance that a trial must remove to be worth its time.
 _WORTH_A_TRIAL = 0.1
 
 
 def score(situation: Situation, size: int) -> float:
-    """Utility of a size: log goodput less the price of its replicas, with its credit.
+    """Return the utility of a size: log goodput less the price of its replicas, plus its credit.
 
     Raises:
         Undetermined: the size cannot be predicted.
@@ -48,7 +48,7 @@ def credit(situation: Situation, size: int) -> float:
 
 
 def worth(situation: Situation, size: int, hoped: float = 0.0) -> float:
-    """Gain of a size: in goodput where it is larger, in goodput for its price where smaller.
+    """Return the gain of a size: in goodput if it is larger, in goodput for its price if smaller.
 
     0.2 is 20 %. ``hoped`` is a credit in log goodput.
     """
@@ -58,7 +58,7 @@ def worth(situation: Situation, size: int, hoped: float = 0.0) -> float:
 
 
 def _optimism(situation: Situation) -> float:
-    """Share of the uncertainty that counts as credit."""
+    """Return the share of the uncertainty that counts as credit."""
     elapsed, rest = situation.elapsed_seconds, situation.remaining_seconds
     bold = _BOLD if rest >= _LONG_SECONDS else _CAUTIOUS
     if not situation.end_known or elapsed + rest <= 0:
@@ -68,7 +68,7 @@ def _optimism(situation: Situation) -> float:
 
 
 def free_trial(situation: Situation, others: Iterable[int]) -> str | None:
-    """A free trial that could change the mind, in words."""
+    """Return a phrase on a free trial that could change the decision; None if there is none."""
     found = blocking_trial(situation, others)
     if found is None:
         return None
@@ -82,9 +82,10 @@ def free_trial(situation: Situation, others: Iterable[int]) -> str | None:
 
 
 def blocking_trial(situation: Situation, others: Iterable[int]) -> tuple[int, StepTimeTrial] | None:
-    """The size whose uncertainty blocks a decision, and the free trial that tells most about it.
+    """Return the size whose uncertainty blocks a decision, and the free trial that tells most about
+    it.
 
-    It does where a size would be better at the end of its band.
+    A size blocks a decision if it would be the better one at the end of its band.
     """
     if situation.model is None:
         return None
