@@ -1,6 +1,6 @@
 """The operations of the API as values for ``BrainClient.send``; one function each.
 
-Paths, bodies and answer types stand here once; the routes of ``brain.api`` are their mirror.
+This module defines each path, body and answer type once; the routes of ``brain.api`` mirror them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,15 +52,15 @@ V1 = "/api/v1"
 
 
 def submit(document: Mapping[str, Any], *, pool: str = "", dry_run: bool = False) -> Call[JobView]:
-    """Start a job from its document, in the pool that is named or the only one that there is."""
+    """Start a job from its document, in the named pool or the only one."""
     call: Call[JobView] = _post("/jobs", document, JobView, dry_run=dry_run)
     query = {**call.query, **({"pool": pool} if pool else {})}
-    # A cluster is asked on the way.
+    # The answer takes longer, because a cluster may be asked.
     return replace(call, query=query, timeout_seconds=60.0)
 
 
 def mirror(job: str, copy: JobCopy) -> Call[JobView]:
-    """Keep the copy of a cluster's object, under the object's uid; for the scaler alone."""
+    """Store the copy of a cluster's object under the object's uid; for the scaler alone."""
     path = f"{V1}/jobs/{job}"
     return Call(method="PUT", path=path, reads=JobView, body=wire.encode(copy))
 
@@ -88,13 +88,13 @@ def savings(*, since: datetime | None = None, until: datetime | None = None) -> 
 
 
 def jobs(*, page_token: str = "", filter: str = "", page_size: int = 100) -> Call[Page[JobView]]:
-    """A page of jobs, newest first. ``filter`` is the grammar of ``--filter``."""
+    """Read a page of jobs, newest first. ``filter`` has the grammar of ``--filter``."""
     query = {"page_size": str(page_size), "page_token": page_token, "filter": filter}
     return _get("/jobs", Page[JobView], **query)
 
 
 def job(job: str) -> Call[JobDetail]:
-    """One job by id or name."""
+    """Read one job by id or name."""
     return _get(f"/jobs/{job}", JobDetail)
 
 
@@ -128,22 +128,22 @@ def lift_advise_only(job: str, *, dry_run: bool = False) -> Call[JobView]:
 
 
 def plans_of(job: str) -> Call[Page[PlanView]]:
-    """Plans of a job, highest generation first."""
+    """Read the plans of a job, highest generation first."""
     return _get(f"/jobs/{job}/plans", Page[PlanView])
 
 
 def resize(job: str, request: ResizeRequest, *, dry_run: bool = False) -> Call[PlanView]:
-    """Ask for a size: taken, clamped to what fits, or refused."""
+    """Request a size: it is taken, clamped to the room, or refused."""
     return _post(f"/jobs/{job}/plans", request, PlanView, dry_run=dry_run)
 
 
 def edit(job: str, wanted: JobEdit, *, dry_run: bool = False) -> Call[PlanView]:
-    """Change what each replica of a job reserves, or its size."""
+    """Change the amounts that each replica of a job reserves, or its size."""
     return _post(f"/jobs/{job}", wanted, PlanView, dry_run=dry_run, method="PATCH")
 
 
 def plans(*, page_token: str = "", filter: str = "", page_size: int = 100) -> Call[Page[PlanView]]:
-    """Plans of all jobs, newest first."""
+    """Read the plans of all jobs, newest first."""
     query = {"page_size": str(page_size), "page_token": page_token, "filter": filter}
     return _get("/plans", Page[PlanView], **query)
 
@@ -151,14 +151,14 @@ def plans(*, page_token: str = "", filter: str = "", page_size: int = 100) -> Ca
 def approve(
     job: str, generation: int, decision: PlanDecision, *, dry_run: bool = False
 ) -> Call[PlanView]:
-    """Say yes to a proposed plan, as it was seen."""
+    """Approve a proposed plan at the version that was seen."""
     return _post(f"/plans/{job}/{generation}:approve", decision, PlanView, dry_run=dry_run)
 
 
 def reject(
     job: str, generation: int, decision: PlanDecision, *, dry_run: bool = False
 ) -> Call[PlanView]:
-    """Say no to a proposed or approved plan."""
+    """Reject a proposed or approved plan."""
     return _post(f"/plans/{job}/{generation}:reject", decision, PlanView, dry_run=dry_run)
 
 
@@ -170,19 +170,19 @@ def rollback(
 
 
 def pool(name: str) -> Call[PoolView]:
-    """A pool: its nodes, its policy, and the result of its latest round."""
+    """Read a pool: its nodes, its policy, and the result of its latest round."""
     return _get(f"/pools/{name}", PoolView)
 
 
 def policies() -> Call[Page[StoredPolicy]]:
-    """The policies of all pools that have one."""
+    """Read the policies of all pools that have one."""
     return _get("/policies", Page[StoredPolicy])
 
 
 def put_policy(
     pool: str, document: Mapping[str, Any], *, dry_run: bool = False
 ) -> Call[StoredPolicy]:
-    """Divide a pool among projects; this replaces the policy that was written before."""
+    """Divide a pool among projects; this replaces the pool's earlier policy."""
     return Call(
         method="PUT",
         path=f"{V1}/policies/{pool}",
@@ -193,17 +193,17 @@ def put_policy(
 
 
 def recommendation(job: str) -> Call[Recommendation | None]:
-    """The latest decision about a job; None before the first turn that looked at it."""
+    """Read the latest decision about a job; None before the first turn that looked at it."""
     return _get(f"/jobs/{job}/recommendation", Recommendation | None)
 
 
 def what_if(job: str) -> Call[Scaling]:
-    """The model's curve over the sizes that the job may have."""
+    """Read the model's curve over the sizes that the job may have."""
     return _get(f"/jobs/{job}/what-if", Scaling)
 
 
 def report(job: str) -> Call[JobReport]:
-    """Read what a job's replicas reserve and use, and what they should reserve."""
+    """Read the amounts that a job's replicas reserve, use and should reserve."""
     return _get(f"/jobs/{job}/report", JobReport)
 
 
@@ -213,14 +213,14 @@ def model(job: str) -> Call[ModelView]:
 
 
 def models() -> Call[ModelsView]:
-    """Promised against measured, over all jobs."""
+    """Read promised against measured throughput, over all jobs."""
     return _get("/models", ModelsView)
 
 
 def series(
     job: str, metric: str, *, since: datetime, until: datetime, width: int = 600
 ) -> Call[Series]:
-    """A metric over time, downsampled for ``width`` pixels."""
+    """Read a metric over time, downsampled for ``width`` pixels."""
     query = {
         "metric": metric,
         "since": since.isoformat(),
@@ -231,7 +231,7 @@ def series(
 
 
 def workers(job: str) -> Call[Page[WorkerView]]:
-    """Step time of each worker of the present world."""
+    """Read the step time of each worker of the present world."""
     return _get(f"/jobs/{job}/workers", Page[WorkerView])
 
 
@@ -245,7 +245,8 @@ def logs(
 ) -> Call[bytes]:
     """Read the output of the workers, as lines of text; for ``lines`` when ``follow``.
 
-    ``rank`` means the replica that has it in the present world; ``previous`` the one before.
+    ``rank`` selects the replica that has the rank in the present world; with ``previous``, the one
+    before.
     """
     given = {"replica": replica, "rank": rank}
     query = {name: str(number) for name, number in given.items() if number is not None}
@@ -259,7 +260,7 @@ def job_events(job: str, *, after: int = 0) -> Call[Page[Event]]:
 
 
 def events(*, after: int | None = None) -> Call[bytes]:
-    """Everything that happens, as server-sent events; for ``lines``."""
+    """Read all events, as server-sent events; for ``lines``."""
     headers = {} if after is None else {"Last-Event-ID": str(after)}
     return Call(method="GET", path=f"{V1}/events", reads=bytes, headers=headers)
 
@@ -267,7 +268,7 @@ def events(*, after: int | None = None) -> Call[bytes]:
 def world(
     job: str, *, etag: str | None = None, wait_seconds: float = 0
 ) -> Call[DesiredWorld | None]:
-    """The wished world; None when it is still that of ``etag`` after ``wait_seconds``."""
+    """Read the wished world; None if it is still that of ``etag`` after ``wait_seconds``."""
     return _poll(f"/jobs/{job}/world", DesiredWorld | None, etag, wait_seconds)
 
 
@@ -297,38 +298,38 @@ def scaler_requests(pool: str, *, wait_seconds: float = 0) -> Call[Page[ScalerRe
 
 
 def answer_request(pool: str, id: str, answer: ScalerAnswer) -> Call[None]:
-    """Answer such a request, or a part of it.
+    """Answer a request to a scaler, or send a part of the answer.
 
-    An answer that nobody waits for any more is ``NotFound``.
+    An answer for which no sender waits any more is ``NotFound``.
     """
     call = _tell(f"/pools/{pool}/requests/{id}", answer)
-    # A reader that takes its time keeps the answer waiting.
+    # A reader that takes its time delays the answer.
     return replace(call, timeout_seconds=60.0)
 
 
 def environment(job: str) -> Call[dict[str, str]]:
-    """The job's environment with its values; for the scaler alone."""
+    """Read the job's environment with its values; for the scaler alone."""
     return _get(f"/jobs/{job}/environment", dict[str, str])
 
 
 def mint_agent_token(job: str) -> Call[NewToken]:
-    """A token for the agents of one job; for the scaler alone."""
+    """Mint a token for the agents of one job; for the scaler alone."""
     return _post(f"/jobs/{job}/token", {}, NewToken)
 
 
 def put_node(node: Node) -> Call[None]:
-    """Register a node, or say that it is still there."""
+    """Register a node, or report that it is still there."""
     path = f"{V1}/nodes/{node.name}"
     return Call(method="PUT", path=path, reads=type(None), body=wire.encode(node))
 
 
 def nodes(*, page_token: str = "") -> Call[Page[NodeView]]:
-    """A page of nodes, by name."""
+    """Read a page of nodes, by name."""
     return _get("/nodes", Page[NodeView], page_token=page_token)
 
 
 def telemetry(samples: Sequence[Sample], *, sent_at: datetime) -> Call[Receipt]:
-    """Send samples; the answer means that they are committed."""
+    """Send samples; an answer means that they are committed."""
     body = wire.encode_batch(samples, sent_at=sent_at)
     return Call(method="POST", path=f"{V1}/telemetry", reads=Receipt, body=body)
 
@@ -350,27 +351,27 @@ def thaw(scope: FreezeScope, target: str) -> Call[Page[Freeze]]:
 
 
 def audit(*, page_token: str = "", page_size: int = 100) -> Call[Page[AuditEntry]]:
-    """List the entries of the audit log, newest first: principals and their actions."""
+    """List the entries of the audit log, newest first: actions with their principals."""
     return _get("/audit", Page[AuditEntry], page_token=page_token, page_size=str(page_size))
 
 
 def tokens() -> Call[Page[TokenView]]:
-    """All tokens, without their secrets."""
+    """Read all tokens, without their secrets."""
     return _get("/tokens", Page[TokenView])
 
 
 def mint_token(name: str, role: str, *, days: float | None = None) -> Call[NewToken]:
-    """A new token; its secret is in this answer and nowhere else."""
+    """Mint a token; only this answer has its secret."""
     return _post("/tokens", {"name": name, "role": role, "days": days}, NewToken)
 
 
 def revoke_token(id: str) -> Call[None]:
-    """End a token."""
+    """Revoke a token."""
     return Call(method="DELETE", path=f"{V1}/tokens/{id}", reads=type(None))
 
 
 def sign_in_code(name: str) -> Call[SignInCode]:
-    """A one-time code that signs a person's browser in."""
+    """Make a one-time code that signs a person's browser in."""
     return _post("/sign-in-codes", {"name": name}, SignInCode)
 
 
@@ -396,7 +397,7 @@ def _poll(path: str, reads: Any, etag: str | None, wait_seconds: float) -> Call[
 
 
 def _tell(path: str, report: object) -> Call[None]:
-    """Send a report: the same report may come again, so it needs no idempotency key."""
+    """Send a report; a repeated report changes nothing, so it needs no idempotency key."""
     return Call(method="POST", path=V1 + path, reads=type(None), body=wire.encode(report))
 
 

@@ -1,12 +1,12 @@
-"""BrainClient and AsyncBrainClient: everything a program can ask of Brain, over one seam.
+"""BrainClient and AsyncBrainClient: all operations of Brain, over one interface.
 
-An operation is a value (``Call``): method, path and how to read the answer. The two clients only
-differ in how they send one, so nothing is written twice:
+An operation is a value (``Call``): method, path and type of the answer. The two clients only differ
+in the way they send a call, so nothing is written twice:
 
     client.send(calls.job("digits"))            # BrainClient
     await client.send(calls.job("digits"))      # AsyncBrainClient
 
-``brain.calls`` has the operations. Errors of the service come back as the tree of
+``brain.calls`` has the operations. Errors of the service are raised as the classes of
 ``brain.errors``; a service that cannot be reached is ``Unavailable``.
 """
 
@@ -56,7 +56,7 @@ class Call(Generic[T]):
 
     method: str
     path: str
-    #: Type of the answer; ``type(None)`` where there is none.
+    #: Type of the answer; ``type(None)`` for none.
     reads: Any
     query: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
@@ -78,7 +78,7 @@ class Call(Generic[T]):
 
 
 def problem(answer: RawAnswer) -> errors.BrainError:
-    """Translate a problem+json answer into the error it stands for."""
+    """Translate a problem+json answer into its error."""
     try:
         said = wire.decode(answer.body, Problem)
     except errors.BadInput:
@@ -90,7 +90,7 @@ def problem(answer: RawAnswer) -> errors.BrainError:
 
 
 def error_of(kind: str, detail: str, field: str | None = None) -> errors.BrainError:
-    """The error of a class that is named; a class that is not known here is a ``BrainError``."""
+    """Return the error of a named class; an unknown class becomes a ``BrainError``."""
     found = _BY_TYPE.get(kind, errors.BrainError)
     return found(detail, field=field) if issubclass(found, errors.BadInput) else found(detail)
 
@@ -98,7 +98,7 @@ def error_of(kind: str, detail: str, field: str | None = None) -> errors.BrainEr
 class BrainClient:
     """Blocking client. ``transport`` exists so that tests need neither network nor patching.
 
-    ``project`` is where jobs are looked for by name; empty: where the service says.
+    ``project`` is the project in which names of jobs are resolved; empty: the service's default.
     """
 
     def __init__(
@@ -126,15 +126,15 @@ class BrainClient:
         self.close()
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._http.close()
 
     def send(self, call: Call[T]) -> T:
-        """Do one operation.
+        """Perform one operation.
 
         Raises:
             Unavailable: the service cannot be reached or does not answer in time.
-            BrainError: what the service said.
+            BrainError: the error of the service.
         """
         try:
             response = self._http.request(**_arguments(call, self._project))
@@ -144,7 +144,7 @@ class BrainClient:
 
     @contextmanager
     def lines(self, call: Call[bytes]) -> Iterator[Iterator[str]]:
-        """Do an operation that answers line by line without end (logs, events)."""
+        """Perform an operation that answers line by line without end (logs, events)."""
         arguments = _arguments(call, self._project) | {"timeout": httpx2.Timeout(10.0, read=None)}
         try:
             with self._http.stream(**arguments) as response:
@@ -178,11 +178,11 @@ class AsyncBrainClient:
         await self.close()
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._http.aclose()
 
     async def send(self, call: Call[T]) -> T:
-        """Do one operation; errors as in ``BrainClient.send``."""
+        """Perform one operation; errors as in ``BrainClient.send``."""
         try:
             response = await self._http.request(**_arguments(call))
         except httpx2.HTTPError as silent:
@@ -191,7 +191,7 @@ class AsyncBrainClient:
 
     @asynccontextmanager
     async def lines(self, call: Call[bytes]) -> AsyncIterator[AsyncIterator[str]]:
-        """Do an operation that answers line by line without end (logs, events)."""
+        """Perform an operation that answers line by line without end (logs, events)."""
         arguments = _arguments(call) | {"timeout": httpx2.Timeout(10.0, read=None)}
         try:
             async with self._http.stream(**arguments) as response:
@@ -204,15 +204,15 @@ class AsyncBrainClient:
 
 
 def idempotency_key() -> dict[str, str]:
-    """A header that makes a repeated POST one action."""
+    """Return a header that makes repeated POSTs one action."""
     return {"Idempotency-Key": uuid.uuid4().hex}
 
 
 def _here(url: str) -> bool:
-    """True if it is this machine's own.
+    """Return True if a URL is of this machine.
 
-    No proxy of the environment is the way to it, and its certificate, made for another name, says
-    no more than that it is here.
+    Requests to this machine use no proxy, and do not check the name in the certificate, which was
+    made for another name.
 
     >>> _here("http://127.0.0.1:7077"), _here("http://brain.example:7077")
     (True, False)

@@ -1,21 +1,21 @@
-"""Senders' clocks: how instants of a clock that is wrong become instants of service time.
+"""Senders' clocks: the conversion of times on a wrong clock to service time.
 
-A batch says when it was sent. Its *offset* is the service's clock on arrival less that time. The
-offset holds the error of the sender's clock and the latency of the batch, and nothing tells the
-two apart but their size. So each source keeps an offset of its own, which begins at zero and moves
-only where a batch disagrees with it by more than ``TOLERANCE``: neither latency nor its jitter
-moves any instant.
+A batch carries the time at which it was sent. Its *offset* is the service's clock on arrival less
+that time. The offset is the sum of the sender's clock error and the batch's latency, which differ
+only in size. So each source keeps an offset of its own, which begins at zero and moves only if a
+batch's offset differs from it by more than ``TOLERANCE``: neither latency nor its jitter moves a
+time.
 
-Whatever the offset does, instants of a source rise as its stamps rise. Where an offset falls, as it
-does when a clock is set forward or a batch was much delayed, what would stand before the newest
-instant of its source stands one microsecond after it.
+At any offset, the service times of a source rise as its stamps rise. If an offset falls (a clock
+was set forward, or a batch was much delayed), a sample that would sort before the newest time of
+its source gets a time one microsecond after it.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-#: Below this an offset is the network's and the service's load, not the clock's.
+#: Largest offset that counts as latency of network and service, not as an error of the clock.
 TOLERANCE = timedelta(seconds=1)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -24,24 +24,25 @@ _MICROSECOND = timedelta(microseconds=1)
 class SourceClock:
     """The offset of one source's clock, and the newest stamp of the source."""
 
-    #: Service time less the source's; 0 or more than ``TOLERANCE`` when it was taken over.
+    #: Service time less the source's; 0, or more than ``TOLERANCE`` at the moment that it was
+    #: adopted.
     offset: timedelta = timedelta(0)
-    #: The newest stamp of the source as it was sent, and the instant that it stands for.
+    #: The newest stamp of the source as it was sent, and its service time.
     newest: tuple[datetime, datetime] | None = None
 
 
 def beyond_latency(offset: timedelta) -> timedelta:
-    """``offset`` where it says something about a clock, else 0."""
+    """Return ``offset`` if it is larger than latency explains, else 0."""
     return offset if abs(offset) > TOLERANCE else timedelta(0)
 
 
 def corrected(
     clock: SourceClock, stamps: Iterable[datetime], offset: timedelta
 ) -> tuple[Mapping[datetime, datetime], SourceClock]:
-    """The instant of each stamp of a source, and its clock after them.
+    """Return the service time of each stamp of a source, and the source's clock after them.
 
-    ``offset`` is that of the batch, as measured. Stamps that are not newer than what the source
-    had sent before are old news: they get the offset that it had, and change nothing.
+    ``offset`` is that of the batch, as measured. Stamps that are not newer than the source's
+    earlier ones get the earlier offset, and change nothing.
 
     >>> from datetime import UTC
     >>> noon = datetime(2026, 1, 1, 12, tzinfo=UTC)

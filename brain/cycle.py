@@ -7,13 +7,13 @@
 Jobs that share their pool (``optimizeMode: cluster``) are measured one by one and decided about
 all together, in one round at the end (``brain.pool.rounds``); every other job is a pool of its own.
 
-It reads stores and a clock that are given to it, and changes nothing but the stores: worlds
-change because a coordinator reads the wish that follows from the plans (``lifecycle.wish``).
+``turn`` reads stores and a clock from its arguments, and changes only the stores: worlds change
+because a coordinator reads the wish that follows from the plans (``lifecycle.wish``).
 
-Admission is one transaction, each job another, a round one more. A short one holds up no ingest,
-and what goes wrong with one job (another Brain stored a plan first: ``Conflict``; a bug that only
-its telemetry brings out) undoes nothing of the others. Calling ``turn`` again, at any time and
-from any number of Brains, is safe.
+Admission is one transaction, each job another, a round one more. A short transaction delays no
+ingest, and a failure of one job (another Brain stored a plan first: ``Conflict``; a bug that only
+its telemetry triggers) undoes nothing of the others. Calling ``turn`` again, at any time and from
+any number of Brains, is safe.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,9 +42,9 @@ from brain.types.sharing import PoolRound
 from brain.typeset import duration
 from brain.views import Scaling, WhatIf
 
-#: States in which there is something to decide, if only to say why nothing is done.
+#: States in which Brain decides, if only to explain why it does nothing.
 _DECIDED = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED, JobState.SUSPENDED})
-#: States of plans that may go on at any turn, whatever happens to their own job.
+#: States of plans that may go on at any turn, even if nothing happens to their own job.
 _WAITING = frozenset({PlanState.APPROVED, PlanState.APPLYING})
 
 
@@ -56,17 +56,17 @@ class Turn:
     at: datetime
     #: Jobs that were started.
     admitted: tuple[JobId, ...] = ()
-    #: Plans that were stored or moved, as they are now.
+    #: Plans that were stored or changed, in their present state.
     plans: tuple[ScalePlan, ...] = ()
-    #: The decision about each job that was looked at, holds included.
+    #: The decision about each job that was looked at, including holds.
     decisions: dict[JobId, Recommendation] = field(default_factory=dict)
-    #: What the round of those that share the pool came to; None where there was none.
+    #: The round of the jobs that share the pool; None if there was none.
     round: PoolRound | None = None
     #: Jobs that another Brain, or a person, changed meanwhile; the next turn looks at them.
     conflicts: tuple[JobId, ...] = ()
-    #: Bugs, by the job that brought them out: it is left as it is, and says so. For the log.
+    #: Bugs by job, for the log; such a job stays as it is, and shows a finding.
     undecided: Mapping[JobId, Exception] = field(default_factory=dict)
-    #: A bug in the round, or in admission, that no single job could be blamed for.
+    #: A bug in the round, or in admission, that belongs to no single job.
     bugs: tuple[Exception, ...] = ()
 
     def checked(self) -> "Turn":
@@ -95,13 +95,13 @@ def turn(
     *,
     memo: Memo | None = None,
 ) -> Turn:
-    """Look after the jobs of ``pool`` once.
+    """Run one turn over the jobs of ``pool``.
 
-    ``memo``, handed over from turn to turn, spares looking at jobs that nothing happened to; its
-    first round only observes. Without one every job is looked at.
+    ``memo``, passed from turn to turn, spares looks at unchanged jobs; its first round only
+    observes. Without a memo every job is looked at.
 
     Raises:
-        Unavailable: the stores cannot be reached; nothing of the job at hand was stored.
+        Unavailable: the stores cannot be reached; nothing was stored of the job in progress.
     """
     observe = memo is not None and memo.round_at is None
     memo, made = memo or Memo(pool), _Made()
@@ -147,7 +147,9 @@ def turn(
 def admit(
     stores: Stores, memo: Memo, made: _Made, settings: Settings, now: datetime
 ) -> tuple[JobId, ...]:
-    """Start the queued jobs that fit; none where another writer changed one of them meanwhile."""
+    """Start the queued jobs that fit; start none if another writer changed one of them
+    meanwhile.
+    """
     if not memo.queued():
         return ()
     try:
@@ -208,7 +210,7 @@ def attend(
 ) -> tuple[list[ScalePlan], Recommendation | None]:
     """Follow one job's plan, measure its world, and decide; return the plans that moved.
 
-    One that shares its pool is only made ready for the round.
+    A job that shares its pool is only prepared for the round.
     """
     before = {plan.generation: plan for plan in tx.plans.of(job.id)}
     if lifecycle.requeue(tx, job, now):
@@ -248,9 +250,9 @@ def attend(
 
 
 def _rest(sight: ThroughputObserved, settings: Settings, now: datetime) -> float:
-    """Seconds until a job that nothing happens to is looked at again.
+    """Return the seconds until an unchanged job is looked at again.
 
-    Not after its telemetry becomes stale: a round would act on what was seen before.
+    That time is before its telemetry becomes stale, because a round would act on the earlier look.
     """
     usual, newest = settings.stale_seconds / 2, sight.samples[-1:]
     left = [settings.stale_seconds - (now - one.measured_at).total_seconds() for one in newest]
@@ -258,12 +260,12 @@ def _rest(sight: ThroughputObserved, settings: Settings, now: datetime) -> float
 
 
 def _goes_on(active: ScalePlan) -> bool:
-    """True if a plan may go on at any turn: when others make room, or let it be approved."""
+    """Return True if a plan may go on at any turn: once other jobs make room, or it is approved."""
     return active.state in _WAITING or (active.state is PlanState.PROPOSED and bool(active.after))
 
 
 def _awaited(job: Job, sight: ThroughputObserved, active: ScalePlan | None) -> bool:
-    """True if the next samples of a job let something be decided or judged."""
+    """Return True if the next samples of a job allow a decision or a verdict."""
     judged = active is not None and active.state is PlanState.APPLIED
     return judged or (job.state in _DECIDED and not isinstance(sight.present, Point))
 
@@ -276,7 +278,7 @@ def follow(
     settings: Settings,
     now: datetime,
 ) -> None:
-    """Move the job's active plan as far as observations allow."""
+    """Advance the job's active plan as far as observations allow."""
     plan = tx.plans.active(job.id)
     if plan is not None and plan.state in (PlanState.PROPOSED, PlanState.APPROVED):
         gone = lifecycle.forsaken(tx, plan)
@@ -388,7 +390,7 @@ def scaling(tx: Transaction, job: Job, settings: Settings, now: datetime) -> Sca
 
 def _what_if(sight: ThroughputObserved, size: int, active: ScalePlan | None) -> WhatIf:
     if active and active.promised and active.current.replicas != size == active.target.replicas:
-        # What is promised stands until it is renewed, and then everywhere.
+        # A promise stands until it is renewed, and is the same everywhere.
         return WhatIf(replicas=size, prediction=active.promised, measured=sight.at(size))
     try:
         prediction, why = sight.predict(size), None

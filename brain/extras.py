@@ -1,6 +1,6 @@
 """Optional parts of the installation: the missing ones, and how to get them.
 
-Imports the standard library only: it answers where nothing else is installed.
+The module imports only the standard library, because it has to work without anything else.
 """
 
 import re
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from brain.errors import Unavailable
 
-#: The distribution whose extras these are.
+#: The distribution of these extras.
 _DISTRIBUTION = "elastic-brain"
 #: ``alembic>=1.18; extra == "server"``
 _OF_EXTRA = re.compile(r"([\w.-]+).*;.*extra == .(\w+).")
@@ -20,10 +20,11 @@ def install(*extras: str) -> str:
 
 
 def expect(program: str, *extras: str) -> None:
-    """Refuse to start a program that lacks something.
+    """Raise for a program whose optional distributions are missing.
 
     Raises:
-        Unavailable: a distribution of these extras is not installed; with the command to install.
+        Unavailable: a distribution of these extras is not installed; the message has the command to
+            install it.
     """
     lacking = [extra for extra in extras if any(_missing(extra))]
     if lacking:
@@ -32,8 +33,10 @@ def expect(program: str, *extras: str) -> None:
 
 
 def _missing(extra: str) -> Iterator[str]:
-    """Names of distributions of an extra that are not installed; none where we are not, either."""
-    # Costs more than all that `brain --help` needs.
+    """Yield the distributions of an extra that are not installed; none if Brain is not
+    installed, either.
+    """
+    # This import costs more than the whole of `brain --help`.
     from importlib import metadata
 
     try:

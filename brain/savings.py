@@ -1,4 +1,4 @@
-"""The savings of Brain's plans, counted from measurements: nothing is booked that was not seen.
+"""The savings of Brain's plans, counted from measurements only.
 
 A plan that was applied and judged is held against the size that a person asked for (as submitted,
 or later), for as long as the job then trained: the same work at that size would have taken
@@ -7,8 +7,8 @@ or later), for as long as the job then trained: the same work at that size would
 
 with the throughputs ``g`` that were measured at both. The cost of the change (time without steps,
 steps made again) is taken off, of plans that fell short and of rollbacks as well. A growth saves no
-accelerator-hours, it spends some to be done sooner; both are told. Advice that nobody took is
-reckoned by its promise, apart.
+accelerator-hours, but spends some to end sooner; the report has both. Advice that was not taken is
+counted separately, by its promise.
 """
 
 import math
@@ -31,9 +31,9 @@ from brain.types.recommendation import Prediction
 from brain.types.savings import HoursBucket, PlanSaving, Savings, SavingsOf
 from brain.types.world import World
 
-#: Newest jobs that are looked at.
+#: Newest jobs that are counted.
 _JOBS, _PAGE = 5000, 200
-#: Plans that are shown one by one.
+#: Plans that are listed one by one.
 _SHOWN = 100
 _HOUR = 3600.0
 #: Buckets of the strip: quarter-hours of a day.
@@ -41,28 +41,28 @@ BUCKETS = 96
 _NEVER_TAKEN = frozenset(
     {PlanState.PROPOSED, PlanState.EXPIRED, PlanState.REJECTED, PlanState.SUPERSEDED}
 )
-#: What is counted, by whether a replica has accelerators.
+#: Unit of counting for replicas with accelerators, and for those without.
 _UNITS = {True: "GPU-h", False: "core-h"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """The time that is asked about, in equal buckets."""
+    """The requested time, in equal buckets."""
 
     since: datetime
     until: datetime
 
     @property
     def bucket(self) -> timedelta:
-        """Width of a bucket; a span may be shorter than they are together."""
+        """Return the width of a bucket; a span may be shorter than its buckets together."""
         return max((self.until - self.since) / BUCKETS, timedelta(microseconds=1))
 
     def seconds(self, begin: datetime, end: datetime) -> float:
-        """Seconds from ``begin`` to ``end`` that are within."""
+        """Return the seconds between ``begin`` and ``end`` that are within the span."""
         return max(0.0, (min(end, self.until) - max(begin, self.since)).total_seconds())
 
     def parts(self, begin: datetime, end: datetime) -> Iterator[tuple[int, float]]:
-        """Buckets that ``begin`` to ``end`` touches, with the seconds in each."""
+        """Yield the buckets between ``begin`` and ``end``, each with its seconds."""
         first = max(0, int((max(begin, self.since) - self.since) / self.bucket))
         for index in range(first, BUCKETS):
             start = self.since + index * self.bucket
@@ -75,18 +75,18 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldStretch:
-    """A world while it was there."""
+    """A world with the time in which it existed."""
 
     world: World
     begin: datetime
-    #: Of its first step; its end where none was seen.
+    #: Time of its first step; its end if no step was seen.
     stepping: datetime
     end: datetime
 
 
 @dataclass(slots=True)
 class _Count:
-    """Hours so far, of jobs with accelerators or of those without."""
+    """Hours counted so far, of jobs with accelerators or of jobs without."""
 
     allocated: float = 0.0
     saved: float = 0.0
@@ -96,7 +96,7 @@ class _Count:
     proposed: float = 0.0
     money: float | None = None
     plans: list[PlanSaving] = field(default_factory=list)
-    #: Of advice that was not taken: verdict -> how often.
+    #: Number of advice that was not taken, by verdict.
     scores: dict[Verdict, int] = field(default_factory=dict)
     held: list[float] = field(default_factory=lambda: [0.0] * BUCKETS)
     working: list[float] = field(default_factory=lambda: [0.0] * BUCKETS)
@@ -129,7 +129,7 @@ def savings(
 
 
 def stretches(worlds: Sequence[World], job: Job, now: datetime) -> list[WorldStretch]:
-    """Worlds in order, each until it ended, the next one formed or the job was over."""
+    """Return the worlds in order, each until it ended, the next one formed or the job ended."""
     found, ordered = [], sorted(worlds, key=lambda world: world.epoch)
     for place, world in enumerate(ordered):
         ends = [world.ended_at, job.finished_at, now]
@@ -176,7 +176,7 @@ def _plans(
     prices: Mapping[str, float],
     now: datetime,
 ) -> None:
-    """Count what the plans of a job saved, cost and would have saved."""
+    """Count the savings and costs of a job's plans, and the promised savings of advice."""
     known, plans = points(tx, job), tx.plans.of(job.id)
     kind = job.document.accelerator or (known[-1].accelerator if known else "cpu")
     price = prices.get(kind, prices.get("*"))
@@ -192,7 +192,7 @@ def _plans(
         taken = _met(plan) or plan.in_place
         if plan.kind is PlanKind.RESIZE and plan.state in _NEVER_TAKEN and not taken:
             following = plans[place - 1].created_at if place else job.finished_at or now
-            if plan.state is PlanState.SUPERSEDED:  # withdrawn, maybe long before another came
+            if plan.state is PlanState.SUPERSEDED:  # maybe long before the next plan
                 following = min(following, plan.updated_at)
             count.proposed += _promised(plan, span, following, accelerators_of(job))
             verdict = plan.outcome.verdict
@@ -202,17 +202,19 @@ def _plans(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stood:
-    """A plan of Brain's while it stood, and the size that it is held against."""
+    """A plan of Brain's while it stood, with the size that it is compared with."""
 
     plan: ScalePlan
     during: Sequence[WorldStretch]
-    #: Replicas that a person asked for, and what they made; None where that was not measured.
+    #: Replicas that a person asked for, and their throughput; None if that was not measured.
     asked: int
     made: Prediction | None
 
 
 def _stood(plans: Sequence[ScalePlan], worlds: Sequence[WorldStretch]) -> Iterator[Stood]:
-    """Applied plans of Brain's, oldest first; a size that a person asks for is a new measure."""
+    """Yield Brain's applied plans, oldest first; a size that a person asks for starts a new
+    comparison.
+    """
     applied = sorted((plan for plan in plans if _met(plan)), key=lambda plan: plan.generation)
     asked: int | None = None
     made: Prediction | None = None
@@ -228,14 +230,16 @@ def _stood(plans: Sequence[ScalePlan], worlds: Sequence[WorldStretch]) -> Iterat
 
 
 def _met(plan: ScalePlan) -> bool:
-    """True if a world answered a plan with its size; amounts alone save nothing by themselves."""
+    """Return True if a world reached a plan's size; amounts alone save nothing by themselves."""
     return plan.outcome.epoch is not None and not plan.in_place
 
 
 def _in_force(
     worlds: Sequence[WorldStretch], plan: ScalePlan, following: int | None
 ) -> list[WorldStretch]:
-    """Worlds of a plan from its first on, until one has another size or the next plan's comes."""
+    """Return the worlds of a plan from its first on, until one has another size or the next
+    plan's begins.
+    """
     found = []
     for one in worlds:
         epoch = one.world.epoch
@@ -291,9 +295,10 @@ def _applied(
 
 
 def _ratio(stood: Stood) -> tuple[float | None, float]:
-    """Measured throughput over that of the size asked for, and the deviation of its logarithm.
+    """Return measured throughput over that of the requested size, and the deviation of its
+    logarithm.
 
-    None where nothing is known: the plan has no verdict, or only one that nothing could be said.
+    The ratio is None if the plan has no verdict, or an inconclusive one.
     """
     before, after = stood.made, stood.plan.outcome.measured
     if before is None or after is None or stood.plan.target.replicas == stood.asked:
@@ -310,7 +315,7 @@ def _deviation(measured: Prediction) -> float:
 
 
 def _promised(plan: ScalePlan, span: Span, until: datetime, each: float) -> float:
-    """Accelerator-hours that advice would have saved while it stood, by its promise."""
+    """Return the accelerator-hours that advice promised to save while it stood."""
     if plan.promised is None or plan.measured is None:
         return 0.0
     ratio = plan.promised.examples_per_second / plan.measured.examples_per_second
@@ -319,7 +324,7 @@ def _promised(plan: ScalePlan, span: Span, until: datetime, each: float) -> floa
 
 
 def _capacity(tx: Transaction) -> dict[bool, float]:
-    """Accelerators, and processors of nodes that have none."""
+    """Return the accelerators of all nodes, and the processors of nodes without any."""
     nodes = [node for node in tx.nodes.of() if node.schedulable]
     cores = sum(node.capacity.cpu_millis for node in nodes if not node.capacity.gpus) / 1000
     return {True: float(sum(node.capacity.gpus for node in nodes)), False: cores}

@@ -1,12 +1,12 @@
-"""Metrics over time: the readings of each kind of sample, and the points made of readings.
+"""Metrics over time: readings from each kind of sample, and points from readings.
 
 Every store draws its series by these rules, in Python or in SQL, so that a chart looks the same
-whatever it comes from. A reading is a value with a weight; means of readings are readings again,
-so a minute that was folded days ago and a sample of just now add up in one bucket.
+from every store. A reading is a value with a weight; means of readings are readings again, so an
+old folded minute and a new sample add up in one bucket.
 
 For the metrics summed over a world, a worker's value stands for all its processes, each of which
-carries a share of the weight: the mean over workers that were heard is then the sum over all,
-and one worker whose window ends just outside a bucket tears no hole into the chart.
+carries a share of the weight: the mean over workers with samples is then the sum over all workers,
+and a worker whose window ends just outside a bucket leaves no gap in the chart.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ from brain.types.telemetry import HostSample, Phase, Sample, ThroughputSample
 from brain.types.world import World
 
 MICROSECOND = timedelta(microseconds=1)
-#: How far from the end of a world its last sample may stand.
+#: Longest time between the end of a world and its last sample.
 NEAR = timedelta(minutes=2)
 
 
@@ -32,11 +32,11 @@ class MetricReading(NamedTuple):
     mean: float
     low: float
     high: float
-    #: Seconds of a world for throughput, sampled steps for gradients, samples for hosts.
+    #: Weight: seconds of a world for throughput, sampled steps for gradients, samples for hosts.
     weight: float
 
     def joined(self, other: "MetricReading") -> "MetricReading":
-        """The reading of both together."""
+        """Return both readings joined to one."""
         weight = self.weight + other.weight
         mean = (self.mean * self.weight + other.mean * other.weight) / weight
         return MetricReading(mean, min(self.low, other.low), max(self.high, other.high), weight)
@@ -67,9 +67,11 @@ def _waited(sample: Sample) -> MetricReading | None:
 
 
 def _compared(part: int) -> Callable[[Sample], MetricReading | None]:
-    """Squared mean gradient (0) or variance per example (1), weighed by the steps behind it.
+    """Return a metric: squared mean gradient (0) or variance per example (1), weighed by sampled
+    steps.
 
-    Both, because only their means are without bias; the noise scale is the ratio of those.
+    There are two metrics because only their means are unbiased; the noise scale is the ratio of
+    these.
     """
 
     def read(sample: Sample) -> MetricReading | None:
@@ -103,12 +105,12 @@ def _share(used: float, capacity: float) -> float | None:
 
 
 def gpu_share(sample: HostSample) -> float | None:
-    """Mean utilization of the host's accelerators; None where it has none."""
+    """Return the mean utilisation of the host's accelerators; None if it has none."""
     return _share(sum(gpu.utilization for gpu in sample.gpus), len(sample.gpus))
 
 
 def gpu_memory_share(sample: HostSample) -> float | None:
-    """Accelerator memory in use of what there is; None where there is none."""
+    """Return the used share of accelerator memory; None without accelerators."""
     used = sum(gpu.memory_used_bytes for gpu in sample.gpus)
     return _share(used, sum(gpu.memory_total_bytes for gpu in sample.gpus))
 
@@ -118,7 +120,7 @@ def _examples(sample: ThroughputSample) -> float:
     return (1 / sample.step_seconds_mean if seen is None else seen) * sample.processes
 
 
-#: What one sample says of each metric; None where it says nothing.
+#: Reading of each metric from one sample; None if the sample has none.
 METRICS: Mapping[str, Callable[[Sample], MetricReading | None]] = {
     "examples_per_second": _trained(_examples),
     "steps_per_second": _trained(lambda sample: 1 / sample.step_seconds_mean),
@@ -136,7 +138,9 @@ METRICS: Mapping[str, Callable[[Sample], MetricReading | None]] = {
 
 
 def ended_epochs(worlds: Iterable[World]) -> Iterator[tuple[int, datetime]]:
-    """Epochs of the worlds of one job that others followed, each with when the next one formed."""
+    """Yield the epochs of a job's worlds that others followed, each with the time at which the
+    next formed.
+    """
     for world, following in pairwise(sorted(worlds, key=lambda world: world.epoch)):
         yield world.epoch, following.formed_at
 
@@ -151,16 +155,20 @@ class Buckets:
 
     @property
     def width(self) -> timedelta:
-        """The width of a bucket; whole microseconds, rounded up so that ``points`` suffice."""
+        """Return the width of a bucket in whole microseconds, rounded up so that ``points``
+        suffice.
+        """
         span = (self.until - self.since) // MICROSECOND
         return max(1, -(-span // self.points)) * MICROSECOND
 
     def index(self, at: datetime) -> int:
-        """The bucket that ``at`` falls into."""
+        """Return the bucket of ``at``."""
         return (at - self.since) // self.width
 
     def drawn(self, readings: Iterable[tuple[int, MetricReading]]) -> list[SeriesBucket]:
-        """Join readings by bucket; each point stands at the beginning of its bucket."""
+        """Return the points of readings joined by bucket; each point has the time at which its
+        bucket begins.
+        """
         joined: dict[int, MetricReading] = {}
         for index, reading in readings:
             known = joined.get(index)
@@ -175,7 +183,7 @@ def buckets(metric: str, *, since: datetime, until: datetime, points: int) -> Bu
     """Return the buckets of a series.
 
     Raises:
-        BadInput: there is no such metric, or fewer than one point is asked for.
+        BadInput: the metric does not exist, or fewer than one point is asked for.
     """
     if metric not in METRICS:
         raise BadInput(f"metric {metric!r} is none of {', '.join(METRICS)}", field="metric")

@@ -1,4 +1,5 @@
-"""Keep the jobs of people who are no administrators apart from the service of one machine.
+"""Confinement: it keeps jobs of people who are no administrators apart from the service of one
+machine.
 
 Each such person, a *member*, has a place in the state directory, ``members/<hash of the name>``:
 
@@ -23,9 +24,9 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-#: Users of members, from here on: beyond those that systemd and containers make up.
+#: First user id of members: above those that systemd and containers use.
 FIRST_USER = 1_900_000_000
-#: The same where a container has no more than the 65,536 users that it usually gets.
+#: The same in a container with only the usual 65,536 users.
 FIRST_USER_OF_FEW = 60_600
 #: Nothing of the place, the environment or a directory shadows our packages.
 _PROGRAM = (sys.executable, "-E", "-P", "-m", "brain.confinement")
@@ -36,9 +37,9 @@ _REHEARSAL_SECONDS = 60.0
 
 
 def hindrance(home: Path) -> str | None:
-    """Why jobs of members cannot be kept apart on this machine; None where they can.
+    """Return the reason why members' jobs cannot be confined on this machine; None if they can.
 
-    Found by a rehearsal: a command that does nothing is started as a job of a member is.
+    The check is a rehearsal: it starts a command that does nothing in the way of a member's job.
     """
     try:
         place = make_place(home, "")
@@ -73,10 +74,10 @@ def unveiled(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def make_place(home: Path, member: str) -> Path:
-    """Return a member's place, made if it is not there yet.
+    """Return a member's place, created if it is missing.
 
     Raises:
-        OSError: it cannot be made, or given to its user.
+        OSError: the place cannot be created, or given to its user.
     """
     place = home / "members" / sha256(member.encode()).hexdigest()[:12]
     root = os.geteuid() == 0
@@ -132,7 +133,7 @@ def _jobs(home: Path) -> Path:
 
 
 def _let_pass(home: Path) -> None:
-    """Let users of places pass through the state directory, and see nothing of what is in it."""
+    """Let users of places pass through the state directory without seeing its content."""
     for each in home.iterdir():
         if each.name != "members" and not each.is_symlink():
             with suppress(FileNotFoundError):  # a file that was replaced meanwhile

@@ -13,14 +13,14 @@ from brain.confinement.landlock import called, libc
 
 _NEW_MOUNTS, _NEW_USER = 0x00020000, 0x10000000
 _READ_ONLY, _REMOUNT, _BIND, _RECURSIVE, _SLAVE = 1, 32, 4096, 16384, 1 << 19
-#: Devices of accelerators and of fast networks; their groups are kept.
+#: Devices of accelerators and of fast networks, whose groups a job keeps.
 _DEVICES = ("nvidia*", "dri/*", "kfd", "accel*", "accel/*", "infiniband/*", "davinci*")
-#: Programs that start others outside for whoever reaches their socket.
+#: Sockets of programs that start processes outside for any client.
 _STARTERS = ("/run/docker.sock", "/run/containerd/containerd.sock", "/run/podman/podman.sock")
 
 
 def main(arguments: Sequence[str]) -> Never:
-    """Give up every right that a job of ``PLACE`` has not, and become its command."""
+    """Give up every right that a job of ``PLACE`` lacks, and become its command."""
     home, place = Path(arguments[0]), Path(arguments[1])
     directory, command = arguments[2], arguments[3:]
     if os.geteuid() == 0:
@@ -57,7 +57,7 @@ def _need(version: int, linux: str, otherwise: str) -> None:
 
 
 def _become(place: Path) -> None:
-    """Take the user of a place, with no groups but those of devices."""
+    """Become the user of a place, with no groups except those of devices."""
     owner = (place / "home").stat().st_uid
     found = (path for name in _DEVICES for path in Path("/dev").glob(name))
     groups = {path.stat().st_gid for path in found if path.is_char_device()} - {0}
@@ -76,7 +76,7 @@ def _become(place: Path) -> None:
 
 
 def _hide(home: Path, place: Path) -> None:
-    """Leave of what belongs to the service's user only ``place`` and, to be read, our programs."""
+    """Hide all files of the service's user except ``place`` and, read-only, Brain's programs."""
     user, group = os.geteuid(), os.getegid()
     programs = [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).resolve().parents[2]]
     writable = [path for path in programs if os.access(path, os.W_OK)]
@@ -117,7 +117,9 @@ def _renamable(paths: Sequence[Path]) -> list[Path]:
 
 
 def _private(user: int) -> Iterator[Path]:
-    """What else is the user's alone: a home, and sockets of programs that start others."""
+    """Yield the user's other private paths: a home, and sockets of programs that start
+    processes.
+    """
     with suppress(KeyError):
         yield Path(pwd.getpwuid(user).pw_dir)
     yield Path(f"/run/user/{user}")
@@ -137,7 +139,7 @@ def _is_open(path: Path) -> bool:
 
 
 def _roots(paths: Sequence[Path]) -> list[Path]:
-    """Those that exist and are in none of the others."""
+    """Return the existing paths that are in none of the others."""
     found = {path.resolve() for path in paths if path.is_dir()} - {Path("/")}
     return [path for path in sorted(found) if not found & set(path.parents)]
 
@@ -149,7 +151,7 @@ def _open_beside(home: Path, place: Path) -> Iterator[int]:
         with suppress(PermissionError):
             for entry in os.scandir(folder):
                 if entry.is_dir(follow_symlinks=False) and not home.is_relative_to(entry.path):
-                    with suppress(OSError):  # gone, or not ours to use
+                    with suppress(OSError):  # the directory is gone, or not accessible
                         yield os.open(entry, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     yield os.open(place / "home", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
 
@@ -161,7 +163,7 @@ def _mount(
 
 
 def _flags(path: Path) -> int:
-    """Flags that a mount has and that a user may not take from it."""
+    """Return the flags of a mount that a user may not remove."""
     return os.statvfs(path).f_flag & (os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC | os.ST_NOATIME)
 
 

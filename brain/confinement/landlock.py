@@ -1,7 +1,7 @@
 """Landlock by system calls: https://docs.kernel.org/userspace-api/landlock.html.
 
-A process that is under it, and all that it starts, can neither trace nor signal a process that is
-not, and makes links and pipes only beneath directories that were named.
+A process under Landlock rules, and all that it starts, can neither trace nor signal a process
+outside of them, and can make links and pipes only beneath named directories.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ _PR_SET_NO_NEW_PRIVS = 38
 
 #: Version of the interface that can allow links between directories (Linux 5.19).
 LINKS = 2
-#: The one that keeps signals in (Linux 6.12).
+#: Version of the interface that confines signals (Linux 6.12).
 SIGNALS = 6
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -38,7 +38,7 @@ class _Beneath(ctypes.Structure):
 
 
 def version() -> int:
-    """Version of the kernel's interface; 0 where there is none."""
+    """Return the version of the kernel's interface; 0 if there is none."""
     return max(0, int(libc.syscall(_CREATE, None, 0, _VERSION)))
 
 

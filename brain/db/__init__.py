@@ -1,6 +1,6 @@
 """The stores on SQL: SQLite and PostgreSQL through SQLAlchemy Core.
 
-Rows never leave this package, and nothing here commits but the end of a transaction.
+Rows never leave this package, and only the end of a transaction commits.
 """
 
 from brain.db.schema import MigrationResult, missing, prepare

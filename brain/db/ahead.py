@@ -1,4 +1,4 @@
-"""What a transaction read of many jobs at once, for the questions about one that follow."""
+"""Rows of many jobs that a transaction read at once, for later queries about one job."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from brain.types.telemetry import HostSample, TelemetryLosses, ThroughputSample
 
 
 class Heard(NamedTuple):
-    """All samples of a job from an instant on, oldest first."""
+    """All samples of a job since a time, oldest first."""
 
     since: datetime
     samples: Sequence[ThroughputSample]
@@ -29,7 +29,9 @@ class KnownSamples:
     def throughput_since(
         self, job: JobId, since: datetime, epoch: int | None
     ) -> Sequence[ThroughputSample] | None:
-        """Samples of a job and epoch, where all of them from ``since`` on were read."""
+        """Return the samples of a job and epoch; None unless all samples from ``since`` on were
+        read.
+        """
         heard = self.throughput.get(job)
         if heard is None or since < heard.since:
             return None
@@ -37,7 +39,7 @@ class KnownSamples:
         return [each for each in found if epoch is None or each.place.epoch == epoch]
 
     def hosts_since(self, job: JobId, since: datetime) -> Sequence[HostSample] | None:
-        """Host samples of a job, where all of them from ``since`` on were read."""
+        """Return the host samples of a job; None unless all of them from ``since`` on were read."""
         begin, samples = self.hosts.get(job, (None, ()))
         if begin is None or since < begin:
             return None

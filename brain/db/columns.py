@@ -1,4 +1,4 @@
-"""Column types, and the few expressions that SQLite and PostgreSQL write differently."""
+"""Column types, and the few expressions that differ between SQLite and PostgreSQL."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,11 +22,11 @@ E = TypeVar("E", bound=StrEnum)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-#: Values that are kept decoded, and the longest text of one: 8 MiB of text at most.
+#: Most decoded values in the cache, and longest text of one: 8 MiB of text at most.
 _REMEMBERED, _LONGEST_REMEMBERED = 4096, 2048
-#: Text that sorts by its bytes everywhere; a locale would give pages another order than Python.
+#: Text that sorts by its bytes everywhere; a locale would order pages differently from Python.
 Name = sa.String().with_variant(sa.String(collation="C"), "postgresql")
-#: A 64-bit key that the database gives out.
+#: A 64-bit key that the database assigns.
 RisingId = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
@@ -56,14 +56,16 @@ class Instant(sa.TypeDecorator[datetime]):
         return _EPOCH + timedelta(microseconds=value)
 
     def result_processor(self, dialect: sa.Dialect, coltype: object) -> Any:
-        """On SQLite without the calls in between: thousands of instants are read in a turn."""
+        """Convert without the calls of the base class on SQLite: a turn reads thousands of
+        instants.
+        """
         if dialect.name == "sqlite":
             return _instant_of
         return super().result_processor(dialect, coltype)
 
 
 class Micros(sa.TypeDecorator[datetime]):
-    """An instant kept as whole microseconds since 1970 everywhere."""
+    """An instant stored as whole microseconds since 1970 on both databases."""
 
     impl = sa.BigInteger
     cache_ok = True
@@ -94,7 +96,7 @@ class Value(sa.TypeDecorator[T], Generic[T]):
         return None if value is None else wire.plain(value)
 
     def process_result_value(self, value: str | None, dialect: sa.Dialect) -> T | None:
-        """Decode text, as ``brain.db.engine`` has drivers hand it over."""
+        """Decode a text of the form in which ``brain.db.engine`` configures drivers."""
         if value is None:
             return None
         decode = _decoded if len(value) <= _LONGEST_REMEMBERED else wire.decode
@@ -104,7 +106,7 @@ class Value(sa.TypeDecorator[T], Generic[T]):
 
 @lru_cache(maxsize=_REMEMBERED)
 def _decoded(text: str, kind: Any) -> Any:
-    """Decode a value, or find it: documents, plans and worlds are read over and over."""
+    """Return the decoded value, from a cache: documents, plans and worlds are read repeatedly."""
     return wire.decode(text, kind)
 
 
@@ -125,7 +127,7 @@ class Word(sa.TypeDecorator[E], Generic[E]):
         return None if value is None else self.kind(value)
 
     def result_processor(self, dialect: sa.Dialect, coltype: object) -> Any:
-        """One look into a table per word: thousands are read in a turn."""
+        """Convert by a single look-up in a table: a turn reads thousands of words."""
         known: dict[str | None, E | None] = {None: None, **{str(one): one for one in self.kind}}
         kind = self.kind
 
@@ -141,13 +143,13 @@ def _instant_of(microseconds: int | None) -> datetime | None:
 
 
 class AskedRows(FunctionElement[Any]):
-    """Rows of a question about many jobs, given as one parameter: see ``asked_rows``."""
+    """Rows of a query about many jobs, given as one parameter: see ``asked_rows``."""
 
     inherit_cache = True
     name = "asked"
 
 
-#: A table of ``asked_rows``, to be joined with what is asked about.
+#: A table of ``asked_rows``, to be joined with the queried table.
 ASKED = (
     AskedRows(sa.bindparam("asked", type_=sa.Text))
     .table_valued(
@@ -237,12 +239,12 @@ def asked_rows(rows: Iterable[tuple[str, datetime, datetime | None, int | None]]
 
 
 def microseconds_of(at: datetime) -> int:
-    """Whole microseconds since 1970."""
+    """Return whole microseconds since 1970."""
     return (at - _EPOCH) // _MICROSECOND
 
 
 def insert(connection: sa.Connection, table: sa.Table) -> Any:
-    """An INSERT that knows ON CONFLICT; both dialects spell it alike."""
+    """Return an INSERT that supports ON CONFLICT, which both dialects spell alike."""
     return _INSERT[connection.dialect.name](table)
 
 
@@ -253,7 +255,9 @@ _INSERT: Mapping[str, Callable[[sa.Table], Any]] = {
 
 
 def change(table: sa.Table) -> sa.Update:
-    """An UPDATE of the row whose key and version are ``of_<column>``; execute it with the row."""
+    """Return an UPDATE of the row whose key and version are ``of_<column>``; execute it with the
+    row.
+    """
     marks = [*table.primary_key, table.c.version]
     return sa.update(table).where(*(c == sa.bindparam(f"of_{c.name}", type_=c.type) for c in marks))
 
@@ -274,9 +278,10 @@ def _upsert(dialect: str, table: sa.Table) -> Any:
 
 
 def builder(kind: type[T], part: str, names: Sequence[str]) -> Callable[[Any, Sequence[Any]], T]:
-    """A function from a part of a value, and a row that begins with its other fields, to the value.
+    """Return a function that builds a value from a part of it, and a row that begins with the other
+    fields.
 
-    The constructor of a frozen value costs three times this: it asks for every field by name.
+    The constructor of a frozen value costs three times this: it sets every field by name.
     """
     assert sorted((part, *names)) == sorted(_names(kind))
     assert not hasattr(kind, "__post_init__")
@@ -298,10 +303,10 @@ _names: Callable[[Any], tuple[str, ...]] = cache(lambda kind: tuple(f.name for f
 
 
 def row(value: Any) -> dict[str, Any]:
-    """The fields of a value, as columns of the same names."""
+    """Return the fields of a value, as columns of the same names."""
     return {name: getattr(value, name) for name in _names(type(value))}
 
 
 def value(kind: type[T], found: Mapping[Any, Any]) -> T:
-    """A value from the columns named as its fields; other columns are only for searching."""
+    """Return a value from the columns named as its fields; other columns only serve searches."""
     return kind(**{name: found[name] for name in _names(kind)})

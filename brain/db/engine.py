@@ -1,4 +1,6 @@
-"""Engines: how connections to SQLite and PostgreSQL are opened, and how transactions begin."""
+"""Engines: the opening of connections to SQLite and PostgreSQL, and the beginning of
+transactions.
+"""
 
 import json
 import sqlite3
@@ -10,11 +12,10 @@ import sqlalchemy as sa
 from brain.db import faults
 from brain.errors import BadInput
 
-#: Seconds to wait for another's lock, or for a connection, before saying so.
+#: Seconds to wait for another's lock, or for a connection, before an error.
 PATIENCE_SECONDS = 10.0
-#: One for each of the service's 42 threads (``brain.api.app``), and some for what it does beside
-#: requests; a connection that waits for its turn costs nothing. Two Brains have room in
-#: PostgreSQL's default of 100.
+#: Connections: one for each of the service's 42 threads (``brain.api.app``), and some for its work
+#: beside requests; an idle connection costs nothing. Two Brains fit PostgreSQL's default of 100.
 _CONNECTIONS = 48
 
 
@@ -22,7 +23,7 @@ def database_url(url: str) -> sa.URL:
     """Read the setting ``database_url``; ``postgresql://`` means psycopg 3.
 
     Raises:
-        BadInput: it is no URL, or one of another database.
+        BadInput: the setting is no URL, or one of another database.
     """
     try:
         parsed = sa.make_url(url)
@@ -48,13 +49,13 @@ def database_url(url: str) -> sa.URL:
 
 
 def sqlite_file(url: sa.URL) -> Path:
-    """The file of an SQLite URL."""
+    """Return the file of an SQLite URL."""
     assert url.database
     return Path(url.database.removeprefix("file:"))
 
 
 def open_engine(url: str, *, patience_seconds: float = PATIENCE_SECONDS) -> sa.Engine:
-    """An engine whose connections are set up and whose errors are translated."""
+    """Return an engine whose connections are set up and whose errors are translated."""
     parsed = database_url(url)
     made = _postgresql if parsed.drivername.startswith("postgresql") else _sqlite
     engine = made(parsed, patience_seconds)
@@ -69,9 +70,9 @@ def _as_text(json: str | bytes) -> str:
 def _create(url: sa.URL, patience_seconds: float, **options: object) -> sa.Engine:
     return sa.create_engine(
         url,
-        # Not a number is no JSON: refused when written, or the row could never be read again.
+        # NaN is not JSON: it is refused at writing, because the row could never be read again.
         json_serializer=partial(json.dumps, allow_nan=False),
-        # Columns decode it by their types.
+        # Column types decode the text.
         json_deserializer=_as_text,
         pool_size=5,
         max_overflow=_CONNECTIONS - 5,
@@ -96,14 +97,16 @@ def _sqlite(url: sa.URL, patience_seconds: float) -> sa.Engine:
 
     @sa.event.listens_for(engine, "connect")
     def set_up(connection: sqlite3.Connection, _: object) -> None:
-        # The driver must not begin transactions by itself: it would begin them too late.
+        # The driver must not begin transactions by itself, because it begins them too late.
         connection.isolation_level = None
         connection.execute(f"PRAGMA busy_timeout = {round(patience_seconds * 1000)}")
         if not connection.execute("PRAGMA page_count").fetchone()[0]:
-            # Of a new file alone, because it takes the writers' lock: retirement gives pages back.
+            # Only for a new file, because this takes the writers' lock: retirement gives pages
+            # back.
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL")
-        # WAL alone may forget the last commits in a power cut; acknowledged means on disk.
+        # WAL alone may lose the last commits in a power cut; an acknowledged commit must be on
+        # disk.
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
 
@@ -111,7 +114,8 @@ def _sqlite(url: sa.URL, patience_seconds: float) -> sa.Engine:
     def begin(connection: sa.Connection) -> None:
         reads = bool(connection.get_execution_options().get(faults.READ_ONLY))
         connection.exec_driver_sql(f"PRAGMA query_only = {int(reads)}")
-        # A writer that began as a reader would fail, not wait, once somebody else has written.
+        # A writer that begins as a reader fails, instead of waiting, once another writer has
+        # written.
         connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
     return engine

@@ -1,7 +1,7 @@
-"""Translation of a database's failures to serve into words that a person can act on.
+"""Translation of a database's failures into words that a person can act on.
 
-Only what is nobody's bug is translated; a wrong statement crashes. Agents read these words, too:
-addresses and what the driver said are the error's ``cause``, which no answer shows.
+Only failures that are no bug are translated; a wrong statement crashes. Agents read these words,
+too: so addresses and the driver's message are the error's ``cause``, which no answer shows.
 """
 
 import sqlite3
@@ -20,10 +20,10 @@ from psycopg.errors import (
 
 from brain.errors import BadInput, BrainError, Unavailable
 
-#: Execution option of transactions that promised not to write; their writing is a bug.
+#: Execution option of transactions that promised not to write; a write in one is a bug.
 READ_ONLY = "brain_read_only"
 
-#: Primary result codes of SQLite that say something about the place, not the statement.
+#: SQLite's primary result codes of failures that lie in the place, not in the statement.
 _SQLITE = {
     sqlite3.SQLITE_FULL: "the disk is full; free space, nothing of this transaction was stored",
     sqlite3.SQLITE_READONLY: "it cannot be written; give this user write permission on the file "
@@ -37,7 +37,7 @@ _SQLITE = {
     sqlite3.SQLITE_NOTADB: "the file is no SQLite database; check the path in database_url",
 }
 
-#: What PostgreSQL's driver raises that no statement is to blame for.
+#: Exceptions of PostgreSQL's driver that no statement causes.
 _FAULTS = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
@@ -65,7 +65,7 @@ def install(engine: sa.Engine) -> None:
 def domain_error(
     said: BaseException, where: str, *, promised_not_to_write: bool = False
 ) -> BrainError | None:
-    """The error for what a driver ``said``; None where it is a bug, or a broken constraint."""
+    """Return the error for the message of a driver; None for a bug, or a broken constraint."""
     if isinstance(said, psycopg.DataError):
         return BadInput(f"a value cannot be stored: {_line(said)}")
     if _refused_writing(said) and promised_not_to_write:
@@ -93,7 +93,7 @@ def _remedy(said: BaseException) -> str | None:
 
 
 def _sqlite_code(said: BaseException) -> int:
-    # The low byte is the primary code; what is above it only says where it went wrong.
+    # The low byte is the primary code; the other bytes only tell the detail.
     return getattr(said, "sqlite_errorcode", 0) & 0xFF
 
 

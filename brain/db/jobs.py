@@ -98,7 +98,7 @@ _AMONG = sa.select(jobs).where(jobs.c.id.in_(sa.bindparam("ids", expanding=True)
 _UNFINISHED = sa.select(jobs).where(UNFINISHED).order_by(jobs.c.created_at, jobs.c.id)
 _UNFINISHED_OF = _UNFINISHED.where(jobs.c.pool == sa.bindparam("pool"))
 _KNOWN = sa.select(jobs.c.id).where(jobs.c.id.in_(sa.bindparam("ids", expanding=True)))
-#: The unfinished job of a name, else the newest.
+#: Orders the unfinished job of a name first, else the newest.
 _BY_NAME = (
     sa.select(jobs)
     .where(jobs.c.project == sa.bindparam("project"), jobs.c.name == sa.bindparam("name"))

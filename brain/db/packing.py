@@ -1,8 +1,9 @@
-"""Readings of accelerators and storage as bytes, without what every report repeats.
+"""Readings of accelerators and storage as bytes, without the facts that every report repeats.
 
-An accelerator's index, name and size are its device's, which is kept once. The readings of all of
-them stand column by column in MessagePack; a figure that is a whole number of hundredths,
-thousandths or tenths, as drivers tell them, stands as that whole number. Nothing is rounded.
+An accelerator's index, name and size are stored once, with its device. The readings of all
+accelerators are stored column by column in MessagePack. A value that is a whole number of
+hundredths, thousandths or tenths, as drivers report them, is stored as that whole number. Nothing
+is rounded.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +15,7 @@ import msgspec
 
 from brain.types.telemetry import GpuReading, ReplicaReading, StorageReading
 
-#: Index, name, bytes.
+#: Index, name, and bytes of memory.
 Device = tuple[int, str, int]
 Devices = tuple[Device, ...]
 
@@ -31,12 +32,12 @@ _decode = msgspec.msgpack.Decoder().decode
 
 
 def devices_of(gpus: Iterable[GpuReading]) -> Devices:
-    """The accelerators of which these are readings."""
+    """Return the accelerators of these readings."""
     return tuple(map(_device, gpus))
 
 
 def packed_gpus(gpus: Iterable[GpuReading]) -> bytes:
-    """The readings, without what ``devices_of`` tells."""
+    """Return the readings without the fields of ``devices_of``."""
     columns = tuple(zip(*map(_figures, gpus), strict=True))
     if not columns:
         return b""
@@ -46,7 +47,7 @@ def packed_gpus(gpus: Iterable[GpuReading]) -> bytes:
 
 
 def gpus_of(devices: Sequence[Device], packed: bytes) -> tuple[GpuReading, ...]:
-    """The readings of these devices."""
+    """Return the readings of these devices."""
     if not packed:
         return ()
     used, *scaled = _decode(packed)
@@ -68,24 +69,24 @@ def gpus_of(devices: Sequence[Device], packed: bytes) -> tuple[GpuReading, ...]:
 
 
 def packed_storage(reading: StorageReading | None) -> bytes | None:
-    """A reading of storage, field by field."""
+    """Return a reading of storage, packed field by field."""
     return None if reading is None else _encode(_storage(reading))
 
 
 def storage_of(packed: bytes | None) -> StorageReading | None:
-    """The reading that was packed."""
+    """Return the packed reading."""
     if packed is None:
         return None
     return StorageReading(**dict(zip(_STORAGE, _decode(packed), strict=True)))
 
 
 def packed_replicas(readings: Sequence[ReplicaReading]) -> bytes | None:
-    """Readings of replicas, field by field; None where there are none."""
+    """Return readings of replicas, packed field by field; None for no readings."""
     return _encode([_replica(each) for each in readings]) if readings else None
 
 
 def replicas_of(packed: bytes | None) -> tuple[ReplicaReading, ...]:
-    """The readings that were packed."""
+    """Return the packed readings."""
     each = () if packed is None else _decode(packed)
     return tuple(ReplicaReading(**dict(zip(_REPLICA, one, strict=True))) for one in each)
 

@@ -65,9 +65,10 @@ class SqlPools:
 
 
 def _of_job(table: sa.Table, *columns: sa.ColumnElement[int]) -> sa.Subquery:
-    """Aggregates of the rows of each unfinished job of a pool."""
+    """Return aggregates of the rows of each unfinished job of a pool."""
     mine = sa.select(jobs.c.id).where(jobs.c.pool == sa.bindparam("pool"), UNFINISHED)
-    # One pass over the jobs' own rows: a job's rows are found by the first column of the key.
+    # The query passes once over the rows of each job, which are found by the first column of the
+    # key.
     return (
         sa.select(table.c.job, *columns)
         .where(table.c.job.in_(mine))

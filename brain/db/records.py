@@ -59,7 +59,7 @@ def _append(connection: sa.Connection, table: sa.Table, record: Event | AuditEnt
 
 
 class SqlTokenUses:
-    """``TokenUses``; one column of the tokens, and never a wait for their rows."""
+    """``TokenUses`` on one column of the tokens; never waits for their rows."""
 
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
@@ -72,7 +72,7 @@ class SqlTokenUses:
         return frozenset(ids) - frozenset(good)
 
 
-#: Where the row is locked, its token is being changed by somebody who holds the writers' turn.
+#: A locked row means that a holder of the writers' turn is changing the token.
 _NOTE_USE = (
     sa.update(tokens)
     .where(

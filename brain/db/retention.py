@@ -1,4 +1,4 @@
-"""Raw samples into 1-minute means; the rules are those of brain.series."""
+"""Folding of raw samples into 1-minute means, by the rules of brain.series."""
 
 from collections.abc import Mapping
 from contextlib import closing
@@ -19,7 +19,7 @@ from brain.db.tables import minute_means, sources
 from brain.types.telemetry import Phase
 
 Number = sa.ColumnElement[Any]
-#: Pages that SQLite gives back at a time.
+#: Pages that SQLite gives back in one step.
 _GIVEN_BACK = 50_000
 
 
@@ -86,7 +86,7 @@ METRICS: Mapping[str, Metric] = {
 
 
 def retire(connection: sa.Connection, *, raw_before: datetime, means_before: datetime) -> int:
-    """Fold and drop what is old, in the caller's transaction: a crash leaves all or nothing."""
+    """Fold and delete old samples in the caller's transaction: a crash leaves all or nothing."""
     for name, metric in METRICS.items():
         connection.execute(_fold(connection, name, metric, raw_before))
     dated = minute_means.c.minute < means_before
@@ -95,12 +95,12 @@ def retire(connection: sa.Connection, *, raw_before: datetime, means_before: dat
         (samples.throughput_contexts, samples.throughput_rows, raw_before),
         (samples.host_contexts, samples.host_rows, raw_before),
         (samples.loss_contexts, samples.loss_rows, raw_before),
-        # Saves are few and tell how a job checkpoints; they stay as long as the means.
+        # Saves are few and show how a job checkpoints; they stay as long as the means.
         (samples.save_contexts, samples.save_rows, means_before),
     ):
         limit = sa.literal(before, Micros())
         old = (rows.c.slot <= samples.slot_of(limit)) & (samples.instant_of(rows) < limit)
-        # By their contexts, which SQLite finds them by.
+        # Rows are deleted by their contexts, the key by which SQLite finds them.
         mine = rows.c.context.in_(sa.select(contexts.c.id))
         gone += connection.execute(sa.delete(rows).where(mine, old)).rowcount
         connection.execute(_forget(contexts, rows, raw_before))
@@ -110,7 +110,7 @@ def retire(connection: sa.Connection, *, raw_before: datetime, means_before: dat
 
 
 def _give_back(connection: sa.Connection) -> None:
-    """Return free pages of an SQLite file, a part at a time because writers wait.
+    """Give free pages of an SQLite file back, a part at a time because writers wait.
 
     The driver takes the first step of a statement that has no columns, which is one page.
     """
@@ -121,7 +121,9 @@ def _give_back(connection: sa.Connection) -> None:
 
 
 def _forget(contexts: sa.Table, rows: sa.Table, before: datetime) -> sa.Delete:
-    """Drop contexts without samples, of sources that were silent; those that speak are locked."""
+    """Return the deletion of contexts without samples whose sources were silent; contexts of
+    active sources are locked.
+    """
     silent = sa.select(sources.c.job).where(
         sources.c.job == contexts.c.job,
         sources.c.source == contexts.c.source,
@@ -134,7 +136,7 @@ def _forget(contexts: sa.Table, rows: sa.Table, before: datetime) -> sa.Delete:
 
 
 def joined(mean: Number, low: Number, high: Number, weight: Number) -> tuple[Number, ...]:
-    """One reading of many, as columns."""
+    """Return one reading joined from many, as columns."""
     total = sa.func.sum(weight)
     return sa.func.sum(mean * weight) / total, sa.func.min(low), sa.func.max(high), total
 
@@ -155,7 +157,7 @@ def _fold(connection: sa.Connection, name: str, metric: Metric, before: datetime
         .where(
             rows.slot <= samples.slot_of(limit), rows.corrected_at < limit, metric.says, by_context
         )
-        # The minute first: grouped by job first, SQLite would read every row in that order.
+        # The minute comes first: grouped by job first, SQLite would read every row in that order.
         .group_by(minute, rows.job)
     )
     columns = ["job", "metric", "minute", "mean", "low", "high", "weight"]

@@ -1,10 +1,10 @@
-"""Tables of samples, two of each kind, and how they are read as one.
+"""Tables of samples, two for each kind, and the queries that read both as one.
 
-What a source says with every sample stands once, in a row of ``…_contexts``; a row of ``…_rows``
-holds what changes from one sample to the next. A context's id is a digest of what it holds, so that
-no writer has to ask for it. The instant of a row, on service time, is a slot of 5 minutes and the
-microseconds within it: PostgreSQL keeps many rows of one context and slot in one entry of the
-index, and SQLite the rows themselves in that order.
+Fields that a source repeats in every sample are stored once, in a row of ``…_contexts``; a row of
+``…_rows`` holds the fields that change. A context's id is a digest of its fields, so that no writer
+has to query it. The instant of a row, on service time, is a slot of 5 minutes and the microseconds
+within it: PostgreSQL stores many rows of one context and slot in one entry of the index, and SQLite
+the rows themselves in that order.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from brain.types.telemetry import Phase
 #: Microseconds of a slot.
 SLOT = 300_000_000
 _slot = sa.literal_column(str(SLOT), sa.BigInteger)
-#: Of an index that is on PostgreSQL alone, as the migrations make and compare it.
+#: Options of an index that only PostgreSQL has, as the migrations create and compare it.
 _POSTGRESQL = {"only": "postgresql"}
 _PLACE = ("replica", "local_rank", "rank", "epoch", "generation")
 
@@ -40,7 +40,7 @@ def _kind(
         sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("job", Name, nullable=False),
         sa.Column("source", Name, nullable=False),
-        # Microseconds by which instants on service time are later than the sender's own.
+        # Microseconds by which service time is ahead of the sender's clock.
         *_whole("skew"),
         *context,
         # What a job did, and whether a sample of a source is known.
@@ -59,9 +59,9 @@ def _kind(
         ),
         sa.Column("sequence", sa.Integer, nullable=False),
         *row,
-        # Keys of SQLite alone: PostgreSQL's rows are kept apart by the locks of their sources.
+        # Keys only on SQLite: on PostgreSQL the locks of their sources keep rows unique.
         sa.Index(f"ix_{kind}_rows_context_slot", "context", "slot", info=_POSTGRESQL),
-        # What is old enough to retire.
+        # Rows that are old enough to retire.
         sa.Index(f"ix_{kind}_rows_slot", "slot", postgresql_using="brin", info=_POSTGRESQL),
         sqlite_with_rowid=False,
     )
@@ -114,9 +114,9 @@ host_contexts, host_rows = _kind(
         *_whole("cpu_millis", "memory_bytes", "job_cpu_millis", "job_memory_bytes"),
         *_real("network_receive_bytes_per_second", "network_send_bytes_per_second"),
         *_real("disk_read_bytes_per_second", "disk_write_bytes_per_second"),
-        # As ``brain.db.packing`` packs them.
+        # In the form of ``brain.db.packing``.
         sa.Column("gpus", sa.LargeBinary, nullable=False),
-        # Of ``gpus``, so that a series needs not unpack them.
+        # Aggregates of ``gpus``, so that a series need not unpack them.
         *_real("gpu_share", "gpu_memory_share", nullable=True),
         sa.Column("storage", sa.LargeBinary),
         sa.Column("replica_readings", sa.LargeBinary),
@@ -131,7 +131,7 @@ loss_contexts, loss_rows = _kind(
 
 
 def instant_of(rows: sa.Table) -> sa.ColumnElement[Any]:
-    """The instant of a row, in microseconds since 1970."""
+    """Return the time of a row, in microseconds since 1970."""
     whole = sa.cast(rows.c.slot, sa.BigInteger) * _slot + rows.c.within
     return sa.type_coerce(whole, Micros())
 
@@ -144,22 +144,24 @@ def _whole_samples(contexts: sa.Table, rows: sa.Table) -> sa.Subquery:
     return sa.select(*of_context, *of_row, instant).select_from(both).subquery()
 
 
-#: Samples with all their columns, and ``corrected_at``, their instant.
+#: Samples with all their columns, and ``corrected_at``, their service time.
 throughput_samples = _whole_samples(throughput_contexts, throughput_rows)
 save_samples = _whole_samples(save_contexts, save_rows)
 host_samples = _whole_samples(host_contexts, host_rows)
 
 
 def since(of: sa.FromClause, at: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """True for samples from an instant in microseconds on; by the index as far as that goes."""
+    """Return a condition for samples from a time in microseconds on, which uses the index as far
+    as possible.
+    """
     return (of.c.slot >= slot_of(at)) & (of.c.corrected_at >= at)
 
 
 def until(of: sa.FromClause, at: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """True for samples up to an instant in microseconds, which may be one of theirs."""
+    """Return a condition for samples up to and including a time in microseconds."""
     return (of.c.slot <= slot_of(at)) & (of.c.corrected_at <= at)
 
 
 def slot_of(at: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
-    """The slot of an instant in microseconds, none of which is before 1970."""
+    """Return the slot of a time in microseconds, which is never before 1970."""
     return at.op("/", return_type=sa.BigInteger())(_slot)

@@ -35,14 +35,16 @@ class MigrationResult:
     #: Revision before and after; None: there was no schema.
     before: str | None
     after: str
-    #: Copy of the SQLite file made before anything was changed.
+    #: Copy of the SQLite file, made before any change.
     copy: Path | None = None
     #: *Contract* steps left for ``brain migrate``, oldest first.
     pending: tuple[str, ...] = ()
 
     @property
     def message(self) -> str:
-        """One or two sentences for the log; empty when nothing was done and nothing is left."""
+        """Return one or two sentences for the log; empty if nothing was done and nothing is
+        left.
+        """
         said = []
         if self.before != self.after:
             said.append(f"migrated the database from {self.before or 'nothing'} to {self.after}")
@@ -60,11 +62,12 @@ def prepare(url: str, *, contract: bool = False, migrations: Path | None = None)
     """Bring the database to this code's schema, under a lock; others wait for it.
 
     At service start only *expand* steps run on PostgreSQL, because an older Brain may still be
-    serving beside; ``contract=True`` is ``brain migrate``. An SQLite file belongs to one Brain:
-    every step runs, and an existing file is copied first. ``migrations`` are those shipped.
+    serving beside this one; ``contract=True`` is ``brain migrate``. An SQLite file belongs to one
+    Brain: every step runs, and an existing file is copied first. ``migrations`` is the directory of
+    the shipped steps.
 
     Raises:
-        SchemaTooNew: a newer Brain wrote it.
+        SchemaTooNew: a newer Brain wrote the database.
         Unavailable: the database cannot be reached or written; nothing was changed.
     """
     engine = open_engine(url)
@@ -77,7 +80,8 @@ def prepare(url: str, *, contract: bool = False, migrations: Path | None = None)
                     return _migrate(connection, contract=True, migrations=migrations)
         with engine.begin() as connection:
             _refuse_old_server(connection)
-            # Longer than other locks: a migration may take a while, and nothing can be done before.
+            # A longer time than for other locks: a migration takes a while, and nothing works
+            # before it.
             connection.execute(sa.text("SET LOCAL lock_timeout = '120s'"))
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATIONS)))
             return _migrate(connection, contract=contract, migrations=migrations)
@@ -86,16 +90,16 @@ def prepare(url: str, *, contract: bool = False, migrations: Path | None = None)
 
 
 def missing(url: str, *, migrations: Path | None = None) -> tuple[str, ...]:
-    """The steps that ``brain migrate`` would take, oldest first; nothing is changed.
+    """Return the steps that ``brain migrate`` would take, oldest first; nothing is changed.
 
     Raises:
-        SchemaTooNew: a newer Brain wrote it.
+        SchemaTooNew: a newer Brain wrote the database.
         Unavailable: the database cannot be reached or read.
     """
     engine = open_engine(url)
     try:
         if engine.dialect.name == "sqlite" and not sqlite_file(engine.url).exists():
-            # To look would be to make it.
+            # Opening the file to look into it would create it.
             steps = ScriptDirectory(str(migrations or migrations_path()))
             return tuple(step.revision for step in _missing(steps, None))
         with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
@@ -106,12 +110,12 @@ def missing(url: str, *, migrations: Path | None = None) -> tuple[str, ...]:
 
 
 def current(connection: sa.Connection) -> str | None:
-    """The revision that a database is at; None: there is no schema."""
+    """Return the revision that a database is at; None if there is no schema."""
     return MigrationContext.configure(connection).get_current_revision()
 
 
 def config(connection: sa.Connection, migrations: Path | None = None) -> Config:
-    """Alembic's configuration, which reads no file; the connection rides along."""
+    """Return Alembic's configuration, which reads no file and carries the connection."""
     made = Config()
     made.set_main_option("script_location", str(migrations or migrations_path()).replace("%", "%%"))
     made.attributes["connection"] = connection
@@ -119,7 +123,9 @@ def config(connection: sa.Connection, migrations: Path | None = None) -> Config:
 
 
 def migrations_path() -> Path:
-    """The migrations: inside the package once built, beside it in a checkout."""
+    """Return the directory of migrations: inside the package once built, beside it in a
+    checkout.
+    """
     package = Path(brain.__file__).parent
     shipped = package / "_migrations"
     return shipped if shipped.is_dir() else package.parent / "migrations"
@@ -133,7 +139,7 @@ def _migrate(
     before = current(connection)
     missing = _missing(scripts, before)
     waiting = next((i for i, step in enumerate(missing) if step.module.KIND == "contract"), None)
-    # Nobody older can be serving from a database that is new.
+    # No older Brain can be serving from a new database.
     now = missing if contract or not before or waiting is None else missing[:waiting]
     copy = None
     if now and before and connection.dialect.name == "sqlite":
@@ -177,7 +183,7 @@ def _file_lock(database: Path) -> Iterator[None]:
 
 
 def _make_private(file: Path) -> None:
-    """Make a file that other users cannot read: it will hold tokens and secrets."""
+    """Make a file that other users cannot read, because it will hold tokens and secrets."""
     if not file.exists():
         file.touch(mode=0o600)
 
@@ -185,7 +191,7 @@ def _make_private(file: Path) -> None:
 def _copied(database: Path, revision: str) -> Path:
     """Copy the database, its write-ahead log included, as it was last committed.
 
-    An earlier copy stays: a database that was put back and is migrated again is another one.
+    An earlier copy stays: a database that was restored and is migrated again is a different one.
     """
     first = database.with_name(f"{database.name}.before-{revision}")
     more = (first.with_name(f"{first.name}.{number}") for number in itertools.count(2))

@@ -19,9 +19,10 @@ from brain.types.job import JobId
 def lines(
     connection: sa.Connection, asked: Mapping[JobId, SeriesStretch], *, points: int
 ) -> Mapping[JobId, Sequence[SeriesBucket]]:
-    """Points of a metric for each job, from raw samples and, where those retired, from the means.
+    """Return the points of a metric for each job, from raw samples and, where those retired, from
+    means.
 
-    One statement for all jobs that are asked for the same metric.
+    One statement serves all jobs with the same metric.
     """
     drawn = {
         job: buckets(it.metric, since=it.since, until=it.until, points=points)
@@ -44,7 +45,7 @@ def _row(job: JobId, drawn: Buckets) -> tuple[str, Any, Any, int]:
 
 @cache
 def _statement(metric: str) -> sa.CompoundSelect[Any]:
-    """The readings of raw samples and of means, joined by job and bucket."""
+    """Return the statement for readings of raw samples and of means, joined by job and bucket."""
     raw, means = METRICS[metric], minute_means.c
     of, asked = raw.table.c, ASKED.c
     from_raw = _readings(
@@ -66,7 +67,7 @@ def _statement(metric: str) -> sa.CompoundSelect[Any]:
 
 
 def _after(at: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
-    """Microseconds from the beginning of a line on."""
+    """Return the microseconds of a time since the beginning of a line."""
     whole, since = (sa.type_coerce(each, sa.BigInteger) for each in (at, ASKED.c.since_at))
     return whole - since
 

@@ -1,4 +1,4 @@
-"""What came of each source, and its clock: the row that a writer of its samples holds."""
+"""Counts and clock of each source: the row that a writer of its samples locks."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from brain.types.telemetry import LossSample, Sample
 #: Job and source.
 Source = tuple[str, str]
 Clocks = dict[Source, SourceClock]
-#: A source that was locked before it was heard has this for its newest instant.
+#: Newest time of a source that was locked before its first sample.
 _NEVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
 @dataclass(slots=True)
 class Count:
-    """What came of one source, as ``sources`` adds it up."""
+    """Counts of one source's samples, to be added to ``sources``."""
 
     heard_at: datetime
     highest: int = -1
@@ -38,7 +38,7 @@ class Count:
 def add_up(
     connection: sa.Connection, counts: Mapping[Source, Count], clocks: Mapping[Source, SourceClock]
 ) -> None:
-    """Keep what came of each source, and its clock."""
+    """Store the counts of each source, and its clock."""
     rows = []
     for source, of in sorted(counts.items()):
         clock = clocks[source]
@@ -54,16 +54,16 @@ def add_up(
 
 
 def clocks_of(connection: sa.Connection, wanted: Iterable[Source]) -> Clocks:
-    """The clocks of sources that were heard before; all are locked until the transaction ends."""
+    """Return the clocks of known sources; all sources are locked until the transaction ends."""
     asked = sorted(wanted)
     if connection.dialect.name == "sqlite":
         found = connection.exec_driver_sql(_CLOCKS_SQLITE, (wire.encode(asked).decode(),))
         return _read(found, _instant)
-    # Two batches of one source take turns, or the later could stand before the earlier.
+    # Two batches of one source take turns, or the later batch could be stored before the earlier.
     clocks = _locked(connection, asked)
     if missing := [source for source in asked if source not in clocks]:
         connection.exec_driver_sql(_LOCKED, (_NEVER, _NEVER, _NEVER, wire.encode(missing).decode()))
-        # Another one may have been faster.
+        # Another writer may have been faster.
         clocks |= _locked(connection, missing)
     return {source: clock for source, clock in clocks.items() if clock.newest != (_NEVER, _NEVER)}
 

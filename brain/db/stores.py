@@ -29,8 +29,8 @@ _WRITERS = 0x627261696E
 class SqlTransaction:
     """All stores on one connection.
 
-    Plans, worlds, fits and freezes that were read are kept for the rest of the transaction: nobody
-    else writes them meanwhile, and a turn asks for each several times. So is what was read ahead.
+    A transaction caches the plans, worlds, fits and freezes that it read: no other one writes them
+    meanwhile, and a turn reads each several times. It also caches rows that were read ahead.
     """
 
     def __init__(self, connection: sa.Connection, *, read_only: bool) -> None:
@@ -47,12 +47,12 @@ class SqlTransaction:
 
     @property
     def telemetry(self) -> SqlTelemetry:
-        """Samples; on PostgreSQL several may write them at once."""
+        """Return the samples; on PostgreSQL several transactions may write them at once."""
         return SqlTelemetry(self._connection, self._samples)
 
     @property
     def uses(self) -> SqlTokenUses:
-        """The last uses of tokens; like samples, noted without a turn."""
+        """Return the last uses of tokens, which are written without a turn, as samples are."""
         return SqlTokenUses(self._connection)
 
     @property
@@ -127,7 +127,7 @@ class SqlStores:
     def __init__(self, url: str, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self._engine = open_engine(url, patience_seconds=patience_seconds)
         self._sqlite = self._engine.dialect.name == "sqlite"
-        # SQLite's own waiting polls, up to 100 ms apart; this lock hands over at once.
+        # SQLite's own waiting polls, up to 100 ms apart; this lock passes on at once.
         self._writing = Lock() if self._sqlite else None
         self._patience_seconds = patience_seconds
 
@@ -142,7 +142,7 @@ class SqlStores:
             yield SqlTransaction(connection, read_only=read_only)
 
     def size_bytes(self) -> int:
-        """The database's files, its write-ahead log included."""
+        """Return the bytes of the database's files, including its write-ahead log."""
         if self._sqlite:
             file = sqlite_file(self._engine.url)
             files = (file, file.with_name(f"{file.name}-wal"))

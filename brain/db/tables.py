@@ -1,4 +1,6 @@
-"""The tables. Columns are named as the fields they hold; indexes say which question they answer."""
+"""The tables. Columns have the names of the fields they hold; comments on indexes tell their
+queries.
+"""
 
 from collections.abc import Mapping
 
@@ -42,7 +44,7 @@ jobs = sa.Table(
     "jobs",
     metadata,
     sa.Column("id", Name, primary_key=True),
-    # Of the document, to be searched.
+    # Fields of the document, for searches.
     sa.Column("project", Name, nullable=False),
     sa.Column("name", Name, nullable=False),
     sa.Column("document", Value[JobDocument](JobDocument), nullable=False),
@@ -61,7 +63,7 @@ jobs = sa.Table(
     sa.Column("updated_at", Instant, nullable=False),
     sa.Column("finished_at", Instant),
     sa.Column("version", sa.Integer, nullable=False),
-    # A name belongs to one unfinished job of a project.
+    # Only one unfinished job of a project has a name.
     sa.Index(
         "uq_jobs_unfinished_name",
         "project",
@@ -113,7 +115,7 @@ plans = sa.Table(
         sqlite_where=ACTIVE_PLAN,
         postgresql_where=ACTIVE_PLAN,
     ),
-    # The inbox, newest first.
+    # For the inbox, newest first.
     sa.Index("ix_plans_created_at", "created_at", "job", "generation"),
 )
 
@@ -129,7 +131,7 @@ def _real(*names: str) -> tuple[sa.Column[object], ...]:
     return tuple(sa.Column(name, sa.Double, nullable=False) for name in names)
 
 
-#: What came of each source, and its clock: both stay known after the samples retired.
+#: Counts and clock of each source: both stay after the samples retired.
 sources = sa.Table(
     "sources",
     metadata,
@@ -140,7 +142,7 @@ sources = sa.Table(
     sa.Column("dropped", sa.BigInteger, nullable=False),
     sa.Column("heard_at", Instant, nullable=False),
     sa.Column("offset_seconds", sa.Double, nullable=False),
-    # Of its newest sample.
+    # Of the source's newest sample.
     sa.Column("measured_at", Instant, nullable=False),
     sa.Column("corrected_at", Instant, nullable=False),
 )
@@ -152,7 +154,7 @@ minute_means = sa.Table(
     sa.Column("metric", Name, primary_key=True),
     sa.Column("minute", Instant, primary_key=True),
     *_real("mean", "low", "high", "weight"),
-    # What is old enough to drop.
+    # Rows that are old enough to delete.
     sa.Index("ix_minute_means_minute", "minute", postgresql_using="brin"),
 )
 
@@ -233,7 +235,7 @@ events = sa.Table(
     sa.Column("subject", sa.BigInteger),
     sa.Column("message", sa.String, nullable=False),
     sa.Column("data", Value[object](Mapping[str, str])),
-    # What happened to one job.
+    # Events of one job.
     sa.Index("ix_events_job_id", "job", "id"),
     sqlite_autoincrement=True,
 )
@@ -284,7 +286,7 @@ answers = sa.Table(
     sa.Column("status", sa.Integer, nullable=False),
     sa.Column("body", sa.Text, nullable=False),
     sa.Column("at", Instant, nullable=False),
-    # What is old enough to forget.
+    # Rows that are old enough to delete.
     sa.Index("ix_answers_at", "at"),
 )
 

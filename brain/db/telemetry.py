@@ -1,4 +1,4 @@
-"""Samples, each once by (source, measured_at), read by their instants on service time."""
+"""Samples, each stored once by (source, measured_at), and read by service time."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ _PLACE = tuple(field.name for field in fields(SampleSource))
 
 @dataclass(frozen=True, slots=True)
 class _Placed(Generic[P]):
-    """A question for samples of one kind: the columns of the place come last in its rows."""
+    """A query for samples of one kind, whose rows end with the columns of the place."""
 
     statement: sa.Select[Any]
     build: Callable[[SampleSource, Sequence[Any]], P]
@@ -60,14 +60,14 @@ def _question(
 
 
 def _recent(table: sa.Subquery, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Rows of one job from an instant on."""
+    """Return rows of one job since a time."""
     since = samples.since(table, sa.bindparam("since", type_=table.c.corrected_at.type))
     found = sa.select(*columns).where(table.c.job == sa.bindparam("job"), since)
     return found.order_by(table.c.corrected_at, table.c.source)
 
 
 def _since_asked(table: sa.Subquery, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Rows of many jobs, each from an instant of its own on."""
+    """Return rows of many jobs, each since a time of its own."""
     mine = (table.c.job == ASKED.c.job) & samples.since(table, ASKED.c.since_at)
     found = sa.select(*columns).select_from(sa.join(ASKED, table, mine))
     return found.order_by(table.c.job, table.c.corrected_at, table.c.source)
@@ -92,7 +92,7 @@ _NEWEST_OF_MANY = sa.select(
     ASKED.c.job,
     sa.select(_newest).where(throughput_contexts.c.job == ASKED.c.job).scalar_subquery(),
 )
-# In this order, which the highest of numbers does not overflow.
+# The operations have this order because the highest numbers do not overflow in it.
 _missing = sources.c.highest - sources.c.stored + 1
 _LOSSES = (
     sa.select(
@@ -122,7 +122,7 @@ _LAST_STEP = sa.select(
     .limit(1)
     .scalar_subquery(),
 )
-#: Before anything was measured.
+#: Losses before anything was measured.
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -236,7 +236,7 @@ class SqlTelemetry:
         return retention.retire(self._connection, raw_before=raw_before, means_before=means_before)
 
     def _placed(self, asked: _Placed[P], given: Mapping[str, object]) -> list[P]:
-        """Samples with their places; thousands in a turn, so that each place is made once."""
+        """Return samples with their places; a turn reads thousands, so each place is made once."""
         places: dict[Any, SampleSource] = {}
         found: list[P] = []
         rows: Sequence[Any] = self._connection.execute(asked.statement, given).all()

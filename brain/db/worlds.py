@@ -15,7 +15,7 @@ from brain.types.pool import PoolLease
 from brain.types.resources import Node, NodeName, PoolName
 from brain.types.world import Replica, World
 
-#: Expiry of a lease that was let go; its term must outlive it.
+#: Expiry of a released lease, whose term must stay.
 _LET_GO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -157,7 +157,7 @@ class SqlLeases:
     def acquire(
         self, pool: PoolName, holder: str, *, until: datetime, now: datetime
     ) -> PoolLease | None:
-        # One statement, so that of two that try at once the second sees what the first took.
+        # One statement, so that the second of two concurrent writers sees the row of the first.
         take = insert(self._connection, leases).values(
             pool=pool, holder=holder, term=1, expires_at=until
         )

@@ -1,8 +1,8 @@
 """Samples into SQLite and PostgreSQL: many batches in one transaction, many rows in one statement.
 
-The row of a source in ``sources`` is locked before its samples are looked at, so that what is known
-of it stays so: a sample newer than all that its source had sent is new, and of the others, which
-are late or repeated, one question finds those that are known.
+A writer locks the row of a source in ``sources`` before it compares samples, so that the set of
+known samples stays as read. A sample newer than all earlier ones of its source is new. One query
+finds the known ones among the others, which are late or repeated.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,17 +35,17 @@ from brain.types.telemetry import (
 )
 
 _Row = tuple[Any, ...]
-#: Kind, job, source and microseconds of the instant as it was sent.
+#: Kind, job, source, and microseconds of the time that was sent.
 _Identity = tuple[str, str, str, int]
 
 
 class _Kind(NamedTuple):
-    """How samples of one kind become rows."""
+    """The conversion of samples of one kind into rows."""
 
     name: str
     contexts: sa.Table
     rows: sa.Table
-    #: The columns of a context behind id, job, source and skew, and those of a row behind its key.
+    #: Columns of a context after id, job, source and skew, and columns of a row after its key.
     context: Callable[[Any], _Row]
     row: Callable[[Any], _Row]
 
@@ -110,20 +110,21 @@ class _Group:
     kind: _Kind
     source: Source
     samples: Sequence[Sample]
-    #: Of each sample, in microseconds: as it was sent, and on service time.
+    #: Times of each sample in microseconds: as sent, and on service time.
     instants: Sequence[tuple[int, int]]
-    #: Newer than all that the source had sent, and each another: none of them can be known.
+    #: True if all samples are newer than all earlier ones of the source, and distinct, so that none
+    #: can be known.
     fresh: bool
 
     @property
     def identities(self) -> Sequence[_Identity]:
-        """What each sample is known by."""
+        """Return the identity of each sample."""
         return [(self.kind.name, *self.source, sent) for sent, _ in self.instants]
 
 
 @dataclass(slots=True)
 class _Writing:
-    """What a transaction writes."""
+    """Rows that a transaction writes."""
 
     contexts: dict[_Kind, dict[int, _Row]] = field(default_factory=dict)
     rows: dict[_Kind, list[_Row]] = field(default_factory=dict)
@@ -136,7 +137,7 @@ class _Writing:
         instants: Iterable[tuple[int, int]],
         heard_at: datetime,
     ) -> None:
-        """Add those of a group that are new."""
+        """Add the samples of a group that are new."""
         kind, source = group.kind, group.source
         contexts = self.contexts.setdefault(kind, {})
         rows = self.rows.setdefault(kind, [])
@@ -152,7 +153,7 @@ class _Writing:
 
 
 def add_all(connection: sa.Connection, batches: Sequence[SampleBatch]) -> list[Receipt]:
-    """Store what is new of batches, in their order; one receipt each."""
+    """Store the new samples of batches, in the batches' order; return one receipt each."""
     divided = [_by_source(batch.samples) for batch in batches]
     clocks = sources.clocks_of(connection, set().union(*divided))
     placed = [_placed(batch, mine, clocks) for batch, mine in zip(batches, divided, strict=True)]
@@ -190,7 +191,7 @@ def _write(connection: sa.Connection, writing: _Writing, clocks: Clocks) -> None
 
 
 def _new(group: _Group, known: set[_Identity]) -> list[int]:
-    """Positions of the samples that are new, which are known from now on."""
+    """Return the positions of the new samples, and mark those as known."""
     new = []
     for index, identity in enumerate(group.identities):
         if identity not in known:
@@ -200,7 +201,7 @@ def _new(group: _Group, known: set[_Identity]) -> list[int]:
 
 
 def _by_source(samples: Iterable[Sample]) -> dict[Source, dict[type[Sample], list[Sample]]]:
-    """Samples by source and kind, each list in their order."""
+    """Return the samples by source and kind, each list in its order."""
     divided: dict[Source, dict[type[Sample], list[Sample]]] = {}
     for sample in samples:
         kinds = divided.setdefault(_origin(sample), {})
@@ -213,7 +214,7 @@ def _placed(
     divided: Mapping[Source, Mapping[type[Sample], Sequence[Sample]]],
     clocks: Clocks,
 ) -> list[_Group]:
-    """Give each sample its instant, and move the clocks of its sources on."""
+    """Give each sample its service time, and advance the clocks of its sources."""
     offset, groups = timedelta(seconds=batch.offset_seconds), []
     for source, kinds in divided.items():
         clock = clocks.get(source, SourceClock())
@@ -231,12 +232,14 @@ def _placed(
 
 @lru_cache(maxsize=65_536)
 def _context_id(told: _Row) -> int:
-    """A digest of what a context holds; of 2^63, so that no two of them are ever alike."""
+    """Return a digest of a context's fields, of 2^63 values, so that two contexts never share an
+    id.
+    """
     return int.from_bytes(blake2b(wire.encode(told), digest_size=8).digest()) >> 1
 
 
 def _known(connection: sa.Connection, doubtful: set[_Identity]) -> set[_Identity]:
-    """Those of some samples that are stored; their sources are locked."""
+    """Return the identities of samples that are stored already; their sources are locked."""
     if not doubtful:
         return set()
     known: set[_Identity] = set()
@@ -250,7 +253,7 @@ def _known(connection: sa.Connection, doubtful: set[_Identity]) -> set[_Identity
 
 
 def _keep_contexts(connection: sa.Connection, kind: _Kind, told: Mapping[int, _Row]) -> None:
-    """Store the contexts that are not yet."""
+    """Store the contexts that are not stored yet."""
     statement = _CONTEXTS[connection.dialect.name].format(kind=kind.name)
     asked = wire.encode(list(told)).decode()
     kept = {id for (id,) in connection.exec_driver_sql(statement, (asked,))}
@@ -261,7 +264,7 @@ def _keep_contexts(connection: sa.Connection, kind: _Kind, told: Mapping[int, _R
 
 
 def _origin(sample: Sample) -> Source:
-    """The job and the source of any sample."""
+    """Return the job and the source of any sample."""
     if isinstance(sample, ThroughputSample | SaveSample):
         return sample.place.job, sample.place.source
     return sample.job, sample.source
@@ -316,7 +319,9 @@ _WIRE_TYPES = {
 
 
 class _translated(AbstractContextManager[None]):
-    """What the driver says within, in the words of ``faults``; SQLAlchemy does not see a COPY."""
+    """Translates the driver's errors in its block as ``faults`` does; SQLAlchemy does not see a
+    COPY.
+    """
 
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection

@@ -10,7 +10,7 @@ if __name__ == "__main__":
         expect("the service", "server")
     except Unavailable as missing:
         sys.exit(f"brain.service: {missing}")
-    # Not before: it imports what may be missing.
+    # Imported late, because it imports distributions that may be missing.
     from brain.service.start import main
 
     sys.exit(main())

@@ -1,7 +1,7 @@
-"""Connections of the service: how many there may be, how long a request's head may take, TLS.
+"""Connections of the service: their number, the time of a request's head, and TLS.
 
 uvicorn speaks HTTP/1.1. The limits that it lacks are added here, at the only place that sees a
-connection before a request comes on it.
+connection before its first request.
 """
 
 import asyncio
@@ -22,20 +22,20 @@ from brain.api.metrics import Metrics
 from brain.errors import BadInput, BrainError, Unavailable
 from brain.settings import Settings, networks_of
 
-#: Descriptors kept for the database (SQLite takes three a thread), files, and connections that
-#: were accepted and not yet admitted, or that linger.
+#: Descriptors kept for the database (SQLite takes three per thread), files, and connections that
+#: are accepted but not yet admitted, or that linger.
 _RESERVED = 256
-#: Connections accepted in one go: asyncio asks nobody about any of them before it took them all.
+#: Connections accepted at once: asyncio accepts all of them before it asks about any.
 ACCEPTS = 16
-#: More are of no use to one process.
+#: Most connections that one process can use.
 _MOST_DESCRIPTORS = 65_536
-#: Seconds for which a sender that was refused may go on sending, so that it reads why.
+#: Seconds for which a refused sender may go on sending, so that it reads the refusal.
 _LINGER_SECONDS = 1.0
-#: Connections that may linger at once; they count in no limit.
+#: Most connections that linger at once; no other limit counts them.
 _LINGERING = 64
 #: Bytes of a request's head; the parser itself has no limit.
 _HEAD_BYTES = 64 * 1024
-#: Bytes that are parsed in one go: each holds few requests, and those behind them wait as bytes.
+#: Bytes that are parsed at once: they hold few requests, and later ones wait as bytes.
 _PARSED_BYTES = 4096
 _HTTP = b"HTTP/1.1 %d %s\r\n%s\r\n\r\n%s"
 
@@ -47,23 +47,23 @@ class Connections:
         self, settings: Settings, metrics: Metrics, tls: ssl.SSLContext | None, *, most: int
     ) -> None:
         self.metrics, self.tls, self.head_seconds = metrics, tls, settings.head_seconds
-        #: Connections that were refused, and may still read why.
+        #: Connections that were refused, and may still read the refusal.
         self.lingering = 0
         self._proxies = networks_of(settings.trusted_proxies)
         self._table = ConnectionTable(most=most, per_address=settings.connections_per_address)
-        #: How each is closed for another.
+        #: Functions that close a connection for another one.
         self._closing: dict[ClientConnection, Callable[[str], None]] = {}
 
     def protocol(self, **uvicorn: Any) -> asyncio.Protocol:
-        """The protocol of one connection, as uvicorn asks for it."""
+        """Return the protocol of one connection, as uvicorn asks for it."""
         made: asyncio.Protocol = _Connection(self, **uvicorn)
         return made
 
     def admit(self, address: str, close: Callable[[str], None]) -> ClientConnection:
-        """Let a connection in, for which another may be closed.
+        """Admit a connection, for which another may be closed.
 
         Raises:
-            Overloaded: there are too many.
+            Overloaded: there are too many connections.
         """
         connection = ClientConnection(limits.source_of(address))
         proxied = any(ip_address(address) in network for network in self._proxies)
@@ -76,7 +76,7 @@ class Connections:
         return connection
 
     def forget(self, connection: ClientConnection) -> None:
-        """A connection is gone."""
+        """Forget a connection that is closed."""
         self._table.remove(connection)
         self._closing.pop(connection, None)
         self.metrics.connections.set(len(self._table))
@@ -88,18 +88,18 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
     def __init__(self, shared: Connections, **uvicorn: Any) -> None:
         super().__init__(**uvicorn)
         self._shared = shared
-        #: None once it is being closed.
+        #: None once the connection is being closed.
         self._admitted: ClientConnection | None = None
         self._timer: asyncio.TimerHandle | None = None
-        #: Bytes in which a head came that is not whole; None between requests and within bodies.
+        #: Bytes of an incomplete head; None between requests and within bodies.
         self._head: int | None = None
-        #: What came behind a request that waits for another's answer.
+        #: Bytes behind a request that waits for an earlier answer.
         self._unparsed = b""
-        #: What came between the end of the handshake and the moment that we heard of it.
+        #: Bytes between the end of the handshake and its report to this class.
         self._early = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Let it in or refuse it; then the clock of its first request's head runs."""
+        """Admit or refuse the connection; then the time of its first head runs."""
         self.transport = transport
         name = transport.get_extra_info("peername")
         if not name:
@@ -116,7 +116,7 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
         if self._shared.tls is None:
             super().connection_made(transport)
         else:
-            # Not before its handshake is begun: it would be read as HTTP.
+            # Not before the handshake has begun: the bytes would be read as HTTP.
             transport.pause_reading()
             self._handshake = self.loop.create_task(self._secure(transport, self._shared.tls))
 
@@ -154,7 +154,7 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
         self._parse()
 
     def _parse(self) -> None:
-        """Parse what came, up to the first request that waits for another's answer."""
+        """Parse the received bytes, up to the first request that waits for an earlier answer."""
         begin, data = 0, self._unparsed
         while begin < len(data) and not self.pipeline and not self.transport.is_closing():
             part = data[begin : begin + _PARSED_BYTES]
@@ -181,7 +181,7 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
-        """End a connection whose request was answered before it was whole."""
+        """End a connection whose request was answered before it was complete."""
         # The newest request is the answered one, unless others wait in the pipeline.
         unread = self.cycle.more_body and self.cycle.response_complete
         if unread and not self.transport.is_closing():
@@ -192,16 +192,16 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
 
     @property
     def _within_body(self) -> bool:
-        """True while a request's body has not come whole."""
+        """Return True while a request's body is incomplete."""
         return self._head is None and self.cycle is not None and self.cycle.more_body
 
     def pause_writing(self) -> None:
-        """Note that the far end does not read its answer."""
+        """Note that the client does not read its answer."""
         super().pause_writing()
         self._look()
 
     def resume_writing(self) -> None:
-        """Note that the far end reads again."""
+        """Note that the client reads again."""
         super().resume_writing()
         self._look()
 
@@ -250,14 +250,14 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
         self._tell(why)
 
     def _tell(self, why: BrainError) -> None:
-        """Say why, where it would not be taken for another answer, and close."""
+        """Send the refusal if it cannot be taken for another answer, and close."""
         begun = self.cycle is None or self._head is not None or not self.cycle.response_complete
         answering = bool(self.pipeline) or (
             self.cycle is not None
             and self.cycle.response_started
             and not self.cycle.response_complete
         )
-        # Before its handshake is done nobody could read it.
+        # Before the end of the handshake no client could read it.
         speaks = self._shared.tls is None or self.flow is not None
         if speaks and begun and not answering:
             self.transport.write(_written(problems.answer(why, str(uuid_utils.uuid7()))))
@@ -267,16 +267,16 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
             self.transport.abort()
 
     def _linger(self) -> None:
-        """Close once the far end had time to read: it would lose the answer while it sends."""
+        """Close once the client had time to read: it would lose the answer while it sends."""
         self._unwatch()
         self._unset_keepalive_if_required()
         self._forget()
         if self.cycle is not None:
-            # Whatever the app has to say is not to be sent any more.
+            # Further answers of the app are dropped.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         if self._shared.lingering >= _LINGERING:
-            # To close would be to wait for a far end that may never read.
+            # Closing would wait for a client that may never read.
             self.transport.abort()
             return
         if self.transport.can_write_eof():
@@ -297,7 +297,7 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
 
 
 def _written(answer: Response) -> bytes:
-    """An answer as it goes over the wire, for where no app is asked."""
+    """Return the bytes of an answer that no app makes."""
     headers = [*answer.raw_headers, (b"connection", b"close")]
     lines = b"\r\n".join(b"%s: %s" % header for header in headers)
     phrase = HTTPStatus(answer.status_code).phrase.encode()
@@ -316,10 +316,10 @@ def most_connections(settings: Settings) -> int:
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext | None:
-    """The certificate of the settings; None where HTTP is served.
+    """Return the TLS context of the settings; None if the service serves HTTP.
 
     Raises:
-        BadInput: it cannot be read, or its key is not there or another's.
+        BadInput: the certificate cannot be read, or its key is missing or belongs to another.
     """
     if not settings.tls_certificate:
         if settings.tls_key:

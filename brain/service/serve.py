@@ -22,28 +22,32 @@ from brain.service.connections import ACCEPTS, Connections, most_connections
 from brain.service.tick import Ticker
 from brain.settings import Settings, networks_of
 
-#: Of ``shutdown_seconds``, what is kept for the last telemetry, the tick and the stores.
+#: Part of ``shutdown_seconds`` for the last telemetry, the tick and the stores.
 _RESERVED_SECONDS = 2.0
-#: Longer than agents are silent, so that they keep their connections.
+#: Keep-alive seconds: longer than agents are silent, so that they keep their connections.
 _KEEP_ALIVE_SECONDS = 75
 
-#: Connections that wait to be accepted.
+#: Connections that may wait to be accepted.
 BACKLOG = 1024
 
 
 class _Server(uvicorn.Server):  # type: ignore[misc]
-    """uvicorn waits for open streams before it tells anybody to stop; streams end when told."""
+    """uvicorn's server, which ends open streams first: uvicorn waits for them before it stops
+    anything.
+    """
 
     bell: Bell
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to accept, few at a time although many may queue: uvicorn has one number."""
+        """Begin to accept, few at a time although many may queue: uvicorn has one number for
+        both.
+        """
         await super().startup(sockets)
         for listener in sockets or []:
             listener.listen(BACKLOG)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Send the waiting home, then stop as uvicorn does."""
+        """End waiting requests, then stop as uvicorn does."""
         self.bell.close()
         await super().shutdown(sockets)
 
@@ -86,7 +90,7 @@ def serve(
     told = {"pid": os.getpid(), "url": url, "started_at": utc_now().isoformat()}
     write_private(record, json.dumps(told))
     say(f"Brain {__version__} at {url}, state in {home}")
-    # uvicorn raises the signal again once it has stopped; there is nothing left to do then.
+    # uvicorn raises the signal again once it has stopped, when nothing is left to do.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     ticker.start()

@@ -1,4 +1,4 @@
-"""From a command line to a running service, or to one sentence that says why not."""
+"""The way from a command line to a running service, or to one sentence on why it cannot run."""
 
 import argparse
 import errno
@@ -30,7 +30,7 @@ from brain.settings import Settings, settings_from, settings_in_environment
 from brain.types.job import PolicyMode
 from brain.types.record import Role
 
-#: Written into the state directory where they are not there.
+#: Files that are created in the state directory if they are missing.
 _OWN_TOKENS = (("admin", Role.ADMIN), ("scaler", Role.SCALER))
 
 
@@ -128,12 +128,12 @@ def _run(
 
 
 def admit(home: Path, settings: Settings, stores: Stores, now: datetime) -> None:
-    """Make the tokens of the state directory known, and those that are not there yet.
+    """Store the tokens of the state directory, and create the missing ones.
 
     Raises:
-        NotAllowed: the address is not loopback, and nobody configured who may come in.
+        NotAllowed: the address is not loopback, and no token is configured.
     """
-    # Put there by somebody, a Secret for example: so it is configured who may come in.
+    # A person put the file there, for example from a Secret, so access is configured.
     for name, role in (*_OWN_TOKENS, ("viewer", Role.VIEWER)):
         if (home / f"{name}.token").exists():
             _keep_token(home / f"{name}.token", name, role, stores, now)
@@ -147,7 +147,7 @@ def _database(home: Path, settings: Settings) -> str:
 
 
 def _make(home: Path) -> None:
-    """Make the state directory, or see that it can be written."""
+    """Create the state directory, or check that it is writable."""
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         (home / "service.lock").touch(mode=0o600)
@@ -158,13 +158,13 @@ def _make(home: Path) -> None:
 
 
 def _home_of_one(home: Path) -> AbstractContextManager[IO[str]]:
-    """Refuse to share the state directory with another service."""
+    """Raise if another service uses the state directory."""
     return _alone(home / "service.lock", f"state directory {home}", "choose another with --home")
 
 
 @contextmanager
 def _database_of_one(home: Path, settings: Settings) -> Iterator[None]:
-    """Refuse to share an SQLite file with the service of another state directory."""
+    """Raise if the service of another state directory uses the same SQLite file."""
     url = database_url(_database(home, settings))
     if url.get_backend_name() != "sqlite":
         yield
@@ -177,7 +177,7 @@ def _database_of_one(home: Path, settings: Settings) -> Iterator[None]:
 
 @contextmanager
 def _alone(path: Path, what: str, remedy: str) -> Iterator[IO[str]]:
-    """Hold the lock of something that one service alone may use."""
+    """Hold the lock of a file that only one service may use."""
     try:
         lock = path.open("w")
     except OSError as bad:
@@ -197,9 +197,9 @@ def _alone(path: Path, what: str, remedy: str) -> Iterator[IO[str]]:
 
 @contextmanager
 def _bound(settings: Settings) -> Iterator[socket.socket]:
-    """A bound socket, so that a taken port is known before anything is touched.
+    """Yield a bound socket, so that a port in use is found before anything is changed.
 
-    Nobody can connect yet: it listens once it is known who may come in.
+    No client can connect yet: the socket listens once access is settled.
     """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
@@ -214,7 +214,7 @@ def _bound(settings: Settings) -> Iterator[socket.socket]:
 def _listen(listener: socket.socket, settings: Settings) -> None:
     try:
         listener.listen(BACKLOG)
-    except OSError as bad:  # another bound the same port, and was faster
+    except OSError as bad:  # another process bound the same port first
         raise _unusable(settings, bad) from bad
 
 
@@ -229,7 +229,9 @@ def _unusable(settings: Settings, bad: Exception) -> BrainError:
 
 
 def _submitters(home: Path, settings: Settings) -> str:
-    """Say what jobs of submitters can do on this machine that they should not; empty: nothing."""
+    """Return a sentence on what submitters' jobs can do on this machine although they should
+    not; empty if nothing.
+    """
     why = hindrance(home) if settings.local_jobs else None
     if why is None:
         return ""
@@ -240,11 +242,11 @@ def _submitters(home: Path, settings: Settings) -> str:
 
 
 def _check_commands(settings: Settings, submitters: str) -> None:
-    """Refuse to take commands from the network by accident, or where they make administrators.
+    """Raise if the network could submit commands by accident, or in the rights of an administrator.
 
     Raises:
-        NotAllowed: the address is not loopback, and nobody allowed that; or it was allowed, and
-            nothing keeps the jobs of submitters apart.
+        NotAllowed: the address is not loopback, and no setting allows that; or it is allowed, and
+            nothing confines the jobs of submitters.
     """
     if settings.allow_remote_submit and submitters:
         raise NotAllowed(f"--allow-remote-submit: {submitters}")
@@ -256,7 +258,7 @@ def _check_commands(settings: Settings, submitters: str) -> None:
 
 
 def _check_tokens(settings: Settings, stores: Stores) -> None:
-    """Refuse to serve the network without a token.
+    """Raise if the service would serve the network without a token.
 
     Raises:
         NotAllowed: the address is not loopback, and there is no token.
@@ -282,7 +284,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _keep_token(path: Path, name: str, role: Role, stores: Stores, now: datetime) -> None:
-    """See to it that the token in ``path`` is known to the stores; make it if there is none."""
+    """Make sure that the stores have the token in ``path``; create the token if there is none."""
     given = path.read_text().strip() if path.exists() else None
     with stores.transaction() as tx:
         if given and tx.access.token(auth.sha256(given)) is not None:

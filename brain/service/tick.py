@@ -19,30 +19,32 @@ from brain.settings import Settings
 from brain.types.job import JobId
 from brain.types.resources import PoolName
 
-#: ``cycle.turn``, whatever it returns.
+#: ``cycle.turn``, with any result.
 Turn = Callable[[Stores, PoolName, Settings, datetime], object]
 
 _log = logging.getLogger("brain.tick")
 
-#: Seconds between two ticks at least, however often somebody hurries.
+#: Least seconds between two ticks, however often ``hurry`` is called.
 _PAUSE_SECONDS = 0.05
-#: Seconds that a tick rests at least before samples that are waited for begin the next.
+#: Least seconds that a tick rests before awaited samples begin the next.
 _REST_SECONDS = 0.5
-#: Seconds between retentions and between looks at the disk, and before the first of both.
+#: Seconds between retentions, between checks of the disk, and before the first of both.
 _RETENTION_SECONDS, _DISK_SECONDS, _FIRST_SECONDS = 3600.0, 60.0, 30.0
 _DAY = timedelta(hours=24)
-#: How long tokens and sessions that ended are still listed, and told as such.
+#: Time for which ended tokens and sessions stay in the list, marked as ended.
 _ENDED = timedelta(days=30)
-#: A clock that goes back by less was corrected, not set.
+#: Largest backward step of a clock that counts as a correction.
 _SET_BACK = timedelta(seconds=1)
-#: Below so many free bytes the disk counts as nearly full.
+#: Free bytes below which the disk counts as nearly full.
 _DISK_BYTES = 200 * 1024 * 1024
-#: Not a pool: its lease is taken to see whether the database can be written again.
+#: A name for no pool: its lease is taken to test if the database can be written again.
 _PROBE = PoolName("-")
 
 
 class Ticker:
-    """Turns pools in a thread of its own. A turn that fails is told, and the next one comes."""
+    """Runs turns of pools in a thread of its own. A turn that fails is reported, and the next
+    one follows.
+    """
 
     def __init__(
         self,
@@ -67,26 +69,27 @@ class Ticker:
         self._held: set[PoolName] = set()
         # The newest instant of a turn: a clock that was set back makes what memos keep look new.
         self._newest: datetime | None = None
-        # Bugs of each pool as they were last told in the log: not every two seconds anew.
+        # Bugs of each pool as they were last logged, so that they are not logged every two seconds.
         self._told: dict[PoolName, frozenset[str]] = {}
         self._hurry, self._stopping = threading.Event(), threading.Event()
-        # When the last tick ended, and how long it took.
+        # Time at which the last tick ended, and its duration.
         self._ended = self._lasted = 0.0
         self._retain_at = self._look_at = time.monotonic() + _FIRST_SECONDS
         self._thread = threading.Thread(target=self._run, name="tick", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def hurry(self) -> None:
-        """Let the next tick begin at once: something was decided."""
+        """Let the next tick begin at once, because something was decided."""
         self._hurry.set()
 
     def measured(self, jobs: frozenset[str]) -> None:
-        """Samples of ``jobs`` were stored: begin soon if one of them is waited for.
+        """Note that samples of ``jobs`` were stored, and begin soon if one of these jobs is
+        awaited.
 
-        Not sooner than the tick has rested as long as it took, and half a second.
+        A tick rests at least as long as the last one took, and half a second.
         """
         rested = time.monotonic() - self._ended
         if rested < max(_REST_SECONDS, self._lasted):
@@ -98,7 +101,7 @@ class Ticker:
                 return
 
     def stop(self, seconds: float) -> None:
-        """End after the turn in progress, waiting ``seconds`` at most, and let go of leases."""
+        """Stop after the turn in progress, waiting ``seconds`` at most, and release the leases."""
         self._stopping.set()
         self._hurry.set()
         self._thread.join(seconds)
@@ -113,7 +116,7 @@ class Ticker:
             _log.warning("leases stay until they expire: %s", gone.in_full)
 
     def tick(self) -> None:
-        """Turn every pool once."""
+        """Run one turn for every pool."""
         try:
             self._look_after_stores()
             with self._stores.transaction(read_only=True) as tx:
@@ -131,7 +134,7 @@ class Ticker:
             self.tick()
             self._ended = time.monotonic()
             self._lasted = self._ended - began
-            # A word to stop that came before the hurry was taken note of is not heard as one.
+            # A stop that comes before the hurry is handled must not be lost.
             if not self._stopping.wait(_PAUSE_SECONDS):
                 self._hurry.wait(self._settings.tick_seconds)
 
@@ -157,7 +160,7 @@ class Ticker:
     def _with_memo(
         self, stores: Stores, pool: PoolName, settings: Settings, now: datetime
     ) -> cycle.Turn:
-        """The service's own turn: it keeps in mind what it read as long as it holds the lease."""
+        """Run a turn with a memo, which lasts as long as the lease is held."""
         if self._newest is not None and now < self._newest - _SET_BACK:
             self._memos.clear()
             self._newest = None
@@ -166,12 +169,14 @@ class Ticker:
         try:
             return cycle.turn(stores, pool, settings, now, memo=memo)
         except Unavailable:
-            # What the turn at hand noted may not have been kept.
+            # The notes of the failed turn may not have been stored.
             self._memos.pop(pool, None)
             raise
 
     def _tell_bugs(self, pool: PoolName, done: cycle.Turn) -> int:
-        """Tell of bugs that a turn went on without: each once in the log, as long as it lasts."""
+        """Log the bugs that a turn continued without, each once as long as it lasts; return
+        their number.
+        """
         bugs = {f"job {job}": bug for job, bug in done.undecided.items()}
         bugs |= {f"what its jobs share ({n})": bug for n, bug in enumerate(done.bugs, 1)}
         told = {what: f"{what}: {type(bug).__name__}: {bug}" for what, bug in bugs.items()}
@@ -210,7 +215,7 @@ class Ticker:
         self._metrics.lease_held.labels(pool).set(held)
         (self._held.add if held else self._held.discard)(pool)
         if not held:
-            # Another Brain decides there now; whoever comes back looks before it acts.
+            # Another Brain decides there now; this one first observes when it comes back.
             self._memos.pop(pool, None)
         return held
 
@@ -226,14 +231,15 @@ class Ticker:
             self.retain()
 
     def retain(self) -> None:
-        """Fold and drop what is older than the settings keep."""
+        """Fold and delete samples that are older than the settings allow."""
         now = self._clock()
         with self._stores.transaction() as tx:
             tx.telemetry.retire(
                 raw_before=now - timedelta(seconds=self._settings.raw_seconds),
                 means_before=now - timedelta(seconds=self._settings.means_seconds),
             )
-        # Apart: samples are deleted without a turn, and waiting for one would hold up ingest.
+        # In transactions of their own: samples are deleted without a turn, and waiting for one
+        # would delay ingest.
         with self._stores.transaction() as tx:
             tx.access.forget_answers(before=now - _DAY)
             tx.access.forget_tokens(before=now - _ENDED)
