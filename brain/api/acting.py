@@ -1,4 +1,4 @@
-"""The way in which routes change something: once per idempotency key, or not at all."""
+"""Changes by routes: each once per idempotency key, or not at all."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from brain.errors import BadInput, KeyReused, StalePlan, VersionMismatch
 from brain.ports import Transaction
 from brain.types.record import Principal
 
-#: How often an action is done again that lost a race with another writer.
+#: Most attempts of an action that loses a race with another writer.
 _TRIES = 3
 
 DryRun = Annotated[bool, Query(description="Do everything but keep it")]
@@ -28,7 +28,9 @@ class _Undone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Acting:
-    """Does one thing in one transaction: once per idempotency key, or not at all on a dry run."""
+    """Performs an action in one transaction: once per idempotency key, or not at all on a dry
+    run.
+    """
 
     here: Context
     who: Principal
@@ -46,10 +48,10 @@ class Acting:
         etag: Callable[[object], str] | None = None,
         secret: bool = False,
     ) -> Response:
-        """Do ``act`` and answer with what it returns.
+        """Do ``act`` and answer with its result.
 
-        The answer of a dry run is that of the real one, and nothing is kept. A ``secret`` answer
-        is sealed where it is remembered, and no cache keeps it.
+        The answer of a dry run is that of the real action, and nothing is stored. A ``secret``
+        answer is sealed where it is remembered, and no cache keeps it.
         """
         for last in (False,) * (_TRIES - 1) + (True,):
             try:
@@ -58,7 +60,7 @@ class Acting:
                     response.headers["Cache-Control"] = "no-store"
                 return response
             except (VersionMismatch, StalePlan):
-                # Another writer was faster. What the caller insisted on is checked again.
+                # Another writer was faster; the caller's conditions are checked again.
                 if last:
                     raise
         raise AssertionError("unreachable")
@@ -72,7 +74,7 @@ class Acting:
         """Refuse to act on something that changed since ``If-Match`` or ``seen`` was read.
 
         Raises:
-            VersionMismatch: it did.
+            VersionMismatch: the thing changed.
         """
         wanted = [self.expected.strip('W/"')] if self.expected not in (None, "*") else []
         wanted += [] if seen is None else [str(seen)]
@@ -147,7 +149,7 @@ async def acting(
     """Return the ``Acting`` by which a route changes something.
 
     Raises:
-        BadInput: there is a body, and it is of a content type that is not read here.
+        BadInput: the body has a content type that this service does not read.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if body and kind not in ("", "application/json"):

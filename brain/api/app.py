@@ -49,8 +49,8 @@ from brain.ports import Clock, SampleBatch, Stores
 from brain.settings import Settings
 from brain.types.telemetry import Receipt
 
-#: Threads of telemetry, which sign tokens in and read large batches, of sign-ins by a code, and
-#: of everything else; ``brain.db.engine`` has a connection for each of them, and some to spare.
+#: Threads for telemetry (sign-in of tokens, large batches), for sign-ins by a code, and for all
+#: other requests; ``brain.db.engine`` has a connection for each of them, and some to spare.
 _INGESTING, _SIGNING_IN, _THREADS = 16, 2, 24
 #: Seconds that the last commit of telemetry may take once the service has stopped.
 _LAST_COMMIT_SECONDS = 1.0
@@ -73,9 +73,9 @@ def create_app(
 ) -> FastAPI:
     """Return the service's app over ``stores``.
 
-    ``wake`` lets the tick begin at once, after something was decided; ``measured`` tells it whose
-    samples came. ``bell``, ``metrics`` and ``condition`` are shared with the tick; left out, the
-    app has its own. ``submitters`` as in ``Health``.
+    ``wake`` lets the tick begin at once, after something was decided; ``measured`` tells the tick
+    whose samples were stored. ``bell``, ``metrics`` and ``condition`` are shared with the tick;
+    left out, the app has its own. ``submitters`` as in ``Health``.
     """
     metrics, bell, sparklines = metrics or Metrics(), bell or Bell(), Sparklines()
     condition = condition or ServiceCondition(metrics)
@@ -116,7 +116,7 @@ def _when_stored(
     metrics: Metrics,
     measured: Callable[[frozenset[str]], None],
 ) -> Callable[[Sequence[tuple[SampleBatch, Receipt]]], None]:
-    """Return what tells everybody of a commit of samples."""
+    """Return the function that announces a commit of samples."""
 
     def tell(committed: Sequence[tuple[SampleBatch, Receipt]]) -> None:
         condition.mend("database")
@@ -174,7 +174,9 @@ def _assembled(context: Context) -> FastAPI:
 
 
 class _App(FastAPI):
-    """Telemetry is answered before FastAPI, whose layers would cost several times its work."""
+    """The application, which answers telemetry before FastAPI, whose layers cost several times
+    its work.
+    """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if telemetry.is_for(scope):
@@ -184,7 +186,7 @@ class _App(FastAPI):
 
 
 def _on_lost_stores(request: Request, lost: Exception) -> Response:
-    """Tell it in health, too, until a write succeeds again."""
+    """Report lost stores in health, too, until a write succeeds again."""
     assert isinstance(lost, Unavailable)
     note_lost(request.app.state.context, lost, problems.request_id_of(request))
     return problems.answer(lost, problems.request_id_of(request))
@@ -192,7 +194,7 @@ def _on_lost_stores(request: Request, lost: Exception) -> Response:
 
 @asynccontextmanager
 async def _watching(app: FastAPI) -> AsyncIterator[None]:
-    """Ring the bell for commits of other processes, as long as the app serves."""
+    """Ring the bell for commits of other processes while the app serves."""
     context: Context = app.state.context
     current_default_thread_limiter().total_tokens = _THREADS
     task = asyncio.create_task(events.watch(context.bell, context.stores))

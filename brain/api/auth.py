@@ -17,12 +17,12 @@ from brain.types.record import Principal, Role, Token
 #: Cookie of a browser's session; its value is the secret of a token of its own.
 COOKIE = "brain_session"
 SESSION_DAYS = 7.0
-#: A sign-in code is good for so long, once.
+#: Time for which a sign-in code is valid, once.
 CODE_LIFE = timedelta(minutes=10)
-#: So long after its job ended by itself an agent's token is still good: what was measured and seen
-#: last is on its way.
+#: Time for which an agent's token is valid after its job ended by itself: the last measurements and
+#: reports are on their way.
 AFTER_JOB = timedelta(minutes=10)
-#: ``last_used_at`` is kept to this precision, so that reading does not mean writing.
+#: Precision of ``last_used_at``, so that reading does not mean writing.
 _USED_PRECISION = timedelta(minutes=1)
 #: Tokens that are kept in memory.
 _MOST_REMEMBERED = 50_000
@@ -38,7 +38,7 @@ _SCALERS = frozenset({Role.SCALER})
 #: Routes that need no token.
 OPEN = frozenset({"GET /livez", "POST /api/v1/sign-in"})
 
-#: Who may use which route. A route that is not here is refused to everybody.
+#: Roles that may use each route. A route that is not here is refused to all roles.
 ACCESS: Mapping[str, frozenset[Role]] = {
     "GET /api/v1/jobs": _READERS | _SCALERS,
     "POST /api/v1/jobs": _SUBMITTERS,
@@ -47,7 +47,7 @@ ACCESS: Mapping[str, frozenset[Role]] = {
     "POST /api/v1/jobs:suspend": _SUBMITTERS,
     "POST /api/v1/jobs:resume": _SUBMITTERS,
     "GET /api/v1/jobs/{job}": _READERS | _PROGRAMS,
-    # Jobs of a cluster are what their objects say, suspended and deleted ones included.
+    # Jobs of a cluster follow their objects, also when suspended and deleted.
     "PUT /api/v1/jobs/{job}": _SCALERS,
     "PATCH /api/v1/jobs/{job}": _SUBMITTERS | _SCALERS,
     "PUT /api/v1/jobs/{job}/conditions": _SCALERS,
@@ -142,12 +142,12 @@ def mint(
 
 
 def secret_in(request: Request) -> str | None:
-    """The secret of a request: its bearer token, else the session cookie."""
+    """Return the secret of a request: its bearer token, else the session cookie."""
     return bearer_in(request.headers.get("authorization", "")) or request.cookies.get(COOKIE)
 
 
 def check_same_origin(request: Request) -> None:
-    """Refuse a change that a session's cookie signs and that no page of ours is known to ask for.
+    """Raise for a change signed by a session's cookie unless a page of Brain asked for it.
 
     An ``Origin`` of another page is refused before anybody is signed in.
 
@@ -165,16 +165,17 @@ def check_same_origin(request: Request) -> None:
 
 
 def bearer_in(authorization: str) -> str:
-    """The token of an ``Authorization`` header; empty where there is none."""
+    """Return the token of an ``Authorization`` header; empty if there is none."""
     scheme, _, credentials = authorization.partition(" ")
     return credentials.strip() if scheme.lower() == "bearer" else ""
 
 
 def sign_in(stores: Stores, secret: str | None, now: datetime) -> Principal:
-    """Return whom a secret belongs to.
+    """Return the principal of a secret.
 
     Raises:
-        NotSignedIn: there is none, or it is unknown, revoked or expired, or ended with its job.
+        NotSignedIn: there is no secret, or it is unknown, revoked or expired, or ended with its
+            job.
     """
     token = check(stores, sha256(secret) if secret else "", now)
     if is_use_due(token, now):
@@ -199,12 +200,12 @@ def check(stores: Stores, hashed: str, now: datetime) -> Token:
 
 
 def is_use_due(token: Token, now: datetime) -> bool:
-    """True if the use of a token that is used now is to be noted."""
+    """Return True if the use of a token now has to be stored."""
     return token.last_used_at is None or now - token.last_used_at > _USED_PRECISION
 
 
 class SignIns:
-    """Tokens as they were when they signed in; their ends are looked for where samples are stored.
+    """Cached tokens, as they were at sign-in; their ends are checked when samples are stored.
 
     Safe to use from any thread.
     """
@@ -213,25 +214,25 @@ class SignIns:
         self._tokens: dict[str, Token] = {}
 
     def get(self, hashed: str, now: datetime) -> Token | None:
-        """The token of a secret's hash; None where it is to be looked up."""
+        """Return the token of a secret's hash; None if it has to be read from the stores."""
         token = self._tokens.get(hashed)
         if token is None or (token.expires_at is not None and token.expires_at <= now):
             return None
         return token
 
     def keep(self, token: Token) -> None:
-        """Remember a token that is good now."""
+        """Cache a token that is valid now."""
         if len(self._tokens) >= _MOST_REMEMBERED:
             self._tokens.clear()
         self._tokens[token.sha256] = token
 
     def used(self, tokens: Iterable[Token], now: datetime) -> None:
-        """Remember that the use of tokens was noted."""
+        """Note that the use of tokens was stored."""
         for token in tokens:
             self.keep(replace(token, last_used_at=now))
 
     def forget(self, token: Token) -> None:
-        """Look a token up when it comes next."""
+        """Forget a token, so that it is read again."""
         self._tokens.pop(token.sha256, None)
 
 
@@ -245,7 +246,9 @@ def _job_of(tx: Transaction, token: Token | None) -> Job | None:
 
 
 def _has_ended(job: Job, now: datetime) -> bool:
-    """True if nothing of a job is on its way: it was cancelled, or ended over ``AFTER_JOB`` ago."""
+    """Return True if nothing more can come from a job: it was cancelled, or ended over
+    ``AFTER_JOB`` ago.
+    """
     if job.finished_at is None:
         return False
     return job.state is JobState.CANCELLED or now - job.finished_at > AFTER_JOB
@@ -262,10 +265,10 @@ def name_in(code: str) -> str:
 
 
 def check_route(principal: Principal, route: str) -> None:
-    """Refuse a role that may not use this route.
+    """Raise for a role that may not use this route.
 
     Raises:
-        NotAllowed: naming the roles that may.
+        NotAllowed: the message names the roles that may.
     """
     allowed = ACCESS.get(route, frozenset())
     if principal.role not in allowed:
@@ -274,10 +277,10 @@ def check_route(principal: Principal, route: str) -> None:
 
 
 def check_job(principal: Principal, job: Job, *, acting: bool) -> None:
-    """Refuse an agent of another job, and a submitter who acts on another's job.
+    """Raise for an agent of another job, and for a submitter who acts on another's job.
 
     Raises:
-        NotAllowed: with what would be needed.
+        NotAllowed: the message names the right that is needed.
     """
     if principal.role is Role.AGENT and principal.job != job.id:
         raise NotAllowed(f"{principal.name} is an agent's token of another job")
@@ -292,6 +295,6 @@ def _note_use(stores: Stores, token: Token, now: datetime) -> None:
         with stores.transaction() as tx:
             tx.uses.note([token.id], now)
     except Unavailable:
-        # A database that cannot be written can still be read; when a token was used is no
-        # reason to refuse its use.
+        # A database that cannot be written can still be read, so a use that cannot be stored is
+        # allowed.
         return

@@ -1,4 +1,4 @@
-"""Compression of answers: zstd where the client takes it, else gzip.
+"""Compression of answers: zstd if the client accepts it, else gzip.
 
 Whole answers are compressed as they are sent, files of the dashboard once, streams of events chunk
 by chunk, so that nothing waits in a buffer.
@@ -13,13 +13,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: Answers below this many bytes go out as they are: the head is as long.
+#: Answers below this many bytes are not compressed: their head is as long.
 _LEAST_BYTES = 1024
-#: An answer above this many bytes is compressed in a thread: it would hold up everybody else.
+#: An answer above this many bytes is compressed in a thread, because it would delay other requests.
 _LARGE_BYTES = 64 * 1024
 _TEXT = ("text/", "application/json", "application/problem+json", "image/svg+xml")
 _TEXT_FILES = (".html", ".js", ".css", ".svg", ".json", ".txt", ".map")
-#: Chunks of streams whose compressed form is kept: all streams send the same ones.
+#: Chunks of streams whose compressed form is cached, because all streams send the same chunks.
 _CHUNKS = 16
 
 _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
@@ -42,7 +42,7 @@ _WELL: Mapping[str, Callable[[bytes], bytes]] = {
 
 
 def encoding_for(accepted: str, known: tuple[str, ...] = tuple(_QUICKLY)) -> str | None:
-    """Return the encoding to use for an ``Accept-Encoding`` header; None where none is taken.
+    """Return the encoding to use for an ``Accept-Encoding`` header; None if none is accepted.
 
     >>> encoding_for("gzip, deflate, br, zstd")
     'zstd'
@@ -69,7 +69,7 @@ def compressed_well(data: bytes, encoding: str) -> bytes:
 
 
 async def gzipped_stream(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """A gzip stream of ``chunks``, each readable as soon as it came."""
+    """Return a gzip stream of ``chunks``, each readable as soon as it arrives."""
     checksum, length, head = 0, 0, _GZIP_HEAD
     async for chunk in chunks:
         checksum, length = zlib.crc32(chunk, checksum), length + len(chunk)
@@ -81,7 +81,7 @@ async def gzipped_stream(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 @lru_cache(maxsize=_CHUNKS)
 def _deflated(chunk: bytes) -> bytes:
-    """A chunk as blocks that refer to no other chunk, so that every stream can send them."""
+    """Return a chunk as blocks that refer to no other chunk, so that every stream can send them."""
     packer = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)
     return packer.compress(chunk) + packer.flush(zlib.Z_FULL_FLUSH)
 
@@ -103,7 +103,7 @@ class Compressing:
         async def sending(message: Message) -> None:
             nonlocal start
             if message["type"] == "http.response.start" and _is_compressible(message):
-                # Held until the body is there, which changes it.
+                # Held until the body arrives, which changes the head.
                 start = message
                 return
             if start is not None:
@@ -116,7 +116,7 @@ class Compressing:
 
 
 async def _compressed(start: Message, body: Message, encoding: str | None) -> Message:
-    """Return the body as it is sent, and change the headers of ``start`` accordingly."""
+    """Return the compressed body, and change the headers of ``start`` accordingly."""
     headers, data = MutableHeaders(scope=start), body.get("body", b"")
     headers.setdefault("Vary", "Accept-Encoding")
     if encoding is None or body.get("more_body") or len(data) < _LEAST_BYTES:
@@ -126,13 +126,13 @@ async def _compressed(start: Message, body: Message, encoding: str | None) -> Me
     headers["Content-Encoding"] = encoding
     headers["Content-Length"] = str(len(packed))
     if (etag := headers.get("etag", "")).startswith('"'):
-        # The same version in other bytes.
+        # The same version, in another encoding.
         headers["ETag"] = f"W/{etag}"
     return {**body, "body": packed}
 
 
 def _is_compressible(start: Message) -> bool:
-    """True for whole texts; not for what has an encoding, or may not be kept because it is secret.
+    """Return True for whole texts, except those that have an encoding or are secret.
 
     A stream has no length.
     """

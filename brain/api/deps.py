@@ -60,21 +60,21 @@ class Context:
     submitters: str
     #: Lets the tick begin at once instead of after its pause.
     wake: Callable[[], None]
-    #: Tells the tick of which jobs samples were stored.
+    #: Tells the tick the jobs of which samples were stored.
     measured: Callable[[frozenset[str]], None]
-    #: Tokens that send telemetry, in memory.
+    #: Cached tokens of senders of telemetry.
     sign_ins: auth.SignIns
-    #: Stores telemetry.
+    #: Writer of telemetry.
     writer: TelemetryWriter
-    #: Threads of telemetry's own, so that a flood of it leaves threads for everybody else.
+    #: Threads for telemetry alone, so that a flood of it leaves threads for other requests.
     telemetry_threads: CapacityLimiter
-    #: Threads of sign-ins by a code: each waits for its turn to write, and anybody may try one.
+    #: Threads for sign-ins by a code: each waits for its turn to write, and any client may try one.
     sign_in_threads: CapacityLimiter
     #: Seconds on a clock that is never set.
     monotonic: Callable[[], float]
-    #: How often each may ask.
+    #: Request rates of clients.
     rates: limits.RequestRates
-    #: Bodies in memory.
+    #: Budget of bodies in memory.
     bodies: limits.BodyBudget
     #: Names that a ``Host`` header may have.
     hosts: frozenset[str]
@@ -93,13 +93,13 @@ async def principal_of(request: Request, here: Here) -> Principal:
     """Sign the request in, count it, and check that its role may use the route.
 
     Raises:
-        NotSignedIn, NotAllowed: as ``auth`` says.
+        NotSignedIn, NotAllowed: as in ``auth``.
         Overloaded: this token is used too often.
     """
     secret, route = auth.secret_in(request), route_of(request)
     key = auth.sha256(secret or "")
     here.rates.expect(key, now=here.monotonic())
-    # Before its token is read, so that a revocation meanwhile is one that comes after.
+    # Taken before the token is read, so that a later revocation counts as new.
     request.state.revocations = here.bell.revocations
     principal = await to_thread.run_sync(
         auth.sign_in,
@@ -118,14 +118,14 @@ async def principal_of(request: Request, here: Here) -> Principal:
 
 
 def route_of(request: Request) -> str:
-    """The route as the table of roles names it."""
+    """Return the route, in the form of the table of roles."""
     return f"{request.method} {request.scope['route'].path}"
 
 
 def address_of(request: Request) -> str:
-    """Return the address that a request is counted under.
+    """Return the address under which a request is counted.
 
-    Behind a trusted proxy that is the address that the proxy reports.
+    Behind a trusted proxy it is the address that the proxy reports.
     """
     return limits.source_of(request.client.host) if request.client else ""
 
@@ -134,22 +134,22 @@ Who = Annotated[Principal, Depends(principal_of)]
 
 
 class TokenMonitor:
-    """The sign-in of a request whose answer takes long: it ends with its token.
+    """The sign-in of a request with a long answer, which ends with its token.
 
-    Looked at again once a token was revoked here, and every ``heartbeat_seconds`` for what another
-    service revoked, for expiry and for the end of an agent's job.
+    The token is checked again after each revocation here, and every ``heartbeat_seconds`` for
+    revocations by another service, for expiry, and for the end of an agent's job.
     """
 
     def __init__(self, here: Context, secret: str | None, *, revocations: int) -> None:
-        """``revocations`` were there before the token was read."""
+        """``revocations`` is their number before the token was read."""
         self._here, self._secret = here, secret
         self._looked = (revocations, here.monotonic())
 
     def check(self) -> None:
-        """Do nothing while it is good.
+        """Do nothing while the token is valid.
 
         Raises:
-            NotSignedIn: it is not any more.
+            NotSignedIn: the token is no longer valid.
         """
         if not self._due():
             return
@@ -178,7 +178,7 @@ class TokenMonitor:
 
 
 async def token_of(request: Request, here: Here, who: Who) -> TokenMonitor:
-    """The sign-in of this request."""
+    """Return the monitor of this request's sign-in."""
     revocations: int = request.state.revocations
     return TokenMonitor(here, auth.secret_in(request), revocations=revocations)
 
@@ -198,11 +198,11 @@ class JobRequest:
     project: str
 
     def job(self, tx: Transaction, *, acting: bool = False) -> Job:
-        """The job of the path.
+        """Return the job of the path.
 
         Raises:
-            UnknownJob: there is none.
-            NotAllowed: it is not for this principal.
+            UnknownJob: there is no such job.
+            NotAllowed: the principal has no right to the job.
         """
         try:
             job = tx.jobs.get(self.name, self.project)
@@ -225,13 +225,13 @@ class JobRequest:
         )
 
     def read(self, act: Callable[[Transaction, Job], object], *, status: int = 200) -> Response:
-        """Answer with what ``act`` reads of the job."""
+        """Answer with the result of ``act`` on the job."""
         with self.here.stores.transaction(read_only=True) as tx:
             return answer(act(tx, self.job(tx)), status=status)
 
 
 async def asking(here: Here, who: Who, job: str, project: Project = "default") -> JobRequest:
-    """The job of the path and who asks for it."""
+    """Return the job of the path, with the principal of the request."""
     return JobRequest(here, who, job, project)
 
 
@@ -239,11 +239,11 @@ AboutJob = Annotated[JobRequest, Depends(asking)]
 
 
 async def body_of(request: Request, here: Here, who: Who) -> AsyncIterator[bytes]:
-    """The request's body, which counts in the budget until it is answered.
+    """Yield the request's body, which counts in the budget until the request is answered.
 
     Raises:
         TooLarge, TooSlow, Overloaded: a limit is reached; the message names it.
-        BadInput: the connection ended within it.
+        BadInput: the connection ended before the end of the body.
     """
     sender = auth.sha256(auth.secret_in(request) or "")
     with here.bodies.body(sender, telemetry=False) as add:
@@ -251,7 +251,7 @@ async def body_of(request: Request, here: Here, who: Who) -> AsyncIterator[bytes
 
 
 async def open_body_of(request: Request, here: Here) -> bytes:
-    """The body of a request that needs no token; errors as in ``body_of``."""
+    """Yield the body of a request that needs no token; errors as in ``body_of``."""
     here.rates.open(address_of(request), now=here.monotonic())
     return await read_body(here, *_sent(request), "open_body_bytes", lambda count: None)
 
@@ -274,7 +274,8 @@ async def read_body(
             while more:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    # Nobody is left to hear it; a sender that was killed is no bug of the service.
+                    # No client is left to read an answer; a sender that was killed is no bug of the
+                    # service.
                     raise BadInput("the connection ended within the body; send it again")
                 chunk, more = message.get("body", b""), message.get("more_body", False)
                 length += len(chunk)
@@ -291,14 +292,14 @@ OpenBody = Annotated[bytes, Depends(open_body_of)]
 
 
 def note_lost(here: Context, lost: Unavailable, request_id: str) -> None:
-    """Tell in health, too, that the stores are lost, until a write succeeds again."""
+    """Report in health, too, that the stores are lost, until a write succeeds again."""
     if not here.condition.is_degraded("database"):
         _log.warning("request %s: %s", request_id, lost.in_full)
     here.condition.worsen("database", f"nothing is accepted: {lost}")
 
 
 def answer(value: object, *, status: int = 200, etag: str | None = None) -> Response:
-    """``value`` as ``brain.wire`` writes it; status 204 has none."""
+    """Return ``value`` as ``brain.wire`` writes it; status 204 has no body."""
     headers = {} if etag is None else {"ETag": f'"{etag}"'}
     if status == 204:
         return Response(status_code=204, headers=headers)
@@ -306,10 +307,10 @@ def answer(value: object, *, status: int = 200, etag: str | None = None) -> Resp
 
 
 def json_body(body: bytes) -> object:
-    """The body as plain values; an empty one is an empty object.
+    """Return the body as plain values; an empty body is an empty object.
 
     Raises:
-        BadInput: it is no JSON.
+        BadInput: the body is no JSON.
     """
     return wire.decode(body, object) if body.strip() else {}
 

@@ -1,8 +1,8 @@
 """Wake-ups of waiting requests: long polls and event streams.
 
-A committed change rings the ``Bell`` of this process; ``watch`` rings it for what other processes
-committed. Waiting holds no thread: the waiter sleeps on the event loop and reads in the thread
-pool only after a ring. Streams read nothing: one task reads for all of them, once a second at most.
+A committed change rings the ``Bell`` of this process; ``watch`` rings it for commits of other
+processes. Waiting holds no thread: the waiter sleeps on the event loop and reads in the thread pool
+only after a ring. Streams read nothing: one task reads for all of them, once a second at most.
 """
 
 import asyncio
@@ -27,39 +27,39 @@ from brain.types.record import Event
 
 T = TypeVar("T")
 
-#: Seconds between the flushes of all streams: a busy cluster costs a browser one update a second.
+#: Seconds between flushes of all streams: a busy cluster costs a browser one update per second.
 COALESCE_SECONDS = 1.0
-#: Seconds between looks at rows that no event told of: what changes by time alone, or elsewhere.
+#: Seconds between checks of rows without events: rows that change by time alone, or elsewhere.
 SWEEP_SECONDS = 10.0
-#: Seconds between looks at what other processes committed.
+#: Seconds between checks for commits of other processes.
 WATCH_SECONDS = 1.0
-#: Events that are held for streams; one that is further behind reads for itself.
+#: Events that are held for streams; a stream further behind reads from the stores.
 _HELD = 2000
-#: Frames without an id that are held; a stream that is further behind ends, and begins anew.
+#: Frames without an id that are held; a stream further behind ends, and begins anew.
 _HELD_PASSING = 60
 
 
 class Bell:
-    """Rings in every waiting task of this process. Safe to ring from any thread."""
+    """The bell of a process, which wakes its waiting tasks. Any thread may ring it."""
 
     def __init__(self) -> None:
         self._listeners: dict[object, Callable[[], None]] = {}
-        #: Those who listen to samples, too.
+        #: Listeners that samples wake, too.
         self._measuring: dict[object, Callable[[], None]] = {}
-        #: Streams, which listen to what was read for them.
+        #: Streams, which wait for frames that one task reads for them.
         self._following: dict[object, Callable[[], None]] = {}
         self._counting = Lock()
-        #: How often it rang for something that was committed, samples apart.
+        #: Number of rings for commits, without those for samples.
         self.rings = 0
-        #: True once the service stops; every waiter then goes home.
+        #: True once the service stops; every waiter then returns.
         self.closed = False
         #: Grows whenever a token was revoked.
         self.revocations = 0
-        #: Jobs of which samples were stored since these were taken.
+        #: Jobs of which samples were stored since ``take_measured`` was last called.
         self._measured: set[str] = set()
 
     def ring(self, *, measured: frozenset[str] = frozenset()) -> None:
-        """Wake all who listen, or those who listen to samples, for jobs that were ``measured``."""
+        """Wake all listeners, or those for samples if jobs were ``measured``."""
         if not measured:
             with self._counting:
                 self.rings += 1
@@ -71,42 +71,44 @@ class Bell:
             wake()
 
     def wake(self) -> None:
-        """Wake all who listen: there is something to be had."""
+        """Wake all listeners."""
         for wake in list(self._listeners.values()):
             wake()
 
     def publish(self) -> None:
-        """Wake all streams: there is something for them."""
+        """Wake all streams, because frames are ready for them."""
         for wake in list(self._following.values()):
             wake()
 
     def revoked(self) -> None:
-        """Wake all who listen, to look whether they may still."""
+        """Wake all listeners, so that they check their tokens."""
         self.revocations += 1
         self.ring()
         self.publish()
 
     def close(self) -> None:
-        """Wake all who listen for the last time."""
+        """Wake all listeners for the last time."""
         self.closed = True
         self.ring()
         self.publish()
 
     def take_measured(self) -> frozenset[str]:
-        """Jobs of which samples were stored since this was asked last; for one who asks."""
+        """Return the jobs of which samples were stored since the last call; for a single caller."""
         with self._counting:
             taken, self._measured = self._measured, set()
         return frozenset(taken)
 
     @contextmanager
     def listening(self, *, samples: bool = False) -> Iterator[asyncio.Event]:
-        """Within the block each ring sets the event; ``samples``: rings for samples do, too."""
+        """Within the block each ring sets the event; with ``samples``, rings for samples do,
+        too.
+        """
         with self._heard_by(self._listeners, *([self._measuring] if samples else [])) as heard:
             yield heard
 
     @contextmanager
     def following(self) -> Iterator[asyncio.Event]:
-        """Within the block the event is set whenever there is something for streams."""
+        """Within the block the event is set whenever frames are ready for streams."""
         with self._heard_by(self._following) as heard:
             yield heard
 
@@ -129,7 +131,7 @@ class Bell:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """All events of ids above ``since`` up to ``last``, each as it is sent."""
+    """All events with ids above ``since`` up to ``last``, each as a frame."""
 
     since: int
     last: int
@@ -147,7 +149,7 @@ class _Held:
 class Feed:
     """The newest events, and changes of rows, as frames. Safe to use from any thread.
 
-    One task reads while there are streams, however many there are; they find what it read.
+    One task reads while there are streams, and all streams use its result.
     """
 
     def __init__(
@@ -156,14 +158,14 @@ class Feed:
         self._bell, self._stores, self._rows = bell, stores, rows
         self._sweep_seconds = sweep_seconds
         self._reading = Lock()
-        # Replaced, never changed: whoever looks needs no lock.
+        # Replaced, never changed, so that readers need no lock.
         self._held: _Held | None = None
         self._rung = -1
         #: Frames without an id, with their numbers.
         self._passing: deque[tuple[int, bytes]] = deque(maxlen=_HELD_PASSING)
-        #: Jobs of events that were read, whose rows are looked at next.
+        #: Jobs of read events, whose rows are checked next.
         self._touched: set[str] = set()
-        #: Jobs that were measured and not told of yet.
+        #: Jobs that were measured and not announced yet.
         self._measured: frozenset[str] = frozenset()
         self._swept_at = time.monotonic()
         self._publisher: asyncio.Task[None] | None = None
@@ -171,12 +173,12 @@ class Feed:
 
     @asynccontextmanager
     async def followed(self) -> AsyncIterator[asyncio.Task[None]]:
-        """Within the block there is the task that reads for all streams."""
+        """Within the block a task reads for all streams."""
         if self._publisher is None or self._publisher.done():
-            # What was measured before, nobody heard who listens now.
+            # No present listener has heard of earlier measurements.
             self._bell.take_measured()
             self._publisher = asyncio.create_task(self._publish(time.monotonic()))
-            # Streams end with it and begin anew; what stopped it is logged.
+            # Streams end with the task and begin anew; its exception is logged.
             self._publisher.add_done_callback(lambda _: self._bell.publish())
         self._followers += 1
         try:
@@ -188,7 +190,7 @@ class Feed:
                 self._publisher = None
 
     def start(self) -> int:
-        """The id of the newest event, for a stream that begins now.
+        """Return the id of the newest event, for a stream that begins now.
 
         Raises:
             Unavailable: the stores cannot be read.
@@ -200,9 +202,9 @@ class Feed:
         return held.last
 
     def catch_up(self) -> None:
-        """Read what is new, and wake the streams if there is anything.
+        """Read new events and rows, and wake the streams if there are any.
 
-        Stores that cannot be read have no news; a request that writes is told so.
+        Stores that cannot be read give no news; requests that write get the error.
         """
         before, told = self._held, self.told
         with suppress(Unavailable), self._reading:
@@ -212,7 +214,7 @@ class Feed:
             self._bell.publish()
 
     def after(self, id: int) -> list[tuple[int, bytes]] | None:
-        """Events above ``id``, oldest first; None where not all of them are held."""
+        """Return the events above ``id``, oldest first; None if not all of them are held."""
         held = self._held
         if held is None or id < held.since:
             return None
@@ -220,18 +222,20 @@ class Feed:
 
     @property
     def told(self) -> int:
-        """The number of the last frame without an id; 0 before the first."""
+        """Return the number of the last frame without an id; 0 before the first."""
         return self._passing[-1][0] if self._passing else 0
 
     def passing(self, told: int) -> list[tuple[int, bytes]] | None:
-        """Frames without an id after the one of this number; None where some are gone."""
+        """Return the frames without an id after number ``told``; None if some are gone."""
         held = list(self._passing)
         if held and held[0][0] > told + 1:
             return None
         return [frame for frame in held if frame[0] > told]
 
     def read(self, id: int) -> list[tuple[int, bytes]]:
-        """Some events above ``id``, oldest first, from the stores; none where they are away."""
+        """Return some events above ``id`` from the stores, oldest first; none if the stores are
+        away.
+        """
         try:
             with self._stores.transaction(read_only=True) as tx:
                 return [(event.id, _frame(event)) for event in tx.events.after(id)]
@@ -250,7 +254,7 @@ class Feed:
                 rang = await _gathered(self._bell, heard)
 
     def _begin(self, at: float) -> None:
-        # What was told before, nobody heard who listens now.
+        # No present listener has heard the earlier frames.
         with self._reading:
             self._rows.forget()
             self._touched.clear()
@@ -273,12 +277,12 @@ class Feed:
     def _with_news(self, held: _Held, news: Sequence[Event]) -> _Held:
         self._touched.update(event.job for event in news if event.job is not None)
         if any(event.job is None for event in news):
-            # A freeze or a node changes rows that it does not name.
+            # A freeze or a node changes rows that its event does not name.
             self._swept_at = -inf
         return held.with_news(news)
 
     def _tell_rows(self) -> None:
-        """Hold frames that tell of jobs that were measured, and of rows that differ."""
+        """Hold frames for jobs that were measured, and for rows that differ."""
         now = time.monotonic()
         self._measured |= self._bell.take_measured()
         is_sweep = now - self._swept_at >= self._sweep_seconds
@@ -295,7 +299,9 @@ class Feed:
 
 
 async def poll(bell: Bell, read: Callable[[], T], done: Callable[[T], bool], wait: float) -> T:
-    """Read until ``done``, the wait is over or the service stops; return what was read last."""
+    """Read until ``done``, the end of the wait, or the stop of the service; return the last
+    result.
+    """
     deadline = time.monotonic() + wait
     with bell.listening() as heard:
         while True:
@@ -314,7 +320,8 @@ async def watch(bell: Bell, stores: Stores) -> None:
         try:
             last = await run_in_threadpool(lambda: last_event_id(stores))
         except Unavailable:
-            # Told by the tick and by every request; here it only means nothing to wake for.
+            # The tick and every request report the failure; here it only means that there is no
+            # news.
             last = seen
         if seen not in (-1, last):
             bell.ring()
@@ -323,7 +330,7 @@ async def watch(bell: Bell, stores: Stores) -> None:
 
 
 def last_event_id(stores: Stores) -> int:
-    """The newest event's id."""
+    """Return the newest event's id."""
     with stores.transaction(read_only=True) as tx:
         return tx.events.last_id()
 
@@ -336,12 +343,12 @@ async def stream(
     heartbeat_seconds: float,
     ended: Callable[[], Awaitable[bool]],
 ) -> AsyncIterator[bytes]:
-    """Server-sent events from ``after`` on, in bunches one a second at most.
+    """Yield server-sent events after ``after``, in at most one bunch per second.
 
-    Each event is ``id`` and ``data`` (an ``Event`` as JSON). ``event: measured`` names jobs of
-    which samples came in, ``event: jobs`` how rows of the list of jobs changed; these have no id,
-    because they need not be repeated. The stream is over once ``ended``, asked after every wait,
-    and where its listener fell so far behind that changes of rows are gone.
+    Each event is ``id`` and ``data`` (an ``Event`` as JSON). ``event: measured`` names jobs with
+    new samples, ``event: jobs`` has changed fields of rows of the list of jobs; these have no id,
+    because they need not be repeated. The stream ends once ``ended``, called after every wait, is
+    true, or once its listener is so far behind that changes of rows are gone.
     """
     async with feed.followed() as publisher:
         told = feed.told
@@ -370,7 +377,7 @@ def _measured(jobs: Sequence[str]) -> bytes:
 
 
 async def _gathered(bell: Bell, heard: asyncio.Event) -> bool:
-    """Let news gather, unless the service stops; True if there are any."""
+    """Let news gather, unless the service stops; return True if there are any."""
     deadline, rang = time.monotonic() + COALESCE_SECONDS, heard.is_set()
     while not bell.closed and (left := deadline - time.monotonic()) > 0:
         heard.clear()

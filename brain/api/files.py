@@ -16,10 +16,10 @@ def directory_of(document: JobDocument) -> Path:
 
 
 def check_below(directory: Path, path: str, *, field: str) -> None:
-    """Refuse a path that leads out of the job's directory, in which a relative one starts.
+    """Raise for a path out of the job's directory, in which a relative path starts.
 
     Raises:
-        BadInput: it does.
+        BadInput: the path leads out.
     """
     if not Path(os.path.normpath(directory / path)).is_relative_to(os.path.normpath(directory)):
         raise _elsewhere(directory, path, field)
@@ -28,12 +28,12 @@ def check_below(directory: Path, path: str, *, field: str) -> None:
 def read_below(directory: Path, path: str, *, barred: Path, field: str) -> str:
     """Read a file beneath ``directory``, without the newline at its end.
 
-    The service may read more than whoever submitted the job, who owns the directory and may put
-    links there: the kernel's own name of the open file decides. Nothing beneath ``barred``, the
-    service's state, is read.
+    The service may read more than the submitter, who owns the directory and may put links there: so
+    the kernel's own name of the open file decides. Nothing beneath ``barred``, the service's state,
+    is read.
 
     Raises:
-        BadInput: it is missing, no text, too long, or elsewhere.
+        BadInput: the file is missing, no text, too long, or elsewhere.
     """
     try:
         with open(os.open(directory / path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:

@@ -5,7 +5,7 @@
            | word                          part of the name or id, whatever its case
 
 ``state:Running,Queued project:vision owner:me digits``. Quotes keep spaces together:
-``owner:"Ada L."``; ``me`` is who asks. An unknown key or a state that is none is refused.
+``owner:"Ada L."``; ``me`` is the principal of the request. An unknown key or state is refused.
 """
 
 import shlex
@@ -16,7 +16,7 @@ from brain.errors import BadInput
 from brain.spelling import meant
 from brain.types.job import Job, JobState
 
-#: Keys of a list, each with the values it can have; None where any value may be.
+#: Keys of a list, each with its allowed values; None allows any value.
 Keys = Mapping[str, frozenset[str] | None]
 
 
@@ -37,7 +37,7 @@ class Filter:
     words: tuple[str, ...] = ()
 
     def matches(self, row: Mapping[str, str], text: str) -> bool:
-        """True if a row with these values, and ``text`` for words, passes."""
+        """Return True if a row with these values, and ``text`` for words, passes."""
         return all(row[key].lower() in some for key, some in self.values.items()) and all(
             word in text.lower() for word in self.words
         )

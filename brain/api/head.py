@@ -1,4 +1,4 @@
-"""HEAD: the head of what GET answers, for every route that GET has."""
+"""HEAD requests: the head of GET's answer, for every route that has GET."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -29,5 +29,5 @@ class AnsweringHead:
         try:
             await self._app({**scope, "method": "GET"}, receive, sending)
         except* _EnoughError:
-            # It is under tasks of a stream, or alone.
+            # The exception comes in a group from tasks of a stream, or alone.
             pass

@@ -1,7 +1,7 @@
-"""Telemetry in: from bytes to samples that may be stored, each judged on its own.
+"""Intake of telemetry: from bytes to samples that may be stored, each judged on its own.
 
-Pure: clock and refused jobs are passed in, and ``routes/telemetry.py`` commits what comes out, so
-that no fault of the database can be taken for one of a sample. A batch is one JSON object
+The module is pure: clock and refused jobs are arguments, and ``routes/telemetry.py`` commits the
+result, so that no fault of the database is taken for one of a sample. A batch is one JSON object
 (``brain.wire.encode_batch``), or NDJSON: a first line ``{"v": 1, "sent_at": …}``, then one sample a
 line.
 """
@@ -20,17 +20,18 @@ from brain.errors import BadInput, TooLarge
 from brain.types.job import JobId
 from brain.types.telemetry import HostSample, RejectedSample, Sample, SaveSample, ThroughputSample
 
-#: A sample further than this after the batch that brings it is a clock gone wrong.
+#: Time after its batch's sending beyond which a sample shows a wrong clock.
 FUTURE = timedelta(minutes=5)
-#: Clocks that forgot the time begin at 1970; no further off can an offset be reckoned with.
+#: Earliest sending time: clocks that lost the time begin at 1970, and no larger offset can be
+#: computed.
 _CENTURY = timedelta(days=36525)
-#: Characters of a reason why gradients cannot be compared, and of the name of a source: what is
-#: longer fits no index of PostgreSQL, and its neighbours would be refused with it for ever.
+#: Most characters of a reason why gradients cannot be compared, and of a source's name: longer ones
+#: fit no index of PostgreSQL, and would block their batch for ever.
 _REASON = _SOURCE = 200
-#: Nothing that is measured is beyond these: seconds that a step takes, squares of gradients, and
-#: other figures. What is added up to more than a number holds could not be read back.
+#: Largest plausible values: seconds of a step, squared gradient norms, other numbers. Sums of
+#: larger values could overflow, and not be read back.
 _LONGEST_STEP, _LARGEST_SQUARE, _LARGEST = 1e9, 1e100, 1e30
-#: Counts of samples, and of the steps of a window, have 32 bits where they are stored.
+#: Largest count of samples, and of steps in a window: they are stored in 32 bits.
 _LARGEST_COUNT = 2**31 - 1
 _COUNTS = ("nodes", "replicas", "processes", "accumulation", "steps")
 _STEPS = ("step_seconds", "step_seconds_mean")
@@ -45,27 +46,27 @@ _norms = attrgetter(*_NORMS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsed:
-    """A batch whose samples were read, each on its own."""
+    """A batch whose samples were parsed one by one."""
 
     sent_at: datetime
-    #: (position in the batch, sample, or why it cannot be read)
+    #: (position in the batch, sample or the reason why it is unreadable)
     samples: tuple[tuple[int, Sample | str], ...]
 
     @property
     def jobs(self) -> frozenset[JobId]:
-        """The jobs that its samples name."""
+        """Return the jobs that the samples name."""
         read = (sample for _, sample in self.samples if not isinstance(sample, str))
         return frozenset(map(job_of, read))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A batch after its checks: samples that may be stored, and rejected ones with the reasons."""
+    """A batch after its checks: samples that may be stored, and rejected ones with reasons."""
 
     #: (position in the batch, sample)
     good: tuple[tuple[int, Sample], ...]
     rejected: tuple[RejectedSample, ...]
-    #: Service time minus the sender's when it was sent, as measured.
+    #: Service time less the sender's at the sending of the batch, as measured.
     offset: timedelta
 
 
@@ -74,7 +75,7 @@ def unpacked(body: bytes, encoding: str, limit: int) -> bytes:
 
     Raises:
         BadInput: the encoding is none of gzip, zstd, identity, or the data is damaged.
-        TooLarge: it unpacks to more than ``limit`` bytes.
+        TooLarge: the data unpacks to more than ``limit`` bytes.
     """
     unpack = {"": _as_is, "identity": _as_is, "gzip": _gunzip, "zstd": _unzstd}.get(encoding)
     if unpack is None:
@@ -98,8 +99,8 @@ def envelope_of(data: bytes, content_type: str) -> wire.Envelope:
     """Parse a batch without looking into its samples.
 
     Raises:
-        BadInput: it is no batch, or of a content type that is not read here.
-        UnknownVersion: it is of a version not spoken here.
+        BadInput: the data is no batch, or has a content type that this service does not read.
+        UnknownVersion: the batch has a version that this service does not know.
     """
     kind = content_type.partition(";")[0].strip().lower()
     if kind in ("", "application/json"):
@@ -122,7 +123,7 @@ def parse(envelope: wire.Envelope, *, now: datetime) -> Parsed:
     """Read each sample.
 
     Raises:
-        BadInput: ``sent_at`` has no time zone, or no clock could ever be so wrong.
+        BadInput: ``sent_at`` has no time zone, or is before 1970.
     """
     sent_at = _possible(envelope.sent_at, now)
     return Parsed(sent_at=sent_at, samples=tuple(enumerate(map(_read, envelope.samples))))
@@ -131,10 +132,10 @@ def parse(envelope: wire.Envelope, *, now: datetime) -> Parsed:
 def judge(
     parsed: Parsed, *, now: datetime, keep: timedelta, refused: Mapping[JobId, str]
 ) -> Judged:
-    """Say which samples may be stored.
+    """Return the samples that may be stored, and the rejected ones.
 
-    ``refused`` tells of which jobs samples are not taken from this sender, and why. Ages are
-    judged by the clock that measured them, which is that of ``sent_at``.
+    ``refused`` has the jobs whose samples are not accepted from this sender, with the reason. Ages
+    are judged by the sender's clock, which is that of ``sent_at``.
     """
     sent_at = parsed.sent_at
     oldest, newest = sent_at - keep, sent_at + FUTURE
@@ -156,7 +157,7 @@ def judge(
 
 
 def job_of(sample: Sample) -> JobId:
-    """The job that a sample belongs to."""
+    """Return the job of a sample."""
     if isinstance(sample, ThroughputSample | SaveSample):
         return sample.place.job
     return sample.job
@@ -168,7 +169,7 @@ def samples_of(judged: Judged) -> Sequence[Sample]:
 
 
 def in_batch(judged: Judged, rejected: Iterable[RejectedSample]) -> list[RejectedSample]:
-    """Samples that the store rejected, by their positions in the batch as it was sent."""
+    """Return the samples that the store rejected, by their positions in the batch as sent."""
     return [replace(each, index=judged.good[each.index][0]) for each in rejected]
 
 
@@ -192,7 +193,9 @@ def _refusal(at: datetime, sent_at: datetime, keep: timedelta) -> str | None:
 
 
 def _impossible(sample: Sample) -> str | None:
-    """Return why a figure cannot have been measured. It would end every turn of its pool."""
+    """Return the reason why a value cannot have been measured; such a value would end every turn
+    of its pool.
+    """
     of = sample.place if isinstance(sample, ThroughputSample | SaveSample) else sample
     if len(of.source) > _SOURCE:
         return f"source has {len(of.source)} characters; name it in {_SOURCE}"
@@ -217,7 +220,9 @@ def _impossible(sample: Sample) -> str | None:
 
 
 def _is_ordinary(sample: ThroughputSample) -> bool:
-    """True if nothing can be said against a sample; the rest is for those that need words."""
+    """Return True if a sample passes all checks at once; the slower checks are for samples that
+    need a reason.
+    """
     return (
         min(_counts(sample)) >= 1
         and sample.steps <= _LARGEST_COUNT
@@ -239,7 +244,7 @@ def _beyond(names: Sequence[str], values: Sequence[float], most: float) -> str |
 
 
 def _impossible_share(sample: HostSample) -> str | None:
-    """Return why the use of a replica's control group cannot have been measured."""
+    """Return the reason why the use of a replica's control group cannot have been measured."""
     share, used = sample.throttled_share, sample.replica_memory_bytes
     if share is not None and not 0 <= share <= 1:
         return f"throttled_share {share:g} is no share; give 0 to 1"
@@ -249,7 +254,7 @@ def _impossible_share(sample: HostSample) -> str | None:
 
 
 def _impossible_gradients(sample: ThroughputSample) -> str | None:
-    """Return why gradient norms or the wait for gradients cannot have been measured."""
+    """Return the reason why gradient norms or the wait for gradients cannot have been measured."""
     wait, why = sample.exchange_wait_seconds, sample.gns_unavailable
     if wait is not None and wait < 0:
         return f"exchange_wait_seconds {wait:g} is below 0; durations are monotonic"
@@ -303,7 +308,7 @@ def _unzstd(body: bytes, limit: int) -> bytes:
     with zstandard.ZstdDecompressor().stream_reader(body) as reader:
         data = reader.read(limit + 1)
     if len(data) <= limit:
-        # The reader bounds what it unpacks and does not say whether that was all; this one does.
+        # The reader bounds the unpacked bytes but does not tell if that was all; the unzipper does.
         unzip = zstandard.ZstdDecompressor().decompressobj()
         unzip.decompress(body)
         _check_whole(unzip)
@@ -311,10 +316,11 @@ def _unzstd(body: bytes, limit: int) -> bytes:
 
 
 def _check_whole(unzip: "zlib._Decompress | zstandard.ZstdDecompressionObj") -> None:
-    """Refuse a body that lost its end, and one of several members or frames, of which one is read.
+    """Raise for a truncated body, and for one of several members or frames, of which only one is
+    read.
 
     Raises:
-        EOFError: saying which.
+        EOFError: the message tells which.
     """
     if not unzip.eof:
         raise EOFError("it ends early; send it whole")

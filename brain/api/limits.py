@@ -17,10 +17,9 @@ from brain.types.record import Principal, Role
 
 #: Seconds of a rate that may come at once.
 BURST_SECONDS = 5.0
-#: Share of the body budget that is kept for telemetry, and the part of a share that one sender
-#: may hold.
+#: Share of the body budget for telemetry, and the part of a share that one sender may hold.
 TELEMETRY_SHARE, SENDERS_PART = 0.5, 0.25
-#: Buckets beyond which those that are full again are forgotten.
+#: Number of buckets above which full ones are dropped.
 _MOST_BUCKETS = 20_000
 
 
@@ -33,10 +32,10 @@ class Bucket:
 
 
 def take(bucket: Bucket | None, now: float, *, per_second: float) -> tuple[Bucket, float]:
-    """Take a token; return the bucket afterwards, and the seconds to wait where there was none.
+    """Take a token; return the bucket afterwards, and the seconds to wait if there was none.
 
-    A bucket fills by ``per_second`` and holds ``BURST_SECONDS`` of that, 1 token at least. None
-    is a full one. A clock that goes back fills nothing.
+    A bucket fills by ``per_second`` and holds ``BURST_SECONDS`` of that, at least 1 token. None
+    stands for a full bucket. A clock that goes back fills nothing.
 
     >>> bucket, wait = take(Bucket(tokens=0.5, at=10.0), 10.25, per_second=2.0)
     >>> (bucket, wait)
@@ -69,7 +68,8 @@ class Rates:
         """Count one request of ``key``.
 
         Raises:
-            Overloaded: it has used up its rate; with the seconds until the next is taken.
+            Overloaded: the client has used up its rate; the error has the seconds until its next
+                request.
         """
         if key not in self._buckets and len(self._buckets) >= _MOST_BUCKETS:
             self._forget(now)
@@ -78,7 +78,7 @@ class Rates:
             raise self._overloaded(who, wait)
 
     def expect(self, key: str, now: float, *, who: str) -> None:
-        """Refuse where nothing is left, and count nothing.
+        """Raise if the rate is used up, and count nothing.
 
         Raises:
             Overloaded: as ``take`` would.
@@ -96,7 +96,7 @@ class Rates:
         )
 
     def _forget(self, now: float) -> None:
-        """Drop buckets that are full again, and the oldest half where none is."""
+        """Drop buckets that are full again, and the oldest half if none is."""
         full = max(1.0, self._per_second * BURST_SECONDS)
         kept = {
             key: bucket
@@ -120,19 +120,19 @@ class RequestRates:
         self._open = Rates("open_requests_per_second", settings.open_requests_per_second)
 
     def expect(self, token: str, *, now: float) -> None:
-        """Refuse, before a token is looked up, a request that would be refused afterwards."""
+        """Raise, before a token is looked up, for a request that would be refused afterwards."""
         for rates in (self._people, self._programs):
             if token in rates:
                 rates.expect(token, now, who="this token")
 
     def take(self, token: str, principal: Principal, *, now: float) -> None:
-        """Count a request of a principal; refuse it."""
+        """Count a request of a principal, and raise if it is over the rate."""
         is_program = principal.role in (Role.AGENT, Role.SCALER)
         rates = self._programs if is_program else self._people
         rates.take(token, now, who=principal.name)
 
     def open(self, address: str, *, now: float) -> None:
-        """Count a request on a route that needs no token; refuse it."""
+        """Count a request on a route that needs no token, and raise if it is over the rate."""
         self._open.take(address, now, who=f"address {address}")
 
 
@@ -140,12 +140,12 @@ class BodyBudget:
     """Bytes of request bodies in memory, of all requests together.
 
     Telemetry has a share of its own, so that a flood of other bodies leaves room for it. Within a
-    share one sender holds a part at most, or one body of ``body_bytes`` where that is more.
+    share one sender holds at most a part, or one body of ``body_bytes`` if that is more.
     """
 
     def __init__(self, limit_bytes: int, *, body_bytes: int) -> None:
         self._limit = limit_bytes
-        #: Of everything else, and of telemetry.
+        #: Bytes of all other requests, and of telemetry.
         telemetry = int(limit_bytes * TELEMETRY_SHARE)
         self._shares = (limit_bytes - telemetry, telemetry)
         self._parts = [max(share * SENDERS_PART, body_bytes) for share in self._shares]
@@ -154,12 +154,13 @@ class BodyBudget:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes in memory now."""
+        """Return the bytes in memory now."""
         return sum(self._held)
 
     @contextmanager
     def body(self, sender: str, *, telemetry: bool) -> Iterator[Callable[[int], None]]:
-        """Within the block each call takes so many bytes more; its end gives them back.
+        """Within the block each call takes bytes from the budget; the end of the block gives them
+        back.
 
         Calls raise:
             Overloaded: the share, or this sender's part of it, is used up.
@@ -200,17 +201,17 @@ class BodyBudget:
 
 
 def check_length(length: int, limit: str, limit_bytes: int) -> None:
-    """Refuse a body that is too long.
+    """Raise for a body that is too long.
 
     Raises:
-        TooLarge: it is longer than the setting ``limit``.
+        TooLarge: the body is longer than the setting ``limit``.
     """
     if length > limit_bytes:
         raise TooLarge(f"the body is over {limit} {limit_bytes}; split it", limit=limit)
 
 
 def too_slow(what: str, limit: str, seconds: float) -> TooSlow:
-    """The refusal of a request that did not come whole in time."""
+    """Return the refusal of a request that was not complete in time."""
     return TooSlow(
         f"the request's {what} did not come within {limit} {seconds:g}; send it again, or let an "
         f"administrator raise {limit}",
@@ -235,17 +236,18 @@ def source_of(address: str) -> str:
 
 @dataclass(slots=True, eq=False)
 class ClientConnection:
-    """The far end of a connection, as far as admitting others depends on it."""
+    """The client of a connection, with the facts that admission of others depends on."""
 
     address: str
-    #: Somebody signed in on it.
+    #: True once a request on it was signed in.
     signed_in: bool = False
-    #: Everything that it asked was answered, its request has not come whole, or it does not read.
+    #: True while it waits: all its requests are answered, its request is incomplete, or it does not
+    #: read.
     waits: bool = True
 
 
 class ConnectionTable:
-    """The connections that are open, by address, oldest first."""
+    """The open connections, by address, oldest first."""
 
     def __init__(self, *, most: int, per_address: int) -> None:
         self._most, self._per_address = most, per_address
@@ -258,13 +260,13 @@ class ConnectionTable:
     def add(
         self, connection: ClientConnection, *, is_proxy: bool = False
     ) -> tuple[ClientConnection, str] | None:
-        """Take a connection in; return another that must be closed for it, and for which limit.
+        """Admit a connection; return another that must be closed for it, with the limit.
 
-        At a limit a new connection takes the place of the oldest that waits and on which nobody
-        signed in: it sends its request at once, if it means to send one.
+        At a limit a new connection takes the place of the oldest waiting one without a sign-in: a
+        real client sends its request at once.
 
         Raises:
-            Overloaded: a limit is reached, and nobody's place can be taken.
+            Overloaded: a limit is reached, and no place can be taken.
         """
         beside = self._open.get(connection.address, {})
         closed, limit = None, ""
@@ -284,7 +286,7 @@ class ConnectionTable:
         return None if closed is None else (closed, limit)
 
     def remove(self, connection: ClientConnection) -> None:
-        """Forget a connection; nothing happens where it is not known."""
+        """Forget a connection; do nothing if it is unknown."""
         beside = self._open.get(connection.address, {})
         if connection not in beside:
             return
@@ -295,7 +297,7 @@ class ConnectionTable:
 
 
 def displaced(limit: str) -> TooSlow:
-    """The refusal of a connection whose place another took."""
+    """Return the refusal of a connection whose place another took."""
     return TooSlow(
         f"{limit} is reached, and this connection was the oldest that waited; connect again, or "
         f"let an administrator raise {limit}",

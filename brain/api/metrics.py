@@ -5,9 +5,9 @@ from threading import Lock
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-#: A sender's clock that is off by more is told in health.
+#: Clock error of a sender above which health reports it.
 SKEW_LIMIT_SECONDS = 5.0
-#: A sender that was silent for longer says nothing about clocks any more.
+#: Silence of a sender after which its clock counts no more.
 SILENCE = timedelta(minutes=10)
 
 
@@ -22,7 +22,7 @@ class Metrics:
         )
         self.samples = self._counter("samples", "Samples received", ["outcome"])
         self.requests = self._counter("requests", "Requests answered", ["method", "status"])
-        #: By method and first digit: to look a label up costs as much as counting.
+        #: Counters by method and first digit: a look-up of a label costs as much as counting.
         self._answered: dict[tuple[str, int], Counter] = {}
         self.refusals = self._counter(
             "refusals", "Requests and connections that a limit refused", ["limit"]
@@ -85,7 +85,7 @@ class Metrics:
         counter.inc()
 
     def text(self) -> bytes:
-        """The metrics in Prometheus' text format."""
+        """Return the metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
     def _counter(self, name: str, help: str, labels: list[str]) -> Counter:
@@ -106,34 +106,34 @@ class ServiceCondition:
         self._metrics = metrics
         self._lock = Lock()
         self._degraded: dict[str, str] = {}
-        #: Of each sender: how far its clock was off in its newest batch, and when that came.
+        #: Offset of each sender's clock in its newest batch, and the time of that batch.
         self._offsets: dict[str, tuple[float, datetime]] = {}
 
     def worsen(self, what: str, sentence: str) -> None:
-        """Say that ``what`` (``database``, ``turn:local`` …) is degraded, and how."""
+        """Mark ``what`` (``database``, ``turn:local`` …) as degraded, with a sentence."""
         with self._lock:
             self._degraded[what] = sentence
         self._metrics.degraded.labels(what).set(1)
 
     def mend(self, what: str) -> None:
-        """Say that ``what`` works again; nothing happens if ``what`` was not degraded."""
+        """Mark ``what`` as working again; do nothing if it was not degraded."""
         with self._lock:
             was = self._degraded.pop(what, None)
         if was is not None:
             self._metrics.degraded.labels(what).set(0)
 
     def is_degraded(self, what: str) -> bool:
-        """True if ``what`` is degraded."""
+        """Return True if ``what`` is degraded."""
         with self._lock:
             return what in self._degraded
 
     def degraded(self) -> tuple[str, ...]:
-        """All sentences, in the order in which they became true."""
+        """Return all sentences, in the order in which they became true."""
         with self._lock:
             return tuple(self._degraded.values())
 
     def note_offset(self, sender: str, seconds: float, now: datetime) -> None:
-        """Keep how far a sender's clock is from ours, latest batch only."""
+        """Store the offset of a sender's clock, of its latest batch only."""
         with self._lock:
             known = self._offsets.get(sender)
             self._offsets[sender] = (seconds, now)
@@ -157,6 +157,8 @@ class ServiceCondition:
             self.mend("clock")
 
     def skew_seconds(self) -> float:
-        """The largest offset of a sender's clock, with its sign; 0 where none was heard lately."""
+        """Return the largest offset of a sender's clock, with its sign; 0 if none was heard
+        lately.
+        """
         with self._lock:
             return max((each for each, _ in self._offsets.values()), key=abs, default=0.0)

@@ -1,4 +1,4 @@
-"""Names of the service, and requests that a page elsewhere would send; headers of every answer."""
+"""Names of the service, refusal of requests from foreign pages, and headers of every answer."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from brain.api.deps import SAFE
 from brain.errors import NotAllowed
 from brain.settings import Settings
 
-#: What browsers call a page that is not ours.
+#: Values by which browsers mark requests of foreign pages.
 _ELSEWHERE = ("cross-site", "same-site")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -18,10 +18,10 @@ def hosts_of(settings: Settings) -> frozenset[str]:
 
 
 def check_names(hosts: frozenset[str], headers: Mapping[str, str], method: str) -> None:
-    """Refuse what a page elsewhere would send: another name's Host, another page's Origin.
+    """Raise for requests of foreign pages: those with another Host or another page's Origin.
 
     Raises:
-        NotAllowed: naming the header.
+        NotAllowed: the message names the header.
     """
     host = headers.get("host", "")
     if _name(host) not in hosts:
@@ -36,7 +36,7 @@ def check_names(hosts: frozenset[str], headers: Mapping[str, str], method: str) 
 
 
 def _name(host: str) -> str:
-    """The name or address in a Host header, without its port and brackets."""
+    """Return the name or address in a Host header, without its port and brackets."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return host.partition(":")[0].lower()

@@ -39,7 +39,7 @@ from brain.views import (
 
 router = APIRouter(prefix="/api/v1", tags=["service"])
 
-#: What the routes read from their bodies, beside telemetry and the job document.
+#: Types that routes read from their bodies, beside telemetry and the job document.
 _BODIES: Mapping[str, type] = {
     "mirror": JobCopy,
     "report_world": WorldReport,
@@ -170,7 +170,7 @@ _TOGETHER: Mapping[str, list[Schema]] = {
     ],
 }
 _PROBLEM = {"$ref": "#/components/schemas/Problem"}
-#: What may be said to any request with a body.
+#: Statuses that any request with a body may get.
 _OF_BODIES = {"408": {"description": "TooSlow"}, "413": {"description": "TooLarge"}}
 
 
@@ -181,23 +181,23 @@ def served(request: Request, who: Who) -> Response:
 
 
 def operation_id(route: APIRoute) -> str:
-    """The name of the function, which is unique over all routers (a test looks)."""
+    """Return the name of the function, which is unique over all routers (a test checks)."""
     return route.name
 
 
 def as_text(app: FastAPI) -> str:
-    """The document as it is kept in ``docs/reference/openapi.json``."""
+    """Return the document as it is stored in ``docs/reference/openapi.json``."""
     return json.dumps(document(app), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def document(app: FastAPI) -> Schema:
-    """The document of an app, with bodies, problems and how to sign in."""
+    """Return the document of an app, with bodies, problems and the ways to sign in."""
     described = deepcopy(app.openapi())
     schemas: Schema = described["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     for schema in schemas.values():
-        # Answers are written whole: what has a default is always there, too.
+        # Answers are written in full, so fields with defaults are always present.
         if "properties" in schema:
             schema["required"] = sorted(schema["properties"])
     for method, operation in _operations(described):
@@ -273,7 +273,7 @@ def _schema(kind: type) -> Schema:
 
 
 def _added(schemas: Schema, name: str, schema: Schema) -> Schema:
-    """Put a schema and what it refers to among the components; return a reference to it."""
+    """Add a schema, with those it refers to, to the components; return a reference to it."""
     for part, described in ((name, schema), *schema.pop("$defs", {}).items()):
         for key, rule in _RULES.get(part, {}).items():
             described["properties"][key] |= rule
@@ -284,7 +284,7 @@ def _added(schemas: Schema, name: str, schema: Schema) -> Schema:
 
 
 def _batch(schemas: Schema) -> Schema:
-    """The body of telemetry: a batch whose samples say their kind."""
+    """Return the schema of a telemetry body: a batch whose samples name their kind."""
     samples = []
     for name, kind in wire.SAMPLE_KINDS.items():
         schema = _schema(kind)
@@ -304,7 +304,9 @@ def _batch(schemas: Schema) -> Schema:
 
 
 def _camel_cased(schema: Schema) -> Schema:
-    """A document's schema with the keys that people write; its parts get names of their own."""
+    """Return a document's schema with the keys that people write; its parts get names of their
+    own.
+    """
     parts = {name for name, part in schema["$defs"].items() if "properties" in part}
     text = json.dumps(schema)
     for name in parts:

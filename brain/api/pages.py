@@ -13,7 +13,7 @@ from brain.views import Page
 Row = TypeVar("Row")
 Key = TypeVar("Key")
 
-#: Largest page, and how many rows one request looks through for rows that match a filter.
+#: Largest page, and most rows that one request searches for matches of a filter.
 LARGEST = 500
 LOOKED_THROUGH = 5_000
 
@@ -27,7 +27,7 @@ def key_of(token: str, kind: type[Key] | Any) -> Key | None:
     """Return the key in a token; None for the empty token of the first page.
 
     Raises:
-        BadInput: it is no token of this list.
+        BadInput: the token is not from this list.
     """
     if not token:
         return None
@@ -43,10 +43,10 @@ def key_of(token: str, kind: type[Key] | Any) -> Key | None:
 def named_page(
     rows: Sequence[Row], name: Callable[[Row], str], *, page_token: str, size: int
 ) -> Page[Row]:
-    """A page of rows that are all at hand, in the order of their names.
+    """Return a page of rows that are all in memory, in the order of their names.
 
     Raises:
-        BadInput: the token is none of this list.
+        BadInput: the token is not from this list.
     """
     return page_of(
         lambda after, count: [row for row in rows if after is None or name(row) > after][:count],
@@ -66,8 +66,8 @@ def page_of(
 ) -> Page[Row]:
     """Collect ``size`` wanted rows from ``read(after, count)``, which lists rows in key order.
 
-    A filter that matches little ends the page early after ``LOOKED_THROUGH`` rows; the token then
-    leads on from there.
+    A filter with few matches ends the page early after ``LOOKED_THROUGH`` rows; the token then
+    continues from there.
     """
     found: list[Row] = []
     looked = 0

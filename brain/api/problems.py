@@ -19,7 +19,7 @@ from brain.views import Problem
 
 MEDIA_TYPE = "application/problem+json"
 
-#: The nearest class in the tree decides.
+#: Statuses by class; the nearest class in the tree decides.
 STATUS: Mapping[type[errors.BrainError], int] = {
     errors.BadInput: 422,
     errors.TooLarge: 413,
@@ -37,11 +37,11 @@ STATUS: Mapping[type[errors.BrainError], int] = {
     errors.BrainError: 500,
 }
 
-#: Types of what has no class of ours, by status.
+#: Problem types of errors without a class of Brain's, by status.
 _PLAIN_TYPES = {404: "NotFound", 405: "MethodNotAllowed", 413: "TooLarge", 500: "InternalError"}
 
 
-#: What any route but the open ones may raise.
+#: Errors that any route but the open ones may raise.
 _ANYWHERE = (
     errors.NotSignedIn,
     errors.NotAllowed,
@@ -52,7 +52,7 @@ _ANYWHERE = (
 
 
 def status_of(kind: type[errors.BrainError]) -> int:
-    """The HTTP status that stands for an error class."""
+    """Return the HTTP status of an error class."""
     return next(STATUS[base] for base in kind.__mro__ if base in STATUS)
 
 
@@ -66,7 +66,7 @@ def problems(*kinds: type[errors.BrainError]) -> dict[int | str, dict[str, Any]]
 
 
 def problem_of(error: errors.BrainError, request_id: str) -> Problem:
-    """The document for an error."""
+    """Return the problem document of an error."""
     status = status_of(type(error))
     return Problem(
         type=f"/problems/{type(error).__name__}",
@@ -79,7 +79,7 @@ def problem_of(error: errors.BrainError, request_id: str) -> Problem:
 
 
 def answer(error: errors.BrainError, request_id: str) -> Response:
-    """The response for an error."""
+    """Return the response for an error."""
     headers = {}
     if isinstance(error, errors.NotSignedIn):
         headers["WWW-Authenticate"] = "Bearer"
@@ -101,7 +101,7 @@ def install(app: FastAPI) -> None:
 
 
 def request_id_of(request: Request) -> str:
-    """The id that the outermost layer gave this request."""
+    """Return the id that the outermost layer gave this request."""
     return str(getattr(request.state, "request_id", ""))
 
 
@@ -119,7 +119,7 @@ def _on_domain(request: Request, error: Exception) -> Response:
 
 
 def _on_invalid(request: Request, error: Exception) -> Response:
-    """Parameters that are not of their type; bodies are parsed by ``brain.wire`` instead."""
+    """Answer parameters of the wrong type; bodies are parsed by ``brain.wire`` instead."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"][1:])
@@ -145,7 +145,9 @@ def _on_bug(request: Request, error: Exception) -> Response:
 
 
 def bug(request_id: str) -> Response:
-    """The response for a bug: the log has the traceback, the answer only the id to find it by."""
+    """Return the response for a bug: the log has the traceback, the answer only the id by which
+    to find it.
+    """
     detail = f"the service failed; its log has the reason under request {request_id}"
     return _response(_plain("InternalError", 500, detail, request_id), {})
 

@@ -1,4 +1,4 @@
-"""Query parameters: those of a route, and lists cut to what is asked for."""
+"""Query parameters: the known ones of each route, and the choice of fields in lists."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import fields
@@ -12,7 +12,7 @@ from brain.errors import BadInput
 from brain.spelling import meant
 from brain.views import Page
 
-#: Parameters of routes by method and path; an app has some eighty.
+#: Most cached entries of parameters by method and path; an app has some eighty routes.
 _known: dict[tuple[str, str], frozenset[str]] = {}
 
 Fields = Annotated[
@@ -21,10 +21,10 @@ Fields = Annotated[
 
 
 def check(request: Request) -> None:
-    """Refuse parameters that the route does not have.
+    """Raise for parameters that the route does not have.
 
     Raises:
-        BadInput: there is one; it names the one that was meant, where one is near.
+        BadInput: there is such a parameter; the message names a similar one if there is any.
     """
     if not request.query_params:
         return
@@ -32,7 +32,7 @@ def check(request: Request) -> None:
 
 
 def check_names(request: Request, known: Collection[str]) -> None:
-    """Refuse parameters that are not ``known``; errors as of ``check``."""
+    """Raise for parameters that are not ``known``; errors as of ``check``."""
     for name in request.query_params:
         if name not in known:
             raise BadInput(
@@ -76,7 +76,7 @@ def _parameters(method: str, route: APIRoute) -> frozenset[str]:
 
 
 def _names(dependant: Dependant) -> Iterator[str]:
-    """Parameters that a route's function takes, or that something it depends on takes."""
+    """Yield the parameters of a route's function, and of its dependencies."""
     yield from (parameter.alias for parameter in dependant.query_params)
     for other in dependant.dependencies:
         yield from _names(other)

@@ -1,8 +1,8 @@
 """Requests on their way to the scaler of a pool, and the answers on their way back.
 
 The service has no credentials of any cluster: a scaler takes requests by long poll, as it takes
-wishes, and answers them with its own rights. They are in the memory of this process, as long as
-their sender waits.
+wishes, and answers them with its own rights. The requests are in the memory of this process while
+their senders wait.
 """
 
 import asyncio
@@ -20,19 +20,19 @@ from brain.errors import NotFound, Unavailable
 from brain.types.resources import PoolName
 from brain.views import ScalerAnswer, ScalerRequest
 
-#: A scaler that changes its leader is back within so many seconds.
+#: Seconds within which a scaler that changes its leader is back.
 TAKEN_SECONDS = 15.0
-#: A scaler that reads a log says at least so often that it still does.
+#: Longest silence of a scaler that reads a log, in seconds.
 ANSWERED_SECONDS = 30.0
-#: Seconds between two looks whether the service stops.
+#: Seconds between two checks if the service stops.
 _LOOK_SECONDS = 1.0
-#: Parts of one answer that its reader has not taken yet.
+#: Most parts of one answer that wait for its reader.
 _MOST_PARTS = 4
 
 
 @dataclass(slots=True)
 class _Ticket:
-    """A request that its sender waits for."""
+    """A request whose sender waits."""
 
     pool: PoolName
     request: ScalerRequest
@@ -41,7 +41,7 @@ class _Ticket:
 
 
 class ScalerRelay:
-    """Requests of all pools. Safe to be used from any thread and event loop."""
+    """Requests of all pools. Any thread and event loop may use it."""
 
     def __init__(
         self,
@@ -50,10 +50,10 @@ class ScalerRelay:
         taken_seconds: float = TAKEN_SECONDS,
         answered_seconds: float = ANSWERED_SECONDS,
     ) -> None:
-        """``service``: closed once the service stops; everybody then goes home."""
+        """``service``: the bell that closes once the service stops, which ends every wait."""
         self._service = service
         self._taken_seconds, self._answered_seconds = taken_seconds, answered_seconds
-        # Its own: what is passed on is no reason to read the stores.
+        # A bell of its own: a relayed request is no reason to read the stores.
         self._bell, self._lock = Bell(), Lock()
         self._tickets: dict[str, _Ticket] = {}
 
@@ -82,9 +82,9 @@ class ScalerRelay:
     async def take(
         self, pool: PoolName, wait: float, gone: Callable[[], Awaitable[bool]]
     ) -> tuple[ScalerRequest, ...]:
-        """Return the requests to a pool that nobody took; wait for one as long as is said.
+        """Return the untaken requests to a pool; wait up to ``wait`` for one.
 
-        ``gone``: the scaler that asks is not there any more; a request it took would be lost.
+        ``gone`` returns True once the scaler has disconnected, to which a request would be lost.
         """
         found: tuple[ScalerRequest, ...] = ()
 
@@ -99,10 +99,10 @@ class ScalerRelay:
         return found
 
     async def answer(self, pool: PoolName, id: str, answer: ScalerAnswer) -> None:
-        """Pass on an answer, once its reader has taken those before.
+        """Pass on an answer, once its reader has taken the earlier parts.
 
         Raises:
-            NotFound: nobody waits for it any more, or takes the parts that there are.
+            NotFound: no sender waits for the answer any more, or its reader takes no parts.
         """
 
         async def room() -> bool:
@@ -123,7 +123,7 @@ class ScalerRelay:
         async def taken() -> bool:
             return ticket.taken
 
-        # One that takes a request at the last moment has its full time to answer.
+        # A scaler that takes a request at the last moment has its full time to answer.
         if not await self._until(taken, self._taken_seconds) or not await self._until(
             heard, self._answered_seconds
         ):
@@ -141,7 +141,9 @@ class ScalerRelay:
         return tuple(ticket.request for ticket in mine)
 
     async def _until(self, held: Callable[[], Awaitable[bool]], seconds: float) -> bool:
-        """Wait until something holds; False where the time, or the service, is over before."""
+        """Wait until ``held`` is true; return False if the time is up, or the service stops,
+        before.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         with self._bell.listening() as heard:

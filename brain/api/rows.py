@@ -1,4 +1,4 @@
-"""Changes of the rows of the list of jobs, for those who keep the list: ``event: jobs``."""
+"""Changes of rows of the list of jobs, for clients that keep the list: ``event: jobs``."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import fields
@@ -26,20 +26,20 @@ _STORED = frozenset(
 
 
 class JobRows:
-    """The rows as streams were told of them; in one thread at a time."""
+    """The rows as streams have them; used in one thread at a time."""
 
     def __init__(self, settings: Settings, clock: Clock, sparklines: views.Sparklines) -> None:
         self._settings, self._clock, self._sparklines = settings, clock, sparklines
         self._told: dict[JobId, JobView] = {}
 
     def forget(self) -> None:
-        """Begin anew: every row is told whole again."""
+        """Begin anew: every row is sent in full again."""
         self._told.clear()
 
     def changes(self, tx: Transaction, ids: Collection[str], *, unfinished: bool) -> bytes:
-        """Return the frame that tells how the rows of these jobs differ from what was told.
+        """Return the frame of these jobs' rows with the fields that changed since the last frame.
 
-        With ``unfinished`` all unfinished jobs are looked at, too. Empty if nothing differs.
+        With ``unfinished`` all unfinished jobs are checked, too. Empty if nothing differs.
         """
         now = self._clock()
         rows = views.jobs(
@@ -53,7 +53,7 @@ class JobRows:
     def _change(self, row: JobView) -> dict[str, object] | None:
         changed = change(self._told.get(row.id), row)
         if row.finished_at is not None:
-            # It may change once more, and is told whole then.
+            # The row may change once more, and is then sent in full.
             self._told.pop(row.id, None)
         elif changed is not None:
             self._told[row.id] = row

@@ -18,7 +18,7 @@ class Seal:
 
     @classmethod
     def of(cls, path: Path) -> "Seal":
-        """Use the key in ``path``, made (0600) if it is not there yet."""
+        """Use the key in ``path``; create it (0600) if it is missing."""
         if not path.exists():
             write_private(path, Fernet.generate_key().decode())
         return cls(path.read_bytes().strip())
@@ -31,7 +31,7 @@ class Seal:
         """Return the value that was sealed.
 
         Raises:
-            BrainError: it was sealed with another key.
+            BrainError: the value was sealed with another key.
         """
         try:
             return msgspec.json.decode(self._fernet.decrypt(sealed), type=dict[str, object])

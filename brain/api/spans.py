@@ -10,7 +10,7 @@ from brain.errors import BadInput
 
 
 def _dated(given: Any) -> Any:
-    """Refuse a bare number, which a library would take for seconds since 1970."""
+    """Raise for a bare number, which a library would take for seconds since 1970."""
     if isinstance(given, str) and "-" not in given[1:]:
         raise ValueError("must be a date and a time, such as 2026-11-25T20:00:00Z")
     return given
@@ -20,17 +20,17 @@ def _dated(given: Any) -> Any:
 Instant = Annotated[datetime, BeforeValidator(_dated)]
 
 _LONGEST = timedelta(days=400)
-#: Instants nearer to the first or last that there are have none before or after them.
+#: Instants so near to the first or last possible one that nothing can be added to them.
 _FIRST, _LAST = datetime(2, 1, 1, tzinfo=UTC), datetime(9998, 1, 1, tzinfo=UTC)
 
 
 def span_of(
     since: datetime | None, until: datetime | None, now: datetime, *, default: timedelta
 ) -> tuple[datetime, datetime]:
-    """Beginning and end; by default the last ``default`` up to now.
+    """Return beginning and end; by default the last ``default`` up to now.
 
     Raises:
-        BadInput: an instant has no time zone or is out of all time, or the span is none or longer
+        BadInput: an instant has no time zone or is out of range, or the span is empty or longer
             than 400 days.
     """
     end = _instant("until", until, now)
@@ -44,10 +44,10 @@ def span_of(
 
 
 def range_of(since: datetime | None, until: datetime | None) -> Callable[[datetime], bool]:
-    """Return whether an instant is in a range; a side that is not given is open.
+    """Return a test of instants for a range; a side that is not given is open.
 
     Raises:
-        BadInput: an instant has no time zone or is out of all time.
+        BadInput: an instant has no time zone or is out of range.
     """
     begin, end = _instant("since", since, _FIRST), _instant("until", until, _LAST)
     return lambda at: begin <= at < end

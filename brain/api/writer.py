@@ -1,9 +1,9 @@
 """One writer of telemetry in a process: batches that wait together are committed together.
 
-A batch is answered once it is committed. While one transaction commits, others gather for the next;
-where that would be too few, because commits are fast, the writer waits a moment for more. A
-transaction that fails is divided until the batch, and of it the sample, that cannot be stored is
-alone: its neighbours are stored. A database that is lost has no such batch; it fails them all.
+A batch is answered once it is committed. While one transaction commits, other batches gather for
+the next; if commits are fast and few gather, the writer waits a moment for more. A transaction that
+fails is divided until the batch, and within it the sample, that cannot be stored is alone, and all
+others are stored. A lost database fails all batches.
 """
 
 import asyncio
@@ -21,18 +21,18 @@ from brain.ports import Clock, SampleBatch, Stores
 from brain.types.record import Token
 from brain.types.telemetry import Receipt, RejectedSample
 
-#: Samples that may wait to be stored, and those of one transaction: SQLite has one writer, and
-#: decisions wait for it.
+#: Most samples that wait to be stored, and most of one transaction: SQLite has one writer, for
+#: which decisions wait, too.
 _MOST_WAITING, _MOST_TOGETHER = 20_000, 2_000
-#: Seconds that the writer waits for more batches where the last commit was faster than that.
+#: Seconds for which the writer waits for more batches if the last commit was faster than that.
 _LINGER_SECONDS = 0.02
-#: What becomes of a batch; positions of rejected samples are those in the batch.
+#: The result of a batch; positions of rejected samples are those in the batch.
 Outcome = Receipt | Exception
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
-    """A batch, and the request that waits for it."""
+    """A batch, with the request that waits for it."""
 
     batch: SampleBatch
     token: Token
@@ -41,7 +41,7 @@ class _Waiting:
 
 
 class TelemetryWriter:
-    """Stores batches in the order in which they came. Safe to use from any thread."""
+    """Stores batches in the order of their arrival. Safe to use from any thread."""
 
     def __init__(
         self,
@@ -50,10 +50,11 @@ class TelemetryWriter:
         sign_ins: SignIns,
         stored: Callable[[Sequence[tuple[SampleBatch, Receipt]]], None],
     ) -> None:
-        """``stored`` is told what every commit brought, before those who wait are."""
+        """``stored`` gets the result of every commit, before the waiting requests do."""
         self._stores, self._clock, self._stored = stores, clock, stored
         self._sign_ins = sign_ins
-        # A daemon: a database that does not answer holds up no end of the process.
+        # A daemon thread, so that a database that does not answer cannot keep the process from
+        # ending.
         self._thread = Thread(target=self._work, name="telemetry", daemon=True)
         self._tasks: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._lock = Lock()
@@ -64,14 +65,14 @@ class TelemetryWriter:
 
     @property
     def waiting(self) -> int:
-        """Samples that wait to be stored; those of the open transaction do not count."""
+        """Return the samples that wait to be stored, without those of the open transaction."""
         return self._samples
 
     def expect(self) -> None:
-        """Refuse a batch, before it is read, that would wait behind too many others.
+        """Raise, before a batch is read, if it would wait behind too many others.
 
         Raises:
-            Overloaded: with the seconds until it may be sent again.
+            Overloaded: the error has the seconds until the batch may be sent again.
         """
         if self._samples >= _MOST_WAITING:
             raise Overloaded(
@@ -83,7 +84,7 @@ class TelemetryWriter:
         """Return once a batch is committed.
 
         Raises:
-            NotSignedIn: ``token`` is good no more.
+            NotSignedIn: ``token`` is no longer valid.
             Unavailable: the database cannot be written, or the service stops; nothing of the batch
                 was stored.
         """
@@ -102,7 +103,7 @@ class TelemetryWriter:
         return await waiting.answer
 
     def close(self, seconds: float) -> None:
-        """Refuse what waits, and wait ``seconds`` at most for the transaction that is open."""
+        """Refuse waiting batches, and wait at most ``seconds`` for the open transaction."""
         with self._lock:
             self._closed = True
             left, self._waiting, self._samples = self._waiting, [], 0
@@ -126,7 +127,7 @@ class TelemetryWriter:
             _tell(taken, outcomes)
 
     def _take(self, linger: float) -> Sequence[_Waiting]:
-        """The batches of the next transaction; none, and the writer rests, where none waits."""
+        """Return the batches of the next transaction; none, and the writer rests, if none waits."""
         if linger:
             time.sleep(linger)
         with self._lock:
@@ -146,14 +147,14 @@ class TelemetryWriter:
             return self._together(waiting, confirmed=confirmed)
         except Unavailable as lost:
             return [lost] * len(waiting)
-        except Exception as bad:  # noqa: BLE001 - it is told to the batch that brings it
+        except Exception as bad:  # noqa: BLE001 - the batch that causes it gets it
             if len(waiting) == 1:
                 return [self._without_bad(waiting[0], bad)]
             half = len(waiting) // 2
             return [*self._outcomes(waiting[:half]), *self._outcomes(waiting[half:])]
 
     def _without_bad(self, waiting: _Waiting, bad: Exception) -> Outcome:
-        """Store a batch but for the samples that no database holds."""
+        """Store a batch without the samples that no database can hold."""
         samples = waiting.batch.samples
         if not isinstance(bad, BadInput):
             return bad
@@ -175,7 +176,7 @@ class TelemetryWriter:
         )
 
     def _together(self, waiting: Sequence[_Waiting], *, confirmed: bool) -> list[Outcome]:
-        """Store batches in one transaction, those apart whose tokens may have ended."""
+        """Store batches in one transaction, and separately those whose tokens may have ended."""
         tokens = {each.token.id: each.token for each in waiting}
         now = self._clock()
         with self._stores.transaction() as tx:
@@ -198,7 +199,7 @@ class TelemetryWriter:
         ]
 
     def _if_signed_in(self, waiting: _Waiting) -> Outcome:
-        """Store a batch of a token that was revoked, or whose job finished."""
+        """Store a batch whose token may have been revoked, or whose job may have finished."""
         try:
             auth.check(self._stores, waiting.token.sha256, self._clock())
         except NotSignedIn as ended:

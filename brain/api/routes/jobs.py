@@ -115,10 +115,10 @@ async def submit(
 
 
 def _pool(here: Context, named: str) -> PoolName:
-    """The pool that a submission goes to.
+    """Return the pool of a submission.
 
     Raises:
-        BadInput: no scaler ever told of the named one, or none is named and there are several.
+        BadInput: no scaler has registered the named pool, or none is named and there are several.
     """
     with here.stores.transaction(read_only=True) as tx:
         pools = sorted({node.pool for node in tx.nodes.of()})

@@ -42,7 +42,7 @@ class Reader:
         return b"".join(self._new(path) for path in self._files())
 
     def rest(self) -> bytes:
-        """Return what follows the last line end of each file, with a line end."""
+        """Return the bytes after the last line end of each file, with a line end."""
         parts = []
         for path in self._files():
             with path.open("rb") as file:
@@ -142,11 +142,11 @@ def _job(about: JobRequest) -> Job:
 def _chosen(
     about: JobRequest, job: Job, replica: int | None, rank: int | None, previous: bool
 ) -> int | None:
-    """The replica whose output is asked for; None: all of them.
+    """Return the replica whose output is requested; None: all replicas.
 
     Raises:
         BadInput: two ways to name one are used.
-        UnknownReplica: there is none.
+        UnknownReplica: there is no such replica.
     """
     if replica is not None and (rank is not None or previous):
         raise errors.BadInput("replica names one by itself; leave out rank, previous", field="rank")
@@ -165,7 +165,7 @@ def _chosen(
 
 
 def _of_rank(job: Job, worlds: Sequence[World], rank: int, previous: bool) -> int:
-    """The replica that has a rank in the newest world, or that had it before another took it."""
+    """Return the replica that has a rank in the newest world, or the one that had it before."""
     held = [m.replica for world in worlds for m in world.members if m.group_rank == rank]
     found = list(dict.fromkeys(held))[previous:]
     if not found:
@@ -188,7 +188,7 @@ def _expect_replica(about: JobRequest, job: Job, replica: int, known: list[int])
 
 
 def _start_of_tail(path: Path, lines: int) -> int:
-    """The offset from which ``lines`` whole lines remain."""
+    """Return the offset from which ``lines`` whole lines remain."""
     position = path.stat().st_size
     with path.open("rb") as file:
         left = lines

@@ -213,10 +213,11 @@ def models(here: Here, who: Who) -> Response:
 
 
 def _asker(who: Principal, named: str) -> str:
-    """Who asks for a size: the token's principal, or whom a scaler names.
+    """Return the author of a request for a size: the token's principal, or the one that a scaler
+    names.
 
     Raises:
-        BadInput: another principal names somebody.
+        BadInput: another principal than a scaler names an author.
     """
     if not named:
         return who.name

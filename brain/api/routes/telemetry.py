@@ -1,8 +1,8 @@
 """``POST /api/v1/telemetry``: 200 means committed.
 
 Answered in front of FastAPI: an agent that sends one sample at a time costs what HTTP and the
-database cost. A batch waits for nothing that decisions hold: it has threads and a writer of its
-own, and its transaction takes no turn among writers.
+database cost. A batch waits for no lock of decisions: it has threads and a writer of its own, and
+its transaction takes no turn among writers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,7 +53,7 @@ def take() -> None:
 
 
 def is_for(scope: Scope) -> bool:
-    """True for a request that ``answer`` answers."""
+    """Return True for a request that ``answer`` answers."""
     asked = scope["type"], scope.get("path"), scope.get("method")
     return asked == ("http", _PATH, "POST")
 
@@ -102,7 +102,7 @@ async def _taken(here: Context, scope: Scope, receive: Receive) -> Receipt:
         body = await read_body(here, receive, declared, "body_limit_bytes", add)
         encoding = headers.get("content-encoding", "").strip().lower()
         given = (here, sender.principal, body, encoding, headers.get("content-type", ""))
-        # A sender that is no agent may name any job, which the database knows.
+        # A sender that is no agent may name any job in the database.
         if len(body) <= _SMALL_BYTES and not encoding and sender.principal.role is Role.AGENT:
             batch, judged = _read(*given)
         else:
@@ -171,9 +171,9 @@ def _read(
 
 
 def _refused(here: Context, who: Principal, jobs: frozenset[JobId]) -> Mapping[JobId, str]:
-    """The jobs of which samples are not taken from this sender, and why."""
+    """Return the jobs whose samples are not accepted from this sender, with the reason."""
     if who.role is Role.AGENT:
-        # The token was made for a job that is known, and jobs are never forgotten.
+        # The token was made for a known job, and jobs are never deleted.
         return {job: f"job {job} is not the job of this token" for job in jobs - {who.job}}
     with here.stores.transaction(read_only=True) as tx:
         known = tx.jobs.known(jobs)

@@ -61,13 +61,15 @@ class Dashboard:
         await response(scope, receive, send)
 
     def _file(self, path: str) -> Path | None:
-        """The built file of a path, looked up anew because a build may have replaced it."""
+        """Return the built file of a path, looked up again each time because a build may have
+        replaced it.
+        """
         if self._root is None:
             return None
         try:
             file = (self._root / path.lstrip("/")).resolve(strict=True)
         except (OSError, ValueError):
-            # There is none, or no file can have such a name.
+            # The file does not exist, or no file can have such a name.
             return None
         return file if file.is_relative_to(self._root) and file.is_file() else None
 
@@ -94,7 +96,7 @@ def _answer(request: Request, file: Path, caching: str) -> Response:
 
 
 def _is_navigation(request: Request) -> bool:
-    """True if a person typed or followed a link to a page of the dashboard."""
+    """Return True if a person typed the address, or followed a link, of a page of the dashboard."""
     path = request.url.path
     machine = path.startswith(("/api/", "/assets/", "/v1/")) or "." in path.rsplit("/", 1)[-1]
     return not machine and "text/html" in request.headers.get("accept", "")

@@ -14,9 +14,9 @@ from brain.types.world import UNFIT, Replica, ReplicaState, World, unfit_nodes
 from brain.typeset import duration, percent
 from brain.views import Condition, MemoryView
 
-#: Seconds after which storage that does not take a checkpoint is a condition of the job.
+#: Seconds after which storage that does not take a checkpoint gives the job a condition.
 _BEHIND_SECONDS = 30.0
-#: What a cluster may say of an object that needs no look: these hold, and ``Conflict`` does not.
+#: Expected conditions of a cluster's object: these are true, and ``Conflict`` is false.
 _AS_IT_SHOULD = {
     "Accepted": True,
     "Honoured": True,
@@ -30,14 +30,14 @@ _AS_IT_SHOULD = {
 def conditions(
     tx: Transaction, job: Job, seen: RecentMeasurements, settings: Settings, now: datetime
 ) -> tuple[Condition, ...]:
-    """Everything that holds of an unfinished job; of a finished one nothing does."""
+    """Return all conditions of an unfinished job; a finished job has none."""
     if job.finished:
         return ()
     world = tx.worlds.latest(job.id)
     found = [*_decided(tx, job)]
     if (held := memory(world, now)) is not None:
         found += _memory_conditions(held)
-    # While the world changes nobody steps, and nothing is amiss.
+    # While the world changes no worker steps, and nothing is wrong.
     if seen.stepping and job.state is not JobState.CHANGING:
         found += _measured_conditions(seen, world, settings, now)
     found += [(one.kind, one.sentence) for one in estimates.notices(tx, job, settings, now)]
@@ -58,7 +58,9 @@ def late(job: Job, ends_at: datetime | None) -> tuple[Condition, ...]:
 
 
 def left(replicas: Iterable[Replica], now: datetime) -> Iterator[tuple[str, str]]:
-    """Nodes that a job left as sick or slow, and until when it keeps off them."""
+    """Yield the nodes that a job left as sick or slow, each with the time until which it stays
+    away.
+    """
     for node, last in unfit_nodes(replicas, now).items():
         if last.ended_at is not None:
             until = last.ended_at + UNFIT
@@ -66,7 +68,7 @@ def left(replicas: Iterable[Replica], now: datetime) -> Iterator[tuple[str, str]
 
 
 def unenforced(replicas: Iterable[Replica]) -> Iterator[tuple[str, str]]:
-    """What live replicas reserve and nothing holds them to, each reason once."""
+    """Yield amounts that live replicas reserve without enforcement, each reason once."""
     live = [one for one in replicas if one.unenforced and one.state is not ReplicaState.EXITED]
     for reason in dict.fromkeys(one.unenforced for one in live):
         yield "NotEnforced", reason
@@ -121,7 +123,7 @@ def _measured_conditions(
 ) -> list[tuple[str, str]]:
     age = seen.age_seconds(now)
     if age is not None and age > settings.stale_seconds:
-        # A finding stays with its world: what was seen to step since does not hang.
+        # A finding stays with its world, but a world that stepped since does not hang.
         if (hang := _hang(world)) is not None:
             return [("Hung", hang.sentence)]
         return [("StaleTelemetry", f"the newest sample is {duration(age)} old")]

@@ -16,7 +16,7 @@ from brain.types.resources import Node, PoolName, Resources
 from brain.types.world import UNFIT, Replica, ReplicaState, unfit_nodes
 from brain.views import NodeLeft, NodeView, PlanView, PoolView, Series, SeriesPoint
 
-#: A node that was silent for so long is not ready; its scaler speaks every few seconds.
+#: Seconds of silence after which a node is not ready; its scaler reports every few seconds.
 _SILENT = timedelta(seconds=60)
 
 #: Units of the metrics that ``TelemetryStore.series`` knows; the others are shares.
@@ -25,19 +25,21 @@ _UNITS: Mapping[str, str] = {
     "steps_per_second": "steps/s",
     "step_seconds": "s",
     "replicas": "replicas",
-    # Of whatever the script's loss is; their ratio is the noise scale in examples.
+    # In units of the script's loss; the ratio of the two is the noise scale in examples.
     "gradient_square": "loss²",
     "gradient_variance": "loss² × examples",
 }
 
-#: Shares of a step, of which there is no more than all.
+#: Shares of a step, which are at most 1.
 _OF_STEP = frozenset({"data_wait_share", "exchange_wait_share"})
 
 
 def plans(
     tx: Transaction, plans: Iterable[ScalePlan], settings: Settings, now: datetime
 ) -> tuple[PlanView, ...]:
-    """Plans with their jobs' names, their verdicts, and whether they can be approved."""
+    """Return plans with their jobs' names, their verdicts, and the reason why any cannot be
+    approved.
+    """
     plans = tuple(plans)
     owners = {plan.job for plan in plans}
     tx.jobs.read_ahead(owners)
@@ -62,7 +64,7 @@ def _plan(
 
 
 def nodes(tx: Transaction, now: datetime) -> tuple[NodeView, ...]:
-    """All nodes with the resources that live replicas reserve on them."""
+    """Return all nodes with the resources that live replicas reserve on them."""
     reserved: defaultdict[str, Resources] = defaultdict(Resources)
     names: defaultdict[str, set[str]] = defaultdict(set)
     left: defaultdict[str, list[NodeLeft]] = defaultdict(list)
@@ -83,10 +85,10 @@ def nodes(tx: Transaction, now: datetime) -> tuple[NodeView, ...]:
 
 
 def pool(tx: Transaction, name: PoolName, now: datetime) -> PoolView:
-    """A pool with its policy and its latest round.
+    """Return a pool with its policy and its latest round.
 
     Raises:
-        UnknownPool: it has neither nodes nor unfinished jobs.
+        UnknownPool: the pool has neither nodes nor unfinished jobs.
     """
     mine = [one for one in nodes(tx, now) if one.pool == name]
     jobs = tx.jobs.unfinished(name)
@@ -112,7 +114,9 @@ def pool(tx: Transaction, name: PoolName, now: datetime) -> PoolView:
 def series(
     tx: Transaction, job: Job, metric: str, *, since: datetime, until: datetime, width: int
 ) -> Series:
-    """A metric over time in at most half as many buckets as pixels (each has a low and a high)."""
+    """Return a metric over time in at most half as many buckets as pixels (each has a low and a
+    high).
+    """
     points = tx.telemetry.series(
         job.id, metric, since=since, until=until, points=max(1, width // 2)
     )

@@ -40,7 +40,7 @@ _COPIED = (
 
 
 def job(tx: Transaction, job: Job, settings: Settings, now: datetime) -> JobView:
-    """A job with the observations of its worlds and replicas."""
+    """Return a job with the observations of its worlds and replicas."""
     return jobs(tx, [job], settings, now)[0]
 
 
@@ -51,10 +51,9 @@ def jobs(
     now: datetime,
     sparklines: Sparklines | None = None,
 ) -> tuple[JobView, ...]:
-    """Jobs with the observations of their worlds and replicas.
+    """Return jobs with the observations of their worlds and replicas.
 
-    However many there are, the same number of questions is asked of the stores. ``sparklines``
-    that were drawn a moment ago are shown again.
+    The number of queries does not depend on the number of jobs. Recent ``sparklines`` are reused.
     """
     if len(some) > 1:
         _read_ahead(tx, some, now)
@@ -139,7 +138,7 @@ def detail(tx: Transaction, one: Job, settings: Settings, now: datetime) -> JobD
 
 
 def document(job: Job) -> Mapping[str, Any]:
-    """The document as a person would write it; of the environment the names."""
+    """Return the document as a person would write it, with only the names of the environment."""
     plain = wire.document_plain(job.document)
     return plain | {"environment": dict.fromkeys(plain.get("environment", {}), "")}
 
@@ -175,7 +174,7 @@ def wishes(
 
 
 def workers(tx: Transaction, job: Job, settings: Settings, now: datetime) -> tuple[WorkerView, ...]:
-    """Step time of each worker of the present world over the last minute, by rank."""
+    """Return the step time of each worker of the present world over the last minute, by rank."""
     return RecentMeasurements(tx, job, tx.worlds.latest(job.id), settings, now).workers()
 
 

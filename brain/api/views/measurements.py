@@ -20,14 +20,14 @@ from brain.types.telemetry import Phase, Sample, ThroughputSample
 from brain.types.world import World
 from brain.views import WorkerView
 
-#: What "now" means for throughput, and how finely its scatter is looked at.
+#: Length of the interval that counts as present, and of the slices that show its scatter.
 WINDOW = timedelta(minutes=1)
 _SLICES = 12
 #: 5th to 95th percentile of a normal, in standard errors.
 _NINETY_PERCENT = 1.645
-#: A worker so much slower than the median of its peers is called a straggler.
+#: Relative step time over the median of its peers from which on a worker is a straggler.
 STRAGGLER = 0.15
-#: Beyond so many worlds the steps of a job are no longer summed up for a view.
+#: Number of worlds above which a view no longer sums up the steps of a job.
 _WORLDS_SUMMED = 20
 
 #: States in which a job makes steps.
@@ -51,12 +51,12 @@ class RecentMeasurements:
 
     @property
     def stepping(self) -> bool:
-        """True if the job makes steps, so that it has a present."""
+        """Return True if the job makes steps."""
         return self._job.state in STEPPING
 
     @property
     def measured(self) -> bool:
-        """True if anything was ever measured that is still kept raw."""
+        """Return True if any raw sample of the job is stored."""
         return self._newest is not None
 
     @property
@@ -66,20 +66,22 @@ class RecentMeasurements:
 
     @property
     def metric(self) -> str:
-        """The series that the throughput is read from."""
+        """Return the series of the throughput."""
         known = self._samples or ([self._newest] if self._newest else [])
         without = known and all(sample.examples_per_second is None for sample in known)
         return "steps_per_second" if without else "examples_per_second"
 
     @cached_property
     def unsure(self) -> bool:
-        """True if the last minute has too little for a decision, and a longer look is worth it."""
+        """Return True if the last minute has too few samples for a decision, so that a longer
+        look is needed.
+        """
         return bool(self._recent) and isinstance(self._lately, Undetermined)
 
     def throughput(self) -> Prediction | None:
-        """Throughput of the world with its 90 % interval: as decisions see it, where they can.
+        """Return the throughput of the world with its 90 % interval, measured as for decisions.
 
-        Where too few steps were made for a decision, that of the last minute's slices.
+        With too few steps for a decision, it is measured from slices of the last minute.
         """
         found = self._achieved()
         counts_steps = self.metric == "steps_per_second"
@@ -110,7 +112,7 @@ class RecentMeasurements:
         return of_world(tx, job, world, settings=self._settings, now=self._now)[1]
 
     def share(self, metric: str) -> float | None:
-        """Mean of a share over the last minute; None where nothing was measured."""
+        """Return the mean of a share over the last minute; None if nothing was measured."""
         of_workers = metric == "data_wait_share"
         samples: Sequence[Sample] = self._recent if of_workers else self._hosts
         points = self._points(metric, samples, 1) if self.stepping else ()
@@ -119,7 +121,7 @@ class RecentMeasurements:
         return min(1.0, points[-1].mean) if of_workers else points[-1].mean
 
     def age_seconds(self, now: datetime) -> float | None:
-        """Age of the newest sample that is still kept raw; never negative."""
+        """Return the seconds since the newest stored raw sample; never negative."""
         if self._newest is None:
             return None
         return max(0.0, (now - self._newest.measured_at).total_seconds())
@@ -130,7 +132,8 @@ class RecentMeasurements:
         return None if last is None else last.step_seconds_mean
 
     def step(self, before: Mapping[tuple[JobId, int], int]) -> int | None:
-        """Optimizer steps of the script so far: those of each world less those made again.
+        """Return the optimizer steps of the script so far: those of each world, without repeated
+        ones.
 
         ``before`` are the steps of worlds that ended, as ``TelemetryStore.last_steps`` has them.
         """
@@ -146,7 +149,7 @@ class RecentMeasurements:
         return total
 
     def workers(self) -> tuple[WorkerView, ...]:
-        """Step time of each worker against its peers, by rank."""
+        """Return the step time of each worker against its peers, by rank."""
         ranks: defaultdict[int, list[ThroughputSample]] = defaultdict(list)
         for sample in self._recent:
             if sample.phase is Phase.TRAINING:
@@ -171,7 +174,7 @@ class RecentMeasurements:
         )
 
     def _heard(self) -> Sequence[ThroughputSample]:
-        """The samples of the last minute; where there are none, those of the last one that had."""
+        """Return the samples of the last minute, or else of the last minute that has any."""
         if self._world is None:
             return ()
         job, telemetry = self._job.id, self._tx.telemetry

@@ -1,4 +1,4 @@
-"""Views of models: the data behind a job's model, and whether promises were kept."""
+"""Views of models: the data behind a job's model, and the outcomes of promises."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -30,9 +30,9 @@ from brain.views import (
     ToldBatch,
 )
 
-#: Promises that are listed, and plans that are looked through for them.
+#: Promises in the list, and plans that are searched for them.
 _LISTED, _LOOKED_THROUGH = 50, 1000
-#: A trial that takes less of the doubt away is not worth a line.
+#: Least share of the variance that a listed trial removes.
 _WORTH_A_LINE = 0.1
 
 
@@ -119,14 +119,14 @@ def _noise(sight: ThroughputObserved) -> Noise:
 
 
 def models(tx: Transaction) -> ModelsView:
-    """Promised against measured, over the newest plans of all jobs."""
+    """Return promised against measured throughput, over the newest plans of all jobs."""
     plans = [plan for plan in tx.plans.page(after=None, size=_LOOKED_THROUGH) if _judged(plan)]
     kept = tuple(_kept(plan, tx.jobs.get(plan.job).document.name) for plan in plans)
     return ModelsView(calibration=_calibrated(kept), kept=kept[:_LISTED])
 
 
 def _judged(plan: ScalePlan) -> bool:
-    """True if there are a promise with a band and a measurement to compare."""
+    """Return True if a plan has a promise with a band, and a measurement to compare."""
     promised, measured = plan.promised, plan.outcome.measured
     if promised is None or measured is None:
         return False
@@ -192,7 +192,7 @@ def _trials(model: JobModel, sizes: Iterable[int]) -> Iterable[FreeTrial]:
 
 
 def best_batch(model: JobModel, most_examples: int | None) -> BestBatch | None:
-    """The best batch at the present size; None where it must stay as it is."""
+    """Return the best batch at the present size; None if the batch must stay as it is."""
     present = model.present
     if most_examples is None or present.noise_scale is None or present.examples_per_step is None:
         return None

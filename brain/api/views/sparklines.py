@@ -7,11 +7,11 @@ from brain.api.auth import AFTER_JOB
 from brain.ports import SeriesBucket, SeriesStretch, Transaction
 from brain.types.job import Job, JobId
 
-#: So many points over so long at most.
+#: Most points of a sparkline, and its time.
 _POINTS, _SPAN = 48, timedelta(hours=3)
-#: A sparkline is drawn again once it is this part of a point older.
+#: Age, as a part of a point's width, after which a sparkline is drawn again.
 _AGED = 4
-#: Sparklines that are kept; the first ones go first.
+#: Sparklines in the cache, which drops the oldest first.
 _KEPT = 4096
 
 Sparkline = tuple[float | None, ...]
@@ -20,7 +20,7 @@ Sparkline = tuple[float | None, ...]
 class Sparklines:
     """Sparklines with their beginnings and ends, kept for a fraction of a point's width.
 
-    They are most of what a list costs: each rests on thousands of samples, and hardly moves.
+    Sparklines are most of a list's cost: each rests on thousands of samples, and changes little.
     """
 
     def __init__(self) -> None:
@@ -29,12 +29,14 @@ class Sparklines:
     def drawn(
         self, tx: Transaction, metrics: Sequence[tuple[Job, str]], now: datetime
     ) -> Mapping[JobId, Sparkline]:
-        """The sparklines of jobs, each of the metric beside it; none where a job is too young."""
+        """Return the sparklines of jobs, each of its given metric; a job that is too young has
+        none.
+        """
         asked = {
             job.id: stretch for job, metric in metrics if (stretch := _stretch(job, metric, now))
         }
         ends = {job.id: job.finished_at for job, _ in metrics if job.finished_at}
-        # Looked up once: another thread may put sparklines out meanwhile.
+        # Looked up once, because another thread may drop sparklines meanwhile.
         known = {job: self._kept.get(job) for job in asked}
         good = {
             job: it[1]
