@@ -1,4 +1,4 @@
-"""Scaling of a script, and the worth of its examples: the truth that no policy is told."""
+"""Scaling of a script, and the worth of its examples: the truth that no policy knows."""
 
 import math
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ class DeviceKind:
     """A kind of node as a script feels it."""
 
     name: str
-    #: Compute speed, 1 being the device that profiles are given for.
+    #: Compute speed; 1 is the device for which profiles are given.
     speed: float = 1.0
-    #: Speed of the network between nodes, likewise.
+    #: Speed of the network between nodes; 1 is that for which profiles are given.
     network: float = 1.0
 
 
@@ -28,12 +28,12 @@ class Application(Protocol):
 
     @property
     def first_batch(self) -> int:
-        """Global batch that work is counted in."""
+        """Return the global batch in which work is counted."""
         ...
 
     @property
     def largest_batch(self) -> int:
-        """Largest global batch that it was trained with."""
+        """Return the largest global batch that the script was trained with."""
         ...
 
     def holds(self, device: DeviceKind) -> int:
@@ -42,25 +42,25 @@ class Application(Protocol):
 
     @property
     def epochs(self) -> int:
-        """Epochs of a whole run, as its owner would declare them."""
+        """Return the epochs of a whole run, as its owner would declare them."""
         ...
 
     @property
     def examples(self) -> float:
-        """Work of a whole run: examples of batches as small as the first."""
+        """Return the work of a whole run, in examples at the first batch."""
         ...
 
     @property
     def restart_seconds(self) -> float | None:
-        """The cost of a change of the job's world; None: as the cluster says."""
+        """Return the seconds that a change of the job's world costs; None: the cluster's value."""
         ...
 
     def seconds(self, device: DeviceKind, shape: Shape, local: int, accumulation: int) -> float:
-        """Seconds of one optimizer step."""
+        """Return the seconds of one optimizer step."""
         ...
 
     def noise(self, share: float, batch: int) -> float:
-        """Gradient noise scale in examples once ``share`` of the work is done."""
+        """Return the gradient noise scale in examples once ``share`` of the work is done."""
         ...
 
 
@@ -81,10 +81,10 @@ class Profile:
     first_batch: int
     largest_batch: int
     largest_local: int
-    #: Seconds of a micro-batch apart from its examples, and of each example.
+    #: Seconds of a micro-batch without its examples, and of each example.
     step_seconds: float
     example_seconds: float
-    #: Seconds to exchange gradients between two nodes, and between two devices of one.
+    #: Seconds to exchange gradients between two nodes, and between two devices of one node.
     network_seconds: float = 0.05
     bus_seconds: float = 0.01
     growth: float = 0.25
@@ -97,7 +97,7 @@ class Profile:
     restart_seconds: float | None = None
 
     def check(self, name: str) -> None:
-        """Refuse values that no script can have.
+        """Raise for values that no script can have.
 
         Raises:
             BadInput: a value that must be above 0 is not, or the batches contradict each other.
@@ -141,8 +141,8 @@ class Profile:
         return float(self.noise_first * (self.noise_last / self.noise_first) ** share)
 
 
-#: Made-up applications that workloads may name without any data, of the sizes that published
-#: workloads have: seconds of a recommender to days of a large classifier on one device.
+#: Synthetic applications that workloads may name without any data, of the sizes of published
+#: workloads: from seconds of a recommender to days of a large classifier on one device.
 CATALOGUE: Mapping[str, Profile] = {
     "recommender": Profile(
         examples=4e6,
@@ -225,7 +225,7 @@ CATALOGUE: Mapping[str, Profile] = {
 
 
 def split(batch: int, replicas: int, largest_local: int) -> tuple[int, int]:
-    """Local batch and micro-batches per step of a global batch that a script keeps.
+    """Return the local batch and the micro-batches per step for a global batch that a script keeps.
 
     >>> split(128, 2, 32), split(128, 3, 1024)
     ((32, 2), (43, 1))
@@ -244,7 +244,7 @@ def progress(
     *,
     most: int | None = None,
 ) -> float:
-    """Work done per second with a global batch, at ``share`` of the run.
+    """Return the work per second with a global batch, at ``share`` of the run.
 
     Micro-batches are as large as the device holds, or of ``most`` examples.
     """

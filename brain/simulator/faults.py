@@ -23,7 +23,7 @@ class Blow(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Fault:
-    """One thing that happens to one node."""
+    """The beginning or end of one node's fault."""
 
     at_seconds: float
     node: int
@@ -33,8 +33,8 @@ class Fault:
 class Faults:
     """The endless sequence of faults of a cluster, each node's independent of all others.
 
-    Times between troubles and their lengths are exponential; a node's next trouble of a kind
-    comes after the last one ended.
+    Times between faults and their lengths are exponential; a node's next fault of a kind comes
+    after the last one ended.
     """
 
     def __init__(self, spec: Spec, nodes: int, seed: int) -> None:
@@ -50,7 +50,7 @@ class Faults:
                 self._draw(len(self._streams) - 1)
 
     def until(self, seconds: float) -> Fault | None:
-        """The next fault, where it is due by ``seconds``; it is not told again."""
+        """Return the next fault if it is due by ``seconds``; each fault is returned once."""
         if not self._next or self._next[0][0].at_seconds > seconds:
             return None
         fault, stream = heapq.heappop(self._next)

@@ -1,4 +1,4 @@
-"""The results of a simulation, in the numbers that schedulers are compared by."""
+"""The results of a simulation, in the measures by which schedulers are compared."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from brain.simulator.applications import progress
 from brain.simulator.placing import place, shape
 from brain.simulator.world import PlacementStay, SimulatedCluster, SimulatedJob
 
-#: Pieces of a run that its time alone is added up from: noise grows as it goes.
+#: Number of pieces over which a run's time alone is summed: noise grows during the run.
 _PIECES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """One job's way through a simulation; seconds from the beginning."""
+    """The course of one job in a simulation; seconds from the beginning."""
 
     name: str
     application: str
@@ -25,29 +25,31 @@ class JobResult:
     started: float
     finished: float
     accelerator_seconds: float
-    #: Changes of its placement after the first, and those that lost nodes forced.
+    #: Changes of its placement after the first, and changes forced by lost nodes.
     restarts: int
     lost: int
-    #: Share of its work that was done twice.
+    #: Share of its work that was repeated.
     redone: float
-    #: Seconds that it would have taken with an equal share of the cluster for itself.
+    #: Seconds that the job would have taken alone with an equal share of the cluster.
     alone_seconds: float
     stays: tuple[PlacementStay, ...]
 
     @property
     def jct(self) -> float:
-        """Seconds from submission to completion."""
+        """Return the seconds from submission to completion."""
         return self.finished - self.submitted
 
     @property
     def unfairness(self) -> float:
-        """Finish-time fairness ρ: time taken over time with an equal share; 1 is fair."""
+        """Return the finish-time fairness ρ: time taken over time with an equal share; 1 is
+        fair.
+        """
         return self.jct / self.alone_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """A simulation in one row; the same seed gives the same to the last digit."""
+    """A simulation in one row; equal seeds give equal rows."""
 
     jobs: int
     jct_mean: float
@@ -55,11 +57,11 @@ class Summary:
     jct_p99: float
     makespan: float
     accelerator_hours: float
-    #: Share of the accelerators' time, until the last job ended, that was held.
+    #: Share of the accelerators' time, until the last job ended, that jobs held.
     utilization: float
     restarts_per_job: float
-    #: Finish-time fairness, mean and largest, and the share of jobs that were worse off than
-    #: with an equal share.
+    #: Finish-time fairness, mean and largest, and the share of jobs that were worse off than with
+    #: an equal share.
     rho_mean: float
     rho_max: float
     unfair: float
@@ -68,7 +70,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyTime:
-    """Seconds that decisions took here; never the same twice."""
+    """Seconds that decisions took on this machine, which differ between runs."""
 
     rounds: int
     mean: float
@@ -99,7 +101,7 @@ def summary(jobs: Sequence[JobResult], accelerators: int) -> Summary:
 
 
 def results(world: SimulatedCluster) -> tuple[JobResult, ...]:
-    """Every job of a world that is over, in the order of arrival."""
+    """Return every job of a finished world, in the order of arrival."""
     shares = _company(world.runs)
     return tuple(_result(world, run, shares[run.name]) for run in world.runs)
 
@@ -124,7 +126,7 @@ def _result(world: SimulatedCluster, run: SimulatedJob, company: float) -> JobRe
 
 
 def _company(runs: Sequence[SimulatedJob]) -> Mapping[str, float]:
-    """Mean number of jobs that were there while each one was, itself among them."""
+    """Return for each job the mean number of jobs present during it, including itself."""
     spans = {run.name: (run.arrival.at_seconds, run.finished_at or 0.0) for run in runs}
     edges = np.array(sorted({instant for span in spans.values() for instant in span}))
     began = np.searchsorted(edges, [span[0] for span in spans.values()])
@@ -138,8 +140,9 @@ def _company(runs: Sequence[SimulatedJob]) -> Mapping[str, float]:
 
 
 def _alone(world: SimulatedCluster, run: SimulatedJob, company: float) -> float:
-    """Seconds with one ``company``-th of the cluster for itself: of each kind of node, at the size
-    within its bounds and on the kind that serve it best, started once."""
+    """Return the seconds with one ``company``-th of each kind of node, on the best kind and at
+    the best size within the job's bounds, started once.
+    """
     best = min(
         _whole(world, run, name, size)
         for name, kind in world.spec.nodes.items()
@@ -149,7 +152,7 @@ def _alone(world: SimulatedCluster, run: SimulatedJob, company: float) -> float:
 
 
 def _affordable(run: SimulatedJob, share: float) -> list[int]:
-    """Allowed sizes within a share, at most eight of them; the smallest where none is."""
+    """Return the allowed sizes within a share, at most eight; the smallest size if none is."""
     sizes = list(run.arrival.bounds.sizes())
     within = [size for size in sizes if size <= share] or sizes[:1]
     step = max(1, len(within) // 8)
@@ -164,7 +167,7 @@ def _whole(world: SimulatedCluster, run: SimulatedJob, kind: str, size: int) -> 
 def pace_of(
     world: SimulatedCluster, run: SimulatedJob, kind: str, size: int
 ) -> Callable[[float], float]:
-    """Work per second on empty nodes of one kind, by share of the run; as few nodes as will do."""
+    """Return the work per second on the fewest empty nodes of one kind, by share of the run."""
     spec = world.spec.nodes[kind]
     placement = place(dict.fromkeys(range(spec.count), spec.gpus), size)
     if placement is None:

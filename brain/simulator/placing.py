@@ -8,10 +8,10 @@ from brain.simulator.applications import Shape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsableNode:
-    """A node that can be used."""
+    """A node that is up."""
 
     index: int
-    #: Its kind, ``accelerator`` of job documents.
+    #: Kind of the node: ``accelerator`` of job documents.
     kind: str
     capacity: int
 
@@ -30,10 +30,10 @@ def shape(placement: Placement) -> Shape:
 
 
 def place(free: Mapping[int, int], wanted: int) -> Placement | None:
-    """Place replicas on as few nodes as will do; None where they do not fit.
+    """Return a placement of replicas on as few nodes as possible; None if they do not fit.
 
-    One node where one suffices, the fullest of those; else the emptiest nodes, and of the last
-    one the fullest that has room for the rest. Ties go to the lowest index.
+    If one node suffices, the fullest such node is taken. Otherwise the emptiest nodes are taken,
+    and last the fullest node with room for the rest. Ties go to the lowest index.
 
     Args:
         free: Free accelerators by node, of one kind.

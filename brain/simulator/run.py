@@ -1,4 +1,4 @@
-"""The loop: time passes, something decides, until every job has finished."""
+"""The loop of a simulation: time passes and a policy decides, until every job has finished."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,27 +16,27 @@ from brain.simulator.world import Governed, SimulatedCluster, SimulatedEvent, Si
 from brain.types.job import OptimizeMode
 from brain.typeset import duration, percent
 
-#: Scatter of measured step times, as a deviation of their logarithm.
+#: Standard deviation of the logarithm of measured step times.
 NOISE = 0.02
-#: Without any work done for so long nothing will ever happen again.
+#: Seconds without any work after which the simulation is stuck.
 _STALLED_SECONDS = 7 * 86_400.0
-#: From a look at jobs that are not measured yet to the next: the service has a turn every two
+#: Seconds between two looks at jobs that are not measured yet: the service has a turn every two
 #: seconds, and a configuration is known after some windows of steps.
 _AWAITED_SECONDS = 15.0
-#: Time passes between two decisions.
+#: Seconds between two decisions.
 _LEAST_SECONDS = 1.0
 
-#: Policies by name on the command line, Brain's own first.
+#: Policies by their names on the command line, Brain's own first.
 NAMES = ("brain", *POLICIES)
 
 Stopwatch = Callable[[], float]
-#: Is told how many jobs have finished, and the virtual time.
+#: Gets the number of finished jobs, and the virtual time.
 Progress = Callable[[int, float], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyOutcome:
-    """A policy's way through a workload."""
+    """The course of a workload under one policy."""
 
     policy: str
     seed: int
@@ -47,10 +47,10 @@ class PolicyOutcome:
 
 
 class Governor(Protocol):
-    """Decides who runs where."""
+    """Decides the placement of jobs."""
 
     def govern(self, happenings: Sequence[SimulatedEvent], stopwatch: Stopwatch) -> Governed:
-        """Act on the world."""
+        """Change the world, given the latest events."""
         ...
 
 
@@ -110,14 +110,14 @@ def simulate(
 
     Args:
         policy: One of ``NAMES``.
-        settings: Brain's; policies of others have none.
+        settings: Settings of Brain; other policies have none.
         stopwatch: Rising seconds, by which deciding is timed.
-        seed: Of faults and of the scatter of measurements.
-        mode: Over what Brain optimizes.
+        seed: Seed of faults and of the scatter of measurements.
+        mode: Scope over which Brain optimizes.
 
     Raises:
-        Undetermined: nothing moves any more and jobs still wait, or one takes more than a year; it
-            is named.
+        Undetermined: no job makes progress although some wait, or a job takes more than a year; the
+            message names the job.
     """
     world = SimulatedCluster(spec, workload, applications, seed=seed)
     if policy == "brain":

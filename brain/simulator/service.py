@@ -1,7 +1,7 @@
 """Brain in the loop: its own ``cycle.turn`` on stores in memory, in virtual time.
 
-Around it stand what a scaler and coordinators do: they read the wish of each job, take nodes for
-it, and report replicas, worlds and samples, by the same functions that the routes call.
+The module does the work of a scaler and of coordinators: it reads the wish of each job, takes nodes
+for it, and reports replicas, worlds and samples, by the same functions that the routes call.
 """
 
 import math
@@ -52,39 +52,39 @@ from brain.types.world import (
 )
 
 POOL = PoolName("simulated")
-#: The instant that virtual time begins at; no calendar is meant.
+#: The time at which virtual time begins, which has no meaning as a date.
 BEGAN = datetime(2000, 1, 1, tzinfo=UTC)
-#: Samples older than these seconds are dropped, at this interval: decisions rest on newer ones,
-#: and what worlds achieved is kept as points.
+#: Seconds after which samples are deleted, and between deletions: decisions rest on newer samples,
+#: and worlds are stored as points.
 _KEPT_SECONDS, _FORGET_SECONDS = 1200.0, 300.0
 #: Turns after which whoever looks again was away: the service has one every other second, virtual
 #: time one a minute, and what is younger than half of this is not looked at again.
 _PRESENT_TURNS = 1.5
-#: A replica's accelerator; CPU and memory are no question here.
+#: Amounts of a replica: its accelerator; CPU and memory do not matter here.
 _EACH = Resources(gpus=1)
 _SHARES = np.linspace(0.005, 0.995, 100)
 
 
 @dataclass(slots=True)
 class KnownJob:
-    """The knowledge that coordinator and scaler have of one job."""
+    """The state that coordinator and scaler have of one job."""
 
     id: JobId
     run: SimulatedJob
     telling: Telling
     epoch: int = 0
-    #: Ids and nodes of the replicas of its world, in the order of ranks.
+    #: Ids and nodes of its world's replicas, in the order of ranks.
     replicas: tuple[int, ...] = ()
     nodes: tuple[NodeName, ...] = ()
     next_replica: int = 0
-    #: Why its next world is formed.
+    #: Cause of its next world.
     cause: Cause = Cause.START
     generation: int = 0
-    #: When its workers stopped, for the downtime of the next world.
+    #: Time at which its workers stopped, for the downtime of the next world.
     stopped_at: float | None = None
-    #: Work that lost nodes cost until then.
+    #: Work that lost nodes had cost by then.
     redone: float = 0.0
-    #: Until when its probes have told what they saw.
+    #: Time up to which its probes have sent their samples.
     told_at: float = 0.0
 
 
@@ -100,14 +100,14 @@ class Service:
         seed: int,
         noise: float,
     ) -> None:
-        # Between two turns nobody is away; and every job is looked at in each of them.
+        # Between two turns Brain is never away, and every turn looks at every job.
         present = max(settings.stale_seconds, _PRESENT_TURNS * world.spec.turn_seconds)
         settings = replace(settings, stale_seconds=present)
         self._world, self._settings, self._mode = world, settings, mode
         self._seed, self._noise = seed, noise
         self.stores = MemoryStores()
         self._seen: dict[str, KnownJob] = {}
-        #: What the service keeps in mind from turn to turn, too.
+        #: The memo that the service passes from turn to turn.
         self._memo = Memo(POOL)
         self._forgotten_at = 0.0
         self._index = {_name(node): node.index for node in world.nodes}
@@ -120,7 +120,7 @@ class Service:
     def govern(
         self, happenings: Sequence[SimulatedEvent], stopwatch: Callable[[], float]
     ) -> Governed:
-        """Tell Brain the news, let it decide, and carry out its wishes."""
+        """Report the events to Brain, let it decide, and carry out its wishes."""
         with self.stores.transaction() as tx:
             for one in happenings:
                 self._report(tx, one)
@@ -139,13 +139,13 @@ class Service:
         )
 
     def _awaited(self, seen: KnownJob) -> bool:
-        """True if Brain waits for the next samples of a job's probes."""
+        """Return True if Brain waits for the next samples of a job's probes."""
         looked = self._memo.looked.get(seen.id)
         starts = seen.run.ready_at >= self._world.now
         return starts or looked is None or looked.awaited
 
     def _forget(self, tx: Transaction) -> None:
-        """Drop samples that no decision reads any more; they would be looked through again."""
+        """Delete samples that no decision reads any more, which later reads would have to skip."""
         if self._world.now >= self._forgotten_at + _FORGET_SECONDS:
             self._forgotten_at = self._world.now
             before = self._at(self._world.now - _KEPT_SECONDS)
@@ -210,7 +210,7 @@ class Service:
 
     def _stepping(self, tx: Transaction, seen: KnownJob, at_seconds: float) -> None:
         if not seen.run.placement and seen.run.finished_at is None:
-            return  # Lost again before it was told.
+            return  # The replica was lost again before its report.
         down = None if seen.stopped_at is None else at_seconds - seen.stopped_at
         redone = None if down is None else _steps(seen.run, seen.run.redone - seen.redone)
         seen.stopped_at, seen.redone = None, seen.run.redone
@@ -227,7 +227,7 @@ class Service:
         run, world = seen.run, self._world
         began = max(seen.told_at, run.ready_at)
         told = world.now - began
-        # What nobody waits for may be told together with what comes.
+        # Samples that Brain does not wait for may be reported with the next ones.
         if not run.placement or told <= 0 or (told < WINDOW_SECONDS and not self._awaited(seen)):
             return ()
         seen.told_at = world.now
@@ -279,10 +279,10 @@ class Service:
         return len(placement) < len(had)
 
     def _nodes_for(self, run: SimulatedJob, wish: DesiredWorld) -> Placement:
-        """Nodes for a wish: those that it names, else as few of one kind as will do.
+        """Return nodes for a wish: those that it names, else as few of one kind as possible.
 
-        A job stays on its kind; one that has none takes the kind with the most room. Where not
-        all fit, so many units as do.
+        A job stays on its kind; a job without one takes the kind with the most room. If not all
+        replicas fit, as many units as fit are placed.
         """
         free = self._world.free()
         for node in run.placement:
@@ -303,7 +303,7 @@ class Service:
         return place(kinds.get(kind, {}), size) or ()
 
     def _named(self, wish: DesiredWorld) -> Placement:
-        """The nodes that Brain chose; none where it left that open."""
+        """Return the nodes that Brain chose; none if it left them open."""
         nodes = [self._index[name] for name, count in wish.nodes for _ in range(count)]
         return tuple(sorted(nodes)) if len(nodes) == wish.replicas else ()
 
@@ -377,7 +377,9 @@ def document_of(run: SimulatedJob, mode: OptimizeMode, holds: int) -> JobDocumen
 
 
 def steps_of(run: SimulatedJob) -> int:
-    """Optimizer steps of its whole run with its batch: larger batches bring less each."""
+    """Return the optimizer steps of the whole run with its batch: steps of larger batches bring
+    less per example.
+    """
     batch, application = run.batch, run.application
     noises = [application.noise(float(share), batch) for share in _SHARES]
     worths = [
@@ -388,7 +390,7 @@ def steps_of(run: SimulatedJob) -> int:
 
 
 def _steps(run: SimulatedJob, work: float) -> int:
-    """Optimizer steps that so much work takes now."""
+    """Return the optimizer steps that ``work`` takes now."""
     batch, application = run.batch, run.application
     noise = application.noise(min(1.0, run.done / run.work), batch)
     worth = efficiency(batch, first_batch=application.first_batch, noise=noise)

@@ -1,4 +1,4 @@
-"""The cluster that is simulated, as a person writes it."""
+"""The description of the simulated cluster, as a person writes it."""
 
 import math
 from collections.abc import Mapping
@@ -9,55 +9,56 @@ from brain.errors import BadInput, TooLarge
 from brain.simulator.applications import DeviceKind, Profile
 from brain.types.sharing import PoolShares, ProjectShare
 
-#: More accelerators than this are a mistake in the document.
+#: Most accelerators; more are a mistake in the document.
 MOST_ACCELERATORS = 65_536
-#: Of a kind per node and day.
+#: Most faults of a kind per node and day.
 MOST_TROUBLES = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeKind:
-    """Nodes that are alike."""
+    """A kind of equal nodes."""
 
     count: int
-    #: Accelerators of each.
+    #: Accelerators of each node.
     gpus: int
-    #: Compute speed of one, and speed of the network between nodes; 1 is what profiles are for.
+    #: Compute speed of an accelerator, and speed of the network between nodes; 1 is the device of
+    #: the profiles.
     speed: float = 1.0
     network: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTrouble:
-    """Something that befalls nodes at random."""
+    """A random fault of nodes."""
 
     #: Expected number per node and day.
     per_node_day: float = 0.0
-    #: Mean of how long it lasts, exponentially distributed.
+    #: Mean seconds of a fault, exponentially distributed.
     minutes: float = 30.0
-    #: Step time of a slow node over that of others; of no meaning where nodes are lost.
+    #: Step time of a slow node over that of others; unused for lost nodes.
     factor: float = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """A cluster and what may go wrong in it."""
+    """A cluster and its faults."""
 
-    #: By name: what a job document calls ``accelerator``.
+    #: Kinds of nodes by name, which a job document calls ``accelerator``.
     nodes: Mapping[str, NodeKind]
-    #: Seconds between decisions where nothing happens; a policy is also asked this many seconds
-    #: after something did.
+    #: Seconds between decisions without events; a policy is also asked this many seconds after an
+    #: event.
     turn_seconds: float = 60.0
     settle_seconds: float = 5.0
-    #: What a change of a job's world costs, unless its application says.
+    #: Seconds that a change of a job's world costs, unless its application has a value.
     restart_seconds: float = 30.0
-    #: Training between two checkpoints; a lost node costs what came after the last.
+    #: Seconds of training between two checkpoints; a lost node costs the training since the last.
     checkpoint_seconds: float = 600.0
     stragglers: NodeTrouble = NodeTrouble()
     failures: NodeTrouble = NodeTrouble()
-    #: How projects divide the accelerators; heeded by Brain alone.
+    #: Division of the accelerators among projects; only Brain follows it.
     projects: Mapping[str, ProjectShare] = field(default_factory=dict)
-    #: Applications of this document alone.
+    #: Additional applications of this document.
     applications: Mapping[str, Profile] = field(default_factory=dict)
 
     @property
@@ -67,7 +68,7 @@ class Spec:
 
     @property
     def largest(self) -> int:
-        """Accelerators of the kind that has most of them."""
+        """Return the accelerators of the kind that has most of them."""
         return max(kind.count * kind.gpus for kind in self.nodes.values())
 
     @property
@@ -79,10 +80,10 @@ class Spec:
         }
 
     def check(self) -> None:
-        """Refuse a cluster that cannot be simulated.
+        """Raise for a cluster that cannot be simulated.
 
         Raises:
-            BadInput: naming field, value and remedy.
+            BadInput: the message names field, value and remedy.
             TooLarge: more accelerators than are sensible.
         """
         if not self.nodes:
@@ -125,7 +126,7 @@ def read_spec(document: object) -> Spec:
     """Parse and check the description of a cluster.
 
     Raises:
-        UnknownField: a key that is none, with the nearest known one.
+        UnknownField: a key does not exist; the message names the nearest one.
         BadInput: a value cannot be used; the message names the field.
 
     >>> read_spec({"nodes": {"t4": {"count": 2, "gpus": 4}}}).accelerators

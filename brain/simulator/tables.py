@@ -8,7 +8,7 @@ application:
     validation-BATCH.csv      a row per epoch: progress, iteration, grad_sqr, grad_var
 
 ``benchmarks/jct`` reads the same tables with the interpolation of the published simulators. Here a
-placement stands for all orders of its nodes, and what was not measured is interpolated in
+placement stands for all orders of its nodes, and missing measurements are interpolated in
 logarithms.
 """
 
@@ -27,7 +27,7 @@ from brain.errors import BadInput
 from brain.simulator.applications import DeviceKind, Shape
 
 Floats = NDArray[np.float64]
-#: Seconds below which nothing is exchanged.
+#: Seconds below which gradients count as not exchanged.
 _NONE = 1e-9
 #: Step and synchronisation seconds of a local batch.
 _Times = tuple[float, float]
@@ -42,11 +42,13 @@ class Timetable:
     #: Rows of nodes, replicas, local batch, step and sync seconds.
     rows: Floats
     _found: dict[tuple[Shape, int], _Times] = field(default_factory=dict)
-    #: Between what was measured, and around it; made when first asked for.
+    #: Interpolation between and around the measurements, built at its first use.
     _surfaces: tuple[LinearNDInterpolator, NearestNDInterpolator] | None = None
 
     def at(self, shape: Shape, local: int) -> _Times:
-        """Step and synchronisation seconds; local batches beyond the measured count as the last."""
+        """Return step and synchronisation seconds; local batches beyond the measured ones count
+        as the last.
+        """
         key = tuple(sorted(shape, reverse=True)), local
         if key not in self._found:
             self._found[key] = self._look(*key)
@@ -76,7 +78,7 @@ class Timetable:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """An application out of tables."""
+    """An application measured in tables."""
 
     first_batch: int
     largest_batch: int
@@ -90,16 +92,18 @@ class Measured:
     restart_seconds: float | None = None
 
     def seconds(self, device: DeviceKind, shape: Shape, local: int, accumulation: int) -> float:
-        """Seconds of an optimizer step; micro-batches before the last do not synchronise."""
+        """Return the seconds of an optimizer step; micro-batches before the last do not
+        synchronise.
+        """
         step, sync = self.times[device.name].at(shape, local)
         return step + (accumulation - 1) * (step - sync)
 
     def holds(self, device: DeviceKind) -> int:
-        """Largest micro-batch that was measured on this kind of device."""
+        """Return the largest micro-batch that was measured on this kind of device."""
         return int(self.times[device.name].rows[:, 2].max())
 
     def noise(self, share: float, batch: int) -> float:
-        """Gradient noise scale, as measured with the batch that is nearest."""
+        """Return the gradient noise scale, as measured with the nearest batch."""
         nearest = min(self._batches, key=lambda known: abs(math.log(known / batch)))
         noises = self.noises[nearest]
         return float(noises[min(int(share * len(noises)), len(noises) - 1)])
@@ -114,11 +118,11 @@ def measured(name: str, texts: Mapping[str, str], kinds: Sequence[str]) -> Measu
 
     Args:
         texts: Contents of its folder by file name.
-        kinds: Kinds of nodes that it will run on. Where a kind has no tables of its own, those
-            without a kind in their name count.
+        kinds: Kinds of nodes that the application will run on. A kind without tables of its own
+            uses the tables without a kind in their name.
 
     Raises:
-        BadInput: a table is missing or cannot be read; it names file and column.
+        BadInput: a table is missing or cannot be read; the message names file and column.
     """
     reader = _Reader(name, texts)
     runs = reader.runs()

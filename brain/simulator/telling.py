@@ -1,4 +1,4 @@
-"""Reports that probes, scalers and coordinators of a simulated job would send."""
+"""Reports of a simulated job's probes, scaler and coordinator."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -16,20 +16,20 @@ from brain.types.resources import NodeName
 from brain.types.telemetry import Phase, SampleSource, SourceId, ThroughputSample
 from brain.types.world import Member, Replica, ReplicaExit, ReplicaState
 
-#: Seconds of a window of steps: few enough samples to be quick, enough for a median to be known
-#: soon. Those of the real probe last a second.
+#: Seconds of a window of steps: long enough for few samples, short enough for a median to be known
+#: soon. Windows of the real probe last a second.
 WINDOW_SECONDS, _SHORTEST_SECONDS = 10.0, 3.0
-#: Of the real probe: steps from one whose gradients are read to the next, and seconds at least.
+#: As in the real probe: steps, and least seconds, from one sampled step to the next.
 _SAMPLED_STEPS, _SAMPLED_SECONDS = 16.0, 0.1
 
 
 class Telling:
-    """The probes of one job: windows of steps with the scatter that measurements have."""
+    """The probes of one job: windows of steps, with the scatter of real measurements."""
 
     def __init__(self, generator: np.random.Generator, noise: float) -> None:
         self._generator, self._noise = generator, noise
         self._sequence, self._steps, self._epoch = 0, 0.0, 0
-        #: Steps whose gradients were read since the last window that tells of some.
+        #: Sampled steps since the last window that reported some.
         self._sampled = 0.0
 
     def windows(
@@ -102,8 +102,8 @@ class Telling:
                 )
 
     def _gradients(self, run: SimulatedJob, small: int, big: int, sampled: float) -> dict[str, Any]:
-        """Norms that compare a micro-batch with a step; nothing where they are the same, or before
-        a whole step was sampled.
+        """Return norms that compare a micro-batch with a step; empty if the two are the same, or
+        before a whole step was sampled.
 
         Of a gradient of squared norm 1 and noise scale phi, a batch b shows 1 + phi / b.
         """
@@ -127,7 +127,7 @@ def exchange_wait_share(
 ) -> float:
     """Share of a step that waits for gradients.
 
-    It is the time by which a micro-step that exchanges is longer than one that does not.
+    The wait is the difference between a micro-step with and without an exchange.
     """
     first, second = (application.seconds(device, where, local, count) for count in (1, 2))
     return (2 * first - second) / application.seconds(device, where, local, accumulation)

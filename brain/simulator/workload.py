@@ -1,7 +1,7 @@
 """Arrivals: the jobs of a simulation, as a table with a row per job.
 
 The columns are those of the published workloads of Pollux and Sia (``name, time, application,
-num_replicas, batch_size``), and some more of which each may be left out.
+num_replicas, batch_size``), and some more optional ones.
 """
 
 import csv
@@ -16,7 +16,7 @@ from brain.spelling import meant
 from brain.types.allocation import Bounds
 from brain.types.job import JobDocument
 
-#: What a column holds. ``name``, ``time`` and ``application`` must be there.
+#: Columns and their content. ``name``, ``time`` and ``application`` are required.
 COLUMNS: Mapping[str, str] = {
     "name": "name of the job, unlike all others",
     "time": "seconds from the beginning at which it is submitted",
@@ -39,7 +39,7 @@ COLUMNS: Mapping[str, str] = {
 }
 _NEEDED = ("name", "time", "application")
 MOST_JOBS = 100_000
-#: A year: what comes later is a mistake in the table.
+#: Latest arrival, a year in seconds: a later one is a mistake in the table.
 LAST_SECONDS = 366 * 86_400.0
 _YES, _NO = frozenset({"yes", "true", "1"}), frozenset({"no", "false", "0"})
 
@@ -51,17 +51,17 @@ class Arrival:
     name: str
     at_seconds: float
     application: str
-    #: Accelerators that its owner asked for.
+    #: Accelerators that its owner requested.
     wanted: int
     batch: int
     bounds: Bounds
     priority: int = 0
     project: str = "default"
-    #: Whether its owner tells how long it trains.
+    #: True if its owner declares how long it trains.
     declared: bool = False
-    #: Whether its script takes the batch that it is told.
+    #: True if its script takes the batch that Brain chooses.
     tunes: bool = False
-    #: Name that it is submitted under; its own where another run has that one just now.
+    #: Name under which it is submitted; its own name if another run has that one at the time.
     submitted_as: str = ""
     scale: float = 1.0
 
@@ -83,13 +83,13 @@ def read_workload(
     """Parse and check a workload; jobs in the order of their arrival.
 
     Args:
-        lines: Of the CSV file, the head among them.
-        applications: Those that rows may name.
-        documents: Reads what the column ``document`` names.
-        declared: What counts where the column ``declared`` says nothing.
-        recurring: Whether jobs are submitted under the name of their application, where the column
-            ``submitted_as`` says nothing.
-        tunes: What counts where the column ``tune`` says nothing.
+        lines: Lines of the CSV file, including the head.
+        applications: Applications that rows may name.
+        documents: Reads the document that the column ``document`` names.
+        declared: Default for an empty column ``declared``.
+        recurring: True to submit jobs with an empty column ``submitted_as`` under the name of their
+            application.
+        tunes: Default for an empty column ``tune``.
 
     Raises:
         BadInput: the message names line, column, value and remedy.
@@ -292,5 +292,5 @@ def _check_batch(row: _Row, batch: int, application: Application) -> None:
 
 
 def known() -> Iterator[tuple[str, str]]:
-    """Columns and what they hold, for documentation."""
+    """Yield the columns with their content, for documentation."""
     return iter(COLUMNS.items())

@@ -1,6 +1,6 @@
 """Nodes and jobs at one virtual instant, and their changes over time.
 
-A job works while it is placed and has got over its last restart; restarts cost seconds in which its
+A job works while it is placed and its last restart is over; restarts cost seconds in which its
 accelerators are held and do nothing. A planned change happens at a safe point and loses no work;
 a lost node costs everything since the last checkpoint.
 """
@@ -17,7 +17,7 @@ from brain.simulator.placing import Placement, UsableNode, shape
 from brain.simulator.spec import Spec
 from brain.simulator.workload import Arrival
 
-#: Work below this share of a job is rounding.
+#: Share of a job's work below which the rest is rounding.
 _ROUNDING = 1e-9
 
 
@@ -29,17 +29,17 @@ class SimulatedNode:
     kind: str
     capacity: int
     up: bool = True
-    #: Step time over that of its like.
+    #: Step time over that of other nodes of its kind.
     slowness: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementStay:
-    """A stretch of time in which a job had one placement."""
+    """An interval in which a job had one placement."""
 
     began: float
     ended: float
-    #: When it got over its restart.
+    #: Time at which its restart was over.
     stepped: float
     placement: Placement
     kind: str
@@ -62,17 +62,17 @@ class SimulatedJob:
     unsaved_seconds: float = 0.0
     placement: Placement = ()
     kind: str = ""
-    #: When it was placed, and from when on it works.
+    #: Time of its placement, and time from which it works.
     placed_at: float = 0.0
     ready_at: float = 0.0
     started_at: float | None = None
     finished_at: float | None = None
     #: Accelerator-seconds that it held.
     held: float = 0.0
-    #: Changes of its placement after the first, and those that a fault forced.
+    #: Changes of its placement after the first, and changes that a fault forced.
     restarts: int = 0
     lost: int = 0
-    #: Work that had to be done again.
+    #: Work that was repeated.
     redone: float = 0.0
     stays: list[PlacementStay] = field(default_factory=list)
 
@@ -82,7 +82,7 @@ class SimulatedJob:
 
     @property
     def left(self) -> float:
-        """Work to do."""
+        """Return the work left."""
         return self.work - self.done
 
 
@@ -110,18 +110,18 @@ class SimulatedEvent:
 class Governed(NamedTuple):
     """The result of asking a policy which jobs run where."""
 
-    #: That deciding took.
+    #: Seconds that the decision took.
     seconds: float
-    #: Whether accelerators were let go of, so that asking again may use them.
+    #: True if accelerators were released, so that another decision may use them.
     freed: bool = False
     #: Whether anything was decided; Brain does not divide a pool again at once.
     decided: bool = True
-    #: Whether the next measurements are waited for.
+    #: True if the decider waits for the next measurements.
     awaited: bool = False
 
 
 class SimulatedCluster:
-    """The cluster. ``advance`` lets time pass, ``place`` changes who runs where."""
+    """The cluster. ``advance`` lets time pass, ``place`` changes the placement of jobs."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class SimulatedCluster:
         self.spec, self.now = spec, 0.0
         self.nodes = _nodes(spec)
         self.runs: list[SimulatedJob] = []
-        #: Those that are neither finished nor yet to come, in the order of their arrival.
+        #: Jobs that have arrived and not finished, in the order of their arrival.
         self.present: list[SimulatedJob] = []
         self._devices = spec.devices
         self._faults = Faults(spec, len(self.nodes), seed)
@@ -181,11 +181,11 @@ class SimulatedCluster:
         return self.spec.restart_seconds if own is None else own
 
     def rate(self, run: SimulatedJob) -> float:
-        """Work that a placed job does per second at this instant, once it steps."""
+        """Return the work per second of a placed job at this time, once it steps."""
         return self.rate_of(run, run.placement, run.kind) / self.slowness(run)
 
     def rate_of(self, run: SimulatedJob, placement: Placement, kind: str) -> float:
-        """Work per second that it would do somewhere else, on nodes that are not slow."""
+        """Return the work per second on another placement, on nodes that are not slow."""
         share = min(1.0, run.done / run.work)
         where = shape(placement)
         return progress(
@@ -193,7 +193,7 @@ class SimulatedCluster:
         )
 
     def slowness(self, run: SimulatedJob) -> float:
-        """Step time over what it should be: all wait for the slowest node."""
+        """Return the step time over its normal value: all ranks wait for the slowest node."""
         return max((self.nodes[node].slowness for node in run.placement), default=1.0)
 
     def place(self, run: SimulatedJob, placement: Placement) -> None:
@@ -215,9 +215,9 @@ class SimulatedCluster:
         run.placed_at, run.ready_at = self.now, self.now + self.restart_seconds(run)
 
     def advance(self, until: float) -> list[SimulatedEvent]:
-        """Let time pass; return what happened meanwhile, in order.
+        """Let time pass; return the events meanwhile, in order.
 
-        Time stops at ``until``, or ``settle_seconds`` after the first thing that happened.
+        Time stops at ``until``, or ``settle_seconds`` after the first event.
         """
         happened: list[SimulatedEvent] = []
         while self.now < until:

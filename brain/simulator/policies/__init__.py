@@ -1,4 +1,4 @@
-"""Policies that Brain is compared with here.
+"""Policies with which Brain is compared.
 
 They are policies of others, as far as published descriptions say, and Brain's own division with
 perfect knowledge. Each of the others sees what its paper lets it see, decides a whole round at
@@ -15,13 +15,13 @@ from brain.simulator.policies.oracle import Oracle
 from brain.simulator.policies.rounds import Contender, RoundPolicy
 from brain.simulator.policies.tiresias import Tiresias
 
-#: By name on the command line.
+#: Policies by their names on the command line.
 OTHERS: Mapping[str, Callable[[], RoundPolicy]] = {
     "tiresias": Tiresias,
     "optimus": Optimus,
     "fifo": Fifo,
 }
-#: Name of the one that knows everything.
+#: Name of the policy with perfect knowledge.
 ORACLE = "oracle"
 POLICIES: Mapping[str, Callable[[], RoundPolicy]] = {**OTHERS, ORACLE: Oracle}
 

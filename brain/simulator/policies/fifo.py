@@ -1,4 +1,4 @@
-"""First come, first served, at the size that was asked for."""
+"""First come, first served, at the requested size."""
 
 from collections.abc import Mapping, Sequence
 

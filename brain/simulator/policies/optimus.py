@@ -37,7 +37,9 @@ class Optimus:
 def _smallest(
     jobs: Sequence[Contender], room: FreeCapacity
 ) -> tuple[dict[str, str], dict[str, int]]:
-    """Return kind and first size of each job that gets any; a running job keeps its kind."""
+    """Return the kind and first size of each job that gets accelerators; a running job keeps its
+    kind.
+    """
     left, kinds, sizes = room.count(), dict[str, str](), dict[str, int]()
     first = next(iter(left))
 
@@ -77,7 +79,7 @@ def _grow(
 
 
 def _gain(job: Contender, size: int, kind: str) -> tuple[float, int]:
-    """Seconds saved per accelerator by the next larger size, and that size."""
+    """Return the seconds saved per accelerator by the next larger size, and that size."""
     larger = next((each for each in job.sizes if each > size), None)
     if larger is None:
         return 0.0, size

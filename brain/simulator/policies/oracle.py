@@ -1,8 +1,8 @@
-"""Brain's own division with perfect knowledge: the gain that better models could still bring.
+"""Brain's own division with perfect knowledge, which shows the gain of perfect models.
 
-It is told how long each job has to go at every size and on every kind of node, on as few nodes as
-will do. Nothing is measured, and no guard or approval holds a change up. It is no bound: dividing
-by the present moment alone can be unlucky.
+The policy knows the time left of each job at every size and on every kind of node, on the fewest
+nodes. It measures nothing, and no guard or approval delays a change. It is no bound: a division by
+the present moment alone can be unlucky.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from brain.pool.allocator import JobPlacement as Granted
 from brain.simulator.placing import Placement, UsableNode
 from brain.simulator.policies.rounds import Contender
 
-#: Sizes of one job that are compared at most; beyond, every so many are left out.
+#: Most sizes of one job that are compared; of more, only every n-th is.
 _SIZES = 40
 
 

@@ -13,17 +13,17 @@ class Contender:
 
     key: str
     arrived_seconds: float
-    #: Accelerators that its owner asked for, and sizes that it may have.
+    #: Accelerators that its owner requested, and allowed sizes.
     wanted: int
     sizes: tuple[int, ...]
-    #: Nodes that it has now.
+    #: Present nodes.
     placement: Placement = ()
     #: Accelerator-seconds that it held.
     attained: float = 0.0
     priority: int = 0
-    #: Work that a change of its placement costs it, in seconds.
+    #: Seconds of work that a change of its placement costs.
     restart_seconds: float = 0.0
-    #: Seconds to its end at a size and on a kind of node; exact, where the policy may know that.
+    #: Seconds to its end at a size and on a kind of node; exact, if the policy may know that.
     seconds_left: Callable[[int, str], float]
 
 
@@ -38,7 +38,7 @@ class RoundPolicy(Protocol):
 
 
 class FreeCapacity:
-    """The free accelerators while a round is put together, by kind of node."""
+    """Free accelerators by kind of node, while a round is composed."""
 
     def __init__(self, machines: Sequence[UsableNode]) -> None:
         self._kind = {machine.index: machine.kind for machine in machines}
@@ -46,7 +46,7 @@ class FreeCapacity:
         self._free = of_kind(machines, free)
 
     def keep(self, placement: Placement) -> bool:
-        """Take the nodes that a job has; False where one of them is gone or full."""
+        """Take a job's present nodes; return False if one of them is gone or full."""
         if not placement or any(node not in self._kind for node in placement):
             return False
         free = self._free[self._kind[placement[0]]]
@@ -56,7 +56,9 @@ class FreeCapacity:
         return True
 
     def take(self, wanted: int, kind: str | None = None) -> Placement | None:
-        """Take so many of one kind: the first in the order of nodes that has them all."""
+        """Take ``wanted`` accelerators of one kind: the first in the order of nodes with enough
+        of them.
+        """
         for name, free in self._free.items():
             if kind in (None, name):
                 found = place(free, wanted)
@@ -66,7 +68,7 @@ class FreeCapacity:
         return None
 
     def has(self, wanted: int) -> bool:
-        """True if some kind has so many."""
+        """Return True if some kind has ``wanted`` free accelerators."""
         return any(sum(free.values()) >= wanted for free in self._free.values())
 
     def count(self) -> dict[str, int]:
@@ -74,7 +76,7 @@ class FreeCapacity:
         return {kind: sum(free.values()) for kind, free in self._free.items()}
 
     def kind(self, placement: Placement) -> str | None:
-        """Kind of the nodes of a placement; None where they are gone."""
+        """Return the kind of a placement's nodes; None if they are gone."""
         return self._kind.get(placement[0]) if placement else None
 
     def _take(self, placement: Placement) -> None:

@@ -13,8 +13,8 @@ class Tiresias:
     """Discretised two-dimensional least attained service, without knowledge of durations.
 
     A job that has held less than ``THRESHOLD`` goes before jobs that have held more; within a queue
-    first come, first served. Jobs have the size that was asked for and are stopped where others go
-    before.
+    jobs go in the order of arrival. Jobs have the requested size, and stop for jobs that go before
+    them.
     """
 
     def allot(
@@ -33,7 +33,9 @@ class Tiresias:
 
 
 def _admitted(jobs: Sequence[Contender], room: FreeCapacity) -> list[Contender]:
-    """Return the jobs that would run if none did yet: stopping costs nothing in this rule."""
+    """Return the jobs that would run if none did yet, because stopping costs nothing in this
+    rule.
+    """
     order = sorted(
         jobs, key=lambda job: (-job.priority, job.attained >= THRESHOLD, job.arrived_seconds)
     )

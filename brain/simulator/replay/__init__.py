@@ -1,8 +1,8 @@
-"""Recorded decisions, taken again on the recorded data by other settings or another policy.
+"""Recorded decisions, taken again on the recorded data with other settings or another policy.
 
-    record      what the stores still know of jobs since an instant
-    past        the stores as they were at an instant, in memory
-    decisions   each recorded decision, the other one, and what the difference would have been
+    record      the stored history of jobs since a time
+    past        the stores as they were at a time, in memory
+    decisions   each recorded decision, the other one, and the expected difference
 
 Every decision is taken on the past as it really was. The consequences of a different decision were
 never measured, so differences hold until the next recorded change and are not added up beyond.

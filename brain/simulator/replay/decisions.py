@@ -1,4 +1,4 @@
-"""Recorded decisions, each taken again, and the difference that would have come of it."""
+"""Recorded decisions, each taken again, with the expected difference."""
 
 import math
 from collections import Counter
@@ -22,9 +22,9 @@ from brain.types.plan import PlanState
 from brain.types.recommendation import Prediction, Recommendation
 from brain.typeset import count
 
-#: Events that nothing but a turn writes.
+#: Events that only a turn writes.
 _OF_TURNS = frozenset({"hold", "plan.Proposed", "plan.Verified", "plan.RolledBack", "plan.Expired"})
-#: Is told how many of how many decisions were replayed.
+#: Gets the numbers of replayed and of all decisions.
 Progress = Callable[[int, int], None]
 
 
@@ -33,7 +33,7 @@ class ReplayVerdict(StrEnum):
 
     SAME = "same"
     DIFFERENT = "different"
-    #: What was recorded does not say what would have been decided, or what would have come of it.
+    #: The record does not determine the other decision, or its result.
     UNTOLD = "cannot tell"
 
 
@@ -42,35 +42,36 @@ class Support:
     """The evidence for a job's throughput at a size."""
 
     replicas: int
-    #: Epochs of recorded worlds that were measured at it; none where a model speaks for it.
+    #: Epochs of recorded worlds that were measured at the size; empty if only a model predicts it.
     worlds: tuple[int, ...]
-    #: With everything that was ever recorded of the job; None where that does not reach so far.
+    #: Prediction from all recorded data of the job; None if it does not reach that size.
     predicted: Prediction | None
     why_not: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """A recorded decision beside the other one."""
+    """A recorded decision with the other one."""
 
     decision: RecordedDecision
     verdict: ReplayVerdict
-    #: Size, code and reason of the other decision; None where there is none.
+    #: Size, code and reason of the other decision; None without one.
     replicas: int | None = None
     code: str = ""
     reason: str = ""
-    #: What the running world was known by.
+    #: Evidence for the world that ran.
     evidence: PastEvidence = PastEvidence.NOTHING
-    #: Size that really stood afterwards, from when on and for how long.
+    #: Size that really stood afterwards, with its beginning and duration.
     stood: int
     stood_from: datetime
     stood_seconds: float
-    #: Change of throughput against what stood, with its 90 % band; 0.2 is 20 % more.
+    #: Relative change of throughput against the size that stood, with its 90 % band; 0.2 is 20 %
+    #: more.
     gain: tuple[float, float, float] | None = None
-    #: Replica-hours more than what stood took, until the next recorded change.
+    #: Replica-hours above those of the size that stood, until the next recorded change.
     replica_hours: float | None = None
     supports: tuple[Support, ...] = ()
-    #: In one sentence what cannot be told, and why.
+    #: Sentence on what is undetermined, and why.
     untold: str = ""
 
 
@@ -87,9 +88,9 @@ def replay(
 
     Args:
         policy: ``brain``, or one of ``brain.simulator.policies``.
-        settings: Those that are tried.
-        recorded_settings: Those that the installation has; where Brain under these does not decide
-            as was recorded, something of the past is missing, and nothing is told.
+        settings: The settings to try.
+        recorded_settings: The installation's settings. If Brain with these does not repeat a
+            recorded decision, data of the past is missing, and the decision is undetermined.
     """
     every = [
         (record, decision)
@@ -109,7 +110,7 @@ def replay(
 
 
 class _Again:
-    """One decision, with its past."""
+    """One decision to take again, with its past."""
 
     def __init__(
         self,
@@ -124,7 +125,7 @@ class _Again:
         self._recorded_settings = recorded_settings
 
     def under(self, policy: str, settings: Settings) -> Replayed:
-        """The decision under another policy or other settings."""
+        """Return the decision under another policy or other settings."""
         cut = _cut(self._recording, self._record, self._decision)
         if cut is None:
             return self._untold("its event is no longer kept")
@@ -132,7 +133,7 @@ class _Again:
         if again is None:
             return self._untold("what it rested on is no longer kept", evidence=evidence)
         if self._decision.generation is None and again.hold:
-            # While a plan is carried out its size stands, and the world may still be the old one.
+            # While a plan is carried out its size stands, but the world may still be the old one.
             stands = again.target.replicas
             self._decision = replace(self._decision, before=stands, replicas=stands)
         if again.target.replicas != self._decision.replicas:
@@ -207,7 +208,7 @@ class _Again:
         return fit(points[-1], points[:-1], terms=terms_of(self._record.job.document))
 
     def _stood(self) -> int:
-        """The size that there was after the decision: a plan that met nothing changed nothing."""
+        """Return the size after the decision: a plan that no world met changed nothing."""
         decision = self._decision
         if decision.generation is None:
             return decision.replicas
@@ -244,9 +245,10 @@ class _Again:
 
 
 def _cut(recording: Recording, record: Record, decision: RecordedDecision) -> Cut | None:
-    """Just before the turn that took a decision: the turn is taken again from its beginning.
+    """Return the cut just before the turn that took a decision: the turn is repeated from its
+    beginning.
 
-    All that one turn writes has one instant, whatever job it is about.
+    All rows that one turn writes, of all jobs, have one time.
     """
     ids = [
         event.id
@@ -263,7 +265,9 @@ def _said(advice: Recommendation) -> tuple[int, str, str]:
 
 
 def _ratio(ours: Prediction, theirs: Prediction) -> tuple[float, float, float]:
-    """Change from one throughput to another with its 90 % band; errors taken as independent."""
+    """Return the relative change from one throughput to another with its 90 % band; errors count
+    as independent.
+    """
     center = math.log(ours.examples_per_second / theirs.examples_per_second)
     spread = math.hypot(_width(ours), _width(theirs))
     low, high = center - spread, center + spread
@@ -271,7 +275,7 @@ def _ratio(ours: Prediction, theirs: Prediction) -> tuple[float, float, float]:
 
 
 def _width(prediction: Prediction) -> float:
-    """Half of the 90 % band in logarithms."""
+    """Return half of the width of the 90 % band in logarithms."""
     if prediction.low <= 0:
         return Z90
     return math.log(prediction.high / prediction.low) / 2
@@ -285,15 +289,15 @@ class Tally:
     same: int
     different: int
     untold: int
-    #: Of those that differ, how many have an expected difference.
+    #: Number of different decisions with an expected difference.
     expected: int
-    #: Over those: replica-hours more, and mean change of throughput weighted by time.
+    #: Sums over those: additional replica-hours, and mean change of throughput weighted by time.
     replica_hours: float
     gain: float | None
 
 
 def tally(replayed: Sequence[Replayed]) -> Tally:
-    """Add up a replay; time that several decisions speak of counts for the first of them."""
+    """Add up a replay; a time that several decisions cover counts for the first of them."""
     by_verdict = Counter(one.verdict for one in replayed)
     known = [
         one for one in replayed if one.verdict is ReplayVerdict.DIFFERENT and one.gain is not None

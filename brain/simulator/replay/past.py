@@ -1,4 +1,7 @@
-"""The stores as they were before an instant, without anything that was not known then.
+"""The stores as they were before a time, without later knowledge.
+
+The cut is in the order of events, because ids rise in the order of commits. So, of all events of
+one turn, only those before a decision are in that decision's past.
 
 The order of events is the cut, because ids rise in the order of commits. So, of everything that
 happened within one turn, only the part before a decision is in that decision's past.
@@ -25,7 +28,7 @@ from brain.types.resources import PoolName, Resources
 from brain.types.telemetry import Phase, Sample, SampleSource, SourceId, ThroughputSample
 from brain.types.world import Replica, ReplicaState, World
 
-#: How far back a turn looks at saves and hosts.
+#: Longest times that a turn looks back at saves and at hosts.
 _SAVES, _HOSTS = timedelta(hours=24), timedelta(minutes=2)
 _REACHED = frozenset({PlanState.APPLIED, PlanState.VERIFIED, PlanState.ROLLED_BACK})
 _JUDGED = frozenset({PlanState.VERIFIED, PlanState.ROLLED_BACK})
@@ -34,19 +37,19 @@ _PLANS = {f"plan.{state}": state for state in PlanState}
 
 
 class PastEvidence(StrEnum):
-    """The data by which a world of the past is known."""
+    """The data for a world of the past."""
 
     SAMPLES = "samples"
-    #: Its samples are no longer kept; the point that they left stands for all its time.
+    #: True if its samples are no longer stored; its point then stands for its whole time.
     POINTS = "points"
     NOTHING = "nothing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """Between two events."""
+    """A place between two events."""
 
-    #: Events of this id and above had not happened.
+    #: First event id that is not in the past.
     before: int
     at: datetime
 
@@ -54,10 +57,10 @@ class Cut:
 def past(
     recording: Recording, tx: Transaction, pool: PoolName, cut: Cut, settings: Settings
 ) -> tuple[MemoryStores, dict[JobId, PastEvidence]]:
-    """The stores of a pool at a cut, and the evidence for each running job there.
+    """Return the stores of a pool at a cut, and the evidence for each job that ran then.
 
     Args:
-        tx: Of the stores that were recorded; samples are read through it.
+        tx: A transaction of the recorded stores, from which samples are read.
     """
     stores, evidence = MemoryStores(), dict[JobId, PastEvidence]()
     with stores.transaction() as into:
@@ -71,7 +74,7 @@ def past(
             if record.job.pool == pool and record.job.created_at <= cut.at:
                 job = job_then(record, cut)
                 into.jobs.add(job)
-                for plan in plans_then(record, cut):  # others may have waited for it
+                for plan in plans_then(record, cut):  # other jobs may have waited for it
                     into.plans.add(plan)
                 if not job.finished:
                     evidence[job.id] = _fill(record, tx, into, cut, settings)
@@ -79,7 +82,7 @@ def past(
 
 
 def job_then(record: Record, cut: Cut) -> Job:
-    """A job as it stood at a cut."""
+    """Return a job as it stood at a cut."""
     moves = [(e, _STATES[e.kind]) for e in _until(record.events, cut) if e.kind in _STATES]
     told = [e for e in _until(record.events, cut) if e.kind in _ADVISING]
     state = moves[-1][1] if moves else JobState.QUEUED
@@ -97,13 +100,13 @@ def job_then(record: Record, cut: Cut) -> Job:
     )
 
 
-#: Events that say whether Brain may act on a job.
+#: Events that decide if Brain may act on a job.
 _ADVISING = frozenset({"job.advise-only", "job.advise-only-lifted"})
 _ENDS = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 
 
 def _amounts(record: Record, cut: Cut) -> Resources | None:
-    """What each replica was to reserve at a cut; None: what the document says."""
+    """Return the amounts that each replica was to reserve at a cut; None: those of the document."""
     met = (plan for plan in plans_then(record, cut) if plan.changes_resources and reached(plan))
     newest = max(met, key=lambda plan: plan.generation, default=None)
     if newest is None or newest.target.resources == record.job.document.resources:
@@ -112,7 +115,7 @@ def _amounts(record: Record, cut: Cut) -> Resources | None:
 
 
 def plans_then(record: Record, cut: Cut) -> Iterator[ScalePlan]:
-    """Plans that there were at a cut, in the state that they had, lowest generation first."""
+    """Yield the plans that existed at a cut, in their state then, lowest generation first."""
     states: dict[int, tuple[PlanState, datetime]] = {}
     for event in _until(record.events, cut):
         if event.kind in _PLANS and event.subject is not None:
@@ -126,7 +129,7 @@ def plans_then(record: Record, cut: Cut) -> Iterator[ScalePlan]:
 
 
 def worlds_then(record: Record, cut: Cut) -> Iterator[World]:
-    """Worlds that had formed at a cut, lowest epoch first."""
+    """Yield the worlds that had formed at a cut, lowest epoch first."""
     had = _Had(record, cut)
     for world in reversed(record.worlds):
         if not had(world.formed_at, world.epoch, "world.formed"):
@@ -143,7 +146,9 @@ def worlds_then(record: Record, cut: Cut) -> Iterator[World]:
 
 
 def replicas_then(record: Record, cut: Cut) -> Iterator[Replica]:
-    """Replicas that had started at a cut, with what they were to reserve then."""
+    """Yield the replicas that had started at a cut, with the amounts that they were to reserve
+    then.
+    """
     had, amounts = _Had(record, cut), _amounts(record, cut) or record.job.document.resources
     for replica in record.replicas:
         if not had(replica.started_at, replica.id, "replica.starting", "replica.running"):
@@ -163,7 +168,7 @@ def replicas_then(record: Record, cut: Cut) -> Iterator[Replica]:
 
 
 class _Had:
-    """Tells whether something had happened at a cut: by its event, else by its time."""
+    """Tells if something had happened at a cut: by its event, else by its time."""
 
     def __init__(self, record: Record, cut: Cut) -> None:
         self._cut = cut
@@ -179,7 +184,7 @@ class _Had:
 def _fill(
     record: Record, tx: Transaction, into: Transaction, cut: Cut, settings: Settings
 ) -> PastEvidence:
-    """Put one job's past where it is read from."""
+    """Copy one job's past into the stores from which it is read."""
     job = record.job.id
     worlds = list(worlds_then(record, cut))
     for world in worlds:
@@ -198,7 +203,7 @@ def _fill(
 
 
 def _beside(record: Record, tx: Transaction, into: Transaction, cut: Cut) -> None:
-    """Saves of the last day, and how hosts were."""
+    """Copy the saves of the last day, and the readings of hosts."""
     job = record.job.id
     seen: list[Sample] = [
         *tx.telemetry.saves(job, since=cut.at - _SAVES),
@@ -216,7 +221,9 @@ def _samples(
     cut: Cut,
     settings: Settings,
 ) -> PastEvidence:
-    """The newest samples of the world at the cut; where they are gone, some like its point."""
+    """Return the newest samples of the world at the cut; if they are gone, samples like its
+    point.
+    """
     since = cut.at - timedelta(seconds=max(WINDOWS_SECONDS))
     kept = tx.telemetry.throughput(record.job.id, since=since, epoch=world.epoch)
     seen = [sample for sample in kept if sample.measured_at <= cut.at]
@@ -234,7 +241,7 @@ def _samples(
 def like(
     point: Point, world: World, job: JobId, at: datetime, settings: Settings
 ) -> Iterator[ThroughputSample]:
-    """Samples that ``measure`` makes this point of."""
+    """Yield samples from which ``measure`` makes this point."""
     steps = max(1, -(-settings.minimum_steps // MINIMUM_WINDOWS))
     local = None
     if point.examples_per_step is not None:

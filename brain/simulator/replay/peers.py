@@ -1,4 +1,4 @@
-"""A policy of others on a recorded instant: one round over the jobs that there were."""
+"""Policies of other systems on a recorded moment: one round over the jobs of that time."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -15,17 +15,18 @@ from brain.types.job import Job, JobId
 from brain.types.resources import Node, NodeName, Resources
 from brain.types.world import World
 
-#: Policies that know one size, the one that was asked for.
+#: Policies that know only the requested size.
 _RIGID = frozenset({"fifo", "tiresias"})
-#: A job of unknown end trains as long again as it did, at least so many seconds.
+#: Least seconds that a job of unknown end trains on; else it trains as long again as it did.
 _LEAST_SECONDS = 600.0
 
 
 def allotted(policy: str, recording: Recording, job: JobId, cut: Cut) -> int:
-    """Replicas that a policy would give a job at a cut; 0 where it lets it wait.
+    """Return the replicas that a policy would give a job at a cut; 0 if the job would wait.
 
-    Accelerators of a node are counted, cores where it has none. A replica counts as so many of them
-    as it reserves, and jobs of unlike replicas are packed as if theirs were of one size.
+    Nodes count with their accelerators, or with their cores if they have none. A replica counts
+    with the accelerators or cores that it reserves; jobs with unequal replicas are packed as if
+    these were equal.
     """
     pool = next(record.job.pool for record in recording.jobs if record.job.id == job)
     nodes = [node for node in recording.nodes if node.pool == pool and node.schedulable]
@@ -64,7 +65,7 @@ def _contender(
 
 
 def _rigid(job: Contender) -> Contender:
-    """Under a policy of one size it would have that one, on the nodes that it has."""
+    """Return a job for a policy of one size: the requested size, on its present nodes."""
     enough = len(job.placement) >= job.wanted
     return replace(job, placement=job.placement[: job.wanted] if enough else ())
 

@@ -1,4 +1,4 @@
-"""The record of jobs since an instant, as far as the stores still have it."""
+"""The record of jobs since a time, as far as the stores still have it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -43,11 +43,11 @@ class Record:
     replicas: tuple[Replica, ...]
     #: Oldest first.
     events: tuple[Event, ...]
-    #: What each world achieved, oldest first.
+    #: Points of its worlds, oldest first.
     points: tuple[Point, ...]
 
     def size(self, at: datetime) -> int:
-        """The size that stood at an instant: of the world that was there."""
+        """Return the size at a time: that of the world that ran then."""
         there = [world for world in self.worlds if world.formed_at <= at]
         return there[0].replicas if there else self.job.document.replicas.first
 
@@ -95,19 +95,19 @@ class Recording:
 
     since: datetime
     now: datetime
-    #: As they are now: how nodes were before is not kept.
+    #: Present nodes: earlier states of nodes are not stored.
     nodes: tuple[Node, ...]
     #: Oldest first.
     jobs: tuple[Record, ...]
 
-    #: Whose decisions are replayed; all others are only part of the past. None: all of them.
+    #: Job whose decisions are replayed; other jobs are only part of the past. None: all jobs.
     about: frozenset[JobId] | None = None
 
     def only(self, name: str) -> "Recording":
         """Return this recording, restricted to the decisions about one job by id or name.
 
         Raises:
-            UnknownJob: none of that name was there since.
+            UnknownJob: no job of that name was recorded.
         """
         named = {r.job.id for r in self.jobs if name in (r.job.id, r.job.document.name)}
         if not named:

@@ -1,4 +1,4 @@
-"""Plots as SVG text: scales, ticks, lines. No style stands here, only classes."""
+"""Plots as SVG text: scales, ticks, lines. The module sets classes, but no style."""
 
 import itertools
 import math
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-#: Stretches of time that ticks may be apart, in seconds.
+#: Possible seconds between ticks.
 _STEPS = (
     *(1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800),
     *(3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800),

@@ -1,4 +1,6 @@
-"""The pictures of a simulation: how long jobs took, how full the cluster was, who ran when."""
+"""The pictures of a simulation: completion times, use of the cluster, and running jobs over
+time.
+"""
 
 from collections.abc import Sequence
 from html import escape
@@ -24,17 +26,17 @@ from brain.simulator.run import PolicyOutcome
 from brain.simulator.world import PlacementStay
 from brain.typeset import count, duration, percent
 
-#: Lines that keep apart; a seventh policy would be none that exists.
+#: Distinct styles of lines, one for each policy.
 SERIES = tuple(f"s{index}" for index in range(1, 7))
-#: Points of the line of use; more are not told apart on a screen.
+#: Most points of the line of use; a screen shows no more.
 _MOST_POINTS = 1200
-#: Pixels that labels at the end of lines keep from each other.
+#: Least pixels between labels at the end of lines.
 _APART = 14.0
 _TALL, _LOW = 14, 3
 
 
 def completion(outcomes: Sequence[PolicyOutcome]) -> str:
-    """Share of jobs that had completed within a time, a line per policy."""
+    """Return a plot of the share of jobs that had completed within a time, a line per policy."""
     frame = Frame(width=1120, height=260)
     times = [sorted(job.jct for job in outcome.jobs) for outcome in outcomes]
     low = max(1.0, min(each[0] for each in times) * 0.9)
@@ -52,7 +54,7 @@ def completion(outcomes: Sequence[PolicyOutcome]) -> str:
 
 
 def use(outcome: PolicyOutcome, until: float) -> str:
-    """Accelerators held and those that trained, over time."""
+    """Return a plot of accelerators held and accelerators that trained, over time."""
     frame = Frame(width=1120, height=130)
     capacity = outcome.spec.accelerators
     x, parts = time_axis(frame, until)
@@ -78,7 +80,9 @@ def use(outcome: PolicyOutcome, until: float) -> str:
 
 
 def who(outcome: PolicyOutcome, until: float) -> str:
-    """A row per job: waiting, restarting, and training, darker with more accelerators."""
+    """Return a plot with a row per job: waiting, restarting, and training, darker with more
+    accelerators.
+    """
     jobs = outcome.jobs
     pitch = _TALL if len(jobs) <= 40 else max(_LOW, 540 // len(jobs))
     frame = Frame(width=1120, height=len(jobs) * pitch + 38)
@@ -120,7 +124,7 @@ def _bar(left: float, right: float, top: int, height: int, kind: str) -> str:
 
 
 def _shade(accelerators: int) -> int:
-    """1 for one accelerator, 5 from sixteen on."""
+    """Return the shade of a number of accelerators: 1 for one, 5 from sixteen on."""
     return min(5, accelerators.bit_length())
 
 
@@ -129,7 +133,7 @@ def _stays(outcome: PolicyOutcome) -> list[PlacementStay]:
 
 
 def _level(spans: Sequence[tuple[float, float, int]]) -> list[tuple[float, float]]:
-    """Return the number of accelerators in use from each instant on."""
+    """Return the number of accelerators in use from each change on."""
     edges = sorted(
         [(began, n) for began, ended, n in spans if ended > began]
         + [(ended, -n) for began, ended, n in spans if ended > began]
@@ -142,19 +146,19 @@ def _level(spans: Sequence[tuple[float, float, int]]) -> list[tuple[float, float
 
 
 def _thinned(points: list[tuple[float, float]], until: float) -> list[tuple[float, float]]:
-    """The mean of each pixel where there are more changes than pixels."""
+    """Return the mean of each pixel if there are more changes than pixels."""
     if len(points) <= _MOST_POINTS:
         return points
     edges = np.linspace(0, until, _MOST_POINTS // 2 + 1)
     instants, levels = np.array(points).T
     areas = np.concatenate([[0.0], np.cumsum(levels[:-1] * np.diff(instants))])
-    # Beyond the last change nothing is taken.
+    # After the last change no accelerator is in use.
     means = np.diff(np.interp(edges, instants, areas)) / np.diff(edges)
     return [(float(at), float(mean)) for at, mean in zip(edges, [*means, 0.0], strict=True)]
 
 
 def _labels(frame: Frame, names: Sequence[str], times: Sequence[Sequence[float]]) -> list[str]:
-    """Names beside the right end of the lines, the slowest at the bottom, with their dash."""
+    """Return names at the right end of the lines, the slowest at the bottom, with their dashes."""
     right = frame.width - frame.right
     order = sorted(range(len(names)), key=lambda index: times[index][len(times[index]) // 2])
     drawn = []

@@ -1,4 +1,4 @@
-"""The page: the simulation, its figures beside each other, and the pictures."""
+"""The page: the simulation, its measures side by side, and the pictures."""
 
 from collections.abc import Callable, Sequence
 from html import escape
@@ -10,7 +10,7 @@ from brain.simulator.run import PolicyOutcome
 from brain.simulator.spec import Spec
 from brain.typeset import change, count, duration, number, percent, ratio
 
-#: Rows of the table: label, unit, and how a summary says it.
+#: Rows of the table: label, unit, and the value of a summary.
 MEASURES: tuple[tuple[str, Callable[[Summary], str]], ...] = (
     ("Completion time, mean, s", lambda s: number(s.jct_mean, digits=4)),
     ("Completion time, p50, s", lambda s: number(s.jct_p50, digits=4)),
@@ -26,8 +26,9 @@ MEASURES: tuple[tuple[str, Callable[[Summary], str]], ...] = (
 
 
 def rows(outcomes: Sequence[PolicyOutcome]) -> list[tuple[str, list[str]]]:
-    """The figures, a label and a cell per policy; how far each is behind the oracle, where that
-    one was asked, too."""
+    """Return the measures: a label and a cell per policy, with the gap to the oracle if it was
+    run.
+    """
     found = [(label, [say(outcome.summary) for outcome in outcomes]) for label, say in MEASURES]
     best = next((one.summary.jct_mean for one in outcomes if one.policy == ORACLE), None)
     if best is not None:
@@ -44,7 +45,7 @@ def page(outcomes: Sequence[PolicyOutcome], *, title: str, styles: str) -> str:
     """A page of simulations of one workload, complete in itself.
 
     Args:
-        title: What was simulated, usually the names of the files.
+        title: Name of the simulation, usually the names of the files.
         styles: The design's tokens and the page's own rules, as CSS.
     """
     until = max(job.finished for outcome in outcomes for job in outcome.jobs)
@@ -85,7 +86,7 @@ def cluster(spec: Spec) -> str:
 
 
 def _answer(outcomes: Sequence[PolicyOutcome]) -> str:
-    """The dominant finding in one sentence."""
+    """Return the dominant finding in one sentence."""
     first, rest = outcomes[0], outcomes[1:]
     mean = duration(first.summary.jct_mean)
     if not rest:
@@ -132,7 +133,7 @@ def _figure(title: str, unit: str, drawings: Sequence[str]) -> str:
 
 
 def _times(outcomes: Sequence[PolicyOutcome]) -> str:
-    """Completion times of each job, as a table behind a click."""
+    """Return the completion times of each job, as a table behind a click."""
     heads = "".join(f"<th class='num'>{escape(o.policy)}, s</th>" for o in outcomes)
     by_name = [{job.name: job for job in outcome.jobs} for outcome in outcomes]
     rows = []
