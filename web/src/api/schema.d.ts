@@ -1592,7 +1592,8 @@ export interface components {
         };
         /**
          * PoolShares
-         * @description What a person writes to divide a pool among projects (YAML or JSON, camelCase keys).
+         * @description The division of a pool among projects, as a person writes it (YAML or JSON, camelCase
+         *     keys).
          */
         DocumentPoolShares: {
             /** Projects */
@@ -1602,7 +1603,8 @@ export interface components {
         };
         /**
          * ProjectShare
-         * @description What one project may have of a pool, in accelerators; in cores where it has none.
+         * @description Guarantee, limit and priority of one project in a pool, in accelerators (cores in a pool
+         *     without any).
          */
         DocumentProjectShare: {
             /**
@@ -2100,7 +2102,8 @@ export interface components {
         Intent: "run" | "suspend" | "cancel";
         /**
          * JobCopy
-         * @description A job whose truth is an object of a cluster, as its scaler brings it to Brain.
+         * @description A job whose authoritative copy is an object of a cluster, as its scaler reports it to
+         *     Brain.
          */
         JobCopy: {
             /** Document */
