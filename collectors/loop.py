@@ -240,9 +240,11 @@ class Collector:
 
 
 def listen(home: Home) -> socket.socket:
-    """Bind the probes' socket; remove one that a dead collector left (this one has the lock).
+    """Bind the probes' socket, after removing any socket that a dead collector left.
 
-    On a file system that takes no sockets a link stands there instead.
+        Removing it is safe, because this collector holds the lock.
+
+    On a file system that has no sockets, a link stands at the socket's path.
     """
     path, local = home.socket, home.local_socket
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)

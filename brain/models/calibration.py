@@ -99,7 +99,10 @@ def calibration(outcomes: Sequence[tuple[Prediction, float]]) -> Calibration:
         Undetermined: there are no outcomes, or one cannot be judged.
     """
     if not outcomes:
-        raise Undetermined("no prediction was measured yet; apply a plan and let it be verified")
+        raise Undetermined(
+            "no prediction has been checked against a measurement yet; "
+            "apply a plan and wait until Brain has verified it"
+        )
     scores = np.array([standardised(predicted, measured) for predicted, measured in outcomes])
     ratios = np.array([measured / one.examples_per_second for one, measured in outcomes])
     inside = np.array([one.low <= measured <= one.high for one, measured in outcomes])

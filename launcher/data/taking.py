@@ -140,8 +140,8 @@ class Shards(Generic[T]):
         """
         if self._opened:
             raise BadInput(
-                f"{self._terms.name}: something was taken from it before the checkpoint's state "
-                "was loaded; load it first",
+                f"{self._terms.name}: something was taken from this dataset before the "
+                "checkpoint's state was loaded; load the state before you take anything",
                 field="state",
             )
         ShardLedger.of(self._terms, state)

@@ -55,8 +55,8 @@ def _whole(model: torch.nn.Module) -> None:
         hasattr(each, "_fsdp_param_group") for each in model.modules()
     ):
         raise BadInput(
-            "model: it is sharded over processes (FSDP, tensor or pipeline parallel), which no "
-            "process can go on alone with; leave elastic.join out, and its world changes by the "
+            "model: the model is sharded over processes (FSDP, tensor or pipeline parallel), so no "
+            "process can go on alone; leave elastic.join out, and the world changes by the "
             "launcher's fast restart path",
             field="model",
         )

@@ -181,7 +181,7 @@ def start_between_ranks() -> None:
 
 
 def end() -> None:
-    """At the script's good end, have a prepared worker wait for its world."""
+    """When the script ends with 0, make a prepared worker wait for the world that it will join."""
     if "_brain_gate" in sys.modules:
         quietly(sys.modules["_brain_gate"].at_end)
 

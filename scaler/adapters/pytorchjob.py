@@ -40,7 +40,10 @@ _UID = f"{GROUP}/job-uid"
 
 
 class PyTorchJobBackend:
-    """All PyTorchJobs that ``sources`` knows of. Only one at a time may act on a cluster."""
+    """A backend for all PyTorchJobs that ``sources`` knows.
+
+    Only one such backend may act on a cluster at a time.
+    """
 
     def __init__(self, cluster: Cluster, sources: Sources, *, pool: str = "kubernetes") -> None:
         self._cluster, self._sources = cluster, sources

@@ -119,7 +119,7 @@ def _noise(sight: ThroughputObserved) -> Noise:
 
 
 def models(tx: Transaction) -> ModelsView:
-    """Return promised against measured throughput, over the newest plans of all jobs."""
+    """Return the promised and the measured throughput of the newest plans of all jobs."""
     plans = [plan for plan in tx.plans.page(after=None, size=_LOOKED_THROUGH) if _judged(plan)]
     kept = tuple(_kept(plan, tx.jobs.get(plan.job).document.name) for plan in plans)
     return ModelsView(calibration=_calibrated(kept), kept=kept[:_LISTED])

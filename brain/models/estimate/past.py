@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"[-+]?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """The script of a job, as far as its document describes it."""
+    """A script, as far as the document of its job describes the script."""
 
     owner: str
     image: str | None = None

@@ -128,7 +128,7 @@ class WorldMonitor:
         self._saved_step, self.loaded = before._saved_step, list(before.loaded)
 
     def ending(self, replica: int) -> set[int | None]:
-        """Return the worlds of a replica's workers that have no place in this one and still run."""
+        """Return the worlds of a replica's workers that still run without a place in this world."""
         return {self.parting.get(replica), self.parted.get(replica)}
 
     def fails(self, replica: int) -> None:

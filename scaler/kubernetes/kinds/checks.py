@@ -140,7 +140,7 @@ def _check_objects(value: object, path: str) -> None:
 
 def _check_mapping(value: object, path: str) -> None:
     if value is not None and not isinstance(value, Mapping):
-        raise BadInput(f"{path} {value!r} is no object; give fields with values", field=path)
+        raise BadInput(f"{path} {value!r} is not an object; give fields with values", field=path)
 
 
 def _check_labels(value: object, path: str) -> None:

@@ -249,7 +249,7 @@ class OwnRule:
         obj = self._find(id)
         job = read_elastic_job(obj) if obj is not None else None
         if job is None or not over(job):
-            raise UnknownJob(f"job {id} is not served without a Brain")
+            raise UnknownJob(f"this operator, without a Brain, does not serve job {id}")
         return begun(job, job_document(job), owner_of(job), self._clock())
 
     def _mirror(self, id: str, call: Call[Any]) -> JobView:
@@ -305,7 +305,7 @@ class OwnRule:
         try:
             return self._jobs[JobId(id)]
         except KeyError:
-            raise UnknownJob(f"job {id} is not served without a Brain") from None
+            raise UnknownJob(f"this operator, without a Brain, does not serve job {id}") from None
 
     def _put(self, job: OwnJob) -> JobView:
         self._jobs[job.id] = job

@@ -84,9 +84,11 @@ class Cluster:
         self._transport.close()
 
     def fenced(self, left: Callable[[], float]) -> "Cluster":
-        """Return a copy for a leader: it writes only while ``left()`` seconds of its lease remain.
+        """Return a copy of this client for a leader.
 
-        ``left`` raises NotLeading when no time remains. A write is given up before the lease ends.
+        The copy writes only while the leader's lease has time left, which ``left()`` returns in
+        seconds; ``left`` raises NotLeading when no time remains. The copy gives up a write before
+        the lease ends.
         """
         fenced = copy(self)
         fenced._fence = left
