@@ -142,7 +142,11 @@ class Gate:
         if event == "os.mkdir":
             self._makes(_absolute(args[0]))
             return False
-        return event.startswith(_ALWAYS) and not self._ours(_absolute(args[0]))
+        if not event.startswith(_ALWAYS):
+            return False
+        path = _absolute(args[0])
+        # An import renames the code that it compiled.
+        return "__pycache__" not in path and not self._ours(path)
 
     def _opened(self, path: str, flags: int) -> bool:
         if path.startswith(_KERNEL) or path.startswith(self.caches) or "__pycache__" in path:
