@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from brain import calls, cycle
+from brain.errors import Conflict
 from brain.types.job import JobState
 from brain.types.record import Role
 from brain.types.resources import PoolName, Resources
@@ -148,7 +149,10 @@ class Place:
 
     def looks_again_soon(self) -> bool:
         """Whether the operator looks at the job ``digits`` again after seconds, by itself."""
-        found = self.operator.jobs.reconcile(Key(self.namespace, "digits"))
+        try:
+            found = self.operator.jobs.reconcile(Key(self.namespace, "digits"))
+        except Conflict:  # the operator's own look wrote first
+            return False
         return found.requeue_after_seconds == 5
 
     def job(self, made: Json) -> Any:

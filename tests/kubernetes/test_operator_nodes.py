@@ -94,4 +94,5 @@ def test_nodes_that_are_well_renew_their_leases(place: Place):
 
     before = renewed()
     until("it is renewed", lambda: renewed() > before)
-    assert taints(place, "n0") == []
+    # On a busy machine a renewal may be late, and the node is tainted until then.
+    until("it is well", lambda: taints(place, "n0") == [])
