@@ -286,8 +286,8 @@ def _check_batch(row: _Row, batch: int, application: Application) -> None:
     if batch > application.largest_batch:
         raise row.bad(
             "batch_size",
-            f"is above {application.largest_batch}, the largest that is known of the application; "
-            "lower it",
+            f"is above {application.largest_batch}, the largest batch known for the application; "
+            "lower batch_size",
         )
 
 
