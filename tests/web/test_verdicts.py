@@ -1,6 +1,7 @@
 """Kept, fell short, rolled back, inconclusive: four words with four looks, wherever a plan is."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -72,6 +73,9 @@ def test_a_mark_of_several_plans_shows_the_promises_that_were_missed(
         marks = hours.locator("g", has=seen.page.locator("title"))
         expect(marks.first).to_be_visible()
         told = " ".join(marks.all_text_contents())
+        # The way back is told with the plan that it undoes, here and in the answer.
+        marked = " ".join(marks.locator("title").all_text_contents())
+        assert sum(int(count) for count in re.findall(r"(\d+) [a-z]", marked)) == 6, marked
         assert "1 rolled back" in told
         assert "1 fell short" in told
         assert " of " in told

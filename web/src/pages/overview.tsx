@@ -16,7 +16,7 @@ import { Shell } from "../ui/shell.tsx";
 import { PlanStrip, PromiseStrip } from "../ui/strip.tsx";
 import { about, byUrgency, type Concern, concerns, failures, holding, result } from "../words/attention.ts";
 import { count } from "../words/format.ts";
-import { missed, tally } from "../words/verdicts.ts";
+import { counts, missed, tally } from "../words/verdicts.ts";
 import { give, money, note, savedOf } from "../words/hours.ts";
 import { Figures } from "./pool.tsx";
 import { Welcome } from "./welcome.tsx";
@@ -39,7 +39,7 @@ export function Overview() {
 
 function Filled({ all }: { all: readonly JobView[] }) {
   const active = all.filter((job) => !job.finished_at);
-  const recent = (plans.value ?? []).filter(({ plan }) => now.value - Date.parse(plan.updated_at) < DAY);
+  const recent = (plans.value ?? []).filter((view) => counts(view) && now.value - Date.parse(view.plan.updated_at) < DAY);
   const found = concerns(all, waiting.value, nodes.value ?? [], health.value, now.value);
   const fleet = [...all].sort(byUrgency).slice(0, FLEET);
   return (
@@ -88,16 +88,14 @@ function Wrong({ active, failed, found }: { active: readonly JobView[]; failed: 
 
 function Did({ recent, active }: { recent: readonly PlanView[]; active: readonly JobView[] }) {
   const holds = active.filter((job) => holding(job.decision)).length;
-  // The way back is a part of the plan that it undoes, and that is told.
-  const own = recent.filter(({ plan }) => plan.kind === "resize" || plan.kind === "request");
-  const told = tally(own);
+  const told = tally(recent);
   const open = waiting.value.length;
   return (
     <Answer
       question="What did Brain do in the last 24 h?"
       note={<>{told ? `${told}.` : "No plan was made."} {open > 0 && <a class="brain med" href={link("inbox")}>{open} {open === 1 ? "waits" : "wait"} for you</a>}</>}
     >
-      {count(own.length, "plan")} <small>and {count(holds, "standing hold")}</small>
+      {count(recent.length, "plan")} <small>and {count(holds, "standing hold")}</small>
     </Answer>
   );
 }
@@ -120,7 +118,7 @@ function HoursSection() {
   return (
     <section class="sec">
       <Heading title={`${what[0]?.toUpperCase()}${what.slice(1)}-hours`} sub={`last 24 h, quarter-hours, ${count(of.capacity, what)}`} />
-      <HoursStrip of={of} since={value.since} until={value.until} plans={plans.value ?? []} />
+      <HoursStrip of={of} since={value.since} until={value.until} plans={(plans.value ?? []).filter(counts)} />
     </section>
   );
 }

@@ -11,6 +11,9 @@ const MISSED: ReadonlySet<PlanVerdict> = new Set<PlanVerdict>(["fell short", "ro
 /** Whether a promise was not kept, whatever size stands now. */
 export const missed = (verdict: PlanVerdict): boolean => MISSED.has(verdict);
 
+/** Whether a plan stands for itself: the way back is a part of the plan that it undoes, and is told there. */
+export const counts = ({ plan }: Told): boolean => plan.kind === "resize" || plan.kind === "request";
+
 /** The one word for a plan: what came of it, else where it stands. */
 export function word({ plan, verdict }: Told): string {
   if (verdict !== "not yet" && verdict !== "not applied") return verdict;
