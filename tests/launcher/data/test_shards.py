@@ -159,7 +159,7 @@ def test_an_encoding_whose_lines_cannot_be_found_is_refused(tmp_path: Path) -> N
 def test_a_state_that_comes_too_late_is_refused() -> None:
     numbers = shards("train", 10)
     numbers.take(1)
-    with pytest.raises(BadInput, match="load it first"):
+    with pytest.raises(BadInput, match="load the state before"):
         numbers.load_state_dict({})
 
 
