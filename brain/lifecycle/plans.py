@@ -149,8 +149,7 @@ def settle(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetim
     if plan.state is not PlanState.APPLYING or world is None or not meets(world, plan.target):
         return plan
     # A change of size is met on any nodes; a plan that only moves replicas is met on its own nodes.
-    only_moves = plan.target == plan.current and plan.target.elsewhere(plan.current)
-    if only_moves and not moved(world, plan.target):
+    if plan.only_moves and not moved(world, plan.target):
         return plan
     if plan.changes_resources and not provided(tx, plan.job, plan.target):
         return plan
@@ -401,7 +400,7 @@ def verified(
 
 
 def change(plan: ScalePlan) -> str:
-    if plan.target == plan.current and plan.target.elsewhere(plan.current):
+    if plan.only_moves:
         to = ", ".join(node for node, _ in plan.target.nodes)
         return f"{count(plan.target.replicas, 'replica')} to {to}"
     return reallocation(plan.current, plan.target)

@@ -185,6 +185,11 @@ class ScalePlan:
         return self.changes_resources and same and not self.target.elsewhere(self.current)
 
     @property
+    def only_moves(self) -> bool:
+        """Return True if the plan changes only the nodes of replicas."""
+        return self.target == self.current and self.target.elsewhere(self.current)
+
+    @property
     def only_raises(self) -> bool:
         """Return True if the plan changes only the amounts of replicas, and lowers none of them."""
         return self.in_place and self.target.loosest(self.current).amounts == self.target.amounts

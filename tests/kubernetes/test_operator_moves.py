@@ -1,19 +1,28 @@
 """Pods that a plan moves, pods of a lost node, pods that a quota refuses: at work on a cluster."""
 
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from brain import lifecycle
 from brain.errors import BadInput, Overloaded
+from brain.types.allocation import Allocation
+from brain.types.job import ApprovalPolicy, JobId, PolicyMode
+from brain.types.plan import PlanState, ScalePlan
+from brain.types.resources import NodeName
+from brain.types.world import Cause, Member, WorldEvent, WorldReport
 from scaler.kubernetes.kinds.reading import read_elastic_job, read_scale_plan
-from scaler.kubernetes.plans.migration import Migrations, left_by, marked
-from scaler.kubernetes.pods import identity
+from scaler.kubernetes.plans.migration import Migrations, left_by, marked, surplus
+from scaler.kubernetes.pods import identity, places
 from scaler.kubernetes.pods.sight import look
 from scaler.kubernetes.runtime.cluster import Kind
 from scaler.kubernetes.runtime.store import Store
 from scaler.kubernetes.status.progress import only_moves
+from tests import builders
 from tests.kubernetes import jobs
 from tests.kubernetes.operating import Place, Stage, accepted, living, operating, staged, until
 
@@ -50,6 +59,91 @@ def test_a_pod_is_replaced_elsewhere_before_it_goes(place: Place):
     assert place.pods()["1"]["spec"]["nodeName"] != first
     assert place.status(asked)["phase"] == "Verified"
     assert place.status(asked)["target"] == {"migrate": {"digits-edljob-worker-0": {}}}
+
+
+def nodes_of(place: Place) -> Counter[str]:
+    return Counter(pod["spec"].get("nodeName", "") for pod in place.pods().values())
+
+
+def advise_nodes(place: Place, made: Json, nodes: dict[str, int]) -> int:
+    """Brain's advice to have the replicas on these nodes, which needs nobody's approval."""
+    uid, now = JobId(made["metadata"]["uid"]), place.api.now
+    with place.api.stores.transaction() as tx:
+        job = tx.jobs.get(uid)
+        acts = replace(job.document, policy=ApprovalPolicy(mode=PolicyMode.AUTO))
+        _, stands = lifecycle.standing(tx.plans.of(uid), job)
+        here, there = (
+            tuple((NodeName(n), k) for n, k in each.items()) for each in (nodes_of(place), nodes)
+        )
+        advice = builders.recommendation(
+            current=replace(stands, nodes=here), target=replace(stands, nodes=there), decided_at=now
+        )
+        plan = lifecycle.propose(
+            tx, replace(job, document=acts), advice, settings=place.api.settings, now=now
+        )
+    return plan.generation
+
+
+def plan_of(place: Place, made: Json, generation: int) -> ScalePlan:
+    with place.api.stores.transaction(read_only=True) as tx:
+        return tx.plans.get(JobId(made["metadata"]["uid"]), generation)
+
+
+def steps(place: Place, made: Json, epoch: int) -> None:
+    """Report a world of all pods that run, as their agents would."""
+    running = [(index, pod) for index, pod in sorted(place.pods().items()) if index in place.run()]
+    members = tuple(
+        Member(
+            replica=int(index),
+            group_rank=rank,
+            processes=1,
+            node=NodeName(pod["spec"]["nodeName"]),
+            address=f"10.0.0.{rank}:29399",
+        )
+        for rank, (index, pod) in enumerate(running)
+    )
+    with place.api.stores.transaction() as tx:
+        job = tx.jobs.get(JobId(made["metadata"]["uid"]))
+        wish = lifecycle.wish(tx, job, place.api.settings)
+        for event in (WorldEvent.FORMED, WorldEvent.STEPPING):
+            said = WorldReport(
+                job=job.id,
+                event=event,
+                epoch=epoch,
+                members=members,
+                cause=Cause.PLAN if epoch > 1 else Cause.START,
+                generation=wish.generation,
+                at=place.api.now,
+                downtime_seconds=1.0 if epoch > 1 and event is WorldEvent.STEPPING else None,
+                steps_redone=0 if epoch > 1 and event is WorldEvent.STEPPING else None,
+            )
+            lifecycle.world_reported(tx, said, settings=place.api.settings, now=place.api.now)
+
+
+@pytest.mark.parametrize("command", ["torchrun", "brain-run"])
+def test_a_plan_of_brains_that_names_nodes_moves_pods_to_them(place: Place, command: str):
+    made = place.apply(jobs.job(command, "t.py", resources={"cpu": "1"}, replicas=2))
+    ours = command == "brain-run"
+    with living(place):
+        until("it runs", lambda: len(place.run()) == 2, place.pods)
+        if ours:
+            steps(place, made, 1)
+        until("Brain knows that it trains", lambda: place.job(made).job.state == "Running")
+        first, *_ = nodes_of(place)
+        other = "n0" if first != "n0" else "n1"
+        generation = advise_nodes(place, made, {other: 2})
+
+        until("they are there", lambda: nodes_of(place)[other] == 2, place.pods)
+        until("no other is left", lambda: nodes_of(place) == {other: 2}, lambda: nodes_of(place))
+        if ours:
+            steps(place, made, 2)
+        until(
+            "the plan is carried out",
+            lambda: plan_of(place, made, generation).state is PlanState.APPLIED,
+            lambda: plan_of(place, made, generation),
+        )
+
+    assert len(place.run()) == 2
 
 
 def test_a_pod_that_is_not_there_is_named(place: Place):
@@ -141,6 +235,49 @@ def test_a_budget_is_respected_and_named():
     said = carried_out(hands, a_pod(0, moved_by="p"), a_pod(1), wished=1)
 
     assert said == "a disruption budget keeps digits-edljob-worker-0 for now"
+
+
+def brains(state: PlanState = PlanState.APPLYING, **nodes: int) -> ScalePlan:
+    """A plan of Brain, the fifth, that has two replicas on other nodes than before."""
+    here, there = ((NodeName("n0"), 1), (NodeName("n1"), 1)), tuple(nodes.items())
+    sizes = (Allocation(replicas=2, nodes=each) for each in (here, there))
+    current, target = sizes
+    return builders.plan(5, current=current, target=target, state=state)
+
+
+def made_for(generation: int, pod: Json) -> Json:
+    pod["metadata"]["annotations"][identity.GENERATION] = str(generation)
+    return pod
+
+
+def test_pods_beyond_the_number_of_their_node_move():
+    pods = [made_for(4, a_pod(id)) for id in (0, 1)]
+
+    assert surplus(brains(n0=2), pods) == [pods[1]]
+    assert surplus(brains(n2=2), pods) == pods
+
+
+def test_pods_that_were_made_for_the_plan_stay_where_they_came():
+    pods = [made_for(5, a_pod(id)) for id in (0, 1)]
+
+    assert surplus(brains(n2=2), pods) == []
+
+
+def test_a_plan_that_is_over_or_changes_the_size_moves_nothing():
+    pods = [made_for(4, a_pod(id)) for id in (0, 1)]
+    grows = replace(brains(n2=2), current=Allocation(replicas=1))
+
+    assert surplus(brains(PlanState.FAILED, n2=2), pods) == surplus(grows, pods) == []
+
+
+def test_a_replica_goes_to_a_node_that_lacks_one():
+    chosen = tuple(dict(brains(n0=1, n2=2).target.nodes).items())
+    seen = [look(a_pod(0), 0)]
+    starting = {**a_pod(1), "spec": {}}
+
+    assert places.nearest(chosen, seen) == "n2"
+    assert places.nearest(chosen, [*seen, look(starting, 1), look(starting, 2)]) is None
+    assert places.nearest((), seen) is None
 
 
 def test_no_replacement_goes_to_the_node_that_is_left():

@@ -29,28 +29,20 @@ ANYWHERE = Spread()
 
 
 def shapes(situation: Situation, sizes: Sequence[int], spread: Spread) -> list[Size]:
-    """Return each size with each number of nodes that it may have; the present size keeps its
-    nodes.
+    """Return each size with each number of nodes that it may have; the present size has its
+    present nodes, and fewer.
 
     Shapes that fell short lately, and those of the same size over more nodes, are left out.
     """
     short = situation.disappointed
-    return [
-        Size(replicas=size, nodes=nodes)
-        for size in sizes
-        for nodes in _nodes(situation, size, spread)
-        if size == situation.replicas or nodes is None or nodes < short.get(size, nodes + 1)
-    ]
-
-
-def _nodes(situation: Situation, size: int, spread: Spread) -> Sequence[int | None]:
-    """Return the numbers of nodes for a size, fewest first; None stands for the fewest ever used
-    where nodes are unknown.
-    """
-    if size == situation.replicas:
-        present = situation.present
-        return [present.nodes if isinstance(present, Point) else None]
-    return spreads(size, spread)
+    found = []
+    for size in sizes:
+        allowed = [n for n in spreads(size, spread) if n is None or n < short.get(size, n + 1)]
+        if size == situation.replicas:
+            now = situation.present.nodes if isinstance(situation.present, Point) else None
+            allowed = [now, *(n for n in allowed if n is not None and now is not None and n < now)]
+        found += [Size(replicas=size, nodes=nodes) for nodes in allowed]
+    return found
 
 
 def spreads(size: int, spread: Spread) -> Sequence[int | None]:

@@ -99,10 +99,5 @@ def outdated(pods: Sequence[Object], generation: int) -> list[Object]:
         for pod in pods
         if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
         and "deletionTimestamp" not in pod["metadata"]
-        and _generation(pod) < generation
+        and identity.generation_of(pod) < generation
     ]
-
-
-def _generation(pod: Object) -> int:
-    said = (pod["metadata"].get("annotations") or {}).get(identity.GENERATION, "")
-    return int(said) if said.isdecimal() else 0

@@ -128,6 +128,8 @@ class KubernetesBackend(Replicas):
                 replica,
                 replace(before, avoid=before.avoid | left),
                 self._house(),
+                nearest=places.nearest(wish.wish.nodes, seen.values()),
+                only_there=wish.job in self.moving,
                 now=now,
                 epoch=known.epoch,
                 place=self._place(wish.job),
@@ -218,6 +220,7 @@ class KubernetesBackend(Replicas):
         """Drop the memory of a finished job whose object and pods are gone."""
         with self._lock:
             self._known.pop(job, None)
+            self.moving.discard(job)
             self._secrets.forget(job)
 
     def close_down(self) -> None:

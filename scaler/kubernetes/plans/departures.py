@@ -1,6 +1,7 @@
 """Pods that leave their nodes while their job goes on, and the budget that keeps the others.
 
-A pod leaves, once its replacement runs, if a ScalePlan names it or its node is cordoned. Until then
+A pod leaves, once its replacement runs, if a ScalePlan names it, a plan of Brain names other nodes,
+or its node is cordoned. Until then
 a disruption budget keeps ``kubectl drain`` waiting. No budget covers pods of a node whose end is
 announced: a handover is better than a kill with the node.
 """
@@ -13,7 +14,7 @@ from brain.views import JobView
 from scaler.kubernetes.dependents.gangs import patience_of
 from scaler.kubernetes.dependents.upkeep import Upkeep
 from scaler.kubernetes.kinds import ElasticJob
-from scaler.kubernetes.plans.migration import Migrations, marked
+from scaler.kubernetes.plans.migration import Migrations, marked, under_way
 from scaler.kubernetes.pods import gang, identity
 from scaler.kubernetes.replicas.observed import Replicas
 from scaler.kubernetes.runtime.cluster import Object
@@ -36,6 +37,11 @@ class Departures:
         ``fixed``: the job's pods know each other's addresses, so the old pod of a rank goes first.
         """
         id, wished = JobId(job.metadata.uid), view.replicas_wished
+        if view.plan is not None and under_way(view.plan):
+            self._replicas.moving.add(id)
+        else:
+            self._replicas.moving.discard(id)
+        self._moves.follow(view.plan, mine)
         until = self._replicas.leaving(id, patience_of(job), now)
         free = {replica for replica, at in until.items() if at is None or at <= now}
         if not fixed and view.state in _TRAINS:

@@ -1,18 +1,23 @@
 """Moves pods: a replacement becomes ready elsewhere, then the old pod goes.
 
-A ScalePlan names some pods under ``migratePods``. Those carry the plan's name as an annotation, so
-the next operator continues. Other pods are on a cordoned node. The scaler sees a pod that moves as
+A ScalePlan names some pods under ``migratePods``, and a plan of Brain names nodes. The pods that
+are to leave carry the plan's name as an annotation, so the next operator continues. Other pods are
+on a cordoned node. The scaler sees a pod that moves as
 *leaving*: it starts another replica in its place, on another node. Once as many replicas run as are
 desired, the operator evicts the old pod within the limits of disruption budgets, and the pod's
 agent hands over at a safe point.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from brain.errors import BadInput, NotFound, Overloaded
+from brain.types.plan import PlanState
+from brain.types.plan import ScalePlan as BrainsPlan
 from scaler.kubernetes.kinds import ElasticJob, ScalePlan
-from scaler.kubernetes.pods import identity
+from scaler.kubernetes.pods import gang, identity
+from scaler.kubernetes.pods.sight import node_of
 from scaler.kubernetes.runtime.cluster import POD, Cluster, Object
 from scaler.kubernetes.runtime.store import Store
 from scaler.ports import ReplicaPhase, ReplicaSeen
@@ -20,6 +25,8 @@ from scaler.ports import ReplicaPhase, ReplicaSeen
 log = logging.getLogger(__name__)
 
 _OVER = ("Succeeded", "Failed")
+#: Begins the annotation of a pod that a plan of Brain moves; no object has a name with a slash.
+_BRAINS = "brain/"
 
 
 class Migrations:
@@ -57,6 +64,21 @@ class Migrations:
         for pod in self._pods.by("job", job.metadata.uid):
             if pod["metadata"]["name"] in names:
                 self._mark(pod, None)
+
+    def follow(self, plan: BrainsPlan | None, mine: Sequence[Object]) -> None:
+        """Mark the pods that a plan of Brain moves, and unmark those of a plan that was given up.
+
+        ``plan``: the newest plan of Brain; ``mine``: the job's pods.
+        """
+        moves: dict[str, str] = {}
+        if plan is not None:
+            name = f"{_BRAINS}{plan.generation}"
+            moves = {str(pod["metadata"]["name"]): name for pod in surplus(plan, mine)}
+        for pod in mine:
+            wanted = moves.get(pod["metadata"]["name"])
+            changes = marked(pod) != wanted if wanted else marked(pod).startswith(_BRAINS)
+            if changes and gang.stays(pod):
+                self._mark(pod, wanted)
 
     def carry_out(
         self,
@@ -119,6 +141,28 @@ def movable(name: str, mine: dict[str, Object], index: int) -> Object:
 def marked(pod: Object) -> str:
     """Return the name of the plan that moves a pod; empty: none does."""
     return str((pod["metadata"].get("annotations") or {}).get(identity.MOVES) or "")
+
+
+def under_way(plan: BrainsPlan) -> bool:
+    """True if a plan of Brain only moves replicas, and does so now."""
+    return plan.only_moves and plan.state in (PlanState.APPLYING, PlanState.APPLIED)
+
+
+def surplus(plan: BrainsPlan, pods: Iterable[Object]) -> list[Object]:
+    """Return the pods that a plan of Brain moves: those beyond its number on their nodes.
+
+    Pods of other plans move none. Pods that were made for the plan stay where they came.
+    """
+    if not under_way(plan):
+        return []
+    room, going = Counter(dict(plan.target.nodes)), []
+    placed = [(pod, node) for pod in pods if gang.stays(pod) and (node := node_of(pod))]
+    placed.sort(key=lambda each: -identity.generation_of(each[0]))
+    for pod, node in placed:
+        if room[node] <= 0 and identity.generation_of(pod) < plan.generation:
+            going.append(pod)
+        room[node] -= 1
+    return going
 
 
 def left_by(pods: Iterable[Object]) -> Collection[str]:

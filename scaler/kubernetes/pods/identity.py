@@ -36,7 +36,7 @@ ENDING = f"{DOMAIN}/ending"
 #: The places where a pod's agent finds the others: JSON, kept current by the scaler.
 PLACE = f"{DOMAIN}/place"
 
-#: Name of the ScalePlan that moves the pod elsewhere.
+#: The plan that moves the pod elsewhere: the name of a ScalePlan, or ``brain/`` and a generation.
 MOVES = f"{DOMAIN}/moved-by"
 
 #: Amounts of the pod's replica, from its start or last resize: JSON.
@@ -139,6 +139,12 @@ def place_of(pod: Object) -> Mapping[str, Any]:
         # A person edited the annotation; the operator writes it anew.
         return {}
     return found if isinstance(found, Mapping) else {}
+
+
+def generation_of(pod: Object) -> int:
+    """Return the generation of the plan that a pod was made for; 0 if unknown."""
+    said = (pod["metadata"].get("annotations") or {}).get(GENERATION, "")
+    return int(said) if said.isdecimal() else 0
 
 
 def replica_of(pod: Object) -> tuple[str, int] | None:

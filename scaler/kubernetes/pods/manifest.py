@@ -89,6 +89,10 @@ class PodOrder:
     memory_bytes: int | None = None
     #: Nodes whose hardware failed replicas of this job.
     avoid: frozenset[str] = frozenset()
+    #: The node that the plan names for the replica; None: any node.
+    nearest: str | None = None
+    #: The replica moves to that node: it goes to no other.
+    only_there: bool = False
     #: True if plans change the number of replicas of its role.
     scaled: bool = True
     #: Surplus replicas are kept warm.
@@ -209,20 +213,38 @@ def _place(spec: dict[str, Any], main: dict[str, Any], order: PodOrder) -> None:
     elif not spec.get("hostNetwork"):
         spec.setdefault("subdomain", identity.service_name(crowd.job, crowd.type))
     if order.avoid:
-        _avoid(spec, sorted(order.avoid))
+        _require(spec, _hostname("NotIn", sorted(order.avoid)))
+    if order.nearest is not None and order.only_there:
+        _require(spec, _hostname("In", [order.nearest]))
+    elif order.nearest is not None:
+        _prefer(spec, _hostname("In", [order.nearest]))
 
 
-def _avoid(spec: dict[str, Any], nodes: list[str]) -> None:
-    """Keep the pod off nodes, in each term of the template's own node affinity."""
-    term = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": nodes}
-    inner = spec
-    for name in ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
-        # A null counts as absent.
-        inner[name] = inner.get(name) or {}
-        inner = inner[name]
-    inner["nodeSelectorTerms"] = inner.get("nodeSelectorTerms") or [{}]
-    for each in inner["nodeSelectorTerms"]:
+def _hostname(operator: str, nodes: list[str]) -> dict[str, Any]:
+    return {"key": "kubernetes.io/hostname", "operator": operator, "values": nodes}
+
+
+def _require(spec: dict[str, Any], term: dict[str, Any]) -> None:
+    """Add a requirement to each term of the template's own node affinity."""
+    required = _inner(spec, "requiredDuringSchedulingIgnoredDuringExecution", {})
+    required["nodeSelectorTerms"] = required.get("nodeSelectorTerms") or [{}]
+    for each in required["nodeSelectorTerms"]:
         each["matchExpressions"] = [*(each.get("matchExpressions") or ()), term]
+
+
+def _prefer(spec: dict[str, Any], term: dict[str, Any]) -> None:
+    """Add a preference to those of the template."""
+    preferred = _inner(spec, "preferredDuringSchedulingIgnoredDuringExecution", [])
+    preferred.append({"weight": 100, "preference": {"matchExpressions": [term]}})
+
+
+def _inner(spec: dict[str, Any], name: str, empty: Any) -> Any:
+    """Return a part of the node affinity, made where it is absent; a null counts as absent."""
+    for outer in ("affinity", "nodeAffinity"):
+        spec[outer] = spec.get(outer) or {}
+        spec = spec[outer]
+    spec[name] = spec.get(name) or empty
+    return spec[name]
 
 
 def _raise_memory(main: dict[str, Any], memory_bytes: int) -> None:

@@ -98,6 +98,8 @@ def order(
     house: Installation,
     *,
     now: datetime,
+    nearest: str | None = None,
+    only_there: bool = False,
     place: Mapping[str, Any] | None = None,
     epoch: int = 0,
     host_ports: tuple[int, ...] = (),
@@ -155,6 +157,8 @@ def order(
         requests=of_main(template, wished.resources) if wished.resources else {},
         memory_bytes=memory_after(template, before.kills),
         avoid=before.avoid,
+        nearest=nearest,
+        only_there=only_there,
         spares=spares > 0,
         written_at=now,
     )

@@ -1,13 +1,15 @@
 """Reads the topology of nodes, and chooses the nodes that a job may have."""
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from brain.types.accelerators import product_in
 from brain.types.resources import Node, NodeName, PoolName, Resources
 from scaler.kubernetes.kinds.quantities import resources
 from scaler.kubernetes.runtime.cluster.kind import Object
+from scaler.ports import ReplicaSeen
 
 #: Labels of each level, outermost first; the first label that a node has counts.
 LEVELS: tuple[tuple[str, ...], ...] = (
@@ -80,3 +82,15 @@ def offers(node: Object) -> Resources:
     status: Mapping[str, Any] = node.get("status") or {}
     listed = status.get("allocatable") or status.get("capacity") or {}
     return resources(listed, "status.allocatable")
+
+
+def nearest(chosen: Iterable[tuple[NodeName, int]], seen: Iterable[ReplicaSeen]) -> NodeName | None:
+    """Return the node that a plan names for a job's next replica; None: any node.
+
+    ``chosen``: replicas on each node by the plan. Living replicas without a node are on their way
+    to the first nodes that lack one.
+    """
+    nodes = [one.node for one in seen if one.alive]
+    placed = Counter(node for node in nodes if node is not None)
+    lacking = sorted((Counter(dict(chosen)) - placed).elements())
+    return next(iter(lacking[nodes.count(None) :]), None)

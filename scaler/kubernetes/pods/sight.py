@@ -26,7 +26,7 @@ def look(pod: Object, replica: int) -> ReplicaSeen:
     seen = ReplicaSeen(
         id=replica,
         phase=ReplicaPhase.STARTING,
-        generation=_number(annotations.get(identity.GENERATION)),
+        generation=identity.generation_of(pod),
         resources=reserved_by(pod),
         unenforced=annotations.get(identity.UNENFORCED, ""),
         started_at=read_instant(annotations.get(identity.WRITTEN)) or created,
@@ -145,7 +145,3 @@ def _leave_seconds(pod: Object) -> float:
     """
     given = (pod.get("spec") or {}).get("terminationGracePeriodSeconds")
     return (_POD_SECONDS if given is None else given) + _KUBELET_SECONDS
-
-
-def _number(said: str | None) -> int:
-    return int(said) if said and said.isdecimal() else 0

@@ -43,6 +43,8 @@ class Replicas:
         self._pods.index("their job", identity.their_index)
         self._lock = threading.RLock()
         self._known: dict[JobId, JobCache] = {}
+        #: Jobs whose plan only moves replicas: new ones go to the nodes that the plan names.
+        self.moving: set[JobId] = set()
 
     def changed(self, change: StoreChange, now: datetime) -> None:
         """Note that a pod came, changed or went; the watching thread calls this."""

@@ -50,7 +50,10 @@ def test_a_size_that_fell_short_over_two_nodes_is_tried_on_one():
     assert found == [(2, 1), (4, 1)]
 
 
-def test_the_present_size_counts_as_it_is_spread():
+def test_the_present_size_counts_as_it_is_spread_and_on_fewer_nodes():
     here = situation({2: 50.0}, at=2, present=point(2, 50.0, nodes=2))
+    short = situation({2: 50.0}, at=2, present=point(2, 50.0, nodes=2), disappointed={2: 1})
 
-    assert shapes(here, (2,), Spread((4, 4), 4)) == [Size(replicas=2, nodes=2)]
+    spread, packed = (Size(replicas=2, nodes=nodes) for nodes in (2, 1))
+    assert shapes(here, (2,), Spread((4, 4), 4)) == [spread, packed]
+    assert shapes(short, (2,), Spread((4, 4), 4)) == [spread]

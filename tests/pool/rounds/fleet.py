@@ -81,6 +81,8 @@ class Fleet:
         self.starting: set[str] = set()
         #: How much longer steps take on some nodes.
         self.slow: dict[str, float] = {}
+        #: Factor on the steps of a job whose replicas are on several nodes.
+        self.apart = 1.0
         self._random, self._sequence, self._submitted = Random(seed), 0, 0
         with self.stores.transaction() as tx:
             for name, cpus in nodes.items():
@@ -287,6 +289,7 @@ class Fleet:
         kind = self._kinds.get(next(iter(running.replicas.values())).node, "cpu")
         truth = running.step_seconds(size) * (1 + self._random.gauss(0, 0.002))
         truth /= FASTER.get(kind, 1.0)
+        truth *= self.apart if len({r.node for r in running.replicas.values()}) > 1 else 1.0
         steps = max(1, round(1 / truth))
         running.step += steps
         epoch, nodes = self._epoch(running), {r.node for r in running.replicas.values()}
