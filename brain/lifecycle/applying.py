@@ -3,8 +3,8 @@
 from datetime import datetime
 
 from brain.lifecycle.amounts import refused
-from brain.lifecycle.capacity import Room
-from brain.lifecycle.plans import AUTO, ROLLBACK, expire, fail, obstacle, relent, settle
+from brain.lifecycle.capacity import Room, lacks_nodes
+from brain.lifecycle.plans import AUTO, ROLLBACK, expire, fail, obstacle, relent, settle, stay
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.plan import PlanKind, PlanState, ScalePlan
@@ -15,6 +15,10 @@ def apply(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetime
     """Mark a plan as applied once its target is met, or give it up if replicas refuse it."""
     plan = settle(tx, plan, settings=settings, now=now)
     why = refused(tx, plan, now) or overdue(plan, settings, now)
+    if plan.state is PlanState.APPLYING and not why and shut_out(tx, plan, settings, now):
+        return stay(
+            tx, plan, f"its nodes had no room within {duration(settings.verify_seconds)}", now
+        )
     if plan.state is not PlanState.APPLYING or not why:
         return plan
     if plan.kind is PlanKind.RESTORE:
@@ -32,6 +36,16 @@ def overdue(plan: ScalePlan, settings: Settings, now: datetime) -> str:
     if plan.kind is not PlanKind.RESIZE or not plan.in_place or waited < settings.verify_seconds:
         return ""
     return f"not every replica was said to reserve it within {duration(waited)}"
+
+
+def shut_out(tx: Transaction, plan: ScalePlan, settings: Settings, now: datetime) -> bool:
+    """Return True if a plan that only moves replicas has not got its nodes in time.
+
+    Replicas that are there may wait for a safe point as long as it takes.
+    """
+    late = (now - plan.updated_at).total_seconds() >= settings.verify_seconds
+    waits = plan.state is PlanState.APPLYING and plan.only_moves and late
+    return waits and lacks_nodes(tx, plan)
 
 
 def lapse(tx: Transaction, plan: ScalePlan, *, now: datetime, room: Room) -> None:

@@ -195,6 +195,11 @@ def has_left(tx: Transaction, plan: ScalePlan) -> bool:
     return target.replicas < plan.current.replicas and live.total() <= target.replicas
 
 
+def lacks_nodes(tx: Transaction, plan: ScalePlan) -> bool:
+    """Return True if a node that the plan names has fewer live replicas than it names."""
+    return bool(Counter(dict(plan.target.nodes)) - _live(tx, plan.job))
+
+
 def provided(tx: Transaction, job: JobId, target: Allocation) -> bool:
     """Return True if every live replica reserves the target's amounts, as its scaler measured."""
     roles, live = roles_of(tx.worlds.latest(job)), _alive(tx, job)

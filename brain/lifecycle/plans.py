@@ -264,6 +264,18 @@ def relent(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> ScalePl
     return plan
 
 
+def stay(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> ScalePlan:
+    """Give up a plan that only moves replicas: the job goes on where it is."""
+    why = f"{why}; the job goes on where it is"
+    plan = move_plan(
+        tx, plan, PlanState.FAILED, why, now, outcome=replace(plan.outcome, detail=why)
+    )
+    job = tx.jobs.get(plan.job)
+    if job.state is JobState.CHANGING:
+        move_job(tx, job, JobState.RUNNING, why, now)
+    return plan
+
+
 def reserving(tx: Transaction, job: Job, amounts: Resources, now: datetime) -> Job:
     """Store the amounts that each replica of a job reserves from now on."""
     kept = None if amounts == job.document.resources else amounts

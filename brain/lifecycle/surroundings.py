@@ -137,7 +137,7 @@ def _changes(
     restart = restart_cost(downtimes, assumed_seconds=settings.restart_seconds)
     changed, lately = changed_at(worlds, plans), _own_changes(plans, now)
     newest = next((plan for plan in plans if reached(plan)), None)
-    moved = next((plan for plan in plans if reached(plan) and _moved(plan)), None)
+    moved = next((plan for plan in plans if _moved(plan)), None)
     return {
         "restart_seconds": restart.seconds,
         "restarts_measured": restart.measured,
@@ -195,10 +195,12 @@ def _grew(plan: ScalePlan) -> bool:
 
 
 def _moved(plan: ScalePlan) -> bool:
-    """Return True if a plan left nodes without giving up replicas."""
+    """Return True if a plan left nodes without giving up replicas, or tried to in vain."""
+    tried = plan.only_moves and plan.state is PlanState.FAILED
     before, after = dict(plan.current.nodes), dict(plan.target.nodes)
     left = any(after.get(node, 0) < count for node, count in before.items())
-    return bool(after) and left and plan.target.replicas >= plan.current.replicas
+    whole = left and plan.target.replicas >= plan.current.replicas
+    return bool(after) and whole and (tried or reached(plan))
 
 
 def _turns(changes: Sequence[ScalePlan]) -> int:

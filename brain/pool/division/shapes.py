@@ -29,10 +29,11 @@ ANYWHERE = Spread()
 
 
 def shapes(situation: Situation, sizes: Sequence[int], spread: Spread) -> list[Size]:
-    """Return each size with each number of nodes that it may have; the present size has its
-    present nodes, and fewer.
+    """Return each size with each number of nodes that it may have.
 
-    Shapes that fell short lately, and those of the same size over more nodes, are left out.
+    The present size has its present nodes, and fewer where these have room now: no job makes room
+    for one that is only packed. Shapes that fell short lately, and those of the same size over
+    more nodes, are left out.
     """
     short = situation.disappointed
     found = []
@@ -40,16 +41,23 @@ def shapes(situation: Situation, sizes: Sequence[int], spread: Spread) -> list[S
         allowed = [n for n in spreads(size, spread) if n is None or n < short.get(size, n + 1)]
         if size == situation.replicas:
             now = situation.present.nodes if isinstance(situation.present, Point) else None
-            allowed = [now, *(n for n in allowed if n is not None and now is not None and n < now)]
+            room = _roomy(size, spread)
+            packs = now is not None and room is not None and room < now and room in allowed
+            allowed = [now, room] if packs else [now]
         found += [Size(replicas=size, nodes=nodes) for nodes in allowed]
     return found
 
 
 def spreads(size: int, spread: Spread) -> Sequence[int | None]:
     """Return the numbers of nodes that a size may be spread over, fewest first; None if unknown."""
-    room = next((n for n, most in enumerate(accumulate(spread.rooms), 1) if most >= size), None)
+    room = _roomy(size, spread)
     if not spread.widest:
         return [room]
     fewest = -(-size // spread.widest)
     found = {fewest, room or fewest}
     return sorted(nodes for nodes in found if nodes <= min(size, len(spread.rooms)))
+
+
+def _roomy(size: int, spread: Spread) -> int | None:
+    """Return the fewest nodes that have room for a size now; None if no room is known."""
+    return next((n for n, most in enumerate(accumulate(spread.rooms), 1) if most >= size), None)

@@ -81,6 +81,8 @@ class Fleet:
         self.starting: set[str] = set()
         #: How much longer steps take on some nodes.
         self.slow: dict[str, float] = {}
+        #: Jobs that get no room on other nodes.
+        self.stuck: set[str] = set()
         #: Factor on the steps of a job whose replicas are on several nodes.
         self.apart = 1.0
         self._random, self._sequence, self._submitted = Random(seed), 0, 0
@@ -142,7 +144,7 @@ class Fleet:
     def settle(self) -> "Fleet":
         """Make every world what is wished, and report it."""
         for name, running in self.jobs.items():
-            if not self.job(running.id).finished:
+            if not self.job(running.id).finished and name not in self.stuck:
                 self._scale(running, steps=name not in self.starting)
         return self
 

@@ -1,6 +1,9 @@
 """A job that was spread over nodes comes to fewer of them once there is room, if that pays."""
 
+from dataclasses import replace
+
 from brain.types.allocation import Bounds
+from brain.types.job import JobState
 from brain.types.plan import PlanState, Verdict
 from tests.pool.rounds.fleet import Fleet, scaling_by
 
@@ -46,3 +49,16 @@ def test_a_job_that_exchanges_fast_stays_where_it_is():
     fleet.live(240)
 
     assert (nodes(fleet), len(fleet.plans("wide"))) == ({"a", "b"}, before)
+
+
+def test_a_move_whose_nodes_get_no_room_is_given_up_and_the_job_goes_on():
+    fleet = spread(apart=1.6)
+    fleet.stuck.add("wide")
+    fleet.settings = replace(fleet.settings, verify_seconds=60.0)
+
+    fleet.live(160)
+
+    plan = fleet.plans("wide")[0]
+    assert (nodes(fleet), plan.state) == ({"a", "b"}, PlanState.FAILED)
+    assert "the job goes on where it is" in plan.outcome.detail
+    assert fleet.job(plan.job).state is JobState.RUNNING
