@@ -33,6 +33,7 @@ from brain.views import (
     JobEdit,
     JobsRequest,
     PlanDecision,
+    Problem,
     ResizeRequest,
     ScalerAnswer,
 )
@@ -196,6 +197,7 @@ def document(app: FastAPI) -> Schema:
     schemas: Schema = described["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
+    schemas["Problem"] = TypeAdapter(Problem).json_schema(mode="serialization")
     for schema in schemas.values():
         # Answers are written in full, so fields with defaults are always present.
         if "properties" in schema:

@@ -3239,7 +3239,10 @@ export interface components {
         Problem: {
             /** Detail */
             detail: string;
-            /** Field */
+            /**
+             * Field
+             * @default null
+             */
             field: string | null;
             /**
              * Request Id
