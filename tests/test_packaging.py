@@ -123,6 +123,15 @@ def test_brain_help_imports_click_and_little_else():
     assert not loaded & {"httpx2", "rich", "msgspec", "yaml", "asyncio", "email", *HEAVY}
 
 
+def test_a_service_loads_what_fits_models_no_sooner_than_it_fits_one():
+    code = "import json, sys\nimport brain.service.start\nprint(json.dumps(sorted(sys.modules)))"
+    printed = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT
+    )
+    fitting = {"sklearn", "scipy.optimize", "scipy.sparse", "scipy.special", "scipy.stats"}
+    assert not set(json.loads(printed.stdout)) & fitting
+
+
 @dataclass(frozen=True)
 class Installed:
     """An environment that holds the wheel and what some of its extras ask for."""

@@ -20,7 +20,6 @@ from brain.lifecycle.work import earlier_runs, limits, still_to_come
 from brain.models.estimate.past import WorldUse
 from brain.models.fitting import Point
 from brain.models.job import JobModel
-from brain.models.resources.gpu_memory import safe_batch
 from brain.models.resources.servers import ParameterServer, ServedJob
 from brain.models.restart import restart_cost
 from brain.models.sizes import Size
@@ -307,6 +306,10 @@ def _device_examples(sight: ThroughputObserved, uses: Sequence[WorldUse]) -> flo
         if isinstance(point, Point) and point.examples_per_step and point.epoch in read
     )
     capacity = min((use.device_total_bytes or math.inf for use in read.values()), default=0.0)
+    if not peaks:
+        return None
+    from brain.models.resources.gpu_memory import safe_batch
+
     return safe_batch(peaks, capacity)
 
 

@@ -7,4 +7,8 @@
     calibration             promised against measured
 
 A model that cannot answer raises ``Undetermined``.
+
+scikit-learn and scipy's subpackages are imported by what fits, when it first does: they take as
+long as everything else that a service imports. So ``scipy.stats`` is written out, which scipy
+imports when it is used, and estimators are imported in functions.
 """

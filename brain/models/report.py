@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from brain.models.step_time.ensemble import FitReport
+from brain.models.step_time.evidence import FitReport
 from brain.models.terms import Batching
 
 

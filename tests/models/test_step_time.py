@@ -16,7 +16,8 @@ from brain.errors import Undetermined
 from brain.models.step_time.columns import Configuration, rows
 from brain.models.step_time.ensemble import StepTime
 from brain.models.step_time.linear import SmoothLinear
-from brain.models.step_time.physics import LOWER, PRIOR_MEAN, UPPER, Physical, log_times
+from brain.models.step_time.physical import Physical
+from brain.models.step_time.physics import LOWER, PRIOR_MEAN, UPPER, log_times
 
 #: A job whose exchanges cost something: what the parameters of ``Physical`` mean in its docstring.
 TRUTH = np.array([-1.0, -1.2, -0.4, -1.2, 0.3, -1.0, -1.0, -1.0])

@@ -11,7 +11,6 @@ from brain.errors import Undetermined
 from brain.models.estimate.past import Neighbour, WorldUse
 from brain.models.fitting import Z90, Point
 from brain.models.resources import cpu, host_memory
-from brain.models.resources.gpu_memory import DeviceMemory
 from brain.models.terms import local_batch
 from brain.types.estimate import Band
 
@@ -108,6 +107,8 @@ class Needs:
         ]
         if not seen:
             return None
+        from brain.models.resources.gpu_memory import DeviceMemory
+
         model = DeviceMemory().fit([[size] for size, _, _ in seen], [used for _, used, _ in seen])
         mean, spread = model.predict([[batch]], return_std=True)
         half = Z90 * float(spread[0])

@@ -10,7 +10,7 @@ from brain.models.estimate.past import PoolCapacity
 from brain.models.estimate.pooled import examples_per_step
 from brain.models.fitting import Z90
 from brain.models.job import JobModel
-from brain.models.resources.gpu_memory import USABLE
+from brain.models.resources.use import USABLE
 from brain.types.estimate import Band, SizeEstimate, Work
 from brain.types.job import JobDocument
 from brain.types.recommendation import Prediction

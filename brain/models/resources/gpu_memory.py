@@ -5,12 +5,13 @@ from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_ndtr
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from brain.errors import Undetermined
+from brain.models.resources.use import USABLE
 
 Floats = NDArray[np.float64]
 
@@ -24,8 +25,6 @@ _UNKNOWN_DEVIATION = 1.5
 #: Points of the grid in each direction, number of times that the grid is refined, and its half
 #: width then, in deviations.
 _GRID, _PASSES, _WIDE = 101, 3, 5.0
-#: Largest share of a device to plan for: the rest is lost to fragmentation.
-USABLE = 0.92
 #: Accepted risk of failure: one run in a hundred.
 _Z99 = 2.33
 #: Largest factor between a tried batch and the largest seen, unless memory is well known; and the
@@ -165,7 +164,7 @@ class DeviceMemory(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self._fixed, self._each = np.exp(log_fixed), np.exp(log_each)
         for batch, peak, censored in seen:
             away = (self._fixed + self._each * batch - peak) / (_NOISE * peak)
-            score += log_ndtr(away) if censored else -(away**2) / 2
+            score += scipy.special.log_ndtr(away) if censored else -(away**2) / 2
         weight = np.exp(score - score.max())
         self._weight: Floats = weight / weight.sum()
 
@@ -182,21 +181,19 @@ class DeviceMemory(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
 
 @lru_cache(maxsize=1024)
-def safe_batch(peaks: tuple[tuple[float, float], ...], capacity_bytes: float) -> float | None:
+def safe_batch(peaks: tuple[tuple[float, float], ...], capacity_bytes: float) -> float:
     """Return the largest local batch that a device almost certainly holds.
 
-    The result is at least the largest batch that was seen to fit. None if nothing was read.
+    The result is at least the largest batch that was seen to fit.
 
     Args:
-        peaks: Local batches, each with the most bytes that were read.
+        peaks: Local batches, at least one, each with the most bytes that were read.
 
     >>> 32 < safe_batch(((16.0, 3e9), (32.0, 5e9)), 16e9) < 120
     True
     >>> safe_batch(((32.0, 15e9),), 16e9)
     32.0
     """
-    if not peaks:
-        return None
     batches = [[batch] for batch, _ in peaks]
     memory = DeviceMemory().fit(batches, [used for _, used in peaks])
     return max(float(memory.largest(capacity_bytes)), *(batch for batch, _ in peaks))

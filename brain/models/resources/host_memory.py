@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import stats
 
 from brain.errors import Undetermined
 from brain.types.estimate import Band
@@ -68,8 +68,8 @@ def growth(hourly_maxima: Sequence[float], *, limit_bytes: float) -> Growth:
             f"memory was seen for {len(values)} whole hours; four are needed", code="no-usage"
         )
     hours = np.arange(len(values))
-    slope = float(stats.theilslopes(values, hours).slope) / _HOUR_SECONDS
-    chance = float(stats.kendalltau(hours, values).pvalue)
+    slope = float(scipy.stats.theilslopes(values, hours).slope) / _HOUR_SECONDS
+    chance = float(scipy.stats.kendalltau(hours, values).pvalue)
     steady = chance < _SIGNIFICANT
     matters = slope * _DAY_SECONDS > _SHARE_A_DAY * limit_bytes
     return Growth(bytes_per_second=slope, significant=steady and matters)
@@ -104,7 +104,7 @@ def time_left(maxima: Sequence[float], *, every_seconds: float, limit_bytes: flo
     rise = float(np.median(values[half:]) - np.median(values[:half]))
     if rise <= 0 or left > _ROUGH * WARN_SECONDS * rise / (every_seconds * half):
         return None
-    if stats.kendalltau(np.arange(len(values)), values).pvalue > _LEAK_CHANCE:
+    if scipy.stats.kendalltau(np.arange(len(values)), values).pvalue > _LEAK_CHANCE:
         return None
     parts = (values[:half], values[half:], values)
     old, new, whole = (_slope(part, every_seconds) for part in parts)
@@ -121,7 +121,9 @@ def time_left(maxima: Sequence[float], *, every_seconds: float, limit_bytes: flo
 
 def _slope(values: NDArray[np.float64], every_seconds: float) -> tuple[float, float, float]:
     """Return the slope in bytes per second, and its interval."""
-    found = stats.theilslopes(values, every_seconds * np.arange(len(values)), alpha=_LEAK_BAND)
+    found = scipy.stats.theilslopes(
+        values, every_seconds * np.arange(len(values)), alpha=_LEAK_BAND
+    )
     return float(found.slope), float(found.low_slope), float(found.high_slope)
 
 

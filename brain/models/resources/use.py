@@ -8,6 +8,8 @@ from brain.models.resources.host_memory import RAISES_A_DAY
 from brain.typeset import count, gibibytes
 
 MIB = 2**20
+#: Largest share of a device's memory to plan for: the rest is lost to fragmentation.
+USABLE = 0.92
 _DAY_SECONDS = 24 * 3600.0
 #: The most seconds between two readings that count as seen.
 _PAUSE_SECONDS = 120.0

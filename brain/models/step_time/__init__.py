@@ -5,9 +5,11 @@ is the natural logarithm of seconds per optimizer step, and ``predict(X, return_
 mean and standard deviation of that logarithm: a log-normal step time.
 
     columns            the input of a member
-    physics, linear    the members
+    physics            the physical member's formula
+    physical, linear   the members
     feeding            input that does not scale
-    ensemble           the members' mean, with a report
+    ensemble           the members' mean
+    evidence           the data behind a fit
     accelerators       one ensemble per kind of accelerator, and ratios between them
     trials             the choice of the next configuration to try
 """

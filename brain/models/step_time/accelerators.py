@@ -3,15 +3,17 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from brain.errors import Undetermined
 from brain.models.step_time.columns import Observation, rows
-from brain.models.step_time.ensemble import StepTime
 from brain.models.step_time.physics import launch_seconds
+
+if TYPE_CHECKING:
+    from brain.models.step_time.ensemble import StepTime
 
 #: Standard deviation between tasks of log step time on one kind of device, scaled by one ratio from
 #: another kind: from the tables of Sia, after one point (``make bench-models``).
@@ -34,7 +36,7 @@ class Accelerators:
     that was never measured is not predicted: the error without one point is above 100 %.
     """
 
-    models: Mapping[str, StepTime]
+    models: "Mapping[str, StepTime]"
     #: Number of configurations measured on each kind.
     points: Mapping[str, int]
     #: Log ratio of each kind to the kind with most points.
@@ -97,6 +99,8 @@ def fit(
     seen = {kind: found for kind, found in observations.items() if found}
     if not seen:
         raise Undetermined("no configuration was measured; measure one", code="no-steps")
+    from brain.models.step_time.ensemble import StepTime
+
     models = {
         kind: _fitted(found, StepTime(widen=widen, launch_seconds=launch_seconds(kind)))
         for kind, found in seen.items()
@@ -107,7 +111,7 @@ def fit(
     return Accelerators(models=models, points=points, ratios=ratios, known=known)
 
 
-def _fitted(observations: Sequence[Observation], model: StepTime) -> StepTime:
+def _fitted(observations: Sequence[Observation], model: "StepTime") -> "StepTime":
     model.fit(
         rows([one.configuration for one in observations]),
         np.log([one.step_seconds for one in observations]),
@@ -118,7 +122,7 @@ def _fitted(observations: Sequence[Observation], model: StepTime) -> StepTime:
     return model
 
 
-def _ratio(observations: Sequence[Observation], known: StepTime) -> float:
+def _ratio(observations: Sequence[Observation], known: "StepTime") -> float:
     """Return the median log ratio of measured step times to those predicted for the known kind."""
     measured = np.log([one.step_seconds for one in observations])
     predicted = known.predict(rows([one.configuration for one in observations]))

@@ -1,6 +1,5 @@
 """The mean of members that err differently, with the evidence of the fit."""
 
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -18,8 +17,10 @@ from brain.models.step_time.columns import (
     seconds,
     whole_step,
 )
+from brain.models.step_time.evidence import FitReport
 from brain.models.step_time.linear import SmoothLinear, coordinates, features
-from brain.models.step_time.physics import LAUNCH_SECONDS, SIGMA, Physical
+from brain.models.step_time.physical import Physical
+from brain.models.step_time.physics import LAUNCH_SECONDS, SIGMA
 
 #: Relative error of a compute time as an observation of the log-linear member: a step of one
 #: replica, except for work that one replica does not have.
@@ -28,26 +29,6 @@ _COMPUTE_ERROR = 0.2
 #: member, but less sure than the mean of independent ones. Chosen on the tables of Pollux and Sia
 #: so that 90 % bands hold 87 to 95 %.
 _AGREEMENT = 0.75
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FitReport:
-    """The data behind a fit, and how far to trust it."""
-
-    #: Number of rows, and of different configurations among them.
-    observations: int
-    configurations: int
-    #: Number of the log-linear member's ten directions that the data determine.
-    rank: int
-    #: Root mean square error of log step time at rows that were left out, linearised; None if fewer
-    #: than two rows were measured.
-    held_out_error: float | None
-    #: Parameters of physical members that ended at a bound.
-    bounds_hit: tuple[str, ...]
-    #: Members that took part.
-    members: tuple[str, ...]
-    #: Newton steps of the physical members.
-    iterations: int
 
 
 class StepTime(RegressorMixin, BaseEstimator):  # type: ignore[misc]

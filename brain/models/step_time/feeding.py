@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr
+import scipy
 
 from brain.models.step_time.columns import Floats
 
@@ -66,7 +66,7 @@ def feed(X: Floats, y: Floats, error: Floats, wait_share: Floats) -> Feed | None
     missed = (found - level[:, None]) / unsure
     fits = -((missed[:, starved] ** 2).sum(axis=1)) / 2
     fed = wait_share < _FED
-    fits += np.log(np.maximum(ndtr(missed[:, fed]), 1e-9)).sum(axis=1)
+    fits += np.log(np.maximum(scipy.special.ndtr(missed[:, fed]), 1e-9)).sum(axis=1)
     odds = _ODDS * np.exp(fits - fits.max())
     spread = _NOISE * float(np.sqrt(1 + 1 / starved.sum()))
     return Feed(level=level, spread=spread, weights=odds / odds.sum())
@@ -110,7 +110,7 @@ def longer(
     """
     both = np.hypot(one_spread, other_spread)
     apart = (one - other) / both
-    over, density = ndtr(apart), np.exp(-(apart**2) / 2) / np.sqrt(2 * np.pi)
+    over, density = scipy.special.ndtr(apart), np.exp(-(apart**2) / 2) / np.sqrt(2 * np.pi)
     mean = one * over + other * (1 - over) + both * density
     square = (one**2 + one_spread**2) * over + (other**2 + other_spread**2) * (1 - over)
     square += (one + other) * both * density

@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from brain.models.step_time.columns import Configuration, rows
-from brain.models.step_time.ensemble import StepTime
-from brain.models.step_time.physics import SIGMA, Physical, log_times
+from brain.models.step_time.physics import SIGMA, log_times
+
+if TYPE_CHECKING:
+    from brain.models.step_time.ensemble import StepTime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +59,7 @@ def free_trials(current: Configuration, largest_local: float) -> list[Configurat
 
 
 def next_trial(
-    model: StepTime, question: Configuration, candidates: Sequence[Configuration]
+    model: "StepTime", question: Configuration, candidates: Sequence[Configuration]
 ) -> StepTimeTrial | None:
     """Return the candidate whose measurement would tell most about the step time of ``question``.
 
@@ -71,7 +74,7 @@ def next_trial(
     """
     if not candidates:
         return None
-    member: Physical = model.physical_
+    member = model.physical_
     by = log_times(member.z_, rows([question, *candidates]), member.reference_).by_step
     spread = by @ member.covariance_ @ by.T
     own = np.diag(spread)[1:] + SIGMA**2

@@ -7,13 +7,16 @@ jobs: by dynamic programming in a small cluster without quotas, else by HiGHS, w
 minutes for thousands.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, milp
-from scipy.sparse import csr_array, vstack
 
 from brain.pool.allocator.columns import Ints
 from brain.pool.allocator.prices import DivisionProblem, PriceSystem, taken
 from brain.pool.allocator.views import Floats
+
+if TYPE_CHECKING:
+    from scipy.optimize import OptimizeResult
 
 #: Times that free accelerators are offered to all jobs.
 PASSES = 6
@@ -217,27 +220,29 @@ def pack(room: Ints, job: Ints, axis: Ints, size: Ints, gain: Floats) -> Ints:
     return np.array(found, dtype=np.int64)
 
 
-def solve(problem: DivisionProblem, job: Ints, column: Ints) -> OptimizeResult:
+def solve(problem: DivisionProblem, job: Ints, column: Ints) -> "OptimizeResult":
     """Solve the integer program: a binary variable per configuration, and the shortfall of each
     guarantee.
     """
+    from scipy import optimize, sparse
+
     columns, jobs = problem.columns, len(problem.tenant)
     quotas, types = len(problem.limit), len(problem.capacity)
     size, kind = columns.size[job, column], columns.accelerator[job, column]
     tenant, index, width = problem.tenant[job], np.arange(len(job)), len(job) + quotas
     owned, lacks = np.flatnonzero(tenant < quotas), np.arange(quotas)
-    one = csr_array((np.ones(len(job)), (job, index)), shape=(jobs, width))
-    by_type = csr_array((size, (kind, index)), shape=(types, width))
-    by_tenant = csr_array((size[owned], (tenant[owned], owned)), shape=(quotas, width))
-    lacking = csr_array((np.ones(quotas), (lacks, len(job) + lacks)), shape=(quotas, width))
+    one = sparse.csr_array((np.ones(len(job)), (job, index)), shape=(jobs, width))
+    by_type = sparse.csr_array((size, (kind, index)), shape=(types, width))
+    by_tenant = sparse.csr_array((size[owned], (tenant[owned], owned)), shape=(quotas, width))
+    lacking = sparse.csr_array((np.ones(quotas), (lacks, len(job) + lacks)), shape=(quotas, width))
     top = np.r_[np.ones(jobs), problem.capacity, problem.limit]
-    rules = [LinearConstraint(vstack([one, by_type, by_tenant]), -np.inf, top)]
+    rules = [optimize.LinearConstraint(sparse.vstack([one, by_type, by_tenant]), -np.inf, top)]
     if quotas:
-        rules.append(LinearConstraint(by_tenant + lacking, problem.guaranteed, np.inf))
-    return milp(
+        rules.append(optimize.LinearConstraint(by_tenant + lacking, problem.guaranteed, np.inf))
+    return optimize.milp(
         -np.r_[columns.utility[job, column], np.full(quotas, -problem.shortfall)],
         integrality=np.r_[np.ones(len(job)), np.zeros(quotas)],
-        bounds=Bounds(0, np.r_[np.ones(len(job)), np.full(quotas, np.inf)]),
+        bounds=optimize.Bounds(0, np.r_[np.ones(len(job)), np.full(quotas, np.inf)]),
         constraints=rules,
         options={"mip_rel_gap": TOLERANCE, "node_limit": _NODES},
     )
