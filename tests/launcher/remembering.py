@@ -21,6 +21,7 @@ from launcher.ram_checkpoint.shared_memory import SharedMemory, free_root, words
 from launcher.values.config import WorldDocument
 from launcher.values.ram_checkpoint import parts
 from launcher.workers.processes.process import free_port, listen
+from tests.launcher import forks
 from tests.launcher.building import a_config, a_world
 
 SHIM = Path(__file__).parents[2] / "launcher" / "inject" / "shim.py"
@@ -198,10 +199,6 @@ class Agent:
         self._socket.close()
 
 
-#: torch 2.13 now and then aborts as it is taken apart after gloo.
-AT_ONCE = "\nimport os, sys; sys.stdout.flush(); os._exit(0)\n"
-
-
 class Company:
     """Several agents that form one world after the other."""
 
@@ -231,21 +228,13 @@ class Company:
     async def run(self, world: WorldDocument, lines: str) -> list[str]:
         """Run ``lines`` in every rank; what each printed."""
         workers = [
-            subprocess.Popen(
-                [sys.executable, "-c", TOLD + lines + AT_ONCE],
-                cwd=self.directory,
-                env=agent.environment(world, local_rank),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
+            asyncio.to_thread(
+                forks.run, TOLD + lines, self.directory, agent.environment(world, local_rank)
             )
             for agent, member in zip(self.here, world.members, strict=False)
             for local_rank in range(member.processes)
         ]
-        said = [await asyncio.to_thread(worker.communicate) for worker in workers]
-        for worker, (_, err) in zip(workers, said, strict=True):
-            assert worker.returncode == 0, err
-        return [out.strip() for out, _ in said]
+        return await asyncio.gather(*workers)
 
 
 TOKEN = messages.digest("token")

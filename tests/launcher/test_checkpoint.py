@@ -11,8 +11,9 @@ import pytest
 from launcher.ram_checkpoint.sharing import buddy_of
 from launcher.values.ram_checkpoint import parts
 from launcher.values.ram_checkpoint.parts import StepPart
+from tests.launcher import forks
 from tests.launcher.building import a_world, soon
-from tests.launcher.remembering import AT_ONCE, TOKEN, Company, company
+from tests.launcher.remembering import TOKEN, TOLD, Company, company
 
 TRAIN = """
 import torch.distributed as dist
@@ -118,7 +119,7 @@ set_states(state)
 print(print_of(states()))
 """
         alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-        assert plainly(FSDP + lines + AT_ONCE, tmp_path, alone) == saved[0]
+        assert plainly(FSDP + lines, tmp_path, alone) == saved[0]
 
     asyncio.run(story())
 
@@ -235,14 +236,4 @@ def test_parts_that_are_pruned_while_others_are_looked_for_are_none(tmp_path: Pa
 
 def plainly(lines: str, directory: Path, environment: dict[str, str] | None = None) -> str:
     """What a process without an agent prints."""
-    from tests.launcher.remembering import TOLD
-
-    run = subprocess.run(
-        [sys.executable, "-c", TOLD + lines],
-        cwd=directory,
-        env=dict(os.environ, TOLD="{}", **(environment or {})),
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stderr
-    return run.stdout.strip()
+    return forks.run(TOLD + lines, directory, dict(os.environ, TOLD="{}", **(environment or {})))
