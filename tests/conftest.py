@@ -4,6 +4,7 @@ Programs under test inherit our environment; what a runner's may hold that chang
 print is left out of it here, before anything is imported that reads it.
 """
 
+import gc
 import os
 import re
 import shutil
@@ -37,6 +38,14 @@ for _name in filter(_FOREIGN.fullmatch, list(os.environ)):
 sys.dont_write_bytecode = False
 # Threads of torch that spin while they wait for one that has no core make 0.3 s of training 30.
 os.environ["OMP_WAIT_POLICY"] = "passive"
+# What thousands of tests import and are made of stays: only garbage of tests is looked for.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from here on, beside all that was collected."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
