@@ -84,6 +84,41 @@ def test_of_two_thousand_rows_only_those_in_sight_are_in_the_page(
         expect(seen.page.locator("tr.sel")).to_be_in_viewport()
 
 
+def test_tab_goes_from_row_to_row_after_a_scroll(browser: Browser, long: Served) -> None:
+    with visit(browser, long) as seen:
+        seen.page.goto(f"{long.url}/#/jobs")
+        seen.page.get_by_role("button", name="state: ended").click()
+        expect(seen.page.locator("main .sp")).to_contain_text("1992 ended")
+        seen.page.mouse.move(700, 500)
+        for _ in range(5):
+            seen.page.mouse.wheel(0, 512)  # six blocks of rows and a part
+            seen.page.wait_for_timeout(30)
+        seen.page.locator(".jobs tr[aria-rowindex='90'] a").focus()
+        for row in range(91, 141):
+            seen.page.wait_for_timeout(200 if row % 4 == 0 else 0)  # blocks are put in order
+            seen.page.keyboard.press("Tab")
+            assert _focused(seen.page) == str(row)
+
+
+def test_jobs_without_a_proposal_ask_for_no_plans(browser: Browser, long: Served) -> None:
+    with visit(browser, long) as seen:
+        asked: list[str] = []
+        seen.page.goto(f"{long.url}/#/jobs")
+        row = seen.page.get_by_role("row", name="volume-seg")
+        row.wait_for()
+        seen.page.wait_for_timeout(1_500)  # what was told as the stream began
+        seen.page.on("request", lambda request: asked.append(request.url.split("?")[0]))
+        for state in (JobState.QUEUED, JobState.STARTING, JobState.CHANGING, JobState.RUNNING):
+            with long.stores() as stores, stores.transaction() as tx:
+                now = datetime.now(UTC)
+                tx.jobs.put(replace(tx.jobs.get(seed.VOLUME), state=state, updated_at=now))
+                tx.events.add(seed.Event(at=now, kind=f"job.{state}", job=seed.VOLUME, message=""))
+            expect(row).to_contain_text(state)
+            seen.page.wait_for_timeout(1_500)
+        # A stream tells each row whole once, its plan included: this one's, then the others'.
+        assert sum(url.endswith("/api/v1/plans") for url in asked) <= 2
+
+
 def test_the_list_follows_what_is_typed(browser: Browser, long: Served) -> None:
     with visit(browser, long) as seen:
         seen.page.goto(f"{long.url}/#/jobs")
@@ -96,6 +131,11 @@ def test_the_list_follows_what_is_typed(browser: Browser, long: Served) -> None:
         assert "filter=owner" in seen.page.url
         seen.page.locator("#filter").fill("colour:blue")
         expect(seen.page.get_by_text("'colour' is no key; known:")).to_be_visible()
+
+
+def _focused(page: Page) -> str:
+    found = "document.activeElement.closest('tr')?.getAttribute('aria-rowindex')"
+    return str(page.evaluate(found))
 
 
 def _rows(page: Page) -> int:

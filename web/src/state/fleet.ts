@@ -18,8 +18,9 @@ export const sampledAt = signal(0);
 const told = new ToldMeanwhile();
 
 export const jobs = new Resource(() => told.into(allJobs), { concerns: () => false });
-export const plans = new Resource(async () => (await calls.plans()).items, {
-  concerns: ({ kind }) => /^(plan\.|job\.|row\.plan$)/.test(kind),
+/** What happens to a job says whether its proposal can be approved, and nothing of other plans. */
+export const plans: Resource<PlanView[]> = new Resource(async () => (await calls.plans()).items, {
+  concerns: ({ kind, job }) => /^(plan\.|row\.plan$)/.test(kind) || (kind.startsWith("job.") && proposed().some(({ plan }) => plan.job === job)),
 });
 export const nodes = new Resource(async () => (await calls.nodes()).items, {
   every: 30,
@@ -47,9 +48,11 @@ export function startFleet(): () => void {
 }
 
 /** Plans that a person is asked about: proposed, approvable, and the mode leaves it to people. */
-export const waiting = computed<PlanView[]>(() =>
-  (plans.value ?? []).filter(({ plan, shadow }) => plan.state === "Proposed" && !shadow),
-);
+export const waiting = computed(() => proposed().filter(({ shadow }) => !shadow));
+
+function proposed(): PlanView[] {
+  return (plans.value ?? []).filter(({ plan }) => plan.state === "Proposed");
+}
 
 export const frozen = computed(() => (freezes.value ?? []).find((freeze) => freeze.scope === "all"));
 

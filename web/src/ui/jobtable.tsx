@@ -1,6 +1,6 @@
 /** Jobs as rows: 32 px, unusual first, ended ones faded; only those in sight are in the page. */
 import type { RefObject } from "preact";
-import { useCallback, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useCallback, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { JobView } from "../api/types.ts";
 import { useKeys } from "../state/keys.ts";
 import { minute } from "../state/now.ts";
@@ -14,6 +14,8 @@ import { Sparkline } from "./sparkline.tsx";
 
 /** Heights of a row and of the head, as the style sheet gives them. */
 const [ROW, HEAD] = [32, 28];
+/** Milliseconds without a scroll after which the blocks stand in the order of their rows again. */
+const PAUSE = 150;
 
 interface TableProps {
   jobs: readonly JobView[];
@@ -93,33 +95,42 @@ interface BlockProps extends Columns {
   onSelect: (id: string) => void;
 }
 
-function Block({ rows, first, selected, onSelect, ...columns }: BlockProps) {
-  return (
+/** Drawn anew only if something of it changed, not where others come and go. */
+function Block({ rows, first, selected, onSelect, brief, gpus, mixed }: BlockProps) {
+  return useMemo(() => (
     <tbody style={{ transform: `translateY(${first * ROW}px)` }}>
-      {rows.slice(first, first + BLOCK).map((job, at) => <Row key={at} index={first + at} job={job} selected={job.id === selected} onSelect={onSelect} {...columns} />)}
+      {rows.slice(first, first + BLOCK).map((job, at) => <Row key={at} index={first + at} job={job} selected={job.id === selected} onSelect={onSelect} brief={brief} gpus={gpus} mixed={mixed} />)}
     </tbody>
-  );
+  ), [rows, first, selected, brief, gpus, mixed]);
 }
 
 /** Elements of a block that leaves on one side come in on the other with other words: none is made while somebody scrolls. */
 function Blocks({ table, rows, ...given }: Omit<BlockProps, "first"> & { table: RefObject<HTMLElement | null> }) {
-  const { first, last, slots } = useSight(table, rows.length);
-  return <>{blocks(first, last).map((at) => <Block key={at % slots} first={at} rows={rows} {...given} />)}</>;
+  const { first, last, slots, still } = useSight(table, rows.length);
+  const order = useRef<number[]>([]);
+  const place = (at: number): number => order.current.indexOf(at % slots);
+  const shown = blocks(first, last);
+  if (still) order.current = shown.map((at) => at % slots);
+  else shown.sort((one, other) => place(one) - place(other));
+  return <>{shown.map((at) => <Block key={at % slots} first={at} rows={rows} {...given} />)}</>;
 }
 
-/** Which of so many rows are in sight. */
-function useSight(table: RefObject<HTMLElement | null>, count: number): Sight {
-  const [seen, setSeen] = useState(inSight(count, ROW, 0, 900));
+/** Which of so many rows are in sight, and whether nobody scrolls. */
+function useSight(table: RefObject<HTMLElement | null>, count: number): Sight & { still: boolean } {
+  const [seen, setSeen] = useState({ ...inSight(count, ROW, 0, 900), still: true });
   useLayoutEffect(() => {
+    let pause: ReturnType<typeof setTimeout>;
     const look = () => {
       const next = inSight(count, ROW, (table.current?.getBoundingClientRect().top ?? 0) + HEAD, innerHeight);
-      setSeen((now) => (now.first === next.first && now.last === next.last ? now : next));
+      setSeen((now) => (now.first === next.first && now.last === next.last ? now : { ...next, still: false }));
+      clearTimeout(pause);
+      pause = setTimeout(() => setSeen((now) => (now.still ? now : { ...now, still: true })), PAUSE);
     };
     look();
     // Captured, because it is a part of the page that scrolls.
     addEventListener("scroll", look, { capture: true, passive: true });
     addEventListener("resize", look);
-    return () => (removeEventListener("scroll", look, { capture: true }), removeEventListener("resize", look));
+    return () => (clearTimeout(pause), removeEventListener("scroll", look, { capture: true }), removeEventListener("resize", look));
   }, [count]);
   return seen;
 }
