@@ -273,7 +273,10 @@ def check_route(principal: Principal, route: str) -> None:
     allowed = ACCESS.get(route, frozenset())
     if principal.role not in allowed:
         roles = ", ".join(role for role in Role if role in allowed) or "nobody"
-        raise NotAllowed(f"{route} is for {roles}; {principal.name} is {principal.role}")
+        raise NotAllowed(
+            f"{route} is for {roles}; {principal.name} is {principal.role}: an administrator mints "
+            "tokens of other roles"
+        )
 
 
 def check_job(principal: Principal, job: Job, *, acting: bool) -> None:

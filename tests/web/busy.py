@@ -106,14 +106,12 @@ def _plans(tx: Transaction, id: JobId, number: int, now: datetime) -> None:
     if number == MISSED:
         why = "A fourth replica is predicted to add 27 % to 1 370 examples/s."
         plan = _plan(id, 3, 4, at, 1740, Verdict.FELL_SHORT, why, kind=PlanKind.REQUEST)
-        detail = (
-            "Measured 1 405 of 1 740 examples/s promised; grace asked for the size, so it stays."
-        )
+        detail = "1 405 of 1 740 examples/s promised"
         tx.plans.add(replace(plan, outcome=replace(plan.outcome, detail=detail)))
     if number == ROLLED_BACK:
         why = "4 replicas are predicted to do 1.87 times as much as 2."
         plan = _plan(id, 2, 4, at, 1810, Verdict.FELL_SHORT, why, state=PlanState.ROLLED_BACK)
-        detail = "Measured 1 405 of 1 810 examples/s promised; back to 2 replicas."
+        detail = "1 405 of 1 810 examples/s promised"
         tx.plans.add(replace(plan, outcome=replace(plan.outcome, detail=detail)))
         back = "Generation 1 fell short: 1 405 of 1 810 examples/s, so back to 2 replicas."
         tx.plans.add(

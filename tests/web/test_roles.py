@@ -88,6 +88,43 @@ def test_each_action_is_carried_through_or_names_the_role(
     assert decide or steer or not done
 
 
+def test_an_action_that_is_refused_says_why_where_it_was_asked_for(
+    browser: Browser, acted: Served
+) -> None:
+    id = JobId("0197f000-0000-7000-8000-0000000001f0")
+    with acted.stores() as stores, stores.transaction() as tx:
+        now = datetime.now(UTC)
+        tx.jobs.add(seed.job(id, "handed-on", now, JobState.RUNNING, reason="stepping"))
+        tx.worlds.put(seed.other_world(id, 1, now))
+    with acted.client() as client:
+        token = client.send(calls.mint_token("ada", Role.SUBMITTER)).secret
+    with visit(browser, acted, signed_in=False) as seen:
+        page = seen.page
+        page.goto(acted.url)
+        page.get_by_label("Or paste a token").fill(token)
+        page.keyboard.press("Enter")
+        page.get_by_role("heading", name="Overview", level=1).wait_for()
+        _go(page, acted, "handed-on")
+        page.get_by_role("button", name="Suspend").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text("Suspend handed-on?")
+        with acted.stores() as stores, stores.transaction() as tx:
+            tx.jobs.put(replace(tx.jobs.get(id), owner="grace"))
+        page.keyboard.press("Enter")
+        refused = dialog.get_by_role("status")
+        expect(refused).to_contain_text(
+            "job handed-on belongs to grace; an operator may act on it"
+        )
+        expect(dialog).to_be_visible()
+        page.keyboard.press("Escape")
+        button = page.get_by_role("button", name="Suspend")
+        expect(button).to_have_attribute("aria-disabled", "true")
+        expect(button).to_have_attribute("title", "belongs to grace; needs role operator")
+        seen.forgive("401", "403")
+    with acted.client() as client:
+        assert client.send(calls.job("handed-on")).job.state == JobState.RUNNING
+
+
 def _go(page: Page, served: Served, job: str) -> None:
     page.goto(f"{served.url}/#/jobs/{job}")
     expect(page.get_by_role("heading", name=job, level=1)).to_be_visible()

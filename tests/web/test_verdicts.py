@@ -59,6 +59,8 @@ def test_the_overview_counts_each_plan_once_by_what_came_of_it(
         expect(answers).to_contain_text(
             "2 kept, 1 fell short, 1 rolled back, 1 inconclusive, 1 proposed."
         )
+        expect(answers).to_contain_text("Missed promises: ")
+        expect(answers).to_contain_text("ranker")
         expect(answers).to_contain_text("6 plans")
         feed = seen.page.locator(".feed .badge")
         expect(feed.filter(has_text="Fell short")).to_have_count(1)
@@ -168,7 +170,7 @@ def test_the_chance_of_a_promise_is_called_one(browser: Browser, judged: Served)
 def test_the_counts_of_the_overview_agree(browser: Browser, judged: Served) -> None:
     with visit(browser, judged) as seen:
         answer = seen.page.locator(".answers .a").first
-        expect(answer).to_have_text("6 of 7 jobs need a look")
+        expect(answer).to_have_text("6 jobs and 1 node need a look")
         heading = seen.page.locator(".h", has_text="Needs attention")
-        expect(heading.locator(".sub")).to_have_text("6 jobs, 1 node")
-        expect(seen.page.locator(".answers .n").first).to_contain_text("1 as expected")
+        expect(heading.locator(".sub")).to_have_text("6 jobs and 1 node")
+        expect(seen.page.locator(".answers .n").first).to_contain_text("1 of 7 jobs as expected")

@@ -14,7 +14,7 @@ import { JobTable } from "../ui/jobtable.tsx";
 import { Age, FromTo, Heading, Skeleton, Time, Trouble } from "../ui/parts.tsx";
 import { Shell } from "../ui/shell.tsx";
 import { PlanStrip, PromiseStrip } from "../ui/strip.tsx";
-import { about, byUrgency, type Concern, concerns, failures, holding, result } from "../words/attention.ts";
+import { about, byUrgency, type Concern, concerns, failures, holding, pressing, result } from "../words/attention.ts";
 import { count } from "../words/format.ts";
 import { counts, missed, tally } from "../words/verdicts.ts";
 import { give, money, note, savedOf } from "../words/hours.ts";
@@ -25,6 +25,8 @@ const DAY = 86_400_000;
 const DECISIONS = 8;
 const FLEET = 8;
 const POOLS = 4;
+/** As many jobs and nodes are named in an answer. */
+const NAMED = 2;
 
 export function Overview() {
   useEffect(() => savings.start(), []);
@@ -77,23 +79,33 @@ function Wrong({ active, failed, found }: { active: readonly JobView[]; failed: 
   const { jobs: looks, nodes: lost } = about(found);
   const machines = nodes.value ?? [];
   const ready = machines.filter((node) => node.ready && node.schedulable).length;
-  const machinery = machines.length === 0 ? "No node has registered." : `${ready} of ${count(machines.length, "node")} ready.`;
+  const machinery = machines.length === 0 ? "no node has registered" : `${ready} of ${count(machines.length, "node")} ready`;
+  const named = pressing(found).slice(0, NAMED).map(({ title }) => `${title}; `);
+  const all = active.length + failed;
   const degraded = health.value?.degraded ?? [];
   return (
-    <Answer question="Is anything wrong?" note={<>{degraded[0] ?? `${failed > 0 ? `${failed} failed in the last 24 h, ` : ""}${active.length + failed - looks} as expected.`} {machinery}</>}>
-      {looks > 0 ? `${looks} of ${count(active.length + failed, "job")} ${looks === 1 ? "needs" : "need"} a look` : degraded.length > 0 ? "The service is degraded" : lost > 0 ? `${lost} of ${count(machines.length, "node")} ${lost === 1 ? "needs" : "need"} a look` : active.length > 0 ? "Nothing" : "Nothing runs"}
+    <Answer question="Is anything wrong?" note={degraded[0] ?? `${named.join("")}${all - looks} of ${count(all, "job")} as expected, ${machinery}.`}>
+      {looks + lost > 0 ? `${concerned(found)} ${looks + lost === 1 ? "needs" : "need"} a look` : degraded.length > 0 ? "The service is degraded" : active.length > 0 ? "Nothing" : "Nothing runs"}
     </Answer>
   );
+}
+
+/** `6 jobs and 1 node`, as the answer and the list below it count them. */
+function concerned(found: readonly Concern[]): string {
+  const { jobs: looks, nodes: lost } = about(found);
+  return [looks > 0 && count(looks, "job"), lost > 0 && count(lost, "node")].filter(Boolean).join(" and ");
 }
 
 function Did({ recent, active }: { recent: readonly PlanView[]; active: readonly JobView[] }) {
   const holds = active.filter((job) => holding(job.decision)).length;
   const told = tally(recent);
+  const names = recent.filter(({ verdict }) => missed(verdict)).map((view) => view.job_name);
+  const more = names.length > NAMED ? ` and ${names.length - NAMED} more` : "";
   const open = waiting.value.length;
   return (
     <Answer
       question="What did Brain do in the last 24 h?"
-      note={<>{told ? `${told}.` : "No plan was made."} {open > 0 && <a class="brain med" href={link("inbox")}>{open} {open === 1 ? "waits" : "wait"} for you</a>}</>}
+      note={<>{told ? `${told}.` : "No plan was made."} {names.length > 0 && `Missed promises: ${names.slice(0, NAMED).join(", ")}${more}.`} {open > 0 && <a class="brain med" href={link("inbox")}>{open} {open === 1 ? "waits" : "wait"} for you</a>}</>}
     >
       {count(recent.length, "plan")} <small>and {count(holds, "standing hold")}</small>
     </Answer>
@@ -136,11 +148,9 @@ function PoolSection({ name }: { name: string }) {
 }
 
 function Attention({ found }: { found: readonly Concern[] }) {
-  const { jobs: looks, nodes: lost } = about(found);
-  const counts = [looks > 0 && count(looks, "job"), lost > 0 && count(lost, "node")].filter(Boolean).join(", ");
   return (
     <section>
-      <Heading title="Needs attention" sub={counts} />
+      <Heading title="Needs attention" sub={concerned(found)} />
       {found.length === 0 ? (
         <p class="quiet">Nothing. Stragglers, silent nodes, failures and plans that wait for you appear here.</p>
       ) : (
@@ -195,16 +205,23 @@ function PlanRow({ view }: { view: PlanView }) {
   const { plan, job_name: name } = view;
   const end = result(view, now.value);
   const open = ["Proposed", "Approved", "Applying"].includes(plan.state);
+  const told = [plan.explanation.reason.replace(/\.$/, ""), plan.outcome.detail + standing(view)].filter(Boolean).join(". ");
   return (
     <>
       <td><PlanBadge told={view} /></td>
       <td class="clip med"><a href={jobLink(plan.job)}>{name}</a></td>
       <td><FromTo from={plan.current.replicas} to={plan.target.replicas} open={open} /></td>
-      <td class="why"><span class="clamp" title={plan.explanation.reason}>{plan.outcome.detail || plan.explanation.reason}</span></td>
+      <td class="why"><span class="clamp" title={told}>{told}</span></td>
       <td><PlanStrip told={view} /></td>
       <td class={`num ${end.tone}`}>{end.text}</td>
     </>
   );
+}
+
+/** The size that stands after a promise was missed. */
+function standing({ plan, verdict }: PlanView): string {
+  if (verdict === "rolled back") return `; size ${plan.current.replicas} stands again`;
+  return verdict === "fell short" ? `; size ${plan.target.replicas} stands` : "";
 }
 
 function HoldRow({ job, decision }: { job: JobView; decision: Recommendation }) {

@@ -17,10 +17,12 @@ export interface Concern {
   nodes?: readonly string[];
 }
 
-/** How many jobs and nodes concerns are about, each once; what only waits its turn needs no look. */
+/** Concerns that need a look; what only waits its turn needs none. */
+export const pressing = (found: readonly Concern[]): Concern[] => found.filter(({ tone }) => tone === "warn" || tone === "bad");
+
+/** How many jobs and nodes pressing concerns are about, each once. */
 export function about(found: readonly Concern[]): { jobs: number; nodes: number } {
-  const pressing = found.filter(({ tone }) => tone === "warn" || tone === "bad");
-  const different = (ids: (one: Concern) => readonly string[] | undefined): number => new Set(pressing.flatMap((one) => ids(one) ?? [])).size;
+  const different = (ids: (one: Concern) => readonly string[] | undefined): number => new Set(pressing(found).flatMap((one) => ids(one) ?? [])).size;
   return { jobs: different((one) => one.jobs), nodes: different((one) => one.nodes) };
 }
 

@@ -7,7 +7,7 @@ const told = (verdict: PlanVerdict, state: PlanState = "Verified"): v.Told => ({
 
 test("a merged mark shows the missed promise that it holds", () => {
   const some: [v.Told, ...v.Told[]] = [told("kept"), told("rolled back", "RolledBack"), told("kept")];
-  assert.deepEqual(v.merged(some), { shown: some[1], text: "1 of 3" });
+  assert.deepEqual(v.merged(some), { shown: some[1], text: "1 of 3 missed" });
 });
 
 test("a merged mark of kept promises counts them, one plan alone has no count", () => {

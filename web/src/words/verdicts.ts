@@ -35,5 +35,6 @@ export function merged(together: readonly [Told, ...Told[]]): { shown: Told; tex
   const shown = short.at(-1) ?? together.at(-1) ?? together[0];
   const alike = short.length || together.filter((one) => word(one) === word(shown)).length;
   if (together.length === 1) return { shown, text: "" };
-  return { shown, text: alike === together.length ? String(alike) : `${alike} of ${together.length}` };
+  const text = alike === together.length ? String(alike) : `${alike} of ${together.length}`;
+  return { shown, text: short.length > 0 ? `${text} missed` : text };
 }
