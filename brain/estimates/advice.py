@@ -4,11 +4,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from brain.estimates.memory import leak_sentence
-from brain.estimates.usage import Used, used_of
+from brain.estimates.usage import Used, used_of, waits
 from brain.lifecycle.desired import standing
 from brain.models.estimate.past import WorldUse
 from brain.models.resources import cpu
 from brain.models.resources.advice import RoleSigns, Starved, advise
+from brain.models.resources.server_memory import Forecast, look_ahead
 from brain.models.resources.use import RoleUse
 from brain.ports import Transaction
 from brain.settings import Settings
@@ -57,14 +58,35 @@ def _advised(
     age = now.timestamp() - use.until_seconds
     signs = RoleSigns(
         replicas=_replicas(tx, job, world, role),
-        coupled=role == WORKER and not job.document.independent,
+        coupled=role == WORKER and waits(job),
         reserved=standing(tx.plans.of(job.id), job)[1].amounts.get(role, Resources()),
         largest=largest,
         lasts_seconds=used.memory_lasts if current and age <= settings.stale_seconds else None,
         starved=_starved(use, current),
+        grows=_grows(use, job, settings),
     )
     found = _patient(advise(use, signs, now_seconds=now.timestamp()), use)
     return found and replace(found, rejected=used.rejected, rejected_because=used.rejected_because)
+
+
+def _grows(use: RoleUse, job: Job, settings: Settings) -> tuple[Forecast, Forecast] | None:
+    """Return the memory of the fullest server at the horizon, and at the end of the run; None if
+    nothing is foreseen.
+
+    Without a declared end a run is as long again as so far.
+    """
+    seen = use.growth.steps
+    if not (seen > 0 and use.read_seconds > 0):
+        return None
+    whole = max(seen, float(job.document.steps or 2 * seen))
+    ahead = look_ahead(
+        seen,
+        whole,
+        examples_per_second=seen / use.read_seconds,
+        move_seconds=settings.dwell_seconds,
+    )
+    soon, last = use.growth.forecast(ahead), use.growth.forecast(whole)
+    return None if soon is None or last is None else (soon, last)
 
 
 def _patient(found: ResourceAdvice | None, use: RoleUse) -> ResourceAdvice | None:
@@ -74,10 +96,12 @@ def _patient(found: ResourceAdvice | None, use: RoleUse) -> ResourceAdvice | Non
     if found is None:
         return None
     seen = timedelta(days=use.days)
+    # The growth of servers is foreseen, so that what they have yet to hold is in the advice.
+    needed = _LOWER_CPU if use.growth.servers else _LOWER_MEMORY
     return replace(
         found,
         cpu=_kept(found.cpu) if seen < _LOWER_CPU else found.cpu,
-        memory=_kept(found.memory) if seen < _LOWER_MEMORY else found.memory,
+        memory=_kept(found.memory) if seen < needed else found.memory,
     )
 
 

@@ -17,13 +17,14 @@ from brain.types.explanation import Evidence, Explanation
 from brain.types.job import Job
 from brain.types.plan import PlanState, ScalePlan, Verdict
 from brain.types.resources import Resources
+from brain.types.roles import WORKER
 from brain.types.world import ReplicaState
 from brain.typeset import cores, gibibytes
 
 #: Holds of the size during which amounts may change: nothing is wrong, and no plan is active.
-AMENABLE = frozenset({"at-best", "not-worth-restart", "no-checkpoint"})
-#: Time for which only a person changes amounts, after a plan of amounts fell short or was not
-#: wanted.
+AMENABLE = frozenset({"at-best", "not-worth-restart", "no-checkpoint", "dwell", "flapping"})
+#: Time for which only a person changes amounts after a plan of amounts was not wanted, and only a
+#: person lowers them after one fell short.
 _CHASTENED = timedelta(hours=24)
 _UNWANTED = frozenset({PlanState.REJECTED, PlanState.EXPIRED, PlanState.FAILED})
 #: Least share of an amount that is worth freeing.
@@ -39,7 +40,8 @@ def propose(
     now: datetime,
     room: Room = room,
 ) -> ScalePlan | None:
-    """Store the advice on a job's amounts as a plan if it differs; return None if it does not.
+    """Store the advice on the amounts of all roles of a job as one plan if it differs; return None
+    if it does not.
 
     A plan needs every live replica to be reported with the job's amounts, so that a change needs no
     restart. The last plan of amounts must not be too recent.
@@ -47,28 +49,44 @@ def propose(
     _, current = lifecycle.standing(tx.plans.of(job.id), job)
     if not _settled(tx, job, current) or _too_soon(tx, job, settings, now):
         return None
+    target, changed = current, list[ResourceAdvice]()
     for role in current.amounts:
         found = advised(tx, job, settings, now, role=role)
-        aim = found and _aim(tx, job, current, role, found, room)
+        aim = found and _aim(tx, job, target, role, found, now, room)
         if found and aim:
-            why = explanation(found)
-            return lifecycle.propose_amounts(
-                tx, job, aim, why, sight.now, settings=settings, now=now
-            )
-    return None
+            target = aim
+            changed.append(found)
+    if not changed:
+        return None
+    first, *others = [explanation(found) for found in changed]
+    why = replace(
+        first,
+        reason="; ".join([first.reason, *(other.reason for other in others)]),
+        evidence=tuple(fact for one in (first, *others) for fact in one.evidence),
+    )
+    return lifecycle.propose_amounts(tx, job, target, why, sight.now, settings=settings, now=now)
 
 
 def _aim(
-    tx: Transaction, job: Job, current: Allocation, role: str, found: ResourceAdvice, room: Room
+    tx: Transaction,
+    job: Job,
+    current: Allocation,
+    role: str,
+    found: ResourceAdvice,
+    now: datetime,
+    room: Room,
 ) -> Allocation | None:
     """Return the allocation with the amounts advised for a role; None if they stay, or do not fit.
 
-    A leak gets no more memory, which would only delay its end.
+    Early in a run, and after less proved to be too little, amounts are only raised. A leak gets no
+    more memory, which would only delay its end.
     """
-    if found.exploring or found.memory_unresolved or found.memory_lasts_seconds is not None:
+    if found.memory_unresolved or found.memory_lasts_seconds is not None:
         return None
     reserved = current.of(role)
     whole = wanted(reserved, found)
+    if found.exploring or _chastened(tx, job, now):
+        whole = whole.loosest(reserved)
     # Running out of memory costs work, so more memory does not wait for processors that no node
     # has.
     for amounts in (whole, replace(whole, cpu_millis=reserved.cpu_millis)):
@@ -97,7 +115,8 @@ def explanation(advice: ResourceAdvice) -> Explanation:
     """Return the explanation: each amount as low, target and high, the target as if nodes had
     any size.
     """
-    said = [("CPU", advice.cpu, cores), ("memory", advice.memory, gibibytes)]
+    role = "" if advice.role == WORKER else f"{advice.role} "
+    said = [(f"{role}CPU", advice.cpu, cores), (f"{role}memory", advice.memory, gibibytes)]
     facts = [fact for name, one, show in said if one for fact in _facts(name, one, show)]
     return Explanation(
         code="resources",
@@ -130,10 +149,19 @@ def _settled(tx: Transaction, job: Job, current: Allocation) -> bool:
 def _too_soon(tx: Transaction, job: Job, settings: Settings, now: datetime) -> bool:
     for plan in tx.plans.of(job.id):
         if plan.changes_resources:
-            # A raise that was too small stands, and the next one may follow.
-            short = plan.outcome.verdict is Verdict.FELL_SHORT and not plan.only_raises
-            missed = short or plan.state in _UNWANTED
-            rest = _CHASTENED if missed else timedelta(seconds=settings.dwell_seconds)
+            unwanted = plan.state in _UNWANTED
+            rest = _CHASTENED if unwanted else timedelta(seconds=settings.dwell_seconds)
             if now - plan.updated_at < rest:
                 return True
     return False
+
+
+def _chastened(tx: Transaction, job: Job, now: datetime) -> bool:
+    """Return True if less proved to be too little lately: then amounts are only raised."""
+    return any(
+        plan.outcome.verdict is Verdict.FELL_SHORT
+        and plan.changes_resources
+        and not plan.only_raises
+        and now - plan.updated_at < _CHASTENED
+        for plan in tx.plans.of(job.id)
+    )

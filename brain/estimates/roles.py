@@ -126,11 +126,20 @@ def role_use(use: RoleUse, parts: Sequence[Part], *, busiest: bool) -> RoleUse:
     use = _with_storage(use, [part.reading for part in parts])
     return replace(
         use,
+        throttled=last.reading.throttled_share or 0.0,
         cpu=use.cpu.compact(),
         memory=use.memory.compact(),
         cpu_limit_millis=last.reading.cpu_capacity_millis / last.count,
         memory_limit_bytes=last.reading.memory_capacity_bytes / last.count,
     )
+
+
+def with_growth(use: RoleUse, parts: Sequence[Part], steps: int) -> RoleUse:
+    """Return the use of servers with the memory of the fullest after ``steps`` more steps."""
+    if steps <= 0:
+        return use
+    held = [part.memory_bytes for part in parts if part.at_seconds == parts[-1].at_seconds]
+    return replace(use, growth=use.growth.added(steps, max(held), len(held)))
 
 
 def _with_storage(use: RoleUse, readings: Sequence[HostSample]) -> RoleUse:

@@ -10,7 +10,15 @@ from datetime import datetime, timedelta
 
 from brain import wire
 from brain.estimates import memory
-from brain.estimates.roles import Host, Part, by_role, hosts_of, refusal, role_use
+from brain.estimates.roles import (
+    Host,
+    Part,
+    by_role,
+    hosts_of,
+    refusal,
+    role_use,
+    with_growth,
+)
 from brain.lifecycle.capacity import roles_of
 from brain.lifecycle.desired import standing
 from brain.lifecycle.observed import RUNS, ThroughputObserved
@@ -23,7 +31,7 @@ from brain.types.allocation import Allocation
 from brain.types.estimate import Band
 from brain.types.job import Job
 from brain.types.resources import NodeName
-from brain.types.roles import WORKER, roles_in
+from brain.types.roles import PS, WORKER, roles_in
 from brain.types.telemetry import HostSample, Phase, ThroughputSample
 from brain.types.world import World
 
@@ -102,7 +110,7 @@ def remember(tx: Transaction, job: Job, sight: ThroughputObserved, now: datetime
         saves = tx.telemetry.saves(job.id, since=now - _LOOK_BACK)
         size = float(saves[-1].size_bytes) if saves else used.checkpoint_bytes
         hosts = hosts_of(world, tx.worlds.replicas(job.id))
-        coupled = not job.document.independent
+        coupled = waits(job)
         kept = folded(used, readings, world, steps, hosts=hosts, coupled=coupled)
         left = lasts(kept, job, world)
         kept = replace(kept, checkpoint_bytes=size, memory_lasts=left)
@@ -110,6 +118,13 @@ def remember(tx: Transaction, job: Job, sight: ThroughputObserved, now: datetime
             happened(tx, "job.memory-leak", memory.leak_sentence(left), job=job.id, now=now)
             kept = replace(kept, leak_told=world.epoch)
         _keep(tx, job, kept, now)
+
+
+def waits(job: Job) -> bool:
+    """Return True if a job's workers wait for each other, which those of parameter servers do
+    not.
+    """
+    return not job.document.independent and PS not in job.document.roles
 
 
 def _keep(tx: Transaction, job: Job, used: Used, now: datetime) -> None:
@@ -234,6 +249,9 @@ def folded(
     for role, some in parts.items():
         before = roles.get(role, RoleUse(role=role))
         roles[role] = role_use(before, some, busiest=coupled and role == WORKER)
+    if servers := parts.get(PS):
+        made = sum(sample.steps for sample in training)
+        roles[PS] = with_growth(roles[PS], servers, made)
     return replace(
         used,
         uses=(*others, use)[-_WORLDS:],

@@ -33,9 +33,10 @@ def kept(
     needs.
 
     A growth is checked by itself because the band of a size never seen is wide, and may contain
-    throughputs below the present one.
+    throughputs below the present one. Amounts promise the throughput measured before them, so it is
+    enough if the two bands meet.
     """
-    rate = measured.examples_per_second * worths.now
+    rate = (measured.high if plan.in_place else measured.examples_per_second) * worths.now
     before = _before(plan, worths) * (1 + settings.minimum_gain)
     return rate >= max(promised.low, before)
 

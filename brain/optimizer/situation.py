@@ -168,12 +168,32 @@ class Situation:
         if self.served is not None and replicas != self.replicas:
             _, steps = self.served.best(replicas - self._beside)
             rate = self.present.rate * steps / self.served.rate(self.served.workers)
+            rate *= self._seen_beside(replicas)
             high = rate * math.exp(Z90 * _SERVED_SPREAD)
             low = rate * math.exp(-Z90 * _SERVED_SPREAD)
             return Prediction(examples_per_second=rate, low=low, high=high, exploring=True)
         assert self.model is not None, "a measured world has a model"
         nodes = self.present.nodes if replicas == self.present.replicas else None
         return self.model.predict(replicas, nodes=nodes)
+
+    def _seen_beside(self, replicas: int) -> float:
+        """Return the factor by which the model of servers missed the nearest size that was measured
+        in that direction, for a nearer size its share.
+        """
+        assert self.served is not None
+        here = self.replicas
+        points = () if self.model is None else self.model.points
+        seen = {p.replicas: p.rate for p in points if (p.replicas > here) == (replicas > here)}
+        seen.pop(here, None)
+        if not seen or not isinstance(self.present, Point):
+            return 1.0
+        size = min(seen, key=lambda size: abs(math.log(size / replicas)))
+        if size <= self._beside + len(self.served.servers):
+            return 1.0
+        _, steps = self.served.best(size - self._beside)
+        said = self.present.rate * steps / self.served.rate(self.served.workers)
+        share = min(1.0, math.log(replicas / here) / math.log(size / here))
+        return math.pow(seen[size] / said, share)
 
     @property
     def _beside(self) -> int:

@@ -230,20 +230,29 @@ def managed() -> Laptop:
     )
 
 
-def test_a_server_that_holds_the_others_up_is_found_and_gets_another_beside_it():
+def test_servers_that_are_full_get_another_beside_them():
     here = managed()
-    decided(here, 60, r0=100, r1=980, r2=250, r3=300, r4=300)
+    decided(here, 60, r0=100, r1=950, r2=900, r3=300, r4=300)
 
     plan = here.plans[-1]
     assert plan.kind is PlanKind.RESIZE
     assert dict(plan.target.roles)["ps"].replicas == 3
     assert plan.target.workers == 2
     facts = {fact.label: fact.value for fact in plan.explanation.evidence}
-    assert facts["parameter servers"] == (
-        "2, which use 98 %, 25 % of what they reserve; server 0 holds the others up"
-    )
+    assert facts["parameter servers"] == "2, which use 95 %, 90 % of what they reserve"
     assert plan.promised is not None
     assert plan.promised.exploring
+
+
+def test_rows_so_hot_that_no_division_helps_get_no_other_server():
+    here = managed()
+    decided(here, 60, r0=100, r1=980, r2=100, r3=300, r4=300)
+    assert here.plans == []
+    with here.transaction() as (tx, job):
+        decision = tx.plans.decision(job.id)
+    assert decision is not None
+    facts = {fact.label: fact.value for fact in decision.explanation.evidence}
+    assert facts["parameter servers"].endswith("; server 0 holds the others up")
 
 
 def test_workers_come_where_servers_are_easy():

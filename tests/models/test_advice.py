@@ -12,6 +12,7 @@ from brain.estimates.roles import Host
 from brain.estimates.usage import Used, folded
 from brain.models.resources import host_memory
 from brain.models.resources.advice import RoleSigns, Starved, advise
+from brain.models.resources.server_memory import Forecast
 from brain.models.resources.use import MIB, MemoryKill, RoleUse
 from brain.types.advice import AmountAdvice, ResourceAdvice, Starvation
 from brain.types.estimate import Band
@@ -253,3 +254,43 @@ def test_clocks_that_step_keep_every_weight_between_none_and_one_a_reading(steps
     assert all(0 <= weight <= 1 + len(steps) for weight in use.cpu.weights)
     assert 1 - 1e-3 <= sum(use.cpu.weights) <= 1 + len(steps)
     assert use.cpu.quantile(1.0) == used.uses[0].cpu.quantile(1.0)
+
+
+def foreseen(soon: float, last: float) -> tuple[Forecast, Forecast]:
+    both = (Forecast(bytes=one, most_bytes=one, changed=False) for one in (soon, last))
+    return next(both), next(both)
+
+
+def test_a_server_gets_the_memory_that_it_will_need_before_the_next_change():
+    server, reserved = replace(seen(), role="ps"), Resources(memory_bytes=3 * GIB)
+    found = memory(server, reserved=reserved, grows=foreseen(4 * GIB, 6 * GIB))
+
+    assert found.target == pytest.approx(host_memory.MARGIN * 4 * GIB)
+    assert found.high == pytest.approx(host_memory.MARGIN * 6 * GIB)
+    assert "grows to 4 GiB before the next change" in found.reason
+
+
+def test_a_server_leaves_room_for_its_queue():
+    server = replace(seen(1000), role="ps")
+    assert cpu(server).target == pytest.approx(1000 / 0.7, rel=0.06)
+
+
+def test_a_quota_that_stops_a_replica_hides_its_need():
+    reserved = Resources(cpu_millis=1000)
+    stopped = replace(seen(990), throttled=0.5)
+
+    assert cpu(seen(990), reserved=reserved).target < 1200
+    assert cpu(stopped, reserved=reserved).target == pytest.approx(1500)
+    assert cpu(stopped, reserved=Resources(cpu_millis=2000)).target < 2000
+
+
+def test_a_kill_at_the_reservation_is_not_taken_for_the_whole_machine():
+    full = seen(memory=2.99 * GIB)
+    assert full.memory.quantile(1.0) * MIB > 3 * GIB, "the bound of its bucket is above it"
+    assert full.memory_limit(3 * GIB) == 3 * GIB
+
+
+def test_hours_of_training_narrow_the_high_memory():
+    short, long = (memory(seen(hours=hours)).high for hours in (1, 24))
+    assert short > 1.8 * long
+    assert long < 2 * 1.15 * 2 * GIB

@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 from brain.errors import Undetermined
-from brain.models.resources.server_memory import forecast, look_ahead, servers_for
+from brain.models.resources.server_memory import (
+    ServerGrowth,
+    forecast,
+    look_ahead,
+    servers_for,
+)
 from brain.models.resources.servers import (
     ParameterServer,
     ServedJob,
@@ -138,3 +143,43 @@ def test_what_no_node_holds_is_spread_over_more_servers():
 def test_too_little_seen_of_memory_is_refused(examples: list[float], used: list[float]):
     with pytest.raises(Undetermined):
         forecast(examples, used, base_bytes=1e9, at=20)
+
+
+def test_a_hot_row_stays_on_one_server_however_many_there_are():
+    uneven, even = job(3.0, 1.0, 1.0, 1.0), job(1.5, 1.5, 1.5, 1.5)
+
+    assert even.fullest(12) == pytest.approx(sum(even.demands) / 12)
+    assert uneven.fullest(1000) > 0.5 * max(uneven.demands)
+
+
+def grown(steps: int, servers: int = 2) -> ServerGrowth:
+    growth = ServerGrowth()
+    for done in range(1000, steps + 1, 1000):
+        growth = growth.added(1000, 1e9 + 2 * 1e6 * done**0.6 / servers, servers)
+    return growth
+
+
+def test_growth_is_kept_thin_and_tells_what_is_to_come():
+    growth = grown(400_000)
+    found = growth.forecast(800_000)
+
+    assert growth.steps == 400_000
+    assert len(growth.readings) <= 48
+    assert found is not None
+    assert pytest.approx(found.bytes, rel=0.05) == 1e9 + 1e6 * 800_000**0.6
+
+
+def test_on_other_servers_the_same_rows_go_on_growing():
+    growth = grown(200_000)
+    for done in range(201_000, 400_001, 1000):
+        growth = growth.added(1000, 1e9 + 2 * 1e6 * done**0.6 / 4, 4)
+    found = growth.forecast(600_000)
+
+    assert found is not None
+    assert not found.changed
+    assert pytest.approx(found.bytes, rel=0.1) == 1e9 + 2 * 1e6 * 600_000**0.6 / 4
+
+
+def test_a_server_that_was_hardly_seen_has_no_forecast():
+    assert ServerGrowth().forecast(1000) is None
+    assert grown(3000).forecast(9000) is None

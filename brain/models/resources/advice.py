@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 from brain.errors import Undetermined
 from brain.models.resources import cpu, host_memory
+from brain.models.resources.server_memory import Forecast
+from brain.models.resources.servers import EASY
 from brain.models.resources.use import MIB, MemoryKill, RoleUse
 from brain.types.advice import AmountAdvice, ResourceAdvice, SpaceAdvice, Starvation
 from brain.types.estimate import Band
 from brain.types.resources import Resources
+from brain.types.roles import PS
 from brain.typeset import cores, count, duration, gibibytes, percentile
 
 _DAY_SECONDS = 24 * 3600.0
@@ -24,6 +27,8 @@ _LEAST_DAYS = 0.01
 _MEMORY_UP, _MEMORY_DOWN = 1.05, 0.70
 #: Share of its limit above which memory use may have been held down.
 _MEMORY_FULL = 0.98
+#: Time in days that halves the excess of the high memory.
+_HOUR_DAYS = 1 / 24
 #: Days of readings below which a run counts as exploring.
 _EXPLORED_DAYS = 600 / _DAY_SECONDS
 
@@ -51,6 +56,8 @@ class RoleSigns:
     largest: Resources | None = None
     #: Time until leaking memory runs out.
     lasts_seconds: Band | None = None
+    #: Memory of a server when the next change could be in effect, and at the end of the run.
+    grows: tuple[Forecast, Forecast] | None = None
     starved: Starved | None = None
 
 
@@ -79,13 +86,15 @@ def advise(use: RoleUse, signs: RoleSigns, *, now_seconds: float) -> ResourceAdv
 def _cpu(use: RoleUse, signs: RoleSigns) -> AmountAdvice | None:
     share = cpu.percentile(signs.replicas) if signs.coupled else cpu.ASYNCHRONOUS
     reserved = float(signs.reserved.cpu_millis)
+    # A server that is busier than that keeps workers in its queue.
+    margin = 1 / EASY if use.role == PS else cpu.MARGIN
     try:
-        wanted = cpu.request(use.cpu, share=share, present=reserved or None)
+        wanted = cpu.request(use.cpu, share=share, present=reserved or None, margin=margin)
     except Undetermined:
         return None
     used = use.cpu.quantile(share)
     said = f"a replica used up to {cores(used)} in {percentile(share)} of the time"
-    limit = use.cpu_limit_millis
+    limit = use.cpu_limit(reserved)
     loader = signs.starved.loader_millis if signs.starved else 0.0
     if loader > max(wanted, 1.5 * limit):
         wanted = loader
@@ -102,7 +111,8 @@ def _cpu(use: RoleUse, signs: RoleSigns) -> AmountAdvice | None:
         reserved=reserved,
         largest=signs.largest.cpu_millis if signs.largest else None,
         reason=said,
-        ample=cpu.request(use.cpu, share=_AMPLE),
+        ample=cpu.request(use.cpu, share=_AMPLE, margin=margin),
+        learns_days=1.0,
         show=cores,
     )
 
@@ -115,13 +125,22 @@ def _memory(use: RoleUse, signs: RoleSigns, now_seconds: float) -> AmountAdvice 
     reserved, limit = float(signs.reserved.memory_bytes), use.memory_limit_bytes
     wanted, said = host_memory.request(peak), f"a replica used {gibibytes(peak)} at most"
     leaks = signs.lasts_seconds is not None
+    growing = leaks or signs.grows is not None
+    ample, learns_days = 1.5 * wanted, _HOUR_DAYS
+    if signs.grows is not None:
+        soon, last = signs.grows
+        if soon.request_bytes > wanted:
+            wanted = soon.request_bytes
+            said = f"{said}, and grows to {gibibytes(soon.most_bytes)} before the next change"
+        ample, learns_days = max(wanted, last.request_bytes), 0.0
     if limit > 0 and peak > _MEMORY_FULL * limit:
-        wanted = max(wanted, host_memory.raised(limit, growing=leaks))
+        wanted = max(wanted, host_memory.raised(limit, growing=growing))
         said = f"use was at the limit of {gibibytes(limit)}, which hides the need"
     elif reserved and _MEMORY_DOWN * reserved <= wanted <= _MEMORY_UP * reserved:
         wanted = reserved
     kill = _worst(use, now_seconds)
-    if kill is not None and (level := host_memory.raised(kill.limit_bytes, growing=leaks)) > wanted:
+    level = host_memory.raised(kill.limit_bytes, growing=growing) if kill is not None else 0.0
+    if kill is not None and level > wanted:
         wanted, said = level, f"a replica ran out of memory at {gibibytes(kill.limit_bytes)}"
     if leaks and signs.lasts_seconds is not None:
         said = f"{said}, and memory leaks: {duration(signs.lasts_seconds.value)} are left"
@@ -134,7 +153,8 @@ def _memory(use: RoleUse, signs: RoleSigns, now_seconds: float) -> AmountAdvice 
         reserved=reserved,
         largest=signs.largest.memory_bytes if signs.largest else None,
         reason=said,
-        ample=1.5 * wanted,
+        ample=ample,
+        learns_days=learns_days,
         show=gibibytes,
     )
 
@@ -159,15 +179,18 @@ def _amount(
     largest: int | None,
     reason: str,
     ample: float,
+    learns_days: float,
     show: Callable[[float], str],
 ) -> AmountAdvice:
     """Return an amount between its bounds, which are wider for shorter histories.
 
-    As in Kubernetes' vertical autoscaler the upper bound is ``1 + 1 day / history`` times as high.
+    As in Kubernetes' vertical autoscaler the upper bound is ``1 + 1 day / history`` times as high;
+    for memory it is ``1 + 1 hour / history``, because training repeats itself within hours, and
+    for servers the forecast alone, which is renewed as they grow.
     """
     target = min(wanted, float(largest)) if largest else wanted
     known = max(_LEAST_DAYS, days)
-    high = max(ample, target) * (1 + 1 / known)
+    high = max(ample, target) * (1 + learns_days / known)
     if target < wanted:
         reason = f"{reason}; no node has more than {show(target)}, {show(wanted)} would be better"
     return AmountAdvice(

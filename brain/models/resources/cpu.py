@@ -154,7 +154,12 @@ def percentile(replicas: int) -> float:
 
 
 def request(
-    usage: CpuUsage, *, share: float, present: float | None = None, recent_peak: float | None = None
+    usage: CpuUsage,
+    *,
+    share: float,
+    present: float | None = None,
+    recent_peak: float | None = None,
+    margin: float = MARGIN,
 ) -> float:
     """Return the mCPU that a replica should reserve.
 
@@ -167,6 +172,7 @@ def request(
         share: The percentile: that of ``percentile``, or ``ASYNCHRONOUS``.
         present: The present reservation in mCPU; None for a new replica.
         recent_peak: Highest use within the last hour, in mCPU.
+        margin: Factor of head-room.
 
     Raises:
         Undetermined: nothing was measured.
@@ -175,12 +181,17 @@ def request(
     >>> round(request(used, share=0.98)), request(used, share=0.98, present=1100.0)
     (1174, 1100.0)
     """
-    wanted = MARGIN * usage.quantile(share)
+    wanted = margin * usage.quantile(share)
     if recent_peak is not None:
         wanted = max(wanted, recent_peak)
     if present is not None and DOWN * present <= wanted <= UP * present:
         return present
     return wanted
+
+
+def throttles(share: float) -> bool:
+    """Return True if a quota stops a replica in so many of its periods that it holds use down."""
+    return share > _THROTTLED
 
 
 def censored(usage: CpuUsage, *, limit_millis: float, throttled_share: float = 0.0) -> bool:
@@ -190,7 +201,7 @@ def censored(usage: CpuUsage, *, limit_millis: float, throttled_share: float = 0
     >>> censored(full, limit_millis=1000), censored(full, limit_millis=2000)
     (True, False)
     """
-    return throttled_share > _THROTTLED or usage.quantile(0.95) > _NEAR_LIMIT * limit_millis
+    return throttles(throttled_share) or usage.quantile(0.95) > _NEAR_LIMIT * limit_millis
 
 
 def raised(limit_millis: float, loader: float | None = None) -> float:

@@ -29,8 +29,54 @@ _MOST = 1.5
 #: server.
 _AHEAD, _MOVES = 0.15, 2.0
 _LEAST_READINGS = 8
+#: Most readings that are kept.
+_KEPT = 48
 
 _Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerGrowth:
+    """Memory of the fullest server of a job, by the steps of its workers, oldest first.
+
+    Steps take the place of examples, because the batch of such a job does not change.
+    """
+
+    readings: tuple[tuple[float, float], ...] = ()
+    #: Number of servers that hold the rows.
+    servers: int = 0
+
+    @property
+    def steps(self) -> float:
+        """Return the steps that were seen."""
+        return self.readings[-1][0] if self.readings else 0.0
+
+    def added(self, steps: float, used_bytes: float, servers: int) -> "ServerGrowth":
+        """Return the growth with a reading after ``steps`` more steps.
+
+        With another number of servers the earlier readings become those that it would have had.
+        """
+        known = self.readings
+        if known and servers != self.servers:
+            base, factor = known[0][1], self.servers / servers
+            known = tuple((at, base + factor * (used - base)) for at, used in known)
+        if len(known) >= _KEPT:
+            known = known[::2]
+        return ServerGrowth(
+            readings=(*known, (self.steps + steps, float(round(used_bytes)))), servers=servers
+        )
+
+    def forecast(self, at: float) -> "Forecast | None":
+        """Return the forecast of the fullest server at ``at`` steps; None if too little was
+        seen.
+        """
+        if not self.readings:
+            return None
+        steps, used = zip(*self.readings, strict=True)
+        try:
+            return forecast(steps, used, base_bytes=used[0], at=at)
+        except Undetermined:
+            return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,32 +91,23 @@ class ServedJob:
         (10.0, 40.0)
         """
         given = tuple(one.cpus for one in self.servers) if cpus is None else tuple(cpus)
-        return self._rate(workers, self.demands, given)
+        service = [d / c for d, c in zip(self.demands, given, strict=True)]
+        return _rate(workers, self.think_seconds + sum(service), max(service))
 
-    def _rate(self, workers: int, demands: Sequence[float], cpus: Sequence[float]) -> float:
-        waited = sum(d / c for d, c in zip(demands, cpus, strict=True))
-        asked = workers / max(self.think_seconds + waited, 1e-12)
-        bound = min((c / d for d, c in zip(demands, cpus, strict=True) if d > 0), default=0.0)
-        if not bound:
-            return asked
-        # At small loads the p-norm equals the workers' term except for rounding.
-        return float((asked**-SHARPNESS + bound**-SHARPNESS) ** (-1 / SHARPNESS))
+    def fullest(self, servers: int) -> float:
+        """Return the demand of the fullest of ``servers`` servers.
 
-    def resharded(self, servers: int) -> tuple[float, ...]:
-        """Return the demands of ``servers`` servers; the fullest stays above the mean by the same
-        factor.
+        What the fullest one now has above an even share is taken for rows so hot that no division
+        of them helps: they stay on one server, and all else is spread evenly.
 
         >>> one, other = (ParameterServer(cpus=4, used_cpus=used) for used in (3, 1))
         >>> job = ServedJob(workers=2, steps_per_second=1, servers=(one, other))
-        >>> job.resharded(3), job.resharded(1)
-        ((2.0, 1.0, 1.0), (4.0,))
+        >>> job.fullest(4), job.fullest(1)
+        (2.5, 4.0)
         """
-        total = sum(self.demands)
-        skew = max(self.demands) * len(self.demands) / total if total else 1.0
-        most = min(total, skew * total / servers)
-        return (
-            (most, *[(total - most) / (servers - 1)] * (servers - 1)) if servers > 1 else (total,)
-        )
+        total, present = sum(self.demands), len(self.demands)
+        hot = 0.0 if present == 1 else (present * max(self.demands) - total) / (present - 1)
+        return hot + (total - hot) / servers
 
     def best(self, replicas: int) -> tuple[int, float]:
         """Return how many of ``replicas`` should be servers, and the rate in steps per second.
@@ -132,9 +123,9 @@ class ServedJob:
         cpus, least = max(one.cpus for one in self.servers), len(self.servers)
         if not self.grows():
             least = max(least, replicas - self.workers)
+        step = self.think_seconds + sum(self.demands) / cpus
         rates = {
-            n: self._rate(replicas - n, self.resharded(n), [cpus] * n)
-            for n in range(least, replicas)
+            n: _rate(replicas - n, step, self.fullest(n) / cpus) for n in range(least, replicas)
         }
         chosen = max(rates, key=lambda servers: (rates[servers], -servers))
         return chosen, rates[chosen]
@@ -142,6 +133,17 @@ class ServedJob:
     def grows(self) -> bool:
         """Return True if more workers may be added, which needs that no server is full."""
         return max(one.busy for one in self.servers) <= FULL
+
+
+def _rate(workers: int, step_seconds: float, service_seconds: float) -> float:
+    """Return the steps per second of workers whose step takes ``step_seconds`` without queues, of
+    which ``service_seconds`` are at the fullest server.
+    """
+    asked = workers / max(step_seconds, 1e-12)
+    if service_seconds <= 0:
+        return asked
+    # At small loads the p-norm equals the workers' term except for rounding.
+    return float((asked**-SHARPNESS + service_seconds**SHARPNESS) ** (-1 / SHARPNESS))
 
 
 def hot_server(servers: Sequence[ParameterServer]) -> int | None:

@@ -1,10 +1,12 @@
 """Use of a job's replicas by role, on which advice on resources rests."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
+from brain.models.resources import cpu
 from brain.models.resources.cpu import CpuUsage
 from brain.models.resources.host_memory import RAISES_A_DAY
+from brain.models.resources.server_memory import ServerGrowth
 from brain.typeset import count, gibibytes
 
 MIB = 2**20
@@ -15,6 +17,8 @@ _DAY_SECONDS = 24 * 3600.0
 _PAUSE_SECONDS = 120.0
 #: Weight of earlier runs' readings, in readings of this run: ten minutes of those correct them.
 _INHERITED = 120.0
+#: Width of a bucket of memory use.
+_BUCKET = 1.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,10 @@ class RoleUse:
     kills: tuple[MemoryKill, ...] = ()
     #: Names of earlier runs whose use is in the histograms.
     runs: tuple[str, ...] = ()
+    #: Largest share of scheduler periods in which a quota stopped a replica, at the last readings.
+    throttled: float = 0.0
+    #: Memory of the fullest server by the steps of this run.
+    growth: ServerGrowth = field(default_factory=ServerGrowth)
 
     @property
     def days(self) -> float:
@@ -69,7 +77,13 @@ class RoleUse:
         """
         peak = self.memory.quantile(1.0) * MIB if self.memory.weights else 0.0
         allowed = self.memory_limit_bytes or reserved_bytes
-        return min(allowed, reserved_bytes) if 0 < peak <= reserved_bytes else allowed
+        # The peak is the upper bound of its bucket.
+        return min(allowed, reserved_bytes) if 0 < peak <= _BUCKET * reserved_bytes else allowed
+
+    def cpu_limit(self, reserved_millis: float) -> float:
+        """Return the mCPU to which a replica is held: its reservation if a quota stops it."""
+        held = 0 < reserved_millis < self.cpu_limit_millis and cpu.throttles(self.throttled)
+        return reserved_millis if held else self.cpu_limit_millis
 
     def unresolved(self, now_seconds: float) -> str:
         """Return why a person must look: memory ran out more often in a day than Brain may raise
