@@ -2,25 +2,29 @@
 
     make bench-resources [SEED=n]
 
-(a) requests of CPU against real use, beside Kubernetes' autoscaler; (d) warnings of leaks of
-memory, for two fixed seeds and for that of the code: the first eight hex digits of the last commit
-that touched ``brain/models/resources``, or ``SEED``; (f) a real job with parameter servers.
+(a) requests of CPU against real use, beside Kubernetes' autoscaler; (b) simulated jobs with
+parameter servers, beside what their owners reserve and the rules of DLRover; (d) warnings of leaks
+of memory; both for two fixed seeds and for that of the code: the first eight hex digits of the last
+commit that touched ``brain/models/resources``, or ``SEED``; (f) a real job with parameter servers.
 """
 
 import subprocess
 import sys
 
 from benchmarks.report import publish
-from benchmarks.resources import requests, servers, warnings
+from benchmarks.resources import recommending, requests, servers, warnings
 
 _FIXED = (1, 2)
 
 
 def main(arguments: list[str]) -> None:
-    """Judge all three."""
+    """Judge all."""
     last = int(arguments[0]) if arguments else _seed_of_code()
-    leaks = [row for seed in (*_FIXED, last) for row in warnings.rows(seed)]
-    publish("resources", "Advice on resources", [*requests.rows(), *leaks, *servers.rows()])
+    seeds = (*_FIXED, last)
+    trained = [row for seed in seeds for row in recommending.rows(seed)]
+    leaks = [row for seed in seeds for row in warnings.rows(seed)]
+    rows = [*requests.rows(), *trained, *leaks, *servers.rows()]
+    publish("resources", "Advice on resources", rows)
 
 
 def _seed_of_code() -> int:

@@ -1,11 +1,17 @@
 """The benchmark of advice on resources asks the service, and its traces are what they say."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from benchmarks.resources import warnings
+from benchmarks.resources.dlrm import GIB, jobs
+from benchmarks.resources.governed import Governed
 from benchmarks.resources.leaks import LIMIT_BYTES, traces
+from benchmarks.resources.playing import play
 from benchmarks.resources.requests import OURS, judge, rules
+from benchmarks.resources.rules import History, Rules, Static
 
 
 def test_traces_follow_from_their_seed():
@@ -31,3 +37,38 @@ def test_a_steady_series_is_given_what_it_uses_with_a_margin():
     assert found.over == 0
     assert found.slack == pytest.approx(1 - 1 / 1.15, abs=0.05)
     assert found.changes_a_day == 0
+
+
+def test_made_up_jobs_follow_from_their_seed_and_are_played_alike():
+    one, again = (jobs(3, 2)[1] for _ in range(2))
+    assert one.declared == again.declared
+    assert np.array_equal(one.memory(one.steps / 2, 3), again.memory(one.steps / 2, 3))
+    assert play(one, Static(), 5) == play(again, Static(), 5)
+
+
+def short_job():
+    """Half an hour of training with servers that are far too small by the end."""
+    job = jobs(3, 1)[0]
+    size = job.declared
+    job = replace(job, steps=1800 * job.pace(size).steps_per_second, rows_bytes=8 * GIB)
+    most = float(job.memory(0.9 * job.steps, size.servers).max())
+    return replace(job, declared=replace(size, server=replace(size.server, memory_bytes=most)))
+
+
+def test_the_service_grows_a_job_and_gives_its_servers_memory_in_time():
+    job = short_job()
+    static, ours = play(job, Static(), 1), play(job, Governed(job.steps), 1)
+
+    assert static.kills == 1
+    assert ours.kills == 0
+    assert ours.seconds < static.seconds
+
+
+def test_the_rules_begin_anew_with_more_memory_where_a_server_ran_out():
+    job, rules = short_job(), Rules(History())
+    size = rules.begin(job.declared)
+    assert (size.workers, size.servers) == (1, 4)
+
+    more, waits = rules.killed(30.0, 0)
+    assert more.server.memory_bytes == 2 * size.server.memory_bytes
+    assert waits == 0
