@@ -3,16 +3,17 @@
     make bench-resources [SEED=n]
 
 (a) requests of CPU against real use, beside Kubernetes' autoscaler; (b) simulated jobs with
-parameter servers, beside what their owners reserve and the rules of DLRover; (d) warnings of leaks
-of memory; both for two fixed seeds and for that of the code: the first eight hex digits of the last
-commit that touched ``brain/models/resources``, or ``SEED``; (f) a real job with parameter servers.
+parameter servers, beside what their owners reserve and the rules of DLRover; (c) amounts of a
+script's second run; (d) warnings of leaks of memory; all three for two fixed seeds and for that of
+the code: the first eight hex digits of the last commit that touched ``brain/models/resources``, or
+``SEED``; (f) a real job with parameter servers.
 """
 
 import subprocess
 import sys
 
 from benchmarks.report import publish
-from benchmarks.resources import recommending, requests, servers, warnings
+from benchmarks.resources import beginning, recommending, requests, servers, warnings
 
 _FIXED = (1, 2)
 
@@ -22,8 +23,9 @@ def main(arguments: list[str]) -> None:
     last = int(arguments[0]) if arguments else _seed_of_code()
     seeds = (*_FIXED, last)
     trained = [row for seed in seeds for row in recommending.rows(seed)]
+    begun = [row for seed in seeds for row in beginning.rows(seed)]
     leaks = [row for seed in seeds for row in warnings.rows(seed)]
-    rows = [*requests.rows(), *trained, *leaks, *servers.rows()]
+    rows = [*requests.rows(), *trained, *begun, *leaks, *servers.rows()]
     publish("resources", "Advice on resources", rows)
 
 

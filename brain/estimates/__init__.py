@@ -6,12 +6,14 @@ asking     document and question -> answer
 roles      readings of machines as use of replicas of a role
 memory     worlds that ran out of memory, and the time until a leak does
 proposal   advice on resources as a plan
+beginning  amounts that a new job begins with
 advice     amounts that a running job's replicas should reserve
 report     reservation, use, advice, and the cost of the difference
 """
 
 from brain.estimates.advice import advised, notices
 from brain.estimates.asking import ask, market_of
+from brain.estimates.beginning import first_amounts
 from brain.estimates.proposal import AMENABLE, propose
 from brain.estimates.report import report
 from brain.estimates.usage import KIND as USAGE
@@ -22,6 +24,7 @@ __all__ = [
     "USAGE",
     "advised",
     "ask",
+    "first_amounts",
     "market_of",
     "notices",
     "propose",

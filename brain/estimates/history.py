@@ -97,7 +97,7 @@ def rooms(
     for kind in kinds:
         if wanted not in (None, kind):
             continue
-        asked = _asked(replace(document, accelerator=kind), pool, now)
+        asked = unsubmitted(replace(document, accelerator=kind), pool, now)
         each = [
             document.allocation.each.copies_within(node.capacity)
             for node in tx.nodes.of(pool)
@@ -116,7 +116,7 @@ def rooms(
     return found
 
 
-def _asked(document: JobDocument, pool: PoolName, now: datetime) -> Job:
+def unsubmitted(document: JobDocument, pool: PoolName, now: datetime) -> Job:
     """Return an unsubmitted job for the question."""
     return Job(
         id=JobId(""),

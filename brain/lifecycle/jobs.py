@@ -24,7 +24,7 @@ from brain.types.job import (
     Secret,
 )
 from brain.types.pool import Freeze
-from brain.types.resources import PoolName
+from brain.types.resources import PoolName, Resources
 from brain.typeset import count
 
 #: Kind of the record that Brain chose a job's first size.
@@ -47,9 +47,10 @@ def submit(
     settings: Settings,
     now: datetime,
     confined: bool = False,
+    amounts: tuple[Resources, str] | None = None,
 ) -> Job:
-    """Queue a new job. Of its environment only the names of variables are stored here, not the
-    values.
+    """Queue a new job, with ``amounts`` and their reason in place of the document's. Of its
+    environment only the names of variables are stored here, not the values.
 
     Raises:
         ImpossibleBounds: no size satisfies the document's bounds.
@@ -65,10 +66,12 @@ def submit(
         pool=pool,
         owner=owner,
         confined=confined,
+        amounts=amounts and amounts[0],
         created_at=now,
         updated_at=now,
     )
-    asked, first = replace(job, amounts=document.allocation.each), document.replicas.first
+    each = replace(document.allocation, resources=job.resources).each
+    asked, first = replace(job, amounts=each), document.replicas.first
     fits = largest(tx, asked)
     if fits is not None and fits < first:
         field = "replicas.start" if document.replicas.start is not None else "replicas.min"
@@ -80,6 +83,8 @@ def submit(
     inherit(tx, job, now)
     tx.jobs.add(job)
     happened(tx, f"job.{job.state}", f"{owner} submitted {document.name}", job=job.id, now=now)
+    if amounts is not None:
+        happened(tx, "job.amounts", amounts[1], job=job.id, now=now)
     acted(tx, owner, "job.submit", f"job/{job.id}", now=now, after=job.state)
     return job
 

@@ -184,14 +184,15 @@ def _queued(
     tx: Transaction, document: JobDocument, pool: PoolName, here: Context, who: Principal
 ) -> JobView:
     now = here.clock()
+    asks: dict[str, Any] = {"owner": who.name, "pool": pool, "settings": here.settings, "now": now}
+    # A cluster's scaler takes amounts from the object, which the document became.
+    known = pool == LOCAL
     job = lifecycle.submit(
         tx,
         document,
         job_id=JobId(str(uuid_utils.uuid7())),
-        owner=who.name,
-        pool=pool,
-        settings=here.settings,
-        now=now,
+        **asks,
+        amounts=estimates.first_amounts(tx, document, **asks) if known else None,
         confined=who.role is not Role.ADMIN,
     )
     return views.job(tx, job, here.settings, now)
