@@ -116,7 +116,7 @@ def amounts(before: Resources, after: Resources) -> str:
     """Return a change of what each replica reserves.
 
     >>> amounts(Resources(cpu_millis=1000), Resources(cpu_millis=1500, memory_bytes=2**31))
-    'CPU 1 → 1.5, memory 0 → 2 GiB'
+    'CPU 1 → 1.5, memory none → 2 GiB'
     """
     said = {
         "CPU": (before.cpu_millis / 1000, after.cpu_millis / 1000, ""),
@@ -124,10 +124,15 @@ def amounts(before: Resources, after: Resources) -> str:
         "GPUs": (before.gpus, after.gpus, ""),
     }
     return ", ".join(
-        f"{name} {old:.4g} → {new:.4g}{unit}"
+        f"{name} {_reserved(old)} → {_reserved(new)}{unit if new else ''}"
         for name, (old, new, unit) in said.items()
         if old != new
     )
+
+
+def _reserved(amount: float) -> str:
+    """Return an amount that is reserved; that nothing is reserved is no amount of 0."""
+    return f"{amount:.4g}" if amount else "none"
 
 
 def reallocation(before: Allocation, after: Allocation) -> str:
@@ -140,7 +145,7 @@ def reallocation(before: Allocation, after: Allocation) -> str:
     >>> reallocation(served, Allocation(replicas=5, roles=(("ps", RoleSize(replicas=2)),)))
     '4 → 5 replicas, ps 1 → 2'
     >>> reallocation(served, served.reserving("worker", Resources(cpu_millis=500)))
-    'worker CPU 0 → 0.5'
+    'worker CPU none → 0.5'
     """
     said, sizes = reallocated(before, after, each=" each"), resize(before.replicas, after.replicas)
     if not said:

@@ -172,9 +172,16 @@ class Situation:
             high = rate * math.exp(Z90 * _SERVED_SPREAD)
             low = rate * math.exp(-Z90 * _SERVED_SPREAD)
             return Prediction(examples_per_second=rate, low=low, high=high, exploring=True)
+        if self.serves and replicas != self.replicas:
+            raise Undetermined("its servers were not all read in the last minute", code="no-usage")
         assert self.model is not None, "a measured world has a model"
         nodes = self.present.nodes if replicas == self.present.replicas else None
         return self.model.predict(replicas, nodes=nodes)
+
+    @property
+    def serves(self) -> bool:
+        """Return True if the job has parameter servers."""
+        return PS in dict(self.current.roles)
 
     def _seen_beside(self, replicas: int) -> float:
         """Return the factor by which the model of servers missed the nearest size that was measured

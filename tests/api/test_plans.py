@@ -227,7 +227,7 @@ def test_an_edit_is_a_plan_of_its_own_and_says_what_applies(api: Api) -> None:
     assert (made.kind, made.state) == (PlanKind.REQUEST, PlanState.VERIFIED)
     assert made.target.resources == Resources(cpu_millis=500, memory_bytes=2**31)
     assert made.explanation.reason == (
-        "ada asked for CPU 1 → 0.5, memory 0 → 2 GiB each: it waits for data"
+        "ada asked for CPU 1 → 0.5, memory none → 2 GiB each: it waits for data"
     )
     assert made.explanation.next_step == (
         "It applies now: nothing of the job runs, and its next start has it."

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from brain import lifecycle, wire
+from brain import cycle, lifecycle, wire
 from brain.api import views
 from brain.errors import BadInput, Conflict
 from brain.estimates.history import rooms
@@ -100,7 +100,7 @@ def test_memory_of_servers_alone_changes_in_place_once_they_have_it():
     here = training()
     reserve(here, Resources(cpu_millis=1000))
     plan = edit(here, memory_bytes=2 * GIB)
-    assert plan.explanation.reason == "ada asked for ps memory 0 → 2 GiB"
+    assert plan.explanation.reason == "ada asked for ps memory none → 2 GiB"
     assert plan.in_place
     wished = dict(here.wish().roles)["ps"].resources
     assert wished == Resources(cpu_millis=1000, memory_bytes=2 * GIB)
@@ -115,7 +115,7 @@ def test_memory_of_servers_alone_changes_in_place_once_they_have_it():
 def test_an_edit_of_workers_leaves_servers_what_they_have():
     here = training()
     plan = edit(here, "worker", memory_bytes=GIB)
-    assert plan.explanation.reason == "ada asked for worker memory 0 → 1 GiB"
+    assert plan.explanation.reason == "ada asked for worker memory none → 1 GiB"
     assert {role: size.resources for role, size in here.wish().roles} == {
         "chief": Resources(cpu_millis=1000),
         "ps": Resources(cpu_millis=1000),
@@ -222,10 +222,10 @@ def decided(here: Laptop, seconds: int, **millis: int) -> None:
         here.live(5)
 
 
-def managed() -> Laptop:
+def managed(mode: PolicyMode = PolicyMode.AUTO) -> Laptop:
     return training(
         optimize_mode=OptimizeMode.SINGLE_JOB,
-        policy=ApprovalPolicy(mode=PolicyMode.AUTO),
+        policy=ApprovalPolicy(mode=mode),
         replicas=Bounds(min=4, max=6, start=5),
     )
 
@@ -242,6 +242,22 @@ def test_servers_that_are_full_get_another_beside_them():
     assert facts["parameter servers"] == "2, which use 95 %, 90 % of what they reserve"
     assert plan.promised is not None
     assert plan.promised.exploring
+
+
+def test_what_if_asks_the_servers_and_not_the_model_of_equal_workers():
+    here = managed(PolicyMode.SHADOW)
+    decided(here, 20, r0=100, r1=50, r2=40, r3=900, r4=900)
+    with here.transaction() as (tx, job):
+        known = {one.replicas: one for one in cycle.scaling(tx, job, here.settings, here.now).sizes}
+    assert known[6].prediction is not None
+    assert known[6].prediction.exploring
+
+    here = managed(PolicyMode.SHADOW)
+    here.live(20)
+    with here.transaction() as (tx, job):
+        known = {one.replicas: one for one in cycle.scaling(tx, job, here.settings, here.now).sizes}
+    assert known[6].prediction is None
+    assert "its servers" in (known[6].undetermined or "")
 
 
 def test_rows_so_hot_that_no_division_helps_get_no_other_server():
