@@ -36,14 +36,19 @@ SAMPLE_KINDS: Mapping[str, type[Sample]] = {
     "loss": LossSample,
 }
 #: No line without one of these holds what a store cannot; looking at each value costs as much as
-#: parsing. Digits are looked for as zeros: a regular expression costs ten times as much.
-_SUSPECT_TEXT, _SUSPECT_NUMBER = b"\\u0000", b"0" * 19
+#: parsing. Digits are looked for as zeros, and NUL's escape as its first byte: a regular expression
+#: and the whole escape cost ten times as much.
+_SUSPECT_TEXT, _SUSPECT_NUMBER = b"\\", b"0" * 19
 _AS_ZEROS = bytes.maketrans(b"0123456789", b"0" * 10)
 #: Characters of a value that are shown where it is refused.
 _SHOWN = 60
 _building = Lock()
 _decoders: dict[object, msgspec.json.Decoder[Any]] = {}
 _KIND_OF = {kind: name for name, kind in SAMPLE_KINDS.items()}
+#: A JSON object that ends so is of the kind: no quote here is escaped, and of keys that come twice
+#: the last counts.
+_ENDING = b',"kind":'
+_KIND_BY_ENDING = {b'%s"%s"}' % (_ENDING, name.encode()): name for name in SAMPLE_KINDS}
 
 
 def encode(value: object) -> bytes:
@@ -161,13 +166,13 @@ def decode_sample(data: bytes | msgspec.Raw) -> Sample:
     """
     line = bytes(data)
     try:
-        kind = decode(line, _Kind).kind
+        kind = _KIND_BY_ENDING.get(line[line.rfind(_ENDING) :]) or decode(line, _Kind).kind
+        if kind not in SAMPLE_KINDS:
+            raise BadInput(f"kind {kind!r} is none of {', '.join(SAMPLE_KINDS)}", field="kind")
+        sample = decode(line, SAMPLE_KINDS[kind])
     except BadInput:
         _refuse_unstorable(_with_no_numbers(line))
         raise
-    if kind not in SAMPLE_KINDS:
-        raise BadInput(f"kind {kind!r} is none of {', '.join(SAMPLE_KINDS)}", field="kind")
-    sample = decode(line, SAMPLE_KINDS[kind])
     if _SUSPECT_TEXT in line or _SUSPECT_NUMBER in line.translate(_AS_ZEROS):
         _refuse_unstorable(plain(sample))
     if sample.measured_at.tzinfo is None:

@@ -78,6 +78,25 @@ def test_a_sample_of_unknown_kind_is_refused_with_the_known_ones():
         wire.decode_sample(b'{"kind": "mood"}')
 
 
+def test_the_kind_of_a_sample_is_its_last_own_kind_wherever_that_stands():
+    line = wire.encode_sample(throughput()).removesuffix(b',"kind":"throughput"}')
+    first = b'{"kind":"throughput",' + line[1:]
+
+    for same in (first + b"}", first + b',"kind": "throughput" }', b'{"kind":"save",' + line[1:]):
+        whole = same if same.endswith(b"}") else same + b',"kind":"throughput"}'
+        assert wire.decode_sample(whole) == throughput()
+    for other in (
+        # In a value, in a key, and in an object within.
+        b'{"kind":"mood","note":",\\"kind\\":\\"throughput\\"}',
+        b'{"kind":"mood",",\\"kind":"throughput"',
+        b'{"kind":"mood","within":{"a":1,"kind":"throughput"}',
+    ):
+        with pytest.raises(BadInput, match=r"mood|not JSON"):
+            wire.decode_sample(other + b"," + line[1:] + b"}")
+        with pytest.raises(BadInput, match=r"mood|not JSON"):
+            wire.decode_sample(other + b"}")
+
+
 def test_a_sample_without_a_time_zone_is_refused():
     naive = wire.encode_sample(throughput()).replace(b"12:00:00Z", b"12:00:00")
 

@@ -261,29 +261,43 @@ def _sent(request: Request) -> tuple[Receive, str]:
 
 
 async def read_body(
-    here: Context, receive: Receive, declared: str, limit: str, add: Callable[[int], None]
+    here: Context,
+    receive: Receive,
+    declared: str,
+    limit: str,
+    add: Callable[[int], None],
+    *,
+    whole: bool = False,
 ) -> bytes:
-    """Read a body of ``declared`` length within the setting ``limit``; errors as in ``body_of``."""
+    """Read a body of ``declared`` length within the setting ``limit``; errors as in ``body_of``.
+
+    A ``whole`` body is there already, and needs no timer.
+    """
     most: int = getattr(here.settings, limit)
     limits.check_length(int(declared) if declared.isdecimal() else 0, limit, most)
-    chunks: list[bytes] = []
-    length = 0
+    if whole:
+        return await _received(receive, limit, most, add)
     try:
         async with asyncio.timeout(here.settings.body_seconds):
-            more = True
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    # No client is left to read an answer; a sender that was killed is no bug of the
-                    # service.
-                    raise BadInput("the connection ended within the body; send it again")
-                chunk, more = message.get("body", b""), message.get("more_body", False)
-                length += len(chunk)
-                limits.check_length(length, limit, most)
-                add(len(chunk))
-                chunks.append(chunk)
+            return await _received(receive, limit, most, add)
     except TimeoutError:
         raise limits.too_slow("body", "body_seconds", here.settings.body_seconds) from None
+
+
+async def _received(receive: Receive, limit: str, most: int, add: Callable[[int], None]) -> bytes:
+    chunks: list[bytes] = []
+    length, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            # No client is left to read an answer; a sender that was killed is no bug of the
+            # service.
+            raise BadInput("the connection ended within the body; send it again")
+        chunk, more = message.get("body", b""), message.get("more_body", False)
+        length += len(chunk)
+        limits.check_length(length, limit, most)
+        add(len(chunk))
+        chunks.append(chunk)
     return b"".join(chunks)
 
 

@@ -7,7 +7,7 @@ line.
 """
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from operator import attrgetter
@@ -31,6 +31,7 @@ _REASON = _SOURCE = 200
 #: Largest plausible values: seconds of a step, squared gradient norms, other numbers. Sums of
 #: larger values could overflow, and not be read back.
 _LONGEST_STEP, _LARGEST_SQUARE, _LARGEST = 1e9, 1e100, 1e30
+_SHORTEST_STEP = 1 / _LONGEST_STEP
 #: Largest count of samples, and of steps in a window: they are stored in 32 bits.
 _LARGEST_COUNT = 2**31 - 1
 _COUNTS = ("nodes", "replicas", "processes", "accumulation", "steps")
@@ -42,6 +43,9 @@ _RATES = tuple(
 _counts, _steps, _rates = attrgetter(*_COUNTS), attrgetter(*_STEPS), attrgetter(*_RATES)
 _NORMS = ("gns_steps", "gns_small_batch", "gns_small_square", "gns_big_batch", "gns_big_square")
 _norms = attrgetter(*_NORMS)
+#: Samples of workers, whose origin is their place.
+_PLACED = (ThroughputSample, SaveSample)
+_NO_NORMS = (None,) * len(_NORMS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +67,9 @@ class Parsed:
 class Judged:
     """A batch after its checks: samples that may be stored, and rejected ones with reasons."""
 
-    #: (position in the batch, sample)
-    good: tuple[tuple[int, Sample], ...]
+    good: tuple[Sample, ...]
+    #: Position in the batch of each good sample.
+    positions: Sequence[int]
     rejected: tuple[RejectedSample, ...]
     #: Service time less the sender's at the sending of the batch, as measured.
     offset: timedelta
@@ -77,7 +82,7 @@ def unpacked(body: bytes, encoding: str, limit: int) -> bytes:
         BadInput: the encoding is none of gzip, zstd, identity, or the data is damaged.
         TooLarge: the data unpacks to more than ``limit`` bytes.
     """
-    unpack = {"": _as_is, "identity": _as_is, "gzip": _gunzip, "zstd": _unzstd}.get(encoding)
+    unpack = _UNPACKING.get(encoding)
     if unpack is None:
         raise BadInput(
             f"Content-Encoding {encoding!r} is none of gzip, zstd, identity",
@@ -139,7 +144,8 @@ def judge(
     """
     sent_at = parsed.sent_at
     oldest, newest = sent_at - keep, sent_at + FUTURE
-    good: list[tuple[int, Sample]] = []
+    good: list[Sample] = []
+    positions: list[int] = []
     rejected: list[RejectedSample] = []
     for index, sample in parsed.samples:
         if isinstance(sample, str):
@@ -150,27 +156,25 @@ def judge(
             reason = _refusal(sample.measured_at, sent_at, keep)
         reason = reason or refused.get(job_of(sample)) or _impossible(sample)
         if reason is None:
-            good.append((index, sample))
+            good.append(sample)
+            positions.append(index)
         else:
             rejected.append(RejectedSample(index=index, reason=reason))
-    return Judged(good=tuple(good), rejected=tuple(rejected), offset=now - sent_at)
+    return Judged(
+        good=tuple(good), positions=positions, rejected=tuple(rejected), offset=now - sent_at
+    )
 
 
 def job_of(sample: Sample) -> JobId:
     """Return the job of a sample."""
-    if isinstance(sample, ThroughputSample | SaveSample):
+    if isinstance(sample, _PLACED):
         return sample.place.job
     return sample.job
 
 
-def samples_of(judged: Judged) -> Sequence[Sample]:
-    """Return the samples of a batch that may be stored."""
-    return [sample for _, sample in judged.good]
-
-
 def in_batch(judged: Judged, rejected: Iterable[RejectedSample]) -> list[RejectedSample]:
     """Return the samples that the store rejected, by their positions in the batch as sent."""
-    return [replace(each, index=judged.good[each.index][0]) for each in rejected]
+    return [replace(each, index=judged.positions[each.index]) for each in rejected]
 
 
 def _read(raw: msgspec.Raw) -> Sample | str:
@@ -196,7 +200,7 @@ def _impossible(sample: Sample) -> str | None:
     """Return the reason why a value cannot have been measured; such a value would end every turn
     of its pool.
     """
-    of = sample.place if isinstance(sample, ThroughputSample | SaveSample) else sample
+    of = sample.place if isinstance(sample, _PLACED) else sample
     if len(of.source) > _SOURCE:
         return f"source has {len(of.source)} characters; name it in {_SOURCE}"
     if not 0 <= sample.sequence <= _LARGEST_COUNT:
@@ -211,7 +215,7 @@ def _impossible(sample: Sample) -> str | None:
     if sample.steps > _LARGEST_COUNT:
         return f"steps {sample.steps} are over {_LARGEST_COUNT}; divide the window"
     for name, seconds in zip(_STEPS, _steps(sample), strict=True):
-        if not 1 / _LONGEST_STEP <= seconds <= _LONGEST_STEP:
+        if not _SHORTEST_STEP <= seconds <= _LONGEST_STEP:
             return f"{name} {seconds:g} is no time that a step takes; leave such a window out"
     others = sample.data_wait_seconds, sample.examples_per_second or 0.0
     return _beyond(("data_wait_seconds", "examples_per_second"), others, _LARGEST) or (
@@ -224,15 +228,16 @@ def _is_ordinary(sample: ThroughputSample) -> bool:
     need a reason.
     """
     return (
-        min(_counts(sample)) >= 1
-        and sample.steps <= _LARGEST_COUNT
-        and min(sample.step_seconds, sample.step_seconds_mean) >= 1 / _LONGEST_STEP
-        and max(sample.step_seconds, sample.step_seconds_mean) <= _LONGEST_STEP
-        and abs(sample.data_wait_seconds) <= _LARGEST
-        and abs(sample.examples_per_second or 0.0) <= _LARGEST
-        and sample.gns_unavailable is None
+        sample.nodes >= 1 <= sample.replicas
+        and sample.processes >= 1 <= sample.accumulation
+        and 1 <= sample.steps <= _LARGEST_COUNT
+        and _SHORTEST_STEP <= sample.step_seconds <= _LONGEST_STEP
+        and _SHORTEST_STEP <= sample.step_seconds_mean <= _LONGEST_STEP
+        and -_LARGEST <= sample.data_wait_seconds <= _LARGEST
+        and -_LARGEST <= (sample.examples_per_second or 0.0) <= _LARGEST
         and 0 <= (sample.exchange_wait_seconds or 0.0) <= _LONGEST_STEP
-        and not any(value is not None for value in _norms(sample))
+        and sample.gns_unavailable is None
+        and _norms(sample) == _NO_NORMS
     )
 
 
@@ -284,16 +289,13 @@ def _impossible_gradients(sample: ThroughputSample) -> str | None:
 
 
 def _possible(sent_at: datetime, now: datetime) -> datetime:
-    said = f"sent_at {sent_at.isoformat()}"
     if sent_at.tzinfo is None:
-        raise BadInput(f"{said} has no time zone; append Z", field="sent_at")
-    if abs(now - sent_at) > _CENTURY:
-        raise BadInput(f"{said} is over 100 years off; set the sender's clock", field="sent_at")
-    return sent_at
-
-
-def _as_is(body: bytes, limit: int) -> bytes:
-    return body
+        wrong = "has no time zone; append Z"
+    elif abs(now - sent_at) > _CENTURY:
+        wrong = "is over 100 years off; set the sender's clock"
+    else:
+        return sent_at
+    raise BadInput(f"sent_at {sent_at.isoformat()} {wrong}", field="sent_at")
 
 
 def _gunzip(body: bytes, limit: int) -> bytes:
@@ -313,6 +315,14 @@ def _unzstd(body: bytes, limit: int) -> bytes:
         unzip.decompress(body)
         _check_whole(unzip)
     return data
+
+
+_UNPACKING: Mapping[str, Callable[[bytes, int], bytes]] = {
+    "": lambda body, limit: body,
+    "identity": lambda body, limit: body,
+    "gzip": _gunzip,
+    "zstd": _unzstd,
+}
 
 
 def _check_whole(unzip: "zlib._Decompress | zstandard.ZstdDecompressionObj") -> None:

@@ -10,9 +10,10 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
+from typing import NamedTuple
 
 from brain.api import auth
 from brain.api.auth import SignIns
@@ -24,14 +25,14 @@ from brain.types.telemetry import Receipt, RejectedSample
 #: Most samples that wait to be stored, and most of one transaction: SQLite has one writer, for
 #: which decisions wait, too.
 _MOST_WAITING, _MOST_TOGETHER = 20_000, 2_000
-#: Seconds for which the writer waits for more batches if the last commit was faster than that.
-_LINGER_SECONDS = 0.02
+#: Seconds for which the writer waits for more batches if the last commit was faster than that. Each
+#: commit costs as much as dozens of samples, and nobody but senders waits for it.
+_LINGER_SECONDS = 0.05
 #: The result of a batch; positions of rejected samples are those in the batch.
 Outcome = Receipt | Exception
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Waiting:
+class _Waiting(NamedTuple):
     """A batch, with the request that waits for it."""
 
     batch: SampleBatch
@@ -163,7 +164,7 @@ class TelemetryWriter:
             return Receipt(stored=0, duplicates=0, rejected=(rejected,))
         half = len(samples) // 2
         first, second = (
-            self._outcomes([replace(waiting, batch=replace(waiting.batch, samples=part))])[0]
+            self._outcomes([waiting._replace(batch=replace(waiting.batch, samples=part))])[0]
             for part in (samples[:half], samples[half:])
         )
         if isinstance(first, Exception) or isinstance(second, Exception):

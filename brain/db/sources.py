@@ -32,7 +32,8 @@ class Count:
         """Count samples of one kind."""
         self.highest = max(self.highest, *(each.sequence for each in samples))
         self.stored += len(samples)
-        self.dropped += sum(each.dropped for each in samples if isinstance(each, LossSample))
+        if isinstance(samples[0], LossSample):
+            self.dropped += sum(each.dropped for each in samples if isinstance(each, LossSample))
 
 
 def add_up(

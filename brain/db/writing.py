@@ -57,6 +57,8 @@ def _of(table: sa.Table, skipped: int, *, placed: bool = False) -> Callable[[Any
     return found if len(paths) > 1 else lambda sample: (found(sample),)
 
 
+#: Samples of workers, whose origin is their place.
+_PLACED = (ThroughputSample, SaveSample)
 _PLACE = ("replica", "local_rank", "rank", "epoch", "generation")
 _node = attrgetter("node", "cpu_capacity_millis", "memory_capacity_bytes")
 _host = attrgetter(
@@ -142,10 +144,12 @@ class _Writing:
         contexts = self.contexts.setdefault(kind, {})
         rows = self.rows.setdefault(kind, [])
         context, row = kind.context, kind.row
+        last, id = None, 0
         for sample, (sent, instant) in zip(samples, instants, strict=True):
             told = (*source, instant - sent, *context(sample))
-            id = _context_id(told)
-            contexts[id] = told
+            if told != last:
+                last, id = told, _context_id(told)
+                contexts[id] = told
             rows.append((id, *divmod(instant, SLOT), *row(sample)))
         count = self.counts.setdefault(source, Count(heard_at))
         count.heard_at = heard_at
@@ -224,10 +228,15 @@ def _placed(
         newest = clock.newest
         fresh = newest is None or min(everything) > newest[0]
         for kind, mine in kinds.items():
-            own = [(microseconds_of(at), microseconds_of(instants[at])) for at in stamps[kind]]
+            own = [_microseconds(at, instants[at]) for at in stamps[kind]]
             apart = len(set(own)) == len(own)
             groups.append(_Group(_KINDS[kind], source, mine, own, fresh and apart))
     return groups
+
+
+def _microseconds(sent: datetime, instant: datetime) -> tuple[int, int]:
+    whole = microseconds_of(sent)
+    return whole, whole if instant == sent else microseconds_of(instant)
 
 
 @lru_cache(maxsize=65_536)
@@ -265,7 +274,7 @@ def _keep_contexts(connection: sa.Connection, kind: _Kind, told: Mapping[int, _R
 
 def _origin(sample: Sample) -> Source:
     """Return the job and the source of any sample."""
-    if isinstance(sample, ThroughputSample | SaveSample):
+    if isinstance(sample, _PLACED):
         return sample.place.job, sample.place.source
     return sample.job, sample.source
 
