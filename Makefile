@@ -32,7 +32,7 @@ help:
 	@echo "make bench-allocator  a cluster divided among 100 to 10,000 jobs, beside HiGHS and a greedy heap"
 	@echo "make bench-kubernetes  what reconciling costs and survives, beside kopf (8 minutes)"
 	@echo "make bench-health  bad nodes, hangs and failures: found, and nothing else (3 minutes)"
-	@echo "make bench-ingest  what taking telemetry in costs, beside a plain service, on SQLite and PostgreSQL (7 minutes)"
+	@echo "make bench-ingest  what taking telemetry in costs, beside a plain service and stores of time series, on SQLite and PostgreSQL (8 minutes)"
 	@echo "make bench-web  what the dashboard costs its reader and its service, beside a bare list and bare charts (5 minutes; needs node)"
 	@echo "make manifests  kinds, roles, reference and manifests from their one source"
 	@echo "make release  wheel, sdist, hash-pinned requirements and SBOM, in dist/"

@@ -1,7 +1,8 @@
 """``make bench-ingest``: what taking telemetry in costs, on SQLite and on PostgreSQL.
 
     cost      processor time per sample, of the service and its database server; one sample per
-              request, then 100; beside the plain service of ``plain.py``, turn about
+              request, then 100; beside the plain service of ``plain.py``, turn about; and per
+              report of a node, beside stores of time series (``peers.py``)
     overload  20 times the clients that the peak had, which ask again at once
     rate      what 10,000 nodes report every 15 s and 2,000 jobs every 5 s
     bytes     of the tables of samples, with their indexes
@@ -16,6 +17,7 @@ from statistics import median
 
 from benchmarks.ingest import services
 from benchmarks.ingest.load import Client, Told, closed, open_loop
+from benchmarks.ingest.peers import MISSING, peers
 from benchmarks.ingest.services import Running
 from benchmarks.report import Row, publish
 
@@ -23,6 +25,8 @@ KINDS = ("SQLite", "PostgreSQL")
 #: Clients that send one sample a request, and those that send 100; rounds, and seconds of each.
 FEW, BATCHING, ROUNDS, SECONDS = 64, 16, 2, 4.0
 BATCH, OVERLOAD = 100, 20
+#: Least time of a store of time series per report, over ours.
+STORE_BARS = {"VictoriaMetrics": 1.0, "Prometheus": 1 / 0.6}
 #: Reports per second of 10,000 nodes and of 2,000 jobs.
 NODE_RATE, JOB_RATE, RATE_SECONDS = 10_000 / 15, 2_000 / 5, 20.0
 
@@ -40,28 +44,25 @@ def measured(kind: str) -> Iterator[Row]:
         services.database(kind) as theirs,
         services.brain(ours) as (brain, service),
         services.plain(theirs) as plain,
+        peers(FEW) as stores,
     ):
         one = services.job_senders(service, FEW, batch=1)
         hundred = services.job_senders(service, BATCHING, batch=BATCH)
         nodes = services.node_senders(service, FEW)
-        peers = services.plain_senders(plain, FEW, batch=1)
+        flat = services.plain_senders(plain, FEW, batch=1)
+        arms = ((plain, flat), (brain, one), (brain, hundred), (brain, nodes), *stores.values())
         # Connections, code and statements are warm.
-        for running, clients in ((brain, one), (plain, peers), (brain, hundred), (brain, nodes)):
+        for running, clients in arms:
             cost(running, clients, seconds=1.0)
-        rounds = [
-            (cost(plain, peers), cost(brain, one), cost(brain, hundred), cost(brain, nodes))
-            for _ in range(ROUNDS)
-        ]
-        theirs_us, one_us, hundred_us, node_us = map(median, zip(*rounds, strict=True))
+        rounds = [[cost(*arm) for arm in arms] for _ in range(ROUNDS)]
+        theirs_us, one_us, hundred_us, node_us, *stores_us = map(median, zip(*rounds, strict=True))
         spread = f"median of {ROUNDS} rounds"
         yield _cost_row(kind, "one per request", one_us, theirs_us, 20, spread)
         yield _cost_row(kind, f"{BATCH} per request", hundred_us, theirs_us, 200, spread)
-        yield Row(
-            metric=f"{kind}: processor time per node report of 8 GPUs, one per request",
-            value=node_us,
-            unit="µs",
-            note="no peer in this run",
-        )
+        for name, store_us in zip(stores, stores_us, strict=True):
+            yield _node_row(kind, node_us, name, store_us)
+        if MISSING:
+            yield _node_row(kind, node_us)
         yield _size(kind, ours, "throughput", "job samples", 120)
         yield _size(kind, ours, "host", "node reports of 8 GPUs", 400)
         yield from overload(kind, brain, one)
@@ -136,6 +137,18 @@ def _cost_row(kind: str, what: str, ours: float, theirs: float, bar: float, note
     )
 
 
+def _node_row(kind: str, ours: float, peer: str = "", theirs: float | None = None) -> Row:
+    return Row(
+        metric=f"{kind}: processor time per node report of 8 GPUs, one per request",
+        value=ours,
+        unit="µs",
+        peer=f"{peer}, remote write" if peer else "",
+        peer_value=theirs,
+        ratio_bar=STORE_BARS.get(peer),
+        note=f"median of {ROUNDS} rounds" if peer else f"not installed: {', '.join(MISSING)}",
+    )
+
+
 def _size(kind: str, at: services.Database, samples: str, what: str, bar: float) -> Row:
     size, count = services.size_of(at, samples)
     return Row(
@@ -149,7 +162,9 @@ def _size(kind: str, at: services.Database, samples: str, what: str, bar: float)
 
 _MORE = """
 The plain service signs nobody in, has no limits, keeps no clocks of its senders and does not know a
-sample again. Nodes have no peer here: neither VictoriaMetrics nor Prometheus is run.
+sample again. Stores of time series (Debian's packages `victoria-metrics` and `prometheus`) get a
+remote write of 32 figures for each node report; they answer before anything is on disk, and Brain
+after its commit.
 """
 
 if __name__ == "__main__":
