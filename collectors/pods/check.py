@@ -23,6 +23,7 @@ _RIGHTS = (
     ("list", "", "nodes", "nodes", True),
     ("list", "elastic.iml.github.io", "elasticjobs", "jobs", True),
     ("list", "kubeflow.org", "pytorchjobs", "jobs", False),
+    ("list", "jobset.x-k8s.io", "jobsets", "jobs", False),
     ("list", "metrics.k8s.io", "pods", "usage", False),
     ("list", "metrics.k8s.io", "nodes", "usage", False),
 )

@@ -35,8 +35,16 @@ NAME_LABELS = (
     "job-name",
 )
 #: Labels and the forms of names that say which replica a pod is.
-_ROLE_LABELS = ("elasticjob.dlrover/replica-type", "training.kubeflow.org/replica-type")
-_ID_LABELS = ("elasticjob.dlrover/replica-index", "training.kubeflow.org/replica-index")
+_ROLE_LABELS = (
+    "elasticjob.dlrover/replica-type",
+    "training.kubeflow.org/replica-type",
+    "jobset.sigs.k8s.io/replicatedjob-name",
+)
+_ID_LABELS = (
+    "elasticjob.dlrover/replica-index",
+    "training.kubeflow.org/replica-index",
+    "batch.kubernetes.io/job-completion-index",
+)
 _NAMES = (
     re.compile(r"(?P<job>.+)-edljob-(?P<role>[a-z-]+)-(?P<id>\d+)"),
     re.compile(r"(?P<job>.+)-(?P<role>master|worker|ps|chief|evaluator)-(?P<id>\d+)"),

@@ -21,9 +21,10 @@ from collectors.pods.watching import Passing
 JOB_KINDS = (
     ("apis/elastic.iml.github.io/v1alpha1", "elasticjobs", "ElasticJob"),
     ("apis/kubeflow.org/v1", "pytorchjobs", "PyTorchJob"),
+    ("apis/jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet"),
 )
 #: Conditions and phases by which a job's object says that it is over.
-_OVER = ("Succeeded", "Failed", "Complete", "Cancelled")
+_OVER = ("Succeeded", "Failed", "Complete", "Completed", "Cancelled")
 #: ``spec.managedBy`` of jobs that DLRover's own master runs.
 _DLROVER = "dlrover"
 METRICS = "apis/metrics.k8s.io/v1beta1"
@@ -32,7 +33,10 @@ REMEDIES: Mapping[str, str] = {
     "nodes": "grant `list` on nodes: kubectl apply -k deploy/kustomize/cluster-wide",
     "pods": "grant `list` on pods: kubectl apply -k deploy/kustomize/cluster-wide",
     "watch": "grant `watch` on pods: kubectl apply -k deploy/kustomize/cluster-wide",
-    "jobs": "grant `list` on elasticjobs.elastic.iml.github.io and pytorchjobs.kubeflow.org",
+    "jobs": (
+        "grant `list` on elasticjobs.elastic.iml.github.io, pytorchjobs.kubeflow.org and "
+        "jobsets.jobset.x-k8s.io"
+    ),
     "usage": (
         "install metrics-server (`kubectl top pods` must work) and grant `list` on "
         "pods.metrics.k8s.io and nodes.metrics.k8s.io; or grant `get` on nodes/proxy"

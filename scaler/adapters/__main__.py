@@ -1,4 +1,4 @@
-"""``python -m scaler.adapters``: Kubeflow's PyTorchJobs in a pool of Brain.
+"""``python -m scaler.adapters``: Kubeflow's PyTorchJobs and JobSets in a pool of Brain.
 
 The adapter runs beside ``brain-scale --kubernetes``, in other namespaces or on other nodes: a node
 is in one pool. Two adapters may run: a Lease says which one acts, and the other follows with
@@ -19,21 +19,23 @@ from pathlib import Path
 
 from brain.client import AsyncBrainClient, BrainClient
 from brain.errors import BadInput, BrainError
-from scaler.adapters.kubeflow import PYTORCHJOB
+from scaler.adapters.backend import ForeignBackend
+from scaler.adapters.jobset import JobSets
+from scaler.adapters.kubeflow import PyTorchJobs
 from scaler.adapters.mirror import Mirror
-from scaler.adapters.pytorchjob import PyTorchJobBackend
 from scaler.adapters.sources import Reflected
 from scaler.desired import WishFile
 from scaler.kubernetes.brain import OperatorsBrain
 from scaler.kubernetes.operator.operator import DEPOSED
 from scaler.kubernetes.operator.probes import serving
 from scaler.kubernetes.runtime import ElectionTerms, Manager, served
-from scaler.kubernetes.runtime.cluster import HPA, POD, Cluster, connect
+from scaler.kubernetes.runtime.cluster import POD, Cluster, connect
 from scaler.loop import Pace, Scaler
 
 log = logging.getLogger(__name__)
 
-#: Seconds between looks. Kubeflow needs seconds to act; a look costs the API server nothing.
+_KINDS = (PyTorchJobs(), JobSets())
+#: Seconds between looks. Controllers need seconds to act; a look costs the API server nothing.
 PACE = Pace(look=2.0, heartbeat=10.0, repeat=30.0)
 #: Seconds between reports of worlds; a changed pod brings the report forward.
 _TELL_SECONDS = 10.0
@@ -72,19 +74,21 @@ async def serve(
 
     Returns the exit code.
     """
-    if not served(cluster, PYTORCHJOB, given.namespace):
+    kinds = [each for each in _KINDS if served(cluster, each.kind, given.namespace)]
+    if not kinds:
+        names = " and ".join(f"{each.kind.kind}s ({each.kind.api_version})" for each in _KINDS)
         raise BadInput(
-            "PyTorchJobs (kubeflow.org/v1) are not served here, or may not be listed; install "
-            "Kubeflow's operator, or grant the rights that brain doctor --cluster names"
+            f"{names} are not served here, or may not be listed; install Kubeflow's training "
+            "operator or JobSet, or grant the rights that brain doctor --cluster names"
         )
+    log.info("serves %s", ", ".join(str(each.kind) for each in kinds))
     terms = ElectionTerms(namespace=given.own_namespace, name="brain-adapters")
     manager = Manager(cluster, terms=terms, namespaces=given.namespace, component="brain-adapters")
-    autoscalers = served(cluster, HPA, given.namespace)
-    backend = PyTorchJobBackend(
-        manager.cluster, Reflected(manager, autoscalers=autoscalers), pool=given.pool
+    backend = ForeignBackend(
+        manager.cluster, kinds, Reflected(manager, kinds, given.namespace), pool=given.pool
     )
     changed = threading.Event()
-    for kind in (PYTORCHJOB, POD):
+    for kind in (POD, *(each.kind for each in kinds)):
         manager.listen(kind, lambda change: changed.set())
     manager.start()
     probes = ExitStack()
@@ -104,7 +108,7 @@ async def serve(
 async def _act(
     given: argparse.Namespace,
     token: str,
-    backend: PyTorchJobBackend,
+    backend: ForeignBackend,
     manager: Manager,
     stop: asyncio.Event,
     changed: threading.Event,
@@ -166,7 +170,7 @@ def _follow(mirror: Mirror, end: threading.Event, changed: threading.Event) -> N
         try:
             mirror.look()
         except BrainError as why:
-            log.warning("PyTorchJobs: %s", why)
+            log.warning("%s", why)
         changed.wait(_TELL_SECONDS)
         end.wait(_REST_SECONDS)
 

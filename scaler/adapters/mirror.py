@@ -1,4 +1,4 @@
-"""Copies each PyTorchJob to Brain, and reports worlds as the pods show them."""
+"""Copies each job to Brain, and reports worlds as the pods show them."""
 
 import logging
 from collections.abc import Callable
@@ -8,11 +8,10 @@ from brain import calls, wire
 from brain.client import BrainClient
 from brain.errors import BrainError
 from brain.types.job import FINISHED, Intent, JobDocument, JobId, JobState
-from scaler.adapters.kubeflow import document
-from scaler.adapters.pytorchjob import PyTorchJobBackend
+from scaler.adapters.backend import ForeignBackend
+from scaler.adapters.training import Training, document
 from scaler.adapters.worlds import reports
 from scaler.kubernetes.brain import OperatorsBrain
-from scaler.kubernetes.runtime.cluster import Object
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +24,7 @@ class Mirror:
 
     def __init__(
         self,
-        backend: PyTorchJobBackend,
+        backend: ForeignBackend,
         brain: OperatorsBrain,
         client: BrainClient,
         *,
@@ -40,18 +39,22 @@ class Mirror:
         self._brain.look()
         if not self._brain.known or self._brain.trouble:
             return
-        there = {JobId(obj["metadata"]["uid"]): obj for obj in self._backend.objects()}
-        for job, obj in there.items():
+        there = {
+            JobId(obj["metadata"]["uid"]): (kind, obj) for kind, obj in self._backend.objects()
+        }
+        for job, (kind, obj) in there.items():
+            named = kind.kind.kind, obj["metadata"]["name"]
+            owner = (obj["metadata"].get("annotations") or {}).get(_OWNER, kind.kind.group)
             try:
-                self._keep(job, obj)
+                self._keep(self._backend.read(kind, obj), owner)
                 self._refused.pop(job, None)
             except BrainError as why:
                 if self._refused.get(job) != str(why):
-                    log.warning("PyTorchJob %s: %s", obj["metadata"]["name"], why)
+                    log.warning("%s %s: %s", *named, why)
                 self._refused[job] = str(why)
             except Exception:
                 # One malformed object must not keep the others from Brain.
-                log.exception("PyTorchJob %s", obj["metadata"]["name"])
+                log.exception("%s %s", *named)
         for job, view in self._brain.views().items():
             if job not in there and view.state not in FINISHED and view.intent is not Intent.CANCEL:
                 self._end(job)
@@ -61,33 +64,29 @@ class Mirror:
             self._brain.cancel(job)
         except BrainError as why:
             # The next look tries this job again; the other jobs come first.
-            log.warning("job %s has no PyTorchJob and cannot be cancelled: %s", job, why)
+            log.warning("job %s has no object and cannot be cancelled: %s", job, why)
 
-    def _keep(self, job: JobId, obj: Object) -> None:
-        view = self._brain.view(job)
+    def _keep(self, read: Training, owner: str) -> None:
+        view = self._brain.view(read.job)
         if view is not None and view.state in FINISHED:
             return
-        made = document(obj)
-        if view is None or self._told.get(job) != made:
-            owner = (obj["metadata"].get("annotations") or {}).get(_OWNER, "kubeflow")
-            self._brain.mirror(job, wire.document_plain(made), owner)
-            self._told[job] = made
-        self._worlds(job, made)
+        made = document(read)
+        if view is None or self._told.get(read.job) != made:
+            self._brain.mirror(read.job, wire.document_plain(made), owner)
+            self._told[read.job] = made
+        self._worlds(read)
 
-    def _worlds(self, job: JobId, made: JobDocument) -> None:
-        now = self._clock()
-        training = self._backend.find(job)
-        if training is None:
-            return
+    def _worlds(self, read: Training) -> None:
+        now, job = self._clock(), read.job
         detail = self._brain.detail(job)
         wish = self._client.send(calls.world(job))
         if detail is None or wish is None or detail.job.state is JobState.QUEUED:
-            # Kubeflow may run a job for which Brain has no capacity; Brain hears of the world once
-            # it has let the job begin.
+            # A controller may run a job for which Brain has no capacity; Brain hears of the world
+            # once it has let the job begin.
             return
         self._backend.amounts[job] = wish.resources
         seen = self._backend.observe(job, now)
-        processes = made.processes_per_replica
-        for report in reports(training, seen, detail.world, wish, processes=processes, now=now):
-            log.info("PyTorchJob %s: world %d %s", training.name, report.epoch, report.event)
+        for report in reports(read, seen, detail.world, wish, processes=read.processes, now=now):
+            named = read.kind.kind, read.name
+            log.info("%s %s: world %d %s", *named, report.epoch, report.event)
             self._client.send(calls.report_world(report))

@@ -1,6 +1,6 @@
 """The record of the replicas that were asked for in a foreign job, and of their ends.
 
-Kubeflow knows positions, which are used again; Brain knows ids, which are not. The record ties a
+Controllers know positions, which are used again; Brain knows ids, which are not. The record ties a
 position to an id. A Secret of the scaler's own, beside the job and owned by the job, keeps it.
 ``matched`` compares the record with the pods. The module is pure.
 """
@@ -11,7 +11,7 @@ from datetime import datetime
 
 from brain.types.resources import NodeName, Resources
 from brain.types.world import ReplicaExit
-from scaler.adapters.kubeflow import Training
+from scaler.adapters.training import Training
 from scaler.kubernetes.kinds.documents import reserved
 from scaler.kubernetes.pods.failures import Remedy, failure
 from scaler.kubernetes.runtime.cluster.kind import Object
@@ -26,7 +26,7 @@ class RecordEntry:
     """One replica that was asked for or found."""
 
     id: int
-    #: Name of the replica's pod; another replica may have the name after this one has ended.
+    #: The pod's place (``place_of``); another replica may have it after this one has ended.
     pod: str
     #: uid of the replica's pod, once the pod was seen.
     uid: str | None = None
@@ -80,25 +80,36 @@ class JobRecord:
         return JobRecord(entries=kept, forgotten=max(self.forgotten, max(going) + 1))
 
 
+def place_of(pod: Object) -> str:
+    """Return the name by which a controller makes the same pod anew.
+
+    The name of an indexed Job's pod ends in random letters; its labels have the index.
+    """
+    labels = pod["metadata"].get("labels") or {}
+    index = labels.get("batch.kubernetes.io/job-completion-index")
+    name = pod["metadata"]["name"]
+    return str(name) if index is None else f"{labels['batch.kubernetes.io/job-name']}-{index}"
+
+
 def matched(record: JobRecord, pods: Sequence[Object], now: datetime) -> JobRecord:
     """Return the record after a look at the pods: pods bound or adopted, ends noted.
 
-    A pod that Kubeflow made anew is a new replica: the processes of the old pod are gone.
+    A pod that the controller made anew is a new replica: the processes of the old pod are gone.
     """
-    by_name = {pod["metadata"]["name"]: pod for pod in pods}
+    by_uid = {pod["metadata"]["uid"]: pod for pod in sorted(pods, key=_born)}
+    known = {each.uid for each in record.entries}
+    new = {place_of(pod): uid for uid, pod in by_uid.items() if uid not in known}
     for entry in record.open:
-        pod = by_name.get(entry.pod)
-        uid = pod["metadata"]["uid"] if pod is not None else None
-        if uid is not None and entry.uid is None:
-            record = record.put(replace(entry, uid=uid))
-        elif entry.uid is not None and uid != entry.uid and entry.asked_at is not None:
+        if entry.uid is None and entry.pod in new:
+            record = record.put(replace(entry, uid=new[entry.pod]))
+        elif entry.uid is not None and entry.uid not in by_uid and entry.asked_at is not None:
             left = {"exit": ReplicaExit.LEFT, "detail": "its pod was taken away as asked"}
             record = record.put(replace(entry, ended_at=now, **left))  # type: ignore[arg-type]
     known = {each.uid for each in record.entries}
-    for pod in sorted(pods, key=_born):
-        if pod["metadata"]["uid"] not in known:
+    for uid, pod in by_uid.items():
+        if uid not in known:
             record = record.put(_adopted(record, pod, now))
-    return _with_ends(record, by_name, now).bounded({pod["metadata"]["uid"] for pod in pods})
+    return _with_ends(record, by_uid, now).bounded(by_uid.keys())
 
 
 def sights(
@@ -116,15 +127,16 @@ def sights(
     return tuple(
         _told(
             _sight(entry, by_uid.get(entry.uid or ""), entry.pod in wanted, training.resources),
+            training,
             amounts,
         )
         for entry in record.entries
     )
 
 
-def _told(seen: ReplicaSeen, amounts: Resources | None) -> ReplicaSeen:
+def _told(seen: ReplicaSeen, training: Training, amounts: Resources | None) -> ReplicaSeen:
     kept = amounts is not None and amounts != seen.resources
-    why = "pods of a PyTorchJob keep the amounts of its template; edit that"
+    why = f"pods of a {training.kind.kind} keep the amounts of its template; edit that"
     return replace(seen, unenforced=why if kept else "")
 
 
@@ -187,24 +199,22 @@ def _adopted(record: JobRecord, pod: Object, now: datetime) -> RecordEntry:
     generation = max((each.generation for each in record.entries), default=0)
     return RecordEntry(
         id=record.next_id,
-        pod=pod["metadata"]["name"],
+        pod=place_of(pod),
         uid=pod["metadata"]["uid"],
         generation=generation,
         started_at=_created(pod) or now,
     )
 
 
-def _with_ends(record: JobRecord, by_name: Mapping[str, Object], now: datetime) -> JobRecord:
+def _with_ends(record: JobRecord, by_uid: Mapping[str, Object], now: datetime) -> JobRecord:
     """Record final ends: a pod succeeded, or failed in a way that another pod would repeat."""
     for entry in record.open:
-        pod = by_name.get(entry.pod)
-        if pod is None or pod["metadata"]["uid"] != entry.uid:
-            continue
-        match (pod.get("status") or {}).get("phase"):
+        pod = by_uid.get(entry.uid or "")
+        match ((pod or {}).get("status") or {}).get("phase"):
             case "Succeeded":
                 ended = replace(entry, exit=ReplicaExit.SUCCEEDED, exit_code=0, ended_at=now)
                 record = record.put(ended)
-            case "Failed" if (why := failure(pod)).remedy is Remedy.FATAL:
+            case "Failed" if pod and (why := failure(pod)).remedy is Remedy.FATAL:
                 ended = replace(
                     entry,
                     exit=ReplicaExit.FAILED,
@@ -219,7 +229,7 @@ def _with_ends(record: JobRecord, by_name: Mapping[str, Object], now: datetime) 
 def _born(pod: Object) -> tuple[str, bool, int]:
     """Order by age; at equal age the Master first, then by index."""
     meta = pod["metadata"]
-    role, _, index = str(meta["name"]).rpartition("-")
+    role, _, index = place_of(pod).rpartition("-")
     number = int(index) if index.isdecimal() else 0
     return str(meta.get("creationTimestamp", "")), not role.endswith("-master"), number
 

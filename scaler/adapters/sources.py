@@ -1,14 +1,14 @@
 """Sources of facts about other people's jobs: asked for each time, or reflected."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from brain.errors import NotFound
 from brain.types.resources import Resources
-from scaler.adapters.kubeflow import JOB_NAME, PYTORCHJOB
+from scaler.adapters.training import ForeignKind
 from scaler.kubernetes.kinds.documents import reserved
-from scaler.kubernetes.runtime import Manager
-from scaler.kubernetes.runtime.cluster import HPA, NODE, POD, Cluster, Key, Kind, Object, key_of
+from scaler.kubernetes.runtime import Manager, served
+from scaler.kubernetes.runtime.cluster import NODE, POD, Cluster, Key, Kind, Object, key_of
 from scaler.kubernetes.runtime.store import Store
 from scaler.ports import NOTHING
 
@@ -18,16 +18,16 @@ _OVER = ("Succeeded", "Failed")
 class Sources(Protocol):
     """Objects as the API server last gave them; nobody changes them."""
 
-    def jobs(self) -> Iterable[Object]:
-        """Return all PyTorchJobs."""
+    def jobs(self, kind: Kind) -> Iterable[Object]:
+        """Return all jobs of a kind."""
 
-    def job(self, uid: str) -> Object | None:
-        """Return one PyTorchJob."""
+    def job(self, kind: Kind, uid: str) -> Object | None:
+        """Return one job of a kind."""
 
-    def autoscalers(self, namespace: str) -> Sequence[Object]:
-        """Return HorizontalPodAutoscalers."""
+    def beside(self, kind: ForeignKind, namespace: str) -> Sequence[Object]:
+        """Return the objects of a namespace that the kind reads beside its jobs."""
 
-    def pods(self, namespace: str, job: str) -> Sequence[Object]:
+    def pods(self, label: str, namespace: str, job: str) -> Sequence[Object]:
         """Return pods whose label names a job."""
 
     def nodes(self) -> Iterable[Object]:
@@ -40,29 +40,32 @@ class Sources(Protocol):
 class Reflected:
     """Stores that follow the API server, so a look costs the API server nothing."""
 
-    def __init__(self, manager: Manager, *, autoscalers: bool) -> None:
-        """``autoscalers``: True if HorizontalPodAutoscalers are served and may be read."""
-        self._jobs = manager.store(PYTORCHJOB, indexes={"uid": _uid})
-        self._pods = manager.store(POD, indexes={"name of job": _name_of_job})
+    def __init__(
+        self, manager: Manager, kinds: Sequence[ForeignKind], namespaces: Sequence[str]
+    ) -> None:
+        """``kinds``: those that are served and may be read; ``namespaces``: as the manager's."""
+        self._jobs = {k.kind: manager.store(k.kind, indexes={"uid": _uid}) for k in kinds}
+        index = {k.label: _named_by(k.label) for k in kinds}
+        self._pods = manager.store(POD, indexes=index)
         self._nodes = manager.store(NODE)
-        self._scalers = manager.store(HPA) if autoscalers else Store()
+        self._beside = {k.kind: _store_beside(manager, k, namespaces) for k in kinds}
         self._used = self._pods.sum("reserves", reserves, NOTHING)
 
-    def jobs(self) -> Iterable[Object]:
-        """Return all PyTorchJobs."""
-        return self._jobs
+    def jobs(self, kind: Kind) -> Iterable[Object]:
+        """Return all jobs of a kind."""
+        return self._jobs[kind]
 
-    def job(self, uid: str) -> Object | None:
-        """Return one PyTorchJob."""
-        return next(iter(self._jobs.by("uid", uid)), None)
+    def job(self, kind: Kind, uid: str) -> Object | None:
+        """Return one job of a kind."""
+        return next(iter(self._jobs[kind].by("uid", uid)), None)
 
-    def autoscalers(self, namespace: str) -> Sequence[Object]:
-        """Return HorizontalPodAutoscalers."""
-        return [each for each in self._scalers if key_of(each).namespace == namespace]
+    def beside(self, kind: ForeignKind, namespace: str) -> Sequence[Object]:
+        """Return the objects of a namespace that the kind reads beside its jobs."""
+        return [each for each in self._beside[kind.kind] if key_of(each).namespace == namespace]
 
-    def pods(self, namespace: str, job: str) -> Sequence[Object]:
+    def pods(self, label: str, namespace: str, job: str) -> Sequence[Object]:
         """Return pods whose label names a job."""
-        return self._pods.by("name of job", str(Key(namespace, job)))
+        return self._pods.by(label, str(Key(namespace, job)))
 
     def nodes(self) -> Iterable[Object]:
         """Return all nodes."""
@@ -79,21 +82,22 @@ class ListedJobs:
     def __init__(self, cluster: Cluster, namespaces: Sequence[str] = ()) -> None:
         self._cluster, self._namespaces = cluster, tuple(namespaces) or ("",)
 
-    def jobs(self) -> Iterable[Object]:
-        """Return all PyTorchJobs."""
-        return [each for where in self._namespaces for each in self._all(PYTORCHJOB, where)]
+    def jobs(self, kind: Kind) -> Iterable[Object]:
+        """Return all jobs of a kind."""
+        return [each for where in self._namespaces for each in self._all(kind, where)]
 
-    def job(self, uid: str) -> Object | None:
-        """Return one PyTorchJob."""
-        return next((each for each in self.jobs() if each["metadata"]["uid"] == uid), None)
+    def job(self, kind: Kind, uid: str) -> Object | None:
+        """Return one job of a kind."""
+        return next((each for each in self.jobs(kind) if each["metadata"]["uid"] == uid), None)
 
-    def autoscalers(self, namespace: str) -> Sequence[Object]:
-        """Return HorizontalPodAutoscalers."""
-        return self._all(HPA, namespace)
+    def beside(self, kind: ForeignKind, namespace: str) -> Sequence[Object]:
+        """Return the objects of a namespace that the kind reads beside its jobs."""
+        read, selector = kind.beside
+        return self._all(read, namespace, label_selector=selector)
 
-    def pods(self, namespace: str, job: str) -> Sequence[Object]:
+    def pods(self, label: str, namespace: str, job: str) -> Sequence[Object]:
         """Return pods whose label names a job."""
-        return self._all(POD, namespace, label_selector=f"{JOB_NAME}={job}")
+        return self._all(POD, namespace, label_selector=f"{label}={job}")
 
     def nodes(self) -> Iterable[Object]:
         """Return all nodes."""
@@ -131,7 +135,17 @@ def _uid(obj: Object) -> tuple[str, ...]:
     return (str(obj["metadata"].get("uid") or ""),)
 
 
-def _name_of_job(pod: Object) -> tuple[str, ...]:
-    metadata = pod["metadata"]
-    name = (metadata.get("labels") or {}).get(JOB_NAME)
-    return (str(Key(metadata.get("namespace", ""), name)),) if name else ()
+def _named_by(label: str) -> Callable[[Object], tuple[str, ...]]:
+    def name(pod: Object) -> tuple[str, ...]:
+        metadata = pod["metadata"]
+        job = (metadata.get("labels") or {}).get(label)
+        return (str(Key(metadata.get("namespace", ""), job)),) if job else ()
+
+    return name
+
+
+def _store_beside(manager: Manager, kind: ForeignKind, namespaces: Sequence[str]) -> Store:
+    read, selector = kind.beside
+    if not served(manager.cluster, read, namespaces):
+        return Store()
+    return manager.store(read, label_selector=selector)

@@ -10,7 +10,7 @@ from datetime import datetime
 from brain.types.job import Intent
 from brain.types.resources import NodeName
 from brain.types.world import Cause, DesiredWorld, Member, World, WorldEvent, WorldReport
-from scaler.adapters.kubeflow import Training
+from scaler.adapters.training import Training
 from scaler.ports import Observed, ReplicaPhase, ReplicaSeen
 
 _UNKNOWN = NodeName("")
@@ -83,7 +83,7 @@ def _over(
     )
     if training.over == "Succeeded":
         return (_report(training, WorldEvent.FINISHED, world, world.members, now, exit_code=0),)
-    detail = f"Kubeflow gave PyTorchJob {training.name} up"
+    detail = f"{training.kind.kind} {training.name} failed"
     return (_report(training, WorldEvent.LOST, world, world.members, now, detail=detail),)
 
 

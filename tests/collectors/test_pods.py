@@ -72,9 +72,10 @@ def test_a_pod_is_of_the_job_that_controls_it():
         {"name": "x", "labels": {"elasticjob.dlrover/name": "digits"}},
         {"name": "digits-edljob-worker-7"},
         {"name": "digits-worker-0"},
+        {"name": "x", "labels": {"jobset.sigs.k8s.io/jobset-name": "digits"}},
         {"name": "x", "owner": {"kind": "elasticjob", "name": "digits", "uid": "gone"}},
     ],
-    ids=["uid label", "name label", "DLRover's name", "Kubeflow's name", "owner by name"],
+    ids=["uid label", "name label", "DLRover's", "Kubeflow's", "JobSet's", "owner by name"],
 )
 def test_a_pod_is_known_by_what_there_is(given: dict[str, object]):
     assert stays(pod(**given)).all["pod-0"].job == JOB  # type: ignore[arg-type]

@@ -2,7 +2,9 @@
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Protocol
 
@@ -11,10 +13,16 @@ import pytest
 from brain.types.job import JobId
 from brain.types.resources import Resources
 from brain.types.world import ReplicaExit
-from scaler.adapters.pytorchjob import PyTorchJobBackend
+from scaler.adapters.backend import ForeignBackend
+from scaler.adapters.jobset import JOBSET, JobSets
+from scaler.adapters.sources import ListedJobs
 from scaler.inmemory import MemoryBackend
+from scaler.kubernetes.runtime.cluster import Cluster, connect
 from scaler.local import LocalBackend, LocalMachine
 from scaler.ports import JobBackend, ReplicaPhase, ReplicaSeen
+from tests.kubernetes.apiserver import Server
+from tests.kubernetes.apiserver.hands import key_of
+from tests.kubernetes.neighbours.jobset import JOBSETS, PlayedJobSets, jobset
 from tests.kubernetes.places import FromDocuments, Machines, machines
 from tests.kubernetes.places import backend as in_a_cluster
 from tests.kubernetes.real import ground
@@ -23,6 +31,7 @@ from tests.scaler.wished import AGENT, JOB, NOW, end_all, eventually, wish
 
 CAPACITY = Resources(cpu_millis=4000, memory_bytes=2**33)
 OTHER = JobId("01998f00-0000-7000-8000-000000000002")
+NUMBERS = count()
 
 
 class Place(Protocol):
@@ -82,7 +91,7 @@ class OnKubeflow:
     kubeflow: Kubeflow
 
     @property
-    def backend(self) -> PyTorchJobBackend:
+    def backend(self) -> ForeignBackend:
         return self.kubeflow.backend()
 
     def report_in(self, replica: int) -> None:
@@ -91,6 +100,29 @@ class OnKubeflow:
 
     def kill(self, replica: int) -> None:
         self.kubeflow.lose(self.kubeflow.pods[replica])
+
+
+@dataclass
+class OnJobSet:
+    """Pods of a JobSet's Job on the emulator, under controllers that are played."""
+
+    played: PlayedJobSets
+    cluster: Cluster
+    namespace: str
+
+    @property
+    def backend(self) -> ForeignBackend:
+        self.played.settle()
+        sources = ListedJobs(self.cluster, [self.namespace])
+        return ForeignBackend(self.cluster, [JobSets()], sources, pool="local")
+
+    def report_in(self, replica: int) -> None:
+        until(self, replica, lambda seen: seen.phase is ReplicaPhase.RUNNING)
+
+    def kill(self, replica: int) -> None:
+        self.played.paused = True
+        self.played.lose_pods(self.namespace)
+        until(self, replica, lambda seen: seen.phase is ReplicaPhase.GONE)
 
 
 def look(place: Place, replica: int) -> ReplicaSeen:
@@ -111,13 +143,40 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
         yield running
 
 
-@pytest.fixture(params=["memory", "local", "kubernetes", "pytorchjob"])
+@contextmanager
+def a_jobset(machines: Machines) -> Iterator[OnJobSet]:
+    """A suspended JobSet whose uid is the contract's job."""
+    server = machines.server
+    if not isinstance(server, Server):
+        pytest.skip("JobSet's controllers are played on the emulator alone")
+    namespace = f"jobset-{next(NUMBERS)}"
+    cluster = Cluster(connect(kubeconfig=str(server.kubeconfig)))
+    server.hands.create(("", "namespaces"), {"metadata": {"name": namespace}})
+    played = PlayedJobSets(server)
+    made = jobset(suspended=True)
+    made["metadata"]["namespace"] = namespace
+    made = cluster.create(JOBSET, made)
+    made["metadata"]["uid"] = JOB
+    server.call(lambda: server.api.store.put(JOBSETS, key_of(made), made))
+    try:
+        yield OnJobSet(played, cluster, namespace)
+    finally:
+        cluster.delete(JOBSET, namespace, "digits")
+        played.lose_pods(namespace)
+        cluster.close()
+
+
+@pytest.fixture(params=["memory", "local", "kubernetes", "pytorchjob", "jobset"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "memory":
         yield InMemory(MemoryBackend(capacity=CAPACITY))
         return
     if request.param == "pytorchjob":
         yield OnKubeflow(Kubeflow(elastic(suspended=True)))
+        return
+    if request.param == "jobset":
+        with a_jobset(request.getfixturevalue("cluster")) as jobset:
+            yield jobset
         return
     if request.param == "kubernetes":
         with in_a_cluster(request.getfixturevalue("cluster"), JOB, OTHER, now=NOW) as pods:
@@ -271,8 +330,8 @@ def test_a_token_is_there_until_it_is_cleared(place: Place):
 
 
 def test_a_living_agent_gives_its_environment_back(place: Place):
-    if isinstance(place, OnKubeflow):
-        pytest.skip("its template is its author's: no environment of ours reaches a PyTorchJob")
+    if isinstance(place, OnKubeflow | OnJobSet):
+        pytest.skip("a template of others is its author's: no environment of ours reaches it")
     place.backend.start(wish(), 0, {"WANDB_KEY": "s=cret", "OTHER": "x"}, NOW)
     place.report_in(0)
 

@@ -106,9 +106,9 @@ def test_its_commands_of_brain_exist() -> None:
 
 
 def test_its_annotations_are_those_that_are_read() -> None:
-    table = TEXT.partition("| annotation of the PyTorchJob")[2].partition("\n\n")[0]
+    table = TEXT.partition("| annotation of the job")[2].partition("\n\n")[0]
     named = set(re.findall(r"`[a-z.…]*/([a-z-]+)", table))
-    ours = (foreign.MANAGED_BY, foreign.MIN, foreign.MAX, foreign.UNIT)
+    ours = (foreign.MANAGED_BY, foreign.MIN, foreign.MAX, foreign.UNIT, foreign.WORKERS)
     assert named == {each.partition("/")[2] for each in ours}
 
 

@@ -134,7 +134,7 @@ def test_what_a_webhook_denies_is_told_in_its_words_and_made_once_it_allows_it(
     if not isinstance(stage.ground, Server):
         pytest.skip("webhooks are played by the emulator alone")
 
-    def webhook(kind: Kind, obj: Json) -> str | None:
+    def webhook(kind: Kind, old: Json | None, obj: Json) -> str | None:
         here = obj["metadata"].get("namespace") == place.namespace
         return "name a cost centre" if kind.plural == "pods" and here else None
 
@@ -182,7 +182,7 @@ def test_the_apiserver_denies_as_a_real_one_does(cluster: tuple[Server, Cluster]
     whose = "ValidatingAdmissionPolicy 'p' with binding 'p'"
     assert f'pods "p" is forbidden: {whose} denied request: {ROOTLESS} (422)' in str(denied.value)
     server.hands.delete((GROUP, "validatingadmissionpolicies"), ("", "p"))
-    server.api.webhooks["w"] = lambda kind, obj: "no"
+    server.api.webhooks["w"] = lambda kind, old, new: "no"
     with pytest.raises(Denied, match=r'admission webhook "w" denied the request: no \(400\)'):
         door.create(POD, a_pod())
 

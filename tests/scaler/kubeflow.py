@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+from scaler.adapters.backend import ForeignBackend
 from scaler.adapters.foreign import MANAGED_BY
-from scaler.adapters.kubeflow import PYTORCHJOB
-from scaler.adapters.pytorchjob import PyTorchJobBackend
+from scaler.adapters.kubeflow import PYTORCHJOB, PyTorchJobs
 from scaler.adapters.sources import ListedJobs
 from scaler.kubernetes.runtime.cluster import HPA, NODE, POD, SECRET, Cluster
 from scaler.kubernetes.runtime.cluster.transport import Stream, TransportAnswer, TransportRequest
@@ -94,10 +94,10 @@ class Kubeflow:
         """Names of the pods that there are."""
         return [path.rpartition("/")[2] for path in self.objects if "/pods/" in path]
 
-    def backend(self) -> PyTorchJobBackend:
+    def backend(self) -> ForeignBackend:
         """A new backend, as after a crash."""
         cluster = Cluster(self)
-        return PyTorchJobBackend(cluster, ListedJobs(cluster, ["team"]), pool="local")
+        return ForeignBackend(cluster, [PyTorchJobs()], ListedJobs(cluster, ["team"]), pool="local")
 
     def autoscaler(self, name: str) -> None:
         """As somebody makes one for the job."""

@@ -11,8 +11,8 @@ import pytest
 from brain.types.job import JobId
 from brain.types.world import ReplicaExit
 from scaler.adapters.__main__ import _parser, serve
-from scaler.adapters.kubeflow import PYTORCHJOB
-from scaler.adapters.pytorchjob import PyTorchJobBackend
+from scaler.adapters.backend import ForeignBackend
+from scaler.adapters.kubeflow import PYTORCHJOB, PyTorchJobs
 from scaler.adapters.record import JobRecord, RecordEntry
 from scaler.adapters.sources import ListedJobs, Reflected
 from scaler.kubernetes.runtime import Manager, connect
@@ -64,7 +64,7 @@ def cluster(server: Server) -> Iterator[Cluster]:
     made = Cluster(connect(kubeconfig=str(server.kubeconfig)))
     made.create(CRDS, definition())
     made.create(NAMESPACE, {"metadata": {"name": "team"}})
-    until("the kind is served", lambda: ListedJobs(made, ["team"]).jobs() == [])
+    until("the kind is served", lambda: ListedJobs(made, ["team"]).jobs(PYTORCHJOB) == [])
     yield made
     made.close()
 
@@ -88,8 +88,10 @@ def test_what_is_reflected_is_what_would_be_listed(cluster: Cluster):
     job = JobId(made["metadata"]["uid"])
     cluster.create(POD, a_pod(job))
     manager = Manager(cluster, namespaces=["team"])
-    reflected = PyTorchJobBackend(cluster, Reflected(manager, autoscalers=False), pool="local")
-    listed = PyTorchJobBackend(cluster, ListedJobs(cluster, ["team"]), pool="local")
+    kinds = [PyTorchJobs()]
+    watched = Reflected(manager, kinds, ["team"])
+    reflected = ForeignBackend(cluster, kinds, watched, pool="local")
+    listed = ForeignBackend(cluster, kinds, ListedJobs(cluster, ["team"]), pool="local")
     manager.start()
     try:
         assert manager.synced(60.0)

@@ -6,12 +6,14 @@ from brain.errors import BadInput
 from brain.types.job import JobId, PolicyMode
 from brain.types.world import ReplicaExit
 from scaler.adapters.foreign import MANAGED_BY, MAX, MIN, UNIT
-from scaler.adapters.kubeflow import document, training
+from scaler.adapters.kubeflow import PyTorchJobs
+from scaler.adapters.training import document
 from scaler.ports import Observed, ReplicaPhase
 from tests.scaler.kubeflow import Kubeflow, elastic
 from tests.scaler.wished import JOB, NOW, wish
 
 ALLOWED = {MANAGED_BY: "brain"}
+training = PyTorchJobs().training
 
 
 def observed(kubeflow: Kubeflow) -> Observed:
@@ -22,7 +24,7 @@ def observed(kubeflow: Kubeflow) -> Observed:
 
 
 def test_a_document_has_the_jobs_bounds_and_size():
-    made = document(elastic(workers=2, most=3))
+    made = document(training(elastic(workers=2, most=3)))
 
     assert (made.name, made.project) == ("digits", "team")
     assert (made.replicas.min, made.replicas.max, made.replicas.start) == (1, 3, 2)
@@ -35,7 +37,7 @@ def test_a_document_has_the_jobs_bounds_and_size():
 def test_without_its_owners_word_brain_only_advises(
     annotations: dict[str, str], mode: PolicyMode | None
 ):
-    assert document(elastic(annotations=annotations)).policy.mode is mode
+    assert document(training(elastic(annotations=annotations))).policy.mode is mode
 
 
 def test_a_master_counts_as_the_first_replica():

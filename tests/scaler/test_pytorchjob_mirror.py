@@ -14,7 +14,7 @@ from brain.types.record import Role
 from brain.types.resources import PoolName
 from brain.types.world import Cause, World, WorldEvent
 from brain.views import JobDetail, JobEdit, ResizeRequest
-from scaler.adapters.kubeflow import training
+from scaler.adapters.kubeflow import PyTorchJobs
 from scaler.adapters.mirror import Mirror
 from scaler.adapters.worlds import reports
 from scaler.kubernetes.brain import OperatorsBrain
@@ -22,6 +22,8 @@ from scaler.ports import ReplicaPhase
 from tests.api.app import Api
 from tests.scaler.kubeflow import Kubeflow, elastic
 from tests.scaler.wished import JOB, NOW, replica, seen, wish
+
+training = PyTorchJobs().training
 
 
 def told(kubeflow: Kubeflow, *phases: ReplicaPhase, known: World | None = None, wished: int = 1):

@@ -15,6 +15,8 @@ _OPTIONAL = frozenset(
     {
         "scheduling.volcano.sh",
         "kubeflow.org",
+        "jobset.x-k8s.io",
+        "batch",
         "autoscaling",
         "autoscaling.k8s.io",
         "metrics.k8s.io",

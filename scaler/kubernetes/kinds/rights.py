@@ -127,6 +127,19 @@ RIGHTS: tuple[Right, ...] = (
         why="resizes PyTorchJobs that allow it",
     ),
     Right(
+        group="jobset.x-k8s.io",
+        resources=("jobsets",),
+        verbs=(*_READ, "patch"),
+        why="advises on JobSets; `patch` resizes and suspends those that their owners let Brain "
+        "resize",
+    ),
+    Right(
+        group="batch",
+        resources=("jobs",),
+        verbs=(*_READ, "patch"),
+        why="reads and sets how many pods the Job of such a JobSet has",
+    ),
+    Right(
         group="autoscaling",
         resources=("horizontalpodautoscalers",),
         verbs=_READ,

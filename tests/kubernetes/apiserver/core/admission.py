@@ -230,7 +230,20 @@ def causes(kind: Kind, old: Json | None, new: Json, door: str = "") -> list[Caus
         found += resizing.causes(old, new)
     elif kind.plural == "pods":
         found += pods.causes(new) if old is None else pods.change_causes(old, new)
+    elif kind.resource == ("batch", "jobs") and old is not None:
+        found += _completions(old["spec"], new["spec"])
     return found
+
+
+def _completions(old: Json, new: Json) -> Iterator[Cause]:
+    """Return what is wrong with a change of a Job's completions: elastic indexed Jobs alone may."""
+    path, said = "spec.completions", new.get("completions")
+    if new.get("completionMode") != "Indexed":
+        if said != old.get("completions"):
+            yield Cause("FieldValueInvalid", f"Invalid value: {said}: field is immutable", path)
+    elif said not in (old.get("completions"), new.get("parallelism")):
+        message = f"Invalid value: {said}: can only be modified in tandem with spec.parallelism"
+        yield Cause("FieldValueInvalid", message, path)
 
 
 def _custom(kind: Kind, old: Json | None, new: Json) -> Iterator[Cause]:

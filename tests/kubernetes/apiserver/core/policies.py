@@ -18,8 +18,8 @@ GROUP = "admissionregistration.k8s.io"
 POLICIES = (GROUP, "validatingadmissionpolicies")
 BINDINGS = (GROUP, "validatingadmissionpolicybindings")
 _CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413, "Invalid": 422}
-#: Says why it denies an object; None: it does not.
-Webhook = Callable[[Kind, Json], str | None]
+#: Says why it denies an object that replaces another one (None: it is new); None: it does not.
+Webhook = Callable[[Kind, Json | None, Json], str | None]
 
 
 def check(
@@ -32,7 +32,7 @@ def check(
 ) -> None:
     """Refuse what a policy or a webhook denies; ``old`` None: it is new."""
     for name, webhook in webhooks.items():
-        why = webhook(kind, new)
+        why = webhook(kind, old, new)
         if why is not None:
             raise Refused(400, "", f'admission webhook "{name}" denied the request: {why}')
     for policy, binding in _bound(store, kind, old, new):

@@ -1,11 +1,11 @@
-"""Kubeflow's PyTorchJobs behind the port: their operator makes pods, Brain sets the number.
+"""Jobs of other projects behind the port: their controllers make pods, Brain sets the number.
 
-A replica is a pod; a separate Master is the first replica. The backend sets sizes through the scale
-subresource, and size 0 through ``runPolicy.suspend``. Kubeflow removes only the highest index, so a
-replica that is asked to leave goes once all replicas above it may go. Kubeflow heals by itself: a
-pod that it made anew is adopted as a new replica.
+A replica is a pod; a separate master is the first replica. The backend sets sizes in the way of
+each kind, and size 0 by suspension. The controllers remove only the highest index, so a replica
+that is asked to leave goes once all replicas above it may go. They heal by themselves: a pod that
+one of them made anew is adopted as a new replica.
 
-*Not run*: this adapter has met objects of the project's form, never the project's operator.
+*Not run*: this backend has met objects of the projects' form, never the projects' controllers.
 """
 
 import base64
@@ -25,9 +25,9 @@ from brain.types.world import ReplicaExit
 from brain.views import DesiredJob
 from scaler.adapters import record as records
 from scaler.adapters.foreign import clamped
-from scaler.adapters.kubeflow import PYTORCHJOB, Training, training
 from scaler.adapters.record import JobRecord, RecordEntry
 from scaler.adapters.sources import Sources
+from scaler.adapters.training import ForeignKind, Training
 from scaler.kubernetes.kinds.fields import GROUP
 from scaler.kubernetes.kinds.quantities import resources
 from scaler.kubernetes.pods.identity import MANAGED_BY, MANAGER
@@ -39,14 +39,22 @@ log = logging.getLogger(__name__)
 _UID = f"{GROUP}/job-uid"
 
 
-class PyTorchJobBackend:
-    """A backend for all PyTorchJobs that ``sources`` knows.
+class ForeignBackend:
+    """A backend for all jobs that ``sources`` knows.
 
     Only one such backend may act on a cluster at a time.
     """
 
-    def __init__(self, cluster: Cluster, sources: Sources, *, pool: str = "kubernetes") -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        kinds: Iterable[ForeignKind],
+        sources: Sources,
+        *,
+        pool: str = "kubernetes",
+    ) -> None:
         self._cluster, self._sources = cluster, sources
+        self._kinds = {each.kind: each for each in kinds}
         self._pool = PoolName(pool)
         #: Content of the Secret beside each job, read once; only this backend writes it.
         self._secrets: dict[JobId, dict[str, str]] = {}
@@ -73,8 +81,8 @@ class PyTorchJobBackend:
     def jobs(self) -> Sequence[JobId]:
         """List jobs with pods, or with recorded replicas."""
         found = []
-        for obj in self.objects():
-            read = self._read(obj)
+        for kind, obj in self.objects():
+            read = self._read(kind, obj)
             if read and (self._pods(read) or self._record(read).entries):
                 found.append(read.job)
         return sorted(found)
@@ -101,7 +109,7 @@ class PyTorchJobBackend:
     def start(
         self, wish: DesiredJob, replica: int, environment: Mapping[str, str], now: datetime
     ) -> None:
-        """Write the replica down, then ask Kubeflow for one more pod.
+        """Write the replica down, then ask the controller for one more pod.
 
         The template is its author's, so ``environment`` does not reach the pod.
         """
@@ -122,7 +130,9 @@ class PyTorchJobBackend:
                     started_at=now,
                 )
                 if position >= read.bounds.max:
-                    detail = f"PyTorchJob {read.name} takes {read.bounds.max} replicas at most"
+                    detail = (
+                        f"{read.kind.kind} {read.name} takes {read.bounds.max} replicas at most"
+                    )
                     entry = replace(entry, exit=ReplicaExit.FAILED, ended_at=now, detail=detail)
                 known = known.put(entry)
                 self._keep(read, known)
@@ -157,7 +167,7 @@ class PyTorchJobBackend:
     def close(
         self, job: JobId, replica: int, exit: ReplicaExit, detail: str, now: datetime
     ) -> None:
-        """Record how a replica ended whose pod is gone, or that nobody asked Kubeflow for."""
+        """Record how a replica ended whose pod is gone, or that nobody asked for."""
         with self._lock:
             read = self.find(job)
             if read is None:
@@ -203,15 +213,15 @@ class PyTorchJobBackend:
             return
         workers = read.workers_for(clamped(read.bounds, replicas))
         if workers != read.workers:
-            log.info("PyTorchJob %s: %d workers instead of %d", read.name, workers, read.workers)
-            self._cluster.scale(PYTORCHJOB, read.namespace, read.name, workers)
+            named = read.kind.kind, read.name
+            log.info("%s %s: %d workers instead of %d", *named, workers, read.workers)
+            self._kinds[read.kind].resize(self._cluster, read, workers)
         if read.suspended:
             self._suspend(read, False)
 
     def _suspend(self, read: Training, suspend: bool) -> None:
         if read.suspended != suspend and not read.over:
-            patch = {"spec": {"runPolicy": {"suspend": suspend}}}
-            self._cluster.merge(PYTORCHJOB, read.namespace, read.name, patch)
+            self._kinds[read.kind].suspend(self._cluster, read, suspend)
 
     def _kill(self, pod: Object) -> None:
         meta = pod["metadata"]
@@ -228,24 +238,29 @@ class PyTorchJobBackend:
 
     def find(self, job: JobId) -> Training | None:
         """Return a job by its uid; None where no readable job has it."""
-        obj = self._sources.job(job)
-        return None if obj is None else self._read(obj)
+        found = ((kind, self._sources.job(kind.kind, job)) for kind in self._kinds.values())
+        return next((self._read(kind, obj) for kind, obj in found if obj is not None), None)
 
-    def objects(self) -> Iterable[Object]:
-        """Return all PyTorchJobs."""
-        return self._sources.jobs()
+    def objects(self) -> Iterable[tuple[ForeignKind, Object]]:
+        """Return all jobs, each with its kind."""
+        return ((k, obj) for k in self._kinds.values() for obj in self._sources.jobs(k.kind))
 
-    def _read(self, obj: Object) -> Training | None:
-        meta = obj["metadata"]
+    def read(self, kind: ForeignKind, obj: Object) -> Training:
+        """Read a job. Raises BadInput: it cannot be one of Brain's."""
+        namespace = obj["metadata"].get("namespace", "")
+        return kind.training(obj, self._sources.beside(kind, namespace))
+
+    def _read(self, kind: ForeignKind, obj: Object) -> Training | None:
         try:
-            return training(obj, self._sources.autoscalers(meta.get("namespace", "")))
+            return self.read(kind, obj)
         except BadInput as odd:
-            log.warning("PyTorchJob %s is left alone: %s", meta["name"], odd)
+            named = kind.kind.kind, obj["metadata"]["name"]
+            log.warning("%s %s is left alone: %s", *named, odd)
             return None
 
     def _pods(self, read: Training) -> list[Object]:
-        found = self._sources.pods(read.namespace, read.name)
-        return [pod for pod in found if _owned(pod, read.job)]
+        found = self._sources.pods(self._kinds[read.kind].label, read.namespace, read.name)
+        return [pod for pod in found if _owned(pod, read.owner)]
 
     def _free(self, now: datetime) -> Resources:
         """Return the resources that no pod of the watched namespaces reserves."""
@@ -285,7 +300,7 @@ class PyTorchJobBackend:
 
 
 def secret_name(job: str) -> str:
-    """Return the name of our Secret beside a PyTorchJob."""
+    """Return the name of our Secret beside a job."""
     return f"{job}-brain"
 
 
@@ -298,8 +313,8 @@ def secret(read: Training, values: Mapping[str, str]) -> dict[str, Any]:
             "labels": {MANAGED_BY: MANAGER, _UID: read.job},
             "ownerReferences": [
                 {
-                    "apiVersion": PYTORCHJOB.api_version,
-                    "kind": PYTORCHJOB.kind,
+                    "apiVersion": read.kind.api_version,
+                    "kind": read.kind.kind,
                     "name": read.name,
                     "uid": read.job,
                     "controller": False,
@@ -312,8 +327,8 @@ def secret(read: Training, values: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _owned(pod: Object, job: JobId) -> bool:
-    return any(each.get("uid") == job for each in pod["metadata"].get("ownerReferences") or ())
+def _owned(pod: Object, owner: str | None) -> bool:
+    return any(each.get("uid") == owner for each in pod["metadata"].get("ownerReferences") or ())
 
 
 def _allocatable(node: Object) -> Resources:

@@ -1,0 +1,130 @@
+"""A JobSet (``jobset.x-k8s.io/v1alpha2``) whose workers are one elastic indexed Job.
+
+Facts from the project's sources (releases 0.9 to 0.12): its webhook keeps ``replicas`` of a
+replicated Job for good, and lets a suspended JobSet change labels, selectors and tolerations of
+pods alone. So no number of Jobs can change; the number of pods in a Job can. Kubernetes lets
+``parallelism`` and ``completions`` of an indexed Job change together, and takes the highest indexes
+away first. With the feature gate ``ElasticJobSet`` (0.12, off by default) the JobSet takes both
+numbers and its controller writes them into the Job; without it the webhook refuses them, and the
+controller leaves the Job's numbers alone until the JobSet restarts and makes the Job anew.
+
+torchrun's ``--nnodes=MIN:MAX`` says which sizes the pods can run at: they are told nothing anew.
+Pods are ``<jobset>-<replicated job>-0-<index>-<random letters>``.
+"""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from brain.errors import BadInput
+from brain.types.allocation import Bounds
+from brain.types.job import JobId
+from scaler.adapters import foreign
+from scaler.adapters.training import Training, hands_off, is_true, processes
+from scaler.kubernetes.kinds.documents import launch_in, reserved
+from scaler.kubernetes.runtime.cluster import Cluster, Denied, Kind, Object
+
+JOBSET = Kind("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
+JOB = Kind("batch", "v1", "jobs", "Job")
+NAME, REPLICATED_JOB = (f"jobset.sigs.k8s.io/{word}-name" for word in ("jobset", "replicatedjob"))
+_OURS = "jobset.sigs.k8s.io/jobset-controller"
+
+
+class JobSets:
+    """Sized by the pods of one of their Jobs; the pods of their other Jobs are not counted."""
+
+    kind = JOBSET
+    label = NAME
+    beside = (JOB, NAME)
+
+    def training(self, obj: Object, beside: Iterable[Object] = ()) -> Training:
+        """Read a JobSet, with the Jobs of its namespace that JobSets made."""
+        meta, spec = obj["metadata"], obj.get("spec") or {}
+        annotations = meta.get("annotations") or {}
+        role = _workers(obj)
+        asked = (role.get("template") or {}).get("spec") or {}
+        stem = f"{meta['name']}-{role['name']}-0"
+        made = next((each for each in beside if _made(each, meta["uid"], stem)), None)
+        workers = int(((made or {}).get("spec") or asked).get("parallelism", 1))
+        template = asked.get("template") or {}
+        launch = launch_in(template)
+        least, most = launch.nodes or (workers, workers)
+        over = {"Completed": "Succeeded", "Failed": "Failed"}
+        return Training(
+            kind=self.kind,
+            job=JobId(meta["uid"]),
+            namespace=meta.get("namespace", ""),
+            name=meta["name"],
+            stem=stem,
+            workers=workers,
+            bounds=foreign.narrowed(Bounds(min=least, max=most), annotations),
+            suspended=bool(spec.get("suspend")),
+            over=next((said for each, said in over.items() if is_true(obj, each)), None),
+            owner=made["metadata"]["uid"] if made else None,
+            template=template,
+            processes=processes(launch.processes, reserved(template)),
+            restarts=10 if launch.max_restarts is None else launch.max_restarts,
+            acts=foreign.may_act(annotations),
+            refusal=hands_off(obj, JOBSET, spec.get("managedBy"), _OURS)
+            or _fixed(meta["name"], role, elastic=least < most),
+        )
+
+    def resize(self, cluster: Cluster, read: Training, workers: int) -> None:
+        """Write both numbers into the Job and, where its webhook takes them, into the JobSet.
+
+        A JobSet that has these numbers already takes them and changes nothing.
+        """
+        size = {"parallelism": workers, "completions": workers}
+        role = read.stem.removeprefix(f"{read.name}-").removesuffix("-0")
+        changed = {"name": role, "template": {"spec": size}}
+        metadata = {"namespace": read.namespace, "name": read.name}
+        with suppress(Denied):
+            cluster.apply(JOBSET, {"metadata": metadata, "spec": {"replicatedJobs": [changed]}})
+        cluster.merge(JOB, read.namespace, read.stem, {"spec": size})
+
+    def suspend(self, cluster: Cluster, read: Training, suspend: bool) -> None:
+        """Write ``suspend``; a Job keeps its numbers meanwhile."""
+        cluster.merge(JOBSET, read.namespace, read.name, {"spec": {"suspend": suspend}})
+
+
+def _workers(obj: Object) -> Mapping[str, Any]:
+    """Return the replicated Job that has the workers: the annotation's, else the only one."""
+    meta = obj["metadata"]
+    roles = {each["name"]: each for each in obj["spec"].get("replicatedJobs") or ()}
+    named = (meta.get("annotations") or {}).get(foreign.WORKERS)
+    if named is None and len(roles) == 1:
+        return dict(next(iter(roles.values())))
+    if named not in roles:
+        have = ", ".join(roles) or "none"
+        raise BadInput(
+            f"JobSet {meta['name']} has the replicated Jobs {have}; annotation {foreign.WORKERS} "
+            f"{named!r} must name the one that trains",
+            field=foreign.WORKERS,
+        )
+    return dict(roles[named])
+
+
+def _made(job: Object, jobset: str, name: str) -> bool:
+    meta = job["metadata"]
+    owned = any(each.get("uid") == jobset for each in meta.get("ownerReferences") or ())
+    return owned and meta["name"] == name and "deletionTimestamp" not in meta
+
+
+def _fixed(name: str, role: Mapping[str, Any], *, elastic: bool) -> str | None:
+    """Return why the number of pods cannot change; None: it can."""
+    spec, path = role["template"]["spec"], f"replicated Job {role['name']} of JobSet {name}"
+    if role.get("replicas", 1) != 1:
+        return f"{path} has replicas {role['replicas']}, which JobSet keeps for good; use 1"
+    if spec.get("completionMode") == "NonIndexed":
+        return f"{path} is NonIndexed, so its size is fixed; leave completionMode out"
+    if spec.get("completions") != spec.get("parallelism", 1):
+        return (
+            f"{path} has parallelism {spec.get('parallelism', 1)} and completions "
+            f"{spec.get('completions')}; only equal numbers can change together"
+        )
+    if not elastic:
+        return (
+            f"{path} has no --nnodes=MIN:MAX in its command, so its pods were told a fixed number "
+            "of nodes; give the bounds and create it anew"
+        )
+    return None

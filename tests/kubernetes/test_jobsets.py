@@ -1,0 +1,274 @@
+"""JobSets on their real CRD: read, resized within their webhook's rules, from command to pods."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from brain import calls
+from brain.errors import BadInput
+from brain.types.job import JobId
+from brain.types.world import ReplicaExit
+from collectors.pods.sources import JOB_KINDS
+from scaler.adapters.backend import ForeignBackend
+from scaler.adapters.foreign import MANAGED_BY, MAX, WORKERS
+from scaler.adapters.jobset import JOB, JOBSET, JobSets
+from scaler.adapters.sources import ListedJobs
+from scaler.adapters.training import document
+from scaler.kubernetes.runtime.cluster import NAMESPACE, POD, Cluster, Denied, Invalid, connect
+from scaler.ports import ReplicaPhase
+from tests.kubernetes.apiserver import Server, serving
+from tests.kubernetes.kubelet import FakeKubelet
+from tests.kubernetes.neighbours.jobset import PlayedJobSets, jobset
+from tests.kubernetes.operating import until
+from tests.kubernetes.scheduling import Scheduler
+from tests.kubernetes.test_guide_kubernetes import DOCUMENTS
+from tests.scaler.wished import NOW, wish
+from tests.serving import service
+
+Json = dict[str, Any]
+GUIDE = yaml.safe_load(DOCUMENTS["jobset.yaml"])
+ALLOWED = {MANAGED_BY: "brain"}
+
+
+def read(**given: Any) -> Any:
+    made = jobset(**given)
+    made["metadata"]["uid"] = "u"
+    return JobSets().training(made)
+
+
+# What is read.
+
+
+def test_the_command_says_the_bounds_and_annotations_narrow_them():
+    found = read(workers=2, nodes="2:6", annotations=ALLOWED | {MAX: "4"})
+
+    assert (found.replicas, list(found.bounds.sizes())) == (2, [2, 3, 4])
+    assert found.pod_name(1) == "digits-workers-0-1"
+    assert document(found).replicas.start == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"annotations": {}}, "kubectl annotate jobset digits"),
+        ({"nodes": "2"}, "no --nnodes=MIN:MAX"),
+        ({"completionMode": "NonIndexed"}, "is NonIndexed"),
+        ({"completions": 9}, "parallelism 1 and completions 9"),
+    ],
+    ids=["advise only", "fixed", "not indexed", "not equal"],
+)
+def test_hands_off_and_why(given: Json, says: str):
+    assert says in (read(**given).refusal or "")
+
+
+def test_a_number_of_jobs_is_for_good_and_another_manager_is_left_alone():
+    made = jobset()
+    made["metadata"]["uid"] = "u"
+    made["spec"]["replicatedJobs"][0]["replicas"] = 3
+    many = JobSets().training(made).refusal
+    made["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"
+
+    assert "has replicas 3, which JobSet keeps for good" in (many or "")
+    assert "managed by kueue" in (JobSets().training(made).refusal or "")
+
+
+def test_of_several_replicated_jobs_an_annotation_names_the_workers():
+    made = jobset()
+    made["metadata"]["uid"] = "u"
+    other = made["spec"]["replicatedJobs"][0] | {"name": "driver"}
+    made["spec"]["replicatedJobs"].insert(0, other)
+    with pytest.raises(BadInput, match=f"driver, workers; annotation {WORKERS} None must name"):
+        JobSets().training(made)
+    made["metadata"]["annotations"][WORKERS] = "workers"
+
+    assert JobSets().training(made).stem == "digits-workers-0"
+
+
+# What is done, on the API server.
+
+
+class Stand:
+    """A JobSet at the API server, its controllers played, and new backends over it."""
+
+    def __init__(self, server: Server, *, elastic: bool, **given: Any) -> None:
+        self.cluster = Cluster(connect(kubeconfig=str(server.kubeconfig)))
+        self.played = PlayedJobSets(server, elastic=elastic)
+        self.cluster.create(NAMESPACE, {"metadata": {"name": "team"}})
+        self.job = JobId(self.cluster.create(JOBSET, jobset(**given))["metadata"]["uid"])
+
+    @property
+    def backend(self) -> ForeignBackend:
+        self.played.settle()
+        return ForeignBackend(self.cluster, [JobSets()], ListedJobs(self.cluster, ["team"]))
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """What the JobSet asks for, what its Job asks for, and the pods that there are."""
+        self.played.settle()
+        spec = self.cluster.get(JOBSET, "team", "digits")["spec"]
+        job = self.cluster.get(JOB, "team", "digits-workers-0")["spec"]
+        asked = spec["replicatedJobs"][0]["template"]["spec"]
+        assert asked["parallelism"] == asked["completions"]
+        assert job["parallelism"] == job["completions"]
+        return asked["parallelism"], job["parallelism"], len(self.pods())
+
+    def pods(self) -> list[str]:
+        return [pod["metadata"]["name"] for pod in self.cluster.list(POD, "team").items]
+
+    def grow(self, count: int) -> None:
+        """Have so many replicas, as the scaler's loop does: the end of lost ones comes first."""
+        seen = self.backend.observe(self.job, NOW)
+        for each in seen.replicas:
+            if each.phase is ReplicaPhase.GONE:
+                self.backend.close(self.job, each.id, ReplicaExit.LOST, "", NOW)
+        alive = sum(each.alive for each in seen.replicas)
+        for replica in range(seen.next_id, seen.next_id + count - alive):
+            self.backend.start(wish(count, job=self.job), replica, {}, NOW)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with serving(tmp_path) as up:
+        kubelet, scheduler = FakeKubelet(up), Scheduler(up)
+        kubelet.add_nodes("n0", cpu="16", memory="64Gi")
+        yield up
+        scheduler.close()
+        kubelet.close()
+
+
+@pytest.mark.parametrize(("elastic", "asked"), [(False, 2), (True, 4)], ids=["gate off", "on"])
+def test_it_grows_in_the_job_or_where_the_webhook_takes_it_in_the_jobset(
+    server: Server, elastic: bool, asked: int
+):
+    stand = Stand(server, elastic=elastic, workers=2)
+    stand.grow(4)
+
+    assert stand.sizes == (asked, 4, 4)
+
+
+def test_the_highest_indexes_go_and_none_is_suspension(server: Server):
+    stand = Stand(server, elastic=False, workers=3)
+    before = stand.backend.observe(stand.job, NOW).replicas
+    for replica in (2, 1):
+        stand.backend.stop(stand.job, replica, force=False, now=NOW)
+    small = stand.sizes
+    stand.backend.stop(stand.job, 0, force=False, now=NOW)
+    suspended = stand.cluster.get(JOBSET, "team", "digits")["spec"]["suspend"]
+
+    assert [each.id for each in before] == [0, 1, 2]
+    assert (small, suspended, stand.sizes[2]) == ((3, 1, 1), True, 0)
+
+
+def test_a_restart_makes_the_job_anew_at_the_jobsets_size_and_it_grows_again(server: Server):
+    stand = Stand(server, elastic=False, workers=1)
+    stand.grow(3)
+    stand.played.restart("digits")
+    restarted = stand.sizes
+    stand.grow(3)
+
+    assert (restarted, stand.sizes) == ((1, 1, 1), (1, 3, 3))
+    assert sum(each.alive for each in stand.backend.observe(stand.job, NOW).replicas) == 3
+
+
+def test_the_webhook_keeps_replicas_and_the_server_keeps_lone_completions(server: Server):
+    stand = Stand(server, elastic=True, workers=2, suspended=True)
+    made = stand.cluster.get(JOBSET, "team", "digits")["spec"]["replicatedJobs"]
+    more = {"spec": {"replicatedJobs": [made[0] | {"replicas": 2}]}}
+    stand.played.settle()
+
+    with pytest.raises(Denied, match=r"spec\.replicatedJobs: Invalid value: field is immutable"):
+        stand.cluster.merge(JOBSET, "team", "digits", more)
+    with pytest.raises(Invalid, match=r"can only be modified in tandem with spec\.parallelism"):
+        stand.cluster.merge(JOB, "team", "digits-workers-0", {"spec": {"completions": 3}})
+
+
+# From the guide's object to pods, by the programs that a user starts.
+
+
+@contextmanager
+def acting(played: PlayedJobSets) -> Iterator[None]:
+    """The controllers, until the block ends."""
+    done = threading.Event()
+
+    def turns() -> None:
+        while not done.wait(0.05):
+            played.settle()
+
+    thread = threading.Thread(target=turns, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join(60)
+
+
+@contextmanager
+def adapters(server: Server, url: str, token: Path, home: Path) -> Iterator[None]:
+    """The program that the guide starts."""
+    command = [sys.executable, "-m", "scaler.adapters", f"--url={url}", f"--token-file={token}"]
+    command += ["--namespace=research", "--pool=research", "--own-namespace=research"]
+    command += [f"--kubeconfig={server.kubeconfig}", f"--home={home}"]
+    with (home / "adapters.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@pytest.mark.timeout(300)
+def test_a_jobset_of_the_guide_is_resized_by_a_person(server: Server, tmp_path: Path):
+    cluster = Cluster(connect(kubeconfig=str(server.kubeconfig)))
+    played = PlayedJobSets(server)
+    cluster.create(NAMESPACE, {"metadata": {"name": "research"}})
+    job = JobId(cluster.apply(JOBSET, GUIDE, owner="kubectl")["metadata"]["uid"])
+    home = tmp_path / "home"
+    home.mkdir()
+
+    def pods() -> int:
+        return len(cluster.list(POD, "research").items)
+
+    with (
+        service(home, "--tick-seconds=0.3") as brain,
+        acting(played),
+        adapters(server, brain.url, home / "scaler.token", home),
+        brain.client() as admin,
+    ):
+
+        def state() -> str:
+            found = [each for each in admin.send(calls.jobs()).items if each.id == job]
+            return found[0].state if found else ""
+
+        told = (home / "adapters.log").read_text
+        until("Brain sees it run", lambda: state() == "Running", told)
+        said = subprocess.run(
+            [sys.executable, "-m", "brain.cli", "resize", "letters", "3"],
+            env={**os.environ, "BRAIN_HOME": str(home), "BRAIN_PROJECT": "research"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert said.returncode == 0, said.stderr
+        until("three pods run", lambda: pods() == 3, told)
+
+        def epochs() -> set[tuple[int, int]]:
+            world = admin.send(calls.job(job)).world
+            return {(world.replicas, world.generation)} if world else set()
+
+        until("Brain knows the new world", lambda: (3, 1) in epochs(), lambda: f"{epochs()}")
+    spec = cluster.get(JOB, "research", "letters-workers-0")["spec"]
+    assert (spec["parallelism"], spec["completions"]) == (3, 3)
+
+
+def test_the_collector_counts_it_among_jobs():
+    assert (f"apis/{JOBSET.api_version}", JOBSET.plural, JOBSET.kind) in JOB_KINDS
