@@ -119,6 +119,8 @@ class Observed:
     named: frozenset[int] = frozenset()
     #: Resources that no replica of any job reserves.
     free: Resources = NOTHING
+    #: Most replicas that a queue of the place admits; None: the job is in no queue.
+    admitted: int | None = None
     #: Why no agent can be started at present (no token, no environment); None: one can.
     lacking: str | None = None
 

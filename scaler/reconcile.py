@@ -188,9 +188,13 @@ def _grow(
         free, has = sum((each.resources for each in alive), free), len(alive)
     room = need.copies_within(free)
     fitting = missing if room is None else min(max(0, room - has), missing)
+    if seen.admitted is not None:
+        fitting = min(fitting, max(0, seen.admitted - len(alive)))
     for replica in range(seen.next_id, seen.next_id + fitting):
         yield Start(replica, wish.wish.generation)
-    if fitting < missing:
+    if seen.admitted is not None and len(alive) + fitting >= seen.admitted and fitting < missing:
+        yield Wait(f"its queue admits {seen.admitted} of {target(wish)} replicas")
+    elif fitting < missing:
         yield Wait(
             f"waits for room for {missing - fitting} of {target(wish)} replicas: each needs "
             f"{_said(need)}, free are {_said(seen.free - need.times(fitting))}"

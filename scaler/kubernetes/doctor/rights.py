@@ -15,6 +15,7 @@ _OPTIONAL = frozenset(
     {
         "scheduling.volcano.sh",
         "kubeflow.org",
+        "kueue.x-k8s.io",
         "jobset.x-k8s.io",
         "batch",
         "autoscaling",

@@ -13,6 +13,9 @@ class JobCondition(StrEnum):
     #: The nodes that exist, empty, could hold the job. Unknown: pods ask for nodes that may come.
     #: False: none came, and it can never run as it is.
     FEASIBLE = "Feasible"
+    #: Kueue admits the job at its size; only jobs in a queue have it. False: the message has
+    #: Kueue's words, and how many replicas it admits.
+    ADMITTED = "Admitted"
     #: The gang holds its resources.
     SCHEDULED = "Scheduled"
     #: A world trains.
@@ -79,6 +82,9 @@ class Reason(StrEnum):
     NO_QUOTA = "QuotaExceeded"
     WAITING = "WaitingForCapacity"
     ADMITTED = "GangAdmitted"
+    QUEUED = "WaitsInQueue"
+    QUOTA = "QuotaReserved"
+    NO_SHARE = "WaitsForQuota"
     LET_GO = "GangLetGo"
     PODS_READY = "PodsReady"
     PODS_MISSING = "PodsMissing"

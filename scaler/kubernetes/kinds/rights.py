@@ -115,6 +115,18 @@ RIGHTS: tuple[Right, ...] = (
         why="gangs of jobs with `BatchScheduler: volcano`",
     ),
     Right(
+        group="kueue.x-k8s.io",
+        resources=("workloads",),
+        verbs=(*_READ, "create", "delete"),
+        why="asks Kueue for the quota of jobs in its queues",
+    ),
+    Right(
+        group="kueue.x-k8s.io",
+        resources=("workloads/status",),
+        verbs=("get", "patch"),
+        why="gives the quota back of jobs that ended or were evicted",
+    ),
+    Right(
         group="kubeflow.org",
         resources=("pytorchjobs",),
         verbs=(*_READ, "patch"),

@@ -56,7 +56,9 @@ class KubernetesBackend(Replicas):
         creators: int = 8,
         host_ports: tuple[int, int] = (ports.FIRST, ports.LAST),
         losses: NodeLosses | None = None,
+        admitted: Callable[[JobId], int | None] = lambda job: None,
     ) -> None:
+        """``admitted``: the replicas that a queue leaves a job; None: it is in none."""
         secrets = JobSecrets(cluster, find)
         super().__init__(
             pods,
@@ -66,6 +68,7 @@ class KubernetesBackend(Replicas):
             drains=self._leaves_cordoned_nodes,
         )
         self._cluster, self._nodes, self._secrets = cluster, nodes, secrets
+        self._admitted = admitted
         self._find, self._house, self._pool = find, house, PoolName(pool)
         self._host_ports = host_ports
         self._pods.index("host port", ports.of)
@@ -96,6 +99,7 @@ class KubernetesBackend(Replicas):
                 # No replica is taken from a world that no report has confirmed.
                 named=alive if known.named is None else known.named,
                 free=free,
+                admitted=self._admitted(job),
                 lacking=_ADVISED if self._advised(job) else known.refusal(now) or spent,
             )
 

@@ -14,17 +14,12 @@ from scaler.kubernetes.dependents import rigid
 from scaler.kubernetes.dependents.autoscalers import Autoscalers
 from scaler.kubernetes.dependents.gangs import Gangs, GangState
 from scaler.kubernetes.dependents.new_nodes import NewNodes
+from scaler.kubernetes.dependents.queues import Queues
 from scaler.kubernetes.dependents.resizing import Resized, Resizing, unenforced
 from scaler.kubernetes.dependents.roles import Roles
 from scaler.kubernetes.dependents.upkeep import Upkeep
 from scaler.kubernetes.dependents.worlds import Worlds
-from scaler.kubernetes.kinds import (
-    DLROVER,
-    OURS,
-    ElasticJob,
-    JobCondition,
-    Reason,
-)
+from scaler.kubernetes.kinds import DLROVER, OURS, ElasticJob, JobCondition, Reason
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.operator.backend import KubernetesBackend
 from scaler.kubernetes.operator.mirroring import JobMirror, JobRules
@@ -39,6 +34,7 @@ from scaler.kubernetes.runtime import Cluster, Key, Recorder, Result, StatusCond
 from scaler.kubernetes.runtime.cluster import Object, key_of
 from scaler.kubernetes.runtime.store import Store
 from scaler.kubernetes.status.conditions import (
+    condition_of,
     contested,
     feasible,
     held_up,
@@ -103,6 +99,7 @@ class ElasticJobs:
         self._roles = Roles(self._upkeep, pods)
         self._departures = Departures(self._upkeep, Migrations(cluster, pods), backend)
         self.autoscalers, self.resizing = Autoscalers(), Resizing(cluster, pods, nodes)
+        self.queues = Queues(cluster)
         self._requests, self._worlds = Requests(cluster, brain, self._say), Worlds(brain, clock)
         self.mirror = JobMirror(
             brain, backend, self.find, self.autoscalers, rules=rules, say=self._say, clock=clock
@@ -156,14 +153,17 @@ class ElasticJobs:
         if view is None and over(job):
             # Brain is away, or has forgotten the job: a job that ended does not start again.
             return Result(requeue_after_seconds=6 * _SOON_SECONDS)
+        standing = self.queues.tend(obj, job, document, view, mine, now)
+        job, queued = standing.job, [condition_of(JobCondition.ADMITTED, *t) for t in standing.told]
         room, look_seconds = self._nodes_for(job, document, view, rules, now)
-        if room.status is not True and view is None:
-            self._say(obj, "Warning", room.reason, room.message)
-            self._write(obj, refused(obj, room, now))
+        bar = queued[0] if standing.held else room
+        if bar.status is not True and view is None:
+            self._say(obj, "Normal" if standing.held else "Warning", bar.reason, bar.message)
+            self._write(obj, refused(obj, bar, now))
             return Result(requeue_after_seconds=look_seconds or 6 * _SOON_SECONDS)
         taken, view = self.mirror.tell(obj, job, document, view)
         others = self.autoscalers.of(key_of(obj))
-        said = [taken, *honoured(job, rules.house), room, contested(others.items())]
+        said = [taken, *honoured(job, rules.house), room, contested(others.items()), *queued]
         short = view is not None and wants_more(view, mine)
         whole, moving, request, asks = GangState(), "", None, False
         trouble = self._backend.refusal(id) if short else None
@@ -173,6 +173,7 @@ class ElasticJobs:
             said.append(size_differs(job, view, last))
             said += resize_waits(request, (obj.get("status") or {}).get("conditions") or ())
             view = self._requests.intent(obj, job, view)
+            self._requests.give_back(view, standing.leaves)
             view = self._requests.deadline(obj, job, view, now)
             # Without a Brain nobody would answer.
             asks = rules.house.brain_url is not None and unanswered(job, view, request, now)
@@ -326,6 +327,7 @@ class ElasticJobs:
     ) -> Result:
         """Finish a job without running pods: write its end; delete its object when that is due."""
         self._roles.end(job)
+        self.queues.end(obj, view.state, now)
         self._new_nodes.end(job)
         self._gangs.forget(job.metadata.uid)
         self._upkeep.forget(job.metadata.uid)

@@ -36,6 +36,7 @@ from scaler.kubernetes.operator.without_brain import AsyncOwnRule, OwnRule
 from scaler.kubernetes.plans.plans import Plans
 from scaler.kubernetes.pods import gang, identity
 from scaler.kubernetes.pods.orders import Installation, elastic, spares_of
+from scaler.kubernetes.pods.quota import JOB_UID, WORKLOAD, job_of
 from scaler.kubernetes.pods.trimming import trimmed
 from scaler.kubernetes.replicas.losses import NodeLosses
 from scaler.kubernetes.runtime import (
@@ -168,6 +169,7 @@ class Operator:
             creators=options.in_flight,
             host_ports=options.host_ports,
             losses=losses,
+            admitted=lambda job: self.jobs.queues.admitted(self.jobs.find(job)),
         )
         manager.listen(POD, lambda change: backend.changed(change, _now()))
 
@@ -225,6 +227,9 @@ class Operator:
             if served(self._cluster, kind, options.namespaces):
                 self.jobs.autoscalers.follow(kind, self.manager.store(kind))
                 self.manager.listen(kind, partial(self._rescaled, kind))
+        if served(self._cluster, WORKLOAD, options.namespaces):
+            self.jobs.queues.follow(self.manager.store(WORKLOAD, label_selector=JOB_UID))
+            self.manager.listen(WORKLOAD, self._queue_told, label_selector=JOB_UID)
         self._injection = injected(options.injection, self._cluster, options.own_namespace)
 
     def spares(self, wish: DesiredJob) -> int:
@@ -255,6 +260,7 @@ class Operator:
             injection=self._injection,
             brain_url=options.url and (options.pods_url or options.url),
             volcano=self._volcano,
+            kueue=self.jobs.queues.served,
         )
 
     def _send_logs(self, request: LogsRequest, send: Callable[[str, bool], None]) -> None:
@@ -347,6 +353,11 @@ class Operator:
         """Look at the jobs that a changed autoscaler targets."""
         for key in concerned(kind, change):
             self._queues[0].add(key)
+
+    def _queue_told(self, change: StoreChange) -> None:
+        """Look at the job of a changed Workload."""
+        if job := job_of(change.latest):
+            self._look_at(JobId(job))
 
     def _look_at(self, job: JobId) -> None:
         """Have a job's object looked at."""

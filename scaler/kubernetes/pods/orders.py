@@ -45,6 +45,8 @@ class Installation:
     brain_url: str | None = None
     #: True if Volcano's PodGroup is installed.
     volcano: bool = False
+    #: True if Kueue is installed.
+    kueue: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from scaler.kubernetes.kinds import BatchScheduler, ElasticJob, JobCondition, Re
 from scaler.kubernetes.kinds.documents import unserved
 from scaler.kubernetes.pods.failures import over_quota
 from scaler.kubernetes.pods.orders import Installation, elastic, opaque
+from scaler.kubernetes.pods.quota import QUEUE
 from scaler.kubernetes.runtime.cluster.connection import unknown_pod_fields
 from scaler.kubernetes.runtime.cluster.errors import denial
 from scaler.kubernetes.runtime.status import StatusCondition
@@ -29,6 +30,8 @@ def honoured(job: ElasticJob, house: Installation) -> list[StatusCondition]:
     wanted = job.spec.replica_specs[job.scaled].batch_scheduler
     if wanted is BatchScheduler.VOLCANO and not house.volcano:
         missing.append("BatchScheduler volcano is not installed: scheduling gates admit the gang")
+    if QUEUE in job.metadata.labels and not house.kueue:
+        missing.append(f"label {QUEUE}: Kueue is not installed, so the job waits in no queue")
     if opaque(job):
         missing.append(
             "nothing is to be seen of what its image starts, so both forms of environment are "

@@ -36,6 +36,8 @@ _OF_BRAIN = frozenset(
 _IDLE = frozenset({Reason.PODS_MISSING, Reason.STARTING, Reason.SUSPENDED, Reason.ENDED})
 #: Conditions that show the progress of a job.
 _ON_THE_WAY = (JobCondition.SCHEDULED, JobCondition.RECONCILING)
+#: Conditions that a job may meet later, as it is.
+_WAITS = (JobCondition.FEASIBLE, JobCondition.SCHEDULED, JobCondition.ADMITTED)
 _STATUS = {"True": True, "False": False}
 #: Phases that a refusal of the object does not replace.
 _BEGUN = frozenset(JobState) - {JobState.QUEUED, JobState.FAILED}
@@ -115,7 +117,7 @@ def refused(obj: Object, condition: StatusCondition, now: datetime) -> dict[str,
     generation = int(obj["metadata"].get("generation") or 1)
     wrong = condition.type == JobCondition.ACCEPTED and condition.reason != Reason.NOT_OURS
     stalled = wrong or condition.reason == Reason.NEVER_FITS
-    waits = condition.type in (JobCondition.FEASIBLE, JobCondition.SCHEDULED)
+    waits = condition.type in _WAITS
     for_tools = _for_tools(waits, stalled, condition.reason, condition.message)
     listed = [condition, *for_tools]
     said = conditions(known.get("conditions"), listed, generation=generation, now=now)
@@ -364,8 +366,10 @@ def wants_more(view: JobView, mine: Sequence[Object]) -> bool:
 
 
 def suspended_here(obj: Object) -> bool:
-    """True if this object asked for the standing suspension, before its last edit."""
+    """True if this object asked for the standing suspension before its last edit, or its queue."""
     for each in (obj.get("status") or {}).get("conditions") or ():
+        if (each.get("type"), each.get("reason")) == (JobCondition.ADMITTED, Reason.QUEUED):
+            return True
         if (each.get("type"), each.get("reason")) == (JobCondition.SUSPENDED, Reason.SUSPENDED):
             edited = int(obj["metadata"].get("generation") or 1)
             return int(each.get("observedGeneration") or 0) < edited

@@ -1,0 +1,214 @@
+"""Jobs in a queue of Kueue: keeps the Workloads by which they ask for quota.
+
+A job whose first Workload is not admitted does not run.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from brain.errors import BadInput, NotAllowed
+from brain.types.job import JobDocument, JobState
+from brain.views import JobView
+from scaler.kubernetes.kinds import ElasticJob, Reason
+from scaler.kubernetes.kinds.documents import job_document
+from scaler.kubernetes.kinds.reading import read_elastic_job
+from scaler.kubernetes.pods.orders import gang_size
+from scaler.kubernetes.pods.quota import (
+    NUMBER,
+    WORKLOAD,
+    admitted,
+    counts,
+    is_true,
+    job_of,
+    queue_of,
+    runs,
+    words,
+    workload,
+)
+from scaler.kubernetes.runtime.cluster import AlreadyExists, Cluster, NotFound, Object, key_of
+from scaler.kubernetes.runtime.status import StatusCondition, conditions, write_status
+from scaler.kubernetes.runtime.store import Store
+
+_OVER = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """The number of replicas that a queue leaves a job after one look."""
+
+    #: The job as it may run: suspended until Kueue admits it.
+    job: ElasticJob
+    #: True if Kueue has not admitted the job, or evicts it.
+    held: bool = False
+    #: What to say of it: all is admitted, why, and a sentence; empty: it is in no queue.
+    told: tuple[tuple[bool, Reason, str], ...] = ()
+    #: The size that the job has to give back to, because Kueue evicts units; None: none.
+    leaves: int | None = None
+
+
+class Queues:
+    """Keeps the Workloads of jobs whose label names a queue."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        #: None: Kueue is not installed.
+        self._store: Store | None = None
+
+    @property
+    def served(self) -> bool:
+        """True if Kueue is installed."""
+        return self._store is not None
+
+    def follow(self, store: Store) -> None:
+        """Read Workloads from ``store``."""
+        store.index("job", lambda obj: (str(job_of(obj)),))
+        self._store = store
+
+    def admitted(self, obj: Object | None) -> int | None:
+        """Return the replicas that Kueue admits; None: the job is in no queue."""
+        if obj is None or self._store is None or queue_of(obj) is None:
+            return None
+        with suppress(BadInput):
+            replicas = job_document(read_elastic_job(obj)).replicas
+            return admitted(self._of(obj["metadata"]["uid"]), replicas.min, replicas.unit)
+        return 0
+
+    def tend(
+        self,
+        obj: Object,
+        job: ElasticJob,
+        document: JobDocument,
+        view: JobView | None,
+        mine: Sequence[Object],
+        now: datetime,
+    ) -> Standing:
+        """Look once at the Workloads of a job; ``mine``: its pods."""
+        queue = queue_of(obj)
+        if queue is None or self._store is None:
+            return Standing(job=job)
+        try:
+            return self._look(queue, job, document, view, mine, now)
+        except (NotAllowed, BadInput) as why:
+            held = not runs(self._of(job.metadata.uid).get(0, {}))
+            told = False, Reason.QUEUED if held else Reason.NO_SHARE, f"{queue}: {why}"
+            return Standing(job=_suspended(job) if held else job, held=held, told=(told,))
+
+    def _look(
+        self,
+        queue: str,
+        job: ElasticJob,
+        document: JobDocument,
+        view: JobView | None,
+        mine: Sequence[Object],
+        now: datetime,
+    ) -> Standing:
+        have, alive = self._of(job.metadata.uid), sum(_alive(pod) for pod in mine)
+        least, unit = gang_size(job, document), document.replicas.unit
+        if job.spec.suspend:
+            if not alive:
+                self._delete(have.values())
+            said = "the job is suspended and asks for nothing"
+            return Standing(job=job, told=((False, Reason.SUSPENDED, said),))
+        if 0 not in have:
+            have = {0: self._create(workload(job, queue, 0, counts(job, least)))} | have
+        if not runs(have[0]):
+            if not alive:
+                self._release(have[0], now)
+                self._delete(each for number, each in have.items() if number)
+            said = f"{queue}: {words(have[0])}"
+            return Standing(job=_suspended(job), held=True, told=((False, Reason.QUEUED, said),))
+        wished = max(least, view.replicas_wished if view is not None else 0)
+        self._grow(job, queue, have, math.ceil((wished - least) / unit), unit, alive - least)
+        size = admitted(have, least, unit)
+        evicted = [each for number, each in have.items() if number and is_true(each, "Evicted")]
+        if alive <= size:
+            for each in evicted:
+                self._release(each, now)
+        leaves = size if wished > size and alive > size and evicted else None
+        if wished <= size:
+            return Standing(job=job, told=((True, Reason.QUOTA, f"{queue}: {size} replicas"),))
+        pending = (each for number, each in sorted(have.items()) if number and not runs(each))
+        said = f"{queue}: {size} of {wished} replicas: {words(next(pending, {}))}"
+        return Standing(job=job, told=((False, Reason.NO_SHARE, said),), leaves=leaves)
+
+    def end(self, obj: Object, state: JobState, now: datetime) -> None:
+        """Finish the Workloads of a job that is over, so that Kueue has their quota back."""
+        have = self._of(obj["metadata"]["uid"])
+        self._delete(each for number, each in have.items() if number)
+        if 0 in have and not is_true(have[0], "Finished"):
+            reason = "Succeeded" if state is JobState.SUCCEEDED else "Failed"
+            said = StatusCondition(
+                type="Finished", status=True, reason=reason, message=f"the job is {state}"
+            )
+            self._say(have[0], [said], {}, now)
+
+    def _grow(
+        self,
+        job: ElasticJob,
+        queue: str,
+        have: Mapping[int, Object],
+        units: int,
+        unit: int,
+        grown: int,
+    ) -> None:
+        """Have a Workload for each of so many further units; ``grown``: pods beyond the least."""
+        further = sorted((n for n in have if n), key=lambda n: (not runs(have[n]), n))
+        # A unit keeps its quota until its pods are gone.
+        kept = max(units, math.ceil(grown / unit))
+        self._delete(have[number] for number in further[kept:])
+        free = (number for number in range(1, units + len(have) + 1) if number not in have)
+        for number in [next(free) for _ in range(units - len(further))]:
+            self._create(workload(job, queue, number, {job.scaled: unit}))
+
+    def _of(self, job: str) -> dict[int, Object]:
+        found = self._store.by("job", job) if self._store is not None else ()
+        return {int(each["metadata"]["labels"].get(NUMBER, 0)): each for each in found}
+
+    def _create(self, made: dict[str, Any]) -> Object:
+        assert self._store is not None
+        with suppress(AlreadyExists):
+            made = self._cluster.create(WORKLOAD, made)
+            self._store.learn(made)
+        return made
+
+    def _delete(self, workloads: Iterable[Object]) -> None:
+        for each in workloads:
+            with suppress(NotFound):
+                self._cluster.delete(WORKLOAD, *key_of(each), uid=each["metadata"].get("uid"))
+
+    def _release(self, obj: Object, now: datetime) -> None:
+        """Give the quota of an evicted Workload back; Kueue queues it again, unless inactive."""
+        if not (is_true(obj, "Evicted") and is_true(obj, "QuotaReserved")):
+            return
+        evicted = next(c for c in obj["status"]["conditions"] if c["type"] == "Evicted")
+        message, reason = str(evicted.get("message", "")), str(evicted.get("reason", ""))
+        back = reason in ("Preempted", "NodeFailures")
+        said = [
+            StatusCondition(type="QuotaReserved", status=False, reason="Pending", message=message),
+            StatusCondition(type="Admitted", status=False, reason="NoReservation", message=message),
+            StatusCondition(type="Requeued", status=back, reason=reason, message=message),
+        ]
+        self._say(obj, said, {"admission": None}, now)
+
+    def _say(
+        self, obj: Object, said: list[StatusCondition], more: Mapping[str, Any], now: datetime
+    ) -> None:
+        known, generation = obj.get("status") or {}, int(obj["metadata"].get("generation") or 1)
+        listed = conditions(known.get("conditions"), said, generation=generation, now=now)
+        answer = write_status(self._cluster, WORKLOAD, obj, {**known, "conditions": listed, **more})
+        if answer is not None and self._store is not None:
+            self._store.learn(answer)
+
+
+def _suspended(job: ElasticJob) -> ElasticJob:
+    return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, suspend=True))
+
+
+def _alive(pod: Object) -> bool:
+    return (pod.get("status") or {}).get("phase") not in _OVER

@@ -1,0 +1,93 @@
+"""Workloads of Kueue: how many pods a job asks a queue for, and how many it may have. Pure.
+
+A job asks for its least size by one Workload, in which all roles have their pods, and for each
+further unit by a Workload of its own. So Kueue admits and preempts growth by units while the rest
+trains, with no feature gate.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from scaler.kubernetes.kinds import ElasticJob, ReplicaType
+from scaler.kubernetes.pods import identity
+from scaler.kubernetes.runtime.cluster.kind import Kind, Object
+
+WORKLOAD = Kind("kueue.x-k8s.io", "v1beta2", "workloads", "Workload")
+#: Label by which a job is put into a queue, and the one by which a Workload names its job.
+QUEUE, JOB_UID = (f"kueue.x-k8s.io/{word}" for word in ("queue-name", "job-uid"))
+#: Label with a Workload's number: 0 is the least size, each other one a further unit.
+NUMBER = f"{identity.UID.partition('/')[0]}/unit"
+
+
+def queue_of(obj: Object) -> str | None:
+    """Return the LocalQueue that a job's label names."""
+    found = (obj["metadata"].get("labels") or {}).get(QUEUE)
+    return str(found) if found else None
+
+
+def job_of(workload: Object) -> str | None:
+    """Return the uid of a Workload's job."""
+    found: str | None = (workload["metadata"].get("labels") or {}).get(JOB_UID)
+    return found
+
+
+def runs(workload: Object) -> bool:
+    """True if Kueue admits the Workload, and does not evict it."""
+    return is_true(workload, "Admitted") and not is_true(workload, "Evicted")
+
+
+def admitted(have: Mapping[int, Object], least: int, unit: int) -> int:
+    """Return the replicas that the admitted Workloads are for."""
+    if 0 not in have or not runs(have[0]):
+        return 0
+    return least + unit * sum(number > 0 and runs(each) for number, each in have.items())
+
+
+def words(workload: Object) -> str:
+    """Return Kueue's words about a Workload that it does not admit."""
+    if (workload.get("spec") or {}).get("active") is False:
+        return "its Workload is inactive; set spec.active to true"
+    listed = {c["type"]: c for c in (workload.get("status") or {}).get("conditions") or ()}
+    if is_true(workload, "Evicted"):
+        return str(listed["Evicted"].get("message"))
+    for type in ("QuotaReserved", "Admitted"):
+        if type in listed and listed[type].get("status") == "False":
+            return str(listed[type].get("message"))
+    return "Kueue has not looked at it yet"
+
+
+def counts(job: ElasticJob, least: int) -> dict[str, int]:
+    """Return the pods of each role at the least size of the scaled one."""
+    found = {
+        role: least if role == job.scaled else (1 if spec.replicas is None else spec.replicas)
+        for role, spec in job.spec.replica_specs.items()
+        if role != ReplicaType.MASTER
+    }
+    return {role: count for role, count in found.items() if count}
+
+
+def workload(job: ElasticJob, queue: str, number: int, pods: Mapping[str, int]) -> dict[str, Any]:
+    """Build the Workload for so many pods of each role. The job owns it."""
+    meta = job.metadata
+    specs = {role: (job.spec.replica_specs[role].template or {}).get("spec") or {} for role in pods}
+    return {
+        "metadata": {
+            "name": f"elasticjob-{meta.name}-{meta.uid[:5]}-{number}",
+            "namespace": meta.namespace,
+            "labels": {JOB_UID: meta.uid, NUMBER: str(number)},
+            "ownerReferences": [identity.owner(meta.name, meta.uid)],
+        },
+        "spec": {
+            "queueName": queue,
+            "podSets": [
+                {"name": role, "count": count, "template": {"spec": specs[role]}}
+                for role, count in pods.items()
+            ],
+        },
+    }
+
+
+def is_true(obj: Object, type: str) -> bool:
+    """True if a condition of the object is True."""
+    listed = (obj.get("status") or {}).get("conditions") or ()
+    return any((each.get("type"), each.get("status")) == (type, "True") for each in listed)

@@ -1,0 +1,170 @@
+"""ElasticJobs in queues of Kueue, on the real CRD of its Workloads; Kueue itself is played."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from brain import calls
+from brain.types.job import JobState
+from scaler.kubernetes.operator.jobs import JOB
+from scaler.kubernetes.pods.identity import INJECT
+from scaler.kubernetes.pods.quota import QUEUE, WORKLOAD
+from scaler.kubernetes.runtime.cluster import Denied
+from tests.kubernetes import jobs
+from tests.kubernetes.apiserver import Server
+from tests.kubernetes.apiserver.hands import key_of
+from tests.kubernetes.clusters import only_emulated
+from tests.kubernetes.neighbours.kueue import WORKLOADS, PlayedKueue
+from tests.kubernetes.operating import (
+    Json,
+    Place,
+    Stage,
+    job,
+    living,
+    operating,
+    staged,
+    until,
+)
+from tests.kubernetes.test_guide_kubernetes import DOCUMENTS
+
+pytestmark = only_emulated("Kueue is played by the emulator alone")
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with staged(tmp_path_factory.mktemp("apiserver")) as made:
+        yield made
+
+
+@pytest.fixture
+def kueue(stage: Stage) -> Iterator[PlayedKueue]:
+    assert isinstance(stage.ground, Server)
+    played = PlayedKueue(stage.ground, quota=0)
+    with played.working():
+        yield played
+    for key in [key_of(each) for each in stage.ground.objects(WORKLOAD.plural, WORKLOAD.group)]:
+        stage.ground.hands.delete(WORKLOADS, key)
+
+
+@pytest.fixture
+def place(stage: Stage, kueue: PlayedKueue, tmp_path: Path) -> Iterator[Place]:
+    with operating(stage.ground, tmp_path) as made, living(made):
+        yield made
+
+
+def queued(**worker: Any) -> Json:
+    """A job of 2 to 4 replicas of one CPU in the queue ``research``.
+
+    No agent of ours is in its pods, so the operator speaks for it: no process runs in pods here.
+    """
+    made = job(**{"replicas": 2, "minReplicas": 2, "maxReplicas": 4, **worker})
+    made["metadata"]["labels"] = {QUEUE: "research"}
+    made["metadata"]["annotations"] = {INJECT: "off"}
+    jobs.main_of(made)["command"] = ["torchrun", "t.py"]
+    return made
+
+
+def runs(place: Place, made: Json, replicas: int) -> None:
+    until(
+        f"{replicas} run",
+        lambda: len(place.run()) == replicas,
+        lambda: (place.pods().keys(), place.status(made)),
+    )
+
+
+def test_it_waits_in_its_queue_and_runs_once_it_is_admitted(place: Place, kueue: PlayedKueue):
+    made = place.apply(queued())
+    place.says(made, "Admitted", "False", "WaitsInQueue", "research: insufficient unused quota")
+    waiting = (place.pods(), place.status(made)["phase"])
+    kueue.quota = 2
+    runs(place, made, 2)
+    place.says(made, "Admitted", "True", "QuotaReserved", "research: 2 replicas")
+
+    (workload,) = kueue.workloads(place.namespace).values()
+    assert waiting == ({}, "Queued")
+    assert [(s["name"], s["count"]) for s in workload["spec"]["podSets"]] == [("worker", 2)]
+    assert workload["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"]
+    more = [workload["spec"]["podSets"][0] | {"count": 3}]
+    name = workload["metadata"]["name"]
+    with pytest.raises(Denied, match="field is immutable"):
+        place.cluster.merge(WORKLOAD, place.namespace, name, {"spec": {"podSets": more}})
+
+
+def test_the_guides_job_waits_and_runs(place: Place, kueue: PlayedKueue):
+    made = place.apply(yaml.safe_load(DOCUMENTS["queued.yaml"]))
+    place.says(made, "Admitted", "False", "WaitsInQueue", "2 more needed")
+    kueue.quota = 4
+    runs(place, made, 2)
+    place.says(made, "Admitted", "True", "QuotaReserved", "research: 2 replicas")
+
+
+def test_growth_waits_for_its_quota_unit_by_unit(place: Place, kueue: PlayedKueue):
+    kueue.quota = 3
+    made = place.apply(queued(replicas=4))
+    place.says(made, "Admitted", "False", "WaitsForQuota", "research: 3 of 4 replicas: insuff")
+    runs(place, made, 3)
+    kueue.quota = 4
+    runs(place, made, 4)
+    place.says(made, "Admitted", "True", "QuotaReserved", "4 replicas")
+
+
+def test_an_evicted_job_is_suspended_gives_its_quota_back_and_goes_on_later(
+    place: Place, kueue: PlayedKueue
+):
+    kueue.quota = 2
+    made = place.apply(queued())
+    runs(place, made, 2)
+    kueue.quota = 0
+    kueue.evict(kueue.workloads(place.namespace)["0"], "Preempted", "Preempted by a workload")
+    place.says(made, "Admitted", "False", "WaitsInQueue")
+    place.says(made, "Suspended", "True", "Suspended")
+    until("its pods are gone", lambda: not place.pods())
+
+    def released() -> bool:
+        status = kueue.workloads(place.namespace)["0"]["status"]
+        listed = {each["type"]: each["status"] for each in status["conditions"]}
+        return "admission" not in status and listed["QuotaReserved"] == "False"
+
+    until("its quota is back", released, lambda: kueue.workloads(place.namespace))
+    kueue.quota = 2
+    runs(place, made, 2)
+
+
+def test_an_evicted_unit_alone_goes(place: Place, kueue: PlayedKueue):
+    kueue.quota = 3
+    made = place.apply(queued(replicas=3))
+    runs(place, made, 3)
+    kueue.quota = 2
+    kueue.evict(kueue.workloads(place.namespace)["1"], "Preempted", "Preempted by a workload")
+    runs(place, made, 2)
+    until("its unit is given up", lambda: list(kueue.workloads(place.namespace)) == ["0"])
+    place.says(made, "Admitted", "True", "QuotaReserved", "2 replicas")
+
+
+def test_a_job_that_ended_or_was_suspended_holds_no_quota(place: Place, kueue: PlayedKueue):
+    kueue.quota = 3
+    made = place.apply(queued(replicas=3))
+    runs(place, made, 3)
+    place.cluster.merge(JOB, place.namespace, "digits", {"spec": {"suspend": True}})
+    until("it asks for nothing", lambda: not kueue.workloads(place.namespace))
+    place.cluster.merge(JOB, place.namespace, "digits", {"spec": {"suspend": False}})
+    runs(place, made, 3)
+    with place.api.client() as client:
+        client.send(calls.cancel(made["metadata"]["uid"]))
+
+    def finished() -> bool:
+        found = kueue.workloads(place.namespace)
+        listed = found["0"]["status"]["conditions"] if list(found) == ["0"] else []
+        return ("Finished", "True") in [(each["type"], each["status"]) for each in listed]
+
+    until("Kueue knows", finished, lambda: kueue.workloads(place.namespace))
+    assert place.job(made).job.state is JobState.CANCELLED
+
+
+def test_without_kueue_the_label_is_told_as_not_served(tmp_path: Path):
+    with staged(tmp_path) as bare, operating(bare.ground, tmp_path / "home") as place:
+        made = place.apply(queued())
+        place.says(made, "Honoured", "False", "FieldsNotServed", f"label {QUEUE}: Kueue is not")
