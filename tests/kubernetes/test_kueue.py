@@ -12,7 +12,7 @@ from brain.types.job import JobState
 from scaler.kubernetes.operator.jobs import JOB
 from scaler.kubernetes.pods.identity import INJECT
 from scaler.kubernetes.pods.quota import QUEUE, WORKLOAD
-from scaler.kubernetes.runtime.cluster import Denied
+from scaler.kubernetes.runtime.cluster import Denied, Invalid
 from tests.kubernetes import jobs
 from tests.kubernetes.apiserver import Server
 from tests.kubernetes.apiserver.hands import key_of
@@ -87,6 +87,8 @@ def test_it_waits_in_its_queue_and_runs_once_it_is_admitted(place: Place, kueue:
     assert waiting == ({}, "Queued")
     assert [(s["name"], s["count"]) for s in workload["spec"]["podSets"]] == [("worker", 2)]
     assert workload["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"]
+    with pytest.raises(Invalid, match="Object 'Kind' is missing"):
+        place.cluster.create(WORKLOAD, {"metadata": workload["metadata"]})
     more = [workload["spec"]["podSets"][0] | {"count": 3}]
     name = workload["metadata"]["name"]
     with pytest.raises(Denied, match="field is immutable"):

@@ -262,6 +262,16 @@ def test_one_quick_death_is_healed_at_once():
     assert decide(order(wish(1)), seen(*dead(0)), NOW) == (Start(1, 0),)
 
 
+def test_no_more_start_than_a_queue_admits():
+    heals = replace(seen(replica(0)), admitted=2)
+
+    assert decide(order(wish(3)), heals, NOW) == (
+        Start(1, 0),
+        Wait("its queue admits 2 of 3 replicas"),
+    )
+    assert decide(order(wish(2)), replace(heals, admitted=None), NOW) == (Start(1, 0),)
+
+
 def test_repeated_quick_deaths_wait_longer_and_longer():
     (waits,) = decide(order(wish(1)), seen(*dead(0, 1, 2)), NOW)
 

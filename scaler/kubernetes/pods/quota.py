@@ -71,6 +71,8 @@ def workload(job: ElasticJob, queue: str, number: int, pods: Mapping[str, int]) 
     meta = job.metadata
     specs = {role: (job.spec.replica_specs[role].template or {}).get("spec") or {} for role in pods}
     return {
+        "apiVersion": WORKLOAD.api_version,
+        "kind": WORKLOAD.kind,
         "metadata": {
             "name": f"elasticjob-{meta.name}-{meta.uid[:5]}-{number}",
             "namespace": meta.namespace,

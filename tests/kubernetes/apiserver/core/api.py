@@ -307,6 +307,12 @@ class Api:
 
     def _check_target(self, kind: Kind, namespace: str, body: Mapping[str, Any]) -> None:
         """Refuse what does not belong where it was sent."""
+        if kind.custom and not body.get("kind"):
+            # A built-in kind is known by its path.
+            raise bad_request(
+                f"the object provided is unrecognized (must be of type {kind.kind}): "
+                "Object 'Kind' is missing"
+            )
         told = (body.get("apiVersion", kind.api_version), body.get("kind", kind.kind))
         if told != (kind.api_version, kind.kind):
             raise bad_request(
