@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -50,6 +51,9 @@ while sys.stdin not in (ready := select.select([sys.stdin, listener], [], [])[0]
 """
 
 
+_starting = threading.Lock()
+
+
 @functools.cache
 def _listening() -> str:
     """The socket of a server that lives as long as this process."""
@@ -80,7 +84,9 @@ def run(lines: str, directory: Path, environment: Mapping[str, str]) -> str:
         tempfile.TemporaryFile("w+") as err,
         socket.socket(socket.AF_UNIX) as server,
     ):
-        server.connect(_listening())
+        with _starting:
+            path = _listening()
+        server.connect(path)
         socket.send_fds(server, [b"?"], [out.fileno(), err.fileno()])
         server.sendall(json.dumps(asked).encode())
         server.shutdown(socket.SHUT_WR)
