@@ -93,9 +93,10 @@ def test_tab_goes_from_row_to_row_after_a_scroll(browser: Browser, long: Served)
         for _ in range(5):
             seen.page.mouse.wheel(0, 512)  # six blocks of rows and a part
             seen.page.wait_for_timeout(30)
+        seen.page.wait_for_timeout(600)  # blocks are put in order
         seen.page.locator(".jobs tr[aria-rowindex='90'] a").focus()
         for row in range(91, 141):
-            seen.page.wait_for_timeout(200 if row % 4 == 0 else 0)  # blocks are put in order
+            seen.page.wait_for_timeout(600 if row % 6 == 0 else 0)
             seen.page.keyboard.press("Tab")
             assert _focused(seen.page) == str(row)
 

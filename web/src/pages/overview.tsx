@@ -25,8 +25,6 @@ const DAY = 86_400_000;
 const DECISIONS = 8;
 const FLEET = 8;
 const POOLS = 4;
-/** As many jobs and nodes are named in an answer. */
-const NAMED = 2;
 
 export function Overview() {
   useEffect(() => savings.start(), []);
@@ -70,7 +68,7 @@ function Answer({ question, children, note }: { question: string; children: prea
     <div>
       <h2 class="q">{question}</h2>
       <p class="a">{children}</p>
-      <p class="n">{note}</p>
+      <p class="n clamp">{note}</p>
     </div>
   );
 }
@@ -79,8 +77,8 @@ function Wrong({ active, failed, found }: { active: readonly JobView[]; failed: 
   const { jobs: looks, nodes: lost } = about(found);
   const machines = nodes.value ?? [];
   const ready = machines.filter((node) => node.ready && node.schedulable).length;
-  const machinery = machines.length === 0 ? "no node has registered" : `${ready} of ${count(machines.length, "node")} ready`;
-  const named = pressing(found).slice(0, NAMED).map(({ title }) => `${title}; `);
+  const machinery = machines.length === 0 ? "no node" : `${ready} of ${count(machines.length, "node")} ready`;
+  const named = pressing(found).slice(0, 2).map(({ title }) => `${title}; `);
   const all = active.length + failed;
   const degraded = health.value?.degraded ?? [];
   return (
@@ -100,12 +98,11 @@ function Did({ recent, active }: { recent: readonly PlanView[]; active: readonly
   const holds = active.filter((job) => holding(job.decision)).length;
   const told = tally(recent);
   const names = recent.filter(({ verdict }) => missed(verdict)).map((view) => view.job_name);
-  const more = names.length > NAMED ? ` and ${names.length - NAMED} more` : "";
   const open = waiting.value.length;
   return (
     <Answer
       question="What did Brain do in the last 24 h?"
-      note={<>{told ? `${told}.` : "No plan was made."} {names.length > 0 && `Missed promises: ${names.slice(0, NAMED).join(", ")}${more}.`} {open > 0 && <a class="brain med" href={link("inbox")}>{open} {open === 1 ? "waits" : "wait"} for you</a>}</>}
+      note={<>{told ? `${told}.` : "No plan was made."} {names.length > 0 && `Missed promises: ${names.join(", ")}.`} {open > 0 && <a class="brain med" href={link("inbox")}>{open} {open === 1 ? "waits" : "wait"} for you</a>}</>}
     >
       {count(recent.length, "plan")} <small>and {count(holds, "standing hold")}</small>
     </Answer>
@@ -202,10 +199,10 @@ function Decisions({ recent, active }: { recent: readonly PlanView[]; active: re
 }
 
 function PlanRow({ view }: { view: PlanView }) {
-  const { plan, job_name: name } = view;
+  const { plan, job_name: name, verdict } = view;
   const end = result(view, now.value);
   const open = ["Proposed", "Approved", "Applying"].includes(plan.state);
-  const told = [plan.explanation.reason.replace(/\.$/, ""), plan.outcome.detail + standing(view)].filter(Boolean).join(". ");
+  const told = [plan.explanation.reason.replace(/\.$/, ""), plan.outcome.detail, missed(verdict) && `Size ${verdict === "fell short" ? plan.target.replicas : plan.current.replicas} stands`].filter(Boolean).join(". ");
   return (
     <>
       <td><PlanBadge told={view} /></td>
@@ -216,12 +213,6 @@ function PlanRow({ view }: { view: PlanView }) {
       <td class={`num ${end.tone}`}>{end.text}</td>
     </>
   );
-}
-
-/** The size that stands after a promise was missed. */
-function standing({ plan, verdict }: PlanView): string {
-  if (verdict === "rolled back") return `; size ${plan.current.replicas} stands again`;
-  return verdict === "fell short" ? `; size ${plan.target.replicas} stands` : "";
 }
 
 function HoldRow({ job, decision }: { job: JobView; decision: Recommendation }) {

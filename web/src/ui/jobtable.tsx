@@ -15,7 +15,7 @@ import { Sparkline } from "./sparkline.tsx";
 /** Heights of a row and of the head, as the style sheet gives them. */
 const [ROW, HEAD] = [32, 28];
 /** Milliseconds without a scroll after which the blocks stand in the order of their rows again. */
-const PAUSE = 150;
+const PAUSE = 400;
 
 interface TableProps {
   jobs: readonly JobView[];
@@ -124,7 +124,7 @@ function useSight(table: RefObject<HTMLElement | null>, count: number): Sight & 
       const next = inSight(count, ROW, (table.current?.getBoundingClientRect().top ?? 0) + HEAD, innerHeight);
       setSeen((now) => (now.first === next.first && now.last === next.last ? now : { ...next, still: false }));
       clearTimeout(pause);
-      pause = setTimeout(() => setSeen((now) => (now.still ? now : { ...now, still: true })), PAUSE);
+      pause = setTimeout(() => setSeen((now) => ({ ...now, still: true })), PAUSE);
     };
     look();
     // Captured, because it is a part of the page that scrolls.
