@@ -1,12 +1,18 @@
 """What workers print, as it is printed."""
 
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from brain import calls, errors
 from brain.api.routes.logs import Reader
+from launcher.workers.processes.output import OutputStream, Route, finish
 from tests.api.app import Api, digits
+from tests.serving import eventually
 
 
 @pytest.fixture
@@ -73,6 +79,65 @@ def test_lines_are_read_once_and_only_when_whole(tmp_path: Path) -> None:
     write(tmp_path, "1", "new\n")
     assert reader.read() == b"bc\nnew\n"
     assert reader.read() == b""
+
+
+@contextmanager
+def printing(directory: Path, limit_bytes: int) -> Iterator[Callable[[str], None]]:
+    """A worker whose agent keeps its output, in a file of about ``limit_bytes`` and one before."""
+    log = directory / "0" / "output.log"
+    stream = OutputStream(
+        Route(console=False, replica_log=log, replica_log_bytes=limit_bytes, tag="[0]:"), 2
+    )
+    assert stream.fd is not None
+    fd = os.dup(stream.fd)
+    stream.given()
+    stream.read()
+
+    def write_line(line: str) -> None:
+        os.write(fd, f"{line}\n".encode())
+        eventually(lambda: log.exists() and f"[0]:{line}\n" in log.read_text())
+
+    yield write_line
+    os.close(fd)
+    finish([stream], 60)
+
+
+def test_a_log_has_a_bounded_size_and_is_followed_over_its_rotation(tmp_path: Path) -> None:
+    reader, read = Reader(tmp_path, None, 100), b""
+    with printing(tmp_path, 1000) as write_line:
+        for number in range(300):
+            write_line(f"{number:05d}")
+            read += reader.read() if number % 20 == 0 else b""
+        kept = sum(file.stat().st_size for file in (tmp_path / "0").iterdir())
+    while new := reader.read():
+        read += new
+    assert read.decode().split() == [f"[0]:{number:05d}" for number in range(300)]
+    assert kept <= 2 * (1000 + 10)
+
+
+def test_a_tail_reaches_into_the_file_before(tmp_path: Path) -> None:
+    with printing(tmp_path, 1000) as write_line:
+        for number in range(150):
+            write_line(f"{number:05d}")
+    text = b"".join(iter(Reader(tmp_path, None, 110).read, b"")).decode().split()
+    assert text == [f"[0]:{number:05d}" for number in range(40, 150)]
+
+
+def test_the_route_follows_over_a_rotation(api: Api, job: str) -> None:
+    def work() -> None:
+        with printing(api.home / "replicas" / job, 200) as write_line:
+            for number in range(20):
+                write_line(f"line {number}")
+        with api.client() as client:
+            client.send(calls.cancel(job))
+
+    with ThreadPoolExecutor(1) as beside, api.client() as client:
+        done = beside.submit(work)
+        told = client.send(calls.logs(job, follow=True, replica=0)).decode().splitlines()
+        done.result()
+    assert told[-1] == "[0]:line 19"
+    assert len(told) == len(set(told)), "nothing comes twice"
+    assert (api.home / "replicas" / job / "0" / "output.log.1").exists()
 
 
 def test_a_tail_of_a_long_file_is_exact(tmp_path: Path) -> None:

@@ -2,10 +2,11 @@
 scaler of a cluster's pool reads it there."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack, aclosing, contextmanager, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, BinaryIO, NamedTuple
 
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
@@ -28,6 +29,13 @@ _LOOK_SECONDS = 0.5
 _CHUNK = 256 * 1024
 
 
+class _Place(NamedTuple):
+    """The end of what was read: an offset in a file, whatever that file is called by now."""
+
+    inode: int
+    offset: int
+
+
 class Reader:
     """Reads whole lines from the files of a job's replicas, as they grow."""
 
@@ -35,7 +43,7 @@ class Reader:
         self._directory = directory
         self._replica = replica
         self._tail = tail
-        self._offsets: dict[Path, int] = {}
+        self._places: dict[Path, _Place] = {}
 
     def read(self) -> bytes:
         """Return new whole lines of all files; empty when there is nothing new."""
@@ -45,9 +53,8 @@ class Reader:
         """Return the bytes after the last line end of each file, with a line end."""
         parts = []
         for path in self._files():
-            with path.open("rb") as file:
-                file.seek(self._offsets.get(path, 0))
-                parts.append(file.read(_CHUNK))
+            with _generations(path) as files:
+                parts += [_read(*self._found(path, files))] if files else []
         return b"".join(part if part.endswith(b"\n") else part + b"\n" for part in parts if part)
 
     def _files(self) -> list[Path]:
@@ -59,17 +66,32 @@ class Reader:
         return [file for file in files if file.is_file()]
 
     def _new(self, path: Path) -> bytes:
-        with path.open("rb") as file:
-            if path not in self._offsets:
-                self._offsets[path] = _start_of_tail(path, self._tail)
-            file.seek(self._offsets[path])
-            data = file.read(_CHUNK)
-        end = data.rfind(b"\n") + 1
-        if end == 0 and len(data) == _CHUNK:
-            # A line longer than a chunk goes out in pieces.
-            end = _CHUNK
-        self._offsets[path] += end
-        return data[:end]
+        with _generations(path) as files:
+            if not files:
+                return b""
+            file, offset = self._found(path, files)
+            data = _read(file, offset)
+            if not data and file is not files[-1]:
+                # The agent began another file, and this one has been read.
+                file, offset = files[-1], 0
+                data = _read(file, offset)
+            end = data.rfind(b"\n") + 1
+            if end == 0 and len(data) == _CHUNK:
+                # A line longer than a chunk goes out in pieces.
+                end = _CHUNK
+            self._places[path] = _Place(_inode(file), offset + end)
+            return data[:end]
+
+    def _found(self, path: Path, files: Sequence[BinaryIO]) -> tuple[BinaryIO, int]:
+        """Return the file to go on with and the offset in it."""
+        place = self._places.get(path)
+        if place is None:
+            return _start_of_tail(files, self._tail)
+        for file in files:
+            if _inode(file) == place.inode and place.offset <= os.fstat(file.fileno()).st_size:
+                return file, place.offset
+        # More was printed since the last look than is kept.
+        return files[0], 0
 
 
 @router.get(
@@ -187,21 +209,46 @@ def _expect_replica(about: JobRequest, job: Job, replica: int, known: list[int])
     )
 
 
-def _start_of_tail(path: Path, lines: int) -> int:
-    """Return the offset from which ``lines`` whole lines remain."""
-    position = path.stat().st_size
-    with path.open("rb") as file:
-        left = lines
+@contextmanager
+def _generations(path: Path) -> Iterator[list[BinaryIO]]:
+    """Open a log and the file that was the log before it, oldest first; none while the agent is
+    beginning another.
+    """
+    with ExitStack() as opened:
+        files: list[BinaryIO] = []
+        # The log first: if the agent renames it meanwhile, it is found twice and not missed.
+        for each in (path, path.with_name(f"{path.name}.1")):
+            # A job could leave a pipe there, whose opening waits for ever.
+            if each.is_file():
+                with suppress(FileNotFoundError):
+                    files.insert(0, opened.enter_context(each.open("rb")))
+        yield files[-1:] if len({_inode(file) for file in files}) == 1 else files
+
+
+def _inode(file: BinaryIO) -> int:
+    return os.fstat(file.fileno()).st_ino
+
+
+def _read(file: BinaryIO, offset: int) -> bytes:
+    file.seek(offset)
+    return file.read(_CHUNK)
+
+
+def _start_of_tail(files: Sequence[BinaryIO], lines: int) -> tuple[BinaryIO, int]:
+    """Return the file and the offset from which ``lines`` whole lines remain."""
+    left = lines
+    for file in reversed(files):
+        position = file.seek(0, os.SEEK_END)
         while position > 0:
             start = max(0, position - _CHUNK)
             file.seek(start)
             block = file.read(position - start)
             found = block.count(b"\n")
             if found > left:
-                return start + _nth_last_newline(block, left + 1) + 1
+                return file, start + _nth_last_newline(block, left + 1) + 1
             left -= found
             position = start
-    return 0
+    return files[0], 0
 
 
 def _nth_last_newline(block: bytes, n: int) -> int:

@@ -20,6 +20,7 @@ from string import Template
 
 from brain.errors import BadInput
 from launcher.values.config import LogConfig, Std
+from launcher.workers.processes.rotated import RotatedLog, append
 
 INHERIT = None
 #: Progress bars end their lines with a carriage return alone.
@@ -41,6 +42,8 @@ class Route:
     file: Path | None = None
     #: Gets every line as ``tagged``.
     replica_log: Path | None = None
+    #: Bytes at which that file is renamed to ``….1`` and begun anew: twice as many are kept.
+    replica_log_bytes: int = 64 * 1024 * 1024
     #: Gets prefixed lines that contain one of ``filters``.
     filtered: Path | None = None
     filters: tuple[str, ...] = ()
@@ -140,6 +143,9 @@ class OutputStream:
         self._rest = b""
         self._file: int | None = None
         self._lines: list[tuple[int, Callable[[bytes], bytes]]] = []
+        #: The replica's log, and what stands before each of its lines.
+        self._replica_log: RotatedLog | None = None
+        self._tag = route.tag.encode()
         self._opened: list[int] = []
         self._path = None if route.piped else route.file
         #: The last that came through the pipe.
@@ -151,7 +157,7 @@ class OutputStream:
             self._open_sinks(route, console_fd)
             self._thread = threading.Thread(target=self._pump, daemon=True, name="brain-output")
         elif route.file is not None:
-            self.fd = _append(route.file)
+            self.fd = append(route.file)
         elif not route.console:
             self.fd = os.open(os.devnull, os.O_WRONLY)
 
@@ -191,16 +197,15 @@ class OutputStream:
     def close(self) -> None:
         """Discard unread output of a world that was never formed."""
         if self._thread is not None and self._thread.ident is None:
-            for fd in [self._read, *self._opened]:
-                os.close(fd)
+            self._close()
 
     def _open_sinks(self, route: Route, console_fd: int) -> None:
-        prefix, tag = route.prefix.encode(), route.tag.encode()
+        prefix = route.prefix.encode()
         needles = tuple(needle.encode() for needle in route.filters)
         if route.file is not None:
             self._file = self._open(route.file)
         if route.replica_log is not None:
-            self._lines.append((self._open(route.replica_log), lambda line: tag + line))
+            self._replica_log = RotatedLog(route.replica_log, route.replica_log_bytes)
         if route.filtered is not None:
             keep = self._open(route.filtered)
             self._lines.append(
@@ -210,7 +215,7 @@ class OutputStream:
             self._lines.append((console_fd, lambda line: prefix + line))
 
     def _open(self, path: Path) -> int:
-        self._opened.append(_append(path))
+        self._opened.append(append(path))
         return self._opened[-1]
 
     def _pump(self) -> None:
@@ -218,9 +223,14 @@ class OutputStream:
             pass
         with self._passing:
             self._pass_on([self._rest] if self._rest else [])
-            for fd in [self._read, *self._opened]:
-                os.close(fd)
+            self._close()
             self._ended = True
+
+    def _close(self) -> None:
+        for fd in [self._read, *self._opened]:
+            os.close(fd)
+        if self._replica_log is not None:
+            self._replica_log.close()
 
     def _advance(self) -> bool:
         """Pass on what has been written by now, which is no more than a pipe holds; False at the
@@ -243,6 +253,8 @@ class OutputStream:
 
     def _pass_on(self, lines: list[bytes]) -> None:
         for line in lines:
+            if self._replica_log is not None:
+                self._replica_log.write(self._tag + line.rstrip(b"\r\n") + b"\n")
             for fd, shape in self._lines:
                 _write(fd, shape(line.rstrip(b"\r\n") + b"\n"))
 
@@ -278,11 +290,6 @@ def _split(data: bytes) -> list[bytes]:
     lines = [data[begin:end] for begin, end in itertools.pairwise(ends)]
     rest = data[ends[-1] :]
     return [*lines, rest, b""] if len(rest) > _LINE_LIMIT_BYTES else [*lines, rest]
-
-
-def _append(path: Path) -> int:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
 
 def _write(fd: int, data: bytes) -> None:
