@@ -65,6 +65,10 @@ class Settings:
     raw_seconds: float = 86_400.0
     #: Seconds that 1-minute means are kept (30 d).
     means_seconds: float = 2_592_000.0
+    #: Seconds that the directory and the output of a job on this machine stay after its end (30 d).
+    ended_job_seconds: float = 2_592_000.0
+    #: Bytes of the directories of ended jobs together; the oldest go first (20 GiB).
+    ended_job_bytes: int = 20 * 1024**3
     #: Samples per batch above which ingest asks the sender to split it.
     batch_limit: int = 10_000
     #: Seconds between two rounds of a pool in which nobody comes or goes.
@@ -236,6 +240,8 @@ def _check_range(key: str, typed: Any, kind: type) -> None:
     if key in _AT_LEAST and not typed >= _AT_LEAST[key]:
         least = _AT_LEAST[key]
         raise BadInput(f"{key} {typed:g} lets nobody in; give {least} or more", field=key)
+    if kind is int and typed < 0:
+        raise BadInput(f"{key} {typed} is below 0; give 0 or more", field=key)
     if key.endswith("_seconds") and not 0 <= typed < math.inf:
         raise BadInput(f"{key} {typed:g} is no span of time; give seconds from 0 up", field=key)
     if kind is float and not 0 <= typed < math.inf:

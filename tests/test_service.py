@@ -336,6 +336,30 @@ def test_the_cycle_itself_admits_what_fits(tmp_path: Path) -> None:
         assert admin.send(calls.job("digits")).job.state is JobState.STARTING
 
 
+def test_directories_of_jobs_that_ended_go_with_their_samples(tmp_path: Path) -> None:
+    api = Api(tmp_path)
+    with api.client() as admin:
+        id = admin.send(calls.submit(digits())).id
+        admin.send(calls.cancel(id))
+    directory = tmp_path / "replicas" / id
+    (directory / "0").mkdir(parents=True)
+    metrics = Metrics()
+    ticker = Ticker(
+        api.stores,
+        api.settings,
+        lambda: api.now,
+        home=tmp_path,
+        bell=Bell(),
+        metrics=metrics,
+        condition=ServiceCondition(metrics),
+    )
+    ticker.retain()
+    assert directory.exists()
+    api.now += timedelta(days=31)
+    ticker.retain()
+    assert not directory.exists()
+
+
 def test_sessions_that_ended_are_forgotten_a_month_later(tmp_path: Path) -> None:
     api = Api(tmp_path)
     with api.http(api.token()) as admin:

@@ -48,6 +48,9 @@ COMMANDS = {
     "audit": ("brain.cli.operate:audit", "List who did what."),
     "doctor": ("brain.cli.operate:doctor", "Check this installation and say what mends it."),
     "migrate": ("brain.cli.programs:migrate", "Bring the database to this version's schema."),
+    "backup": ("brain.cli.programs:backup", "Write database, key and tokens into a file."),
+    "restore": ("brain.cli.programs:restore", "Put a backup back."),
+    "gc": ("brain.cli.programs:gc", "Delete what ended jobs left, and shrink the database."),
     "config": ("brain.cli.operate:config", "Show every setting, its value and where it is from."),
     "demo": ("brain.cli.demo:demo", "Watch a job get measured, resized and verified."),
 }
@@ -55,6 +58,9 @@ COMMANDS = {
 #: Command -> extras without which it does nothing.
 EXTRAS = {
     "up": ("server",),
+    "backup": ("server",),
+    "restore": ("server",),
+    "gc": ("server",),
     "replay": ("server",),
     "simulate": ("server",),
     "demo": ("server", "torch"),

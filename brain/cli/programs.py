@@ -2,15 +2,22 @@
 
 import os
 import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
 
 import click
 
 from brain import extras
+from brain.cli.connect import state_directory
 
 #: Program -> module that is run in its place.
 PROGRAMS = {
     "run": "launcher.cli",
     "migrate": "brain.service",
+    "backup": "brain.service.backup",
+    "gc": "brain.service.gc",
     "crds": "scaler.kubernetes.kinds.upgrade",
 }
 
@@ -45,6 +52,67 @@ def migrate(arguments: tuple[str, ...]) -> None:
         _become("crds", tuple(word for word in arguments if word != "--crds"))
     extras.expect("`brain migrate`", "server")
     _become("migrate", ("--migrate-only", *arguments))
+
+
+def installation(chosen: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that name an installation, and take them as the environment does."""
+
+    @click.option("--home", type=click.Path(path_type=Path), help="State directory ($BRAIN_HOME).")
+    @click.option("--database-url", help="SQLAlchemy URL; default: what brain up uses.")
+    @wraps(chosen)
+    def wrapped(home: Path | None, database_url: str | None, **options: Any) -> None:
+        # Not as an argument: any user may read those of a process, and a URL may hold a password.
+        if database_url is not None:
+            os.environ["BRAIN_DATABASE_URL"] = database_url
+        chosen((home or state_directory()).expanduser().absolute(), **options)
+
+    return wrapped
+
+
+@click.command()
+@click.argument("file", type=click.Path())
+@installation
+def backup(home: Path, file: str) -> None:
+    """Write database, key and tokens into FILE, while Brain runs.
+
+    \b
+    brain backup /backups/brain.tar
+
+    FILE is consistent: it holds everything that was acknowledged before, and may be read by you
+    alone. PostgreSQL needs its pg_dump. Directories of jobs and brain.toml are not in it.
+    """
+    _become("backup", ("backup", file, "--home", str(home)))
+
+
+@click.command()
+@click.argument("file", type=click.Path())
+@click.option("--overwrite", is_flag=True, help="Give up what the target holds.")
+@installation
+def restore(home: Path, file: str, overwrite: bool) -> None:
+    """Put FILE of `brain backup` into a state directory and its database, while no Brain runs.
+
+    \b
+    brain restore /backups/brain.tar --home /var/lib/brain
+
+    An older version's backup is migrated at the next start; a newer version's is refused.
+    """
+    said = ("--overwrite",) if overwrite else ()
+    _become("backup", ("restore", file, "--home", str(home), *said))
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Say what would be freed; change nothing.")
+@installation
+def gc(home: Path, dry_run: bool) -> None:
+    """Delete directories of jobs that ended, and shrink the database; running jobs lose nothing.
+
+    \b
+    brain gc --dry-run
+    BRAIN_ENDED_JOB_SECONDS=86400 brain gc
+
+    Settings say what stays: ended_job_seconds and ended_job_bytes. The service does it every hour.
+    """
+    _become("gc", ("--home", str(home), *(("--dry-run",) if dry_run else ())))
 
 
 def command(module: str, *arguments: str) -> list[str]:

@@ -123,6 +123,11 @@ def job_directory(home: Path, job: str) -> Path:
     return (home if place is None else place / "brain") / "replicas" / job
 
 
+def forget_job(home: Path, job: str) -> None:
+    """Remove the note of a job's place; its directory is gone."""
+    (_jobs(home) / job).unlink(missing_ok=True)
+
+
 def kept_jobs(home: Path) -> list[str]:
     """All jobs that are kept in a place."""
     return os.listdir(_jobs(home)) if _jobs(home).is_dir() else []

@@ -1,7 +1,6 @@
 """Folding of raw samples into 1-minute means, by the rules of brain.series."""
 
 from collections.abc import Mapping
-from contextlib import closing
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from brain.db.samples import (
     throughput_contexts,
     throughput_samples,
 )
+from brain.db.space import give_back
 from brain.db.tables import minute_means, sources
 from brain.types.telemetry import Phase
 
@@ -105,19 +105,8 @@ def retire(connection: sa.Connection, *, raw_before: datetime, means_before: dat
         gone += connection.execute(sa.delete(rows).where(mine, old)).rowcount
         connection.execute(_forget(contexts, rows, raw_before))
     if connection.dialect.name == "sqlite":
-        _give_back(connection)
+        give_back(connection, _GIVEN_BACK)
     return gone
-
-
-def _give_back(connection: sa.Connection) -> None:
-    """Give free pages of an SQLite file back, a part at a time because writers wait.
-
-    The driver takes the first step of a statement that has no columns, which is one page.
-    """
-    free = connection.exec_driver_sql("PRAGMA freelist_count").scalar_one()
-    with closing(connection.connection.cursor()) as cursor:
-        for _ in range(min(free, _GIVEN_BACK)):
-            cursor.execute("PRAGMA incremental_vacuum(1)")
 
 
 def _forget(contexts: sa.Table, rows: sa.Table, before: datetime) -> sa.Delete:

@@ -114,6 +114,15 @@ def current(connection: sa.Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
+def expect_known(revision: str) -> None:
+    """Check that this version can use, or migrate, a database of a revision.
+
+    Raises:
+        SchemaTooNew: it cannot.
+    """
+    _missing(ScriptDirectory(str(migrations_path())), revision)
+
+
 def config(connection: sa.Connection, migrations: Path | None = None) -> Config:
     """Return Alembic's configuration, which reads no file and carries the connection."""
     made = Config()
@@ -143,7 +152,7 @@ def _migrate(
     now = missing if contract or not before or waiting is None else missing[:waiting]
     copy = None
     if now and before and connection.dialect.name == "sqlite":
-        copy = _copied(sqlite_file(connection.engine.url), now[-1].revision)
+        copy = set_aside(sqlite_file(connection.engine.url), now[-1].revision)
     if now:
         command.upgrade(made, now[-1].revision)
     return MigrationResult(
@@ -188,14 +197,29 @@ def _make_private(file: Path) -> None:
         file.touch(mode=0o600)
 
 
-def _copied(database: Path, revision: str) -> Path:
-    """Copy the database, its write-ahead log included, as it was last committed.
+def set_aside(database: Path, name: str) -> Path:
+    """Copy an SQLite file to ``….before-<name>`` beside it, as it was last committed.
 
     An earlier copy stays: a database that was restored and is migrated again is a different one.
     """
-    first = database.with_name(f"{database.name}.before-{revision}")
+    first = database.with_name(f"{database.name}.before-{name}")
     more = (first.with_name(f"{first.name}.{number}") for number in itertools.count(2))
     copy = next(path for path in itertools.chain([first], more) if not path.exists())
+    copy_sqlite(database, copy)
+    copies = sorted(
+        database.parent.glob(f"{database.name}.before-*"), key=lambda each: each.stat().st_mtime
+    )
+    for old in copies[:-_COPIES]:
+        old.unlink()
+    return copy
+
+
+def copy_sqlite(database: Path, copy: Path) -> None:
+    """Copy an SQLite file, its write-ahead log included, whole or not at all; others may write it.
+
+    Raises:
+        Unavailable: one of the files cannot be read or written.
+    """
     unfinished = copy.with_name(f"{copy.name}.partial")
     try:
         unfinished.unlink(missing_ok=True)
@@ -210,16 +234,10 @@ def _copied(database: Path, revision: str) -> Path:
         raise domain_error(refused, str(unfinished)) or refused from refused
     except OSError as refused:
         raise Unavailable(
-            f"{unfinished} cannot be written ({refused.strerror}); nothing was migrated"
+            f"{unfinished} cannot be written ({refused.strerror}); nothing was changed"
         ) from refused
     finally:
         unfinished.unlink(missing_ok=True)
-    copies = sorted(
-        database.parent.glob(f"{database.name}.before-*"), key=lambda each: each.stat().st_mtime
-    )
-    for old in copies[:-_COPIES]:
-        old.unlink()
-    return copy
 
 
 def _refuse_old_server(connection: sa.Connection) -> None:

@@ -12,6 +12,7 @@ from brain.db.faults import READ_ONLY
 from brain.db.jobs import SqlJobs, SqlPlans
 from brain.db.pools import SqlPools
 from brain.db.records import SqlAccess, SqlAudit, SqlEvents, SqlFreezes, SqlTokenUses
+from brain.db.space import free_bytes, shrink
 from brain.db.telemetry import SqlTelemetry
 from brain.db.worlds import SqlFits, SqlLeases, SqlNodes, SqlWorlds
 from brain.errors import Unavailable
@@ -150,6 +151,18 @@ class SqlStores:
         with self._connection(read_only=True) as connection:
             size = sa.func.pg_database_size(sa.func.current_database())
             return int(connection.execute(sa.select(size)).scalar_one())
+
+    def free_bytes(self) -> int:
+        """Return the bytes of free pages in an SQLite file; PostgreSQL looks after its own."""
+        return free_bytes(self._engine) if self._sqlite else 0
+
+    def shrink(self, *, whole: bool) -> int:
+        """Give an SQLite file's free pages back, while others use it; return their bytes.
+
+        A file that Brain made before it gave pages back is written anew if ``whole``, which
+        excludes others for a while.
+        """
+        return shrink(self._engine, whole=whole) if self._sqlite else 0
 
     def close(self) -> None:
         """Close all connections."""

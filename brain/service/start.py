@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 from brain.api import auth
@@ -43,17 +44,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     only_check = options.pop("check")
     flags = {name: value for name, value in options.items() if value is not None}
     try:
-        settings = _settings(home, os.environ, flags)
+        settings = settings_at(home, os.environ, flags)
         if only_check:
-            return _check(_database(home, settings))
-        _make(home)
+            return _check(database_at(home, settings))
+        make_home(home)
         if only_migrate:
-            _say(prepare(_database(home, settings), contract=True).message or "nothing to do")
+            _say(prepare(database_at(home, settings), contract=True).message or "nothing to do")
             return 0
         tls = tls_context(settings)
         submitters = _submitters(home, settings)
         _check_commands(settings, submitters)
-        with _home_of_one(home), _database_of_one(home, settings), _bound(settings) as listener:
+        with home_of_one(home), database_of_one(home, settings), _bound(settings) as listener:
             _run(home, settings, listener, tls, submitters)
     except BrainError as refused:
         said = refused.in_full if isinstance(refused, Unavailable) else str(refused)
@@ -86,7 +87,14 @@ def _check(url: str) -> int:
     return 1 if steps else 0
 
 
-def _settings(home: Path, environment: Mapping[str, str], flags: Mapping[str, Any]) -> Settings:
+def settings_at(
+    home: Path, environment: Mapping[str, str], flags: Mapping[str, Any] = MappingProxyType({})
+) -> Settings:
+    """Merge the settings of ``brain.toml``, the environment and the command line.
+
+    Raises:
+        BadInput: one of them is no setting, or has no value of its kind.
+    """
     file = home / "brain.toml"
     try:
         written = tomllib.loads(file.read_text()) if file.exists() else {}
@@ -108,7 +116,7 @@ def _run(
     tls: ssl.SSLContext | None,
     submitters: str,
 ) -> None:
-    url = _database(home, settings)
+    url = database_at(home, settings)
     if message := prepare(url).message:
         _say(message)
     seal = Seal.of(home / "key")
@@ -142,11 +150,12 @@ def admit(home: Path, settings: Settings, stores: Stores, now: datetime) -> None
         _keep_token(home / f"{name}.token", name, role, stores, now)
 
 
-def _database(home: Path, settings: Settings) -> str:
+def database_at(home: Path, settings: Settings) -> str:
+    """Return the URL of the installation's database."""
     return settings.database_url or f"sqlite:///{home.absolute() / 'brain.db'}"
 
 
-def _make(home: Path) -> None:
+def make_home(home: Path) -> None:
     """Create the state directory, or check that it is writable."""
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -157,15 +166,15 @@ def _make(home: Path) -> None:
         ) from bad
 
 
-def _home_of_one(home: Path) -> AbstractContextManager[IO[str]]:
+def home_of_one(home: Path) -> AbstractContextManager[IO[str]]:
     """Raise if another service uses the state directory."""
     return _alone(home / "service.lock", f"state directory {home}", "choose another with --home")
 
 
 @contextmanager
-def _database_of_one(home: Path, settings: Settings) -> Iterator[None]:
+def database_of_one(home: Path, settings: Settings) -> Iterator[None]:
     """Raise if the service of another state directory uses the same SQLite file."""
-    url = database_url(_database(home, settings))
+    url = database_url(database_at(home, settings))
     if url.get_backend_name() != "sqlite":
         yield
         return

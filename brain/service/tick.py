@@ -15,6 +15,7 @@ from brain.api.metrics import Metrics, ServiceCondition
 from brain.errors import Unavailable
 from brain.pool.rounds import Memo
 from brain.ports import Clock, Stores
+from brain.service.disk import sweep
 from brain.settings import Settings
 from brain.types.job import JobId
 from brain.types.resources import PoolName
@@ -231,7 +232,9 @@ class Ticker:
             self.retain()
 
     def retain(self) -> None:
-        """Fold and delete samples that are older than the settings allow."""
+        """Fold and delete samples that are older than the settings allow, then directories of
+        ended jobs.
+        """
         now = self._clock()
         with self._stores.transaction() as tx:
             tx.telemetry.retire(
@@ -243,6 +246,8 @@ class Ticker:
         with self._stores.transaction() as tx:
             tx.access.forget_answers(before=now - _DAY)
             tx.access.forget_tokens(before=now - _ENDED)
+        for job in sweep(self._home, self._stores, self._settings, now):
+            _log.info("deleted %s of %s, which ended %s", job.path, job.name, job.finished_at)
 
     def _look_at_disk(self) -> None:
         free = shutil.disk_usage(self._home).free

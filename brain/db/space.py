@@ -1,0 +1,66 @@
+"""Free pages of SQLite files, which go back to the file system."""
+
+import sqlite3
+from contextlib import closing
+
+import sqlalchemy as sa
+
+from brain.db.engine import sqlite_file
+
+#: Pages given back in a transaction of their own, because writers wait for it.
+_PAGES = 2_000
+#: ``PRAGMA auto_vacuum`` of a file that gives pages back.
+_INCREMENTAL = 2
+
+
+def give_back(connection: sa.Connection, most: int) -> None:
+    """Give back so many free pages at most, in the caller's transaction.
+
+    The driver takes the first step of a statement that has no columns, which is one page.
+    """
+    free = connection.exec_driver_sql("PRAGMA freelist_count").scalar_one()
+    with closing(connection.connection.cursor()) as cursor:
+        for _ in range(min(free, most)):
+            cursor.execute("PRAGMA incremental_vacuum(1)")
+
+
+def free_bytes(engine: sa.Engine) -> int:
+    """Return the bytes of free pages."""
+    return _number(engine, "freelist_count") * _number(engine, "page_size")
+
+
+def shrink(engine: sa.Engine, *, whole: bool) -> int:
+    """Give all free pages back; return their bytes. A file that cannot is written anew if
+    ``whole``.
+    """
+    before = free_bytes(engine)
+    if _number(engine, "auto_vacuum") != _INCREMENTAL:
+        if whole:
+            _rewrite(engine)
+        return before - free_bytes(engine)
+    while free := _number(engine, "freelist_count"):
+        with engine.begin() as connection:
+            give_back(connection, _PAGES)
+        if _number(engine, "freelist_count") >= free:
+            break  # others free pages faster
+    _checkpoint(engine)
+    return before - free_bytes(engine)
+
+
+def _number(engine: sa.Engine, pragma: str) -> int:
+    with engine.connect() as connection:
+        return int(connection.exec_driver_sql(f"PRAGMA {pragma}").scalar_one())
+
+
+def _rewrite(engine: sa.Engine) -> None:
+    # In a connection of its own: the engine's begin a transaction, in which nothing is rewritten.
+    with closing(sqlite3.connect(sqlite_file(engine.url), isolation_level=None)) as connection:
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("VACUUM")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _checkpoint(engine: sa.Engine) -> None:
+    # The file itself shrinks as its log is written into it.
+    with closing(sqlite3.connect(sqlite_file(engine.url), isolation_level=None)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,0 +1,182 @@
+"""``brain backup`` and ``brain restore``: the database, the key and the tokens in one tar file."""
+
+import argparse
+import os
+import sys
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from io import BytesIO
+from pathlib import Path
+
+import brain
+from brain import wire
+from brain.api.secrets import write_private
+from brain.db.backup import backend_of, dump, load
+from brain.db.schema import expect_known
+from brain.errors import BadInput, BrainError, Conflict, Unavailable
+from brain.service.start import database_at, database_of_one, home_of_one, make_home, settings_at
+
+_MANIFEST, _DATABASE = "backup.json", "database"
+#: Files of the state directory without which the database is of no use: stored values are sealed
+#: with the key, and a token's secret is nowhere else.
+_FILES = ("key", "admin.token", "scaler.token", "viewer.token")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """The file that says what a backup holds."""
+
+    version: str
+    #: Of the schema.
+    revision: str
+    #: ``sqlite`` or ``postgresql``.
+    backend: str
+    made_at: datetime
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Back up or restore the installation of ``$BRAIN_HOME``; return the exit code."""
+    parser = argparse.ArgumentParser(prog="brain.service.backup", allow_abbrev=False)
+    parser.add_argument("action", choices=("backup", "restore"))
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--overwrite", action="store_true")
+    asked = parser.parse_args(arguments)
+    try:
+        if asked.action == "backup":
+            said = back_up(asked.home, asked.file)
+        else:
+            said = restore(asked.home, asked.file, overwrite=asked.overwrite)
+    except BrainError as refused:
+        said = refused.in_full if isinstance(refused, Unavailable) else str(refused)
+        sys.stderr.write(f"brain: {said}\n")
+        return 1
+    except OSError as refused:
+        sys.stderr.write(f"brain: {refused.filename or asked.file}: {refused.strerror}\n")
+        return 1
+    sys.stdout.write(said + "\n")
+    return 0
+
+
+def back_up(home: Path, file: Path) -> str:
+    """Write a backup, whole or not at all, while the service runs; return a sentence about it.
+
+    Raises:
+        Conflict: the file exists.
+        NotFound: there is no database.
+        Unavailable: the database cannot be read.
+        OSError: the file cannot be written.
+    """
+    if file.exists():
+        raise Conflict(f"{file} exists; name a file that does not")
+    url = database_at(home, settings_at(home, os.environ))
+    with tempfile.TemporaryDirectory(prefix=".brain-backup-", dir=file.absolute().parent) as made:
+        database, unfinished = Path(made, _DATABASE), Path(made, "backup.tar")
+        manifest = Manifest(
+            version=brain.__version__,
+            revision=dump(url, database),
+            backend=backend_of(url),
+            made_at=datetime.now(UTC),
+        )
+        # The directory is ours alone, and the file keeps its mode.
+        with tarfile.open(unfinished, "w") as tar:
+            described = tarfile.TarInfo(_MANIFEST)
+            written = wire.encode(manifest)
+            described.size = len(written)
+            tar.addfile(described, BytesIO(written))
+            tar.add(database, _DATABASE)
+            for name in _FILES:
+                if (home / name).exists():
+                    tar.add((home / name).resolve(), name)
+        unfinished.chmod(0o600)
+        unfinished.replace(file)
+    size = file.stat().st_size / 2**20
+    return (
+        f"{file} ({size:.1f} MiB) holds the database at revision {manifest.revision}, the key and "
+        "the tokens; whoever reads it is an administrator here"
+    )
+
+
+def restore(home: Path, file: Path, *, overwrite: bool) -> str:
+    """Put a backup into a state directory and its database; return a sentence about it.
+
+    Raises:
+        BadInput: the file is no backup, or one of another kind of database.
+        Conflict: the target is not empty and ``overwrite`` was not said, or a Brain uses it.
+        SchemaTooNew: a newer Brain wrote the backup.
+        Unavailable: a service runs on the state directory, or the database cannot be written.
+        OSError: a file cannot be read or written.
+    """
+    try:
+        with tarfile.open(file) as tar:
+            manifest = wire.decode(_member(tar, _MANIFEST), Manifest)
+            _expect_usable(manifest, file)
+            make_home(home)
+            settings = settings_at(home, os.environ)
+            url = database_at(home, settings)
+            _expect_same(manifest, backend_of(url), file)
+            with home_of_one(home), database_of_one(home, settings):
+                return _restored(home, url, tar, manifest, overwrite=overwrite)
+    except (tarfile.TarError, KeyError) as bad:
+        raise BadInput(f"{file} is no backup of Brain: {bad}", field="file") from bad
+
+
+def _restored(
+    home: Path, url: str, tar: tarfile.TarFile, manifest: Manifest, *, overwrite: bool
+) -> str:
+    files = {name: _member(tar, name).decode() for name in _FILES if name in tar.getnames()}
+    differing = [name for name, text in files.items() if _differs(home / name, text)]
+    occupied = [name for name in differing if (home / name).exists()]
+    if occupied and not overwrite:
+        raise Conflict(
+            f"{home} has a {occupied[0]} of its own; restore into a new state directory with "
+            "--home, or say --overwrite to give up what is in it"
+        )
+    with tempfile.TemporaryDirectory(prefix=".restore-", dir=home) as made:
+        tar.extract(_DATABASE, made, filter="data")
+        before = load(url, Path(made, _DATABASE), overwrite=overwrite)
+    for name in differing:
+        write_private(home / name, files[name])
+    kept = f"; what was there before is {before}" if before else ""
+    return (
+        f"restored the database of {manifest.made_at:%Y-%m-%d %H:%M} UTC at revision "
+        f"{manifest.revision}, the key and the tokens to {home}{kept}"
+    )
+
+
+def _differs(path: Path, text: str) -> bool:
+    return not path.exists() or path.read_text().strip() != text.strip()
+
+
+def _member(tar: tarfile.TarFile, name: str) -> bytes:
+    found = tar.extractfile(name)
+    if found is None:
+        raise KeyError(f"{name} in it is no file")
+    return found.read()
+
+
+def _expect_usable(manifest: Manifest, file: Path) -> None:
+    try:
+        expect_known(manifest.revision)
+    except BrainError as new:
+        raise type(new)(
+            f"{file} was made by version {manifest.version} at revision {manifest.revision}, which "
+            f"this version {brain.__version__} does not know; install {manifest.version} or a "
+            "later one, and restore with that"
+        ) from new
+
+
+def _expect_same(manifest: Manifest, backend: str, file: Path) -> None:
+    if manifest.backend != backend:
+        raise BadInput(
+            f"{file} holds a database of {manifest.backend}, and database_url names one of "
+            f"{backend}; name one of {manifest.backend} with --database-url",
+            field="database_url",
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

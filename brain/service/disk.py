@@ -1,0 +1,123 @@
+"""Directories of jobs that ended long ago, or are too much.
+
+A job's directory goes only if the job has ended and no agent holds a lock in it.
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from brain.confinement import forget_job, job_directory, kept_jobs
+from brain.errors import NotFound
+from brain.ports import Stores
+from brain.settings import Settings
+
+#: Files that a living agent holds: its own, and its output before it has that.
+_LOCKS = ("lock", "agent.log")
+#: Directories on their way out; what a crash left there goes at the next time.
+_LEAVING = "leaving"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedJob:
+    """A job that has ended, and its directory."""
+
+    id: str
+    name: str
+    finished_at: datetime
+    size_bytes: int
+    path: Path
+
+
+def sweep(home: Path, stores: Stores, settings: Settings, now: datetime) -> list[EndedJob]:
+    """Delete the directories that the settings do not keep; return the deleted ones."""
+    shutil.rmtree(home / _LEAVING, ignore_errors=True)
+    return [each for each in expired(ended(home, stores), settings, now) if _delete(home, each)]
+
+
+def expired(jobs: Sequence[EndedJob], settings: Settings, now: datetime) -> list[EndedJob]:
+    """Return the jobs that ended before the age, and the oldest above the size; oldest first."""
+    oldest = sorted(jobs, key=lambda each: each.finished_at)
+    before = now - timedelta(seconds=settings.ended_job_seconds)
+    above = sum(each.size_bytes for each in oldest) - settings.ended_job_bytes
+    chosen = []
+    for job in oldest:
+        if job.finished_at >= before and above <= 0:
+            break
+        chosen.append(job)
+        above -= job.size_bytes
+    return chosen
+
+
+def ended(home: Path, stores: Stores) -> list[EndedJob]:
+    """Return the ended jobs that have a directory which no agent uses."""
+    found = []
+    with stores.transaction(read_only=True) as tx:
+        for id in _with_directory(home):
+            with suppress(NotFound):  # not this database's: perhaps of one before a restore
+                job = tx.jobs.get(id)
+                if job.id == id and job.finished_at is not None:
+                    found.append((job, job.finished_at))
+    return [
+        EndedJob(
+            id=job.id,
+            name=job.document.name,
+            finished_at=finished_at,
+            size_bytes=_size(path),
+            path=path,
+        )
+        for job, finished_at in found
+        if (path := job_directory(home, job.id)).is_dir() and not _in_use(path)
+    ]
+
+
+def _with_directory(home: Path) -> list[str]:
+    own = (
+        [one.name for one in os.scandir(home / "replicas")] if (home / "replicas").is_dir() else []
+    )
+    return sorted({*own, *kept_jobs(home)})
+
+
+def _size(path: Path) -> int:
+    size = 0
+    for directory, _, files in os.walk(path):
+        for name in files:
+            with suppress(FileNotFoundError):
+                size += 512 * os.lstat(os.path.join(directory, name)).st_blocks
+    return size
+
+
+def _in_use(path: Path) -> bool:
+    return any(_locked(file) for name in _LOCKS for file in path.glob(f"*/{name}"))
+
+
+def _locked(file: Path) -> bool:
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _delete(home: Path, job: EndedJob) -> bool:
+    """Take a directory away at once, so that no scaler sees a part of it; False if it cannot be."""
+    leaving = home / _LEAVING / job.id
+    try:
+        leaving.parent.mkdir(mode=0o700, exist_ok=True)
+        job.path.rename(leaving)
+        forget_job(home, job.id)
+        shutil.rmtree(leaving.parent)
+    except OSError:  # a member's job in a namespace may own files that are not this user's
+        return not job.path.exists()
+    return True
