@@ -30,8 +30,9 @@ class Settings:
     database_url: str = ""
     #: Seconds between turns of a pool; a resize costs seconds, so deciding more often is noise.
     tick_seconds: float = 2.0
-    #: Seconds a pool's lease lasts; a dead Brain's pools are taken over after so long.
-    lease_seconds: float = 15.0
+    #: Seconds a pool's lease lasts; a dead Brain's pools are taken over after so long. A turn
+    #: renews it with each write.
+    lease_seconds: float = 8.0
     #: Approval mode of jobs that name none: off, shadow, approve or auto.
     policy_mode: str = "approve"
     #: Optimizer steps that a size must have been measured for; the standard error of a median

@@ -20,6 +20,7 @@ from brain import calls, cycle
 from brain.api.events import Bell
 from brain.api.metrics import Metrics, ServiceCondition
 from brain.client import BrainClient
+from brain.db import SqlStores
 from brain.errors import Unavailable
 from brain.inmemory import MemoryStores
 from brain.ports import Stores
@@ -30,7 +31,7 @@ from brain.types.job import JobId, JobState
 from brain.types.record import Role
 from brain.types.resources import PoolName
 from tests.api.app import Api, digits
-from tests.builders import NOW, job
+from tests.builders import NOW, event, job
 from tests.serving import service
 
 
@@ -263,6 +264,44 @@ def test_a_pool_whose_lease_another_holds_is_left_alone(ticking: Ticking) -> Non
         tx.leases.acquire(PoolName("one"), "another", until=until, now=NOW)
     ticking.ticker().tick()
     assert ticking.turned == ["two"]
+
+
+def test_a_turn_writes_nothing_once_another_brain_has_the_lease(
+    database_url: str, tmp_path: Path
+) -> None:
+    with closing(SqlStores(database_url)) as stores:
+        with stores.transaction() as tx:
+            tx.jobs.add(job("j1", name="a", pool=PoolName("one")))
+        late, other = Ticking(tmp_path / "late", stores), Ticking(tmp_path / "other", stores)
+
+        def slow(stores: Stores, pool: PoolName, settings: Settings, now: datetime) -> None:
+            with stores.transaction() as tx:
+                tx.events.add(event("first", job="j1"))
+            # It is stopped for longer than its lease: an hour by the clock of both.
+            late.now = other.now = NOW + timedelta(hours=1)
+            other.ticker().tick()
+            with stores.transaction() as tx:
+                tx.events.add(event("late", job="j1"))
+
+        late.ticker(slow).tick()
+        with stores.transaction(read_only=True) as tx:
+            kinds = [each.kind for each in tx.events.after(0)]
+    assert other.turned == ["one"]
+    assert "first" in kinds
+    assert "late" not in kinds
+    assert b'brain_lease_held{pool="one"} 0.0' in late.metrics.text()
+    assert late.condition.degraded() == (), "the other Brain decides, so nothing is wrong"
+
+
+def test_a_turn_that_is_slower_than_its_lease_goes_on_if_nobody_took_it(ticking: Ticking) -> None:
+    def slow(stores: Stores, pool: PoolName, settings: Settings, now: datetime) -> None:
+        ticking.now += timedelta(hours=1)
+        with stores.transaction() as tx:
+            tx.events.add(event("late", job=None))
+        ticking.turned.append(pool)
+
+    ticking.ticker(slow).tick()
+    assert sorted(ticking.turned) == ["one", "two"]
 
 
 def test_a_turn_that_fails_is_told_and_the_others_go_on(ticking: Ticking) -> None:

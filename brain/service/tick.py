@@ -5,7 +5,8 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -14,10 +15,11 @@ from brain.api.events import Bell, last_event_id
 from brain.api.metrics import Metrics, ServiceCondition
 from brain.errors import Unavailable
 from brain.pool.rounds import Memo
-from brain.ports import Clock, Stores
+from brain.ports import Clock, Stores, Transaction
 from brain.service.disk import sweep
 from brain.settings import Settings
 from brain.types.job import JobId
+from brain.types.pool import PoolLease
 from brain.types.resources import PoolName
 
 #: ``cycle.turn``, with any result.
@@ -40,6 +42,32 @@ _SET_BACK = timedelta(seconds=1)
 _DISK_BYTES = 200 * 1024 * 1024
 #: A name for no pool: its lease is taken to test if the database can be written again.
 _PROBE = PoolName("-")
+
+
+class _LeaseLost(Unavailable):
+    """Another Brain decides for the pool by now: not a bug of the job whose turn it was."""
+
+
+class _Fenced:
+    """Stores that look into each transaction that writes, before anything is written in it."""
+
+    def __init__(self, stores: Stores, look: Callable[[Transaction], None]) -> None:
+        self._stores, self._look = stores, look
+
+    @contextmanager
+    def transaction(self, *, read_only: bool = False) -> Iterator[Transaction]:
+        """Open a transaction; see ``brain.ports.Stores``."""
+        with self._stores.transaction(read_only=read_only) as tx:
+            if not read_only:
+                self._look(tx)
+            yield tx
+
+    def size_bytes(self) -> int:
+        """Return the bytes on storage."""
+        return self._stores.size_bytes()
+
+    def close(self) -> None:
+        """Leave the connections open: they are the service's."""
 
 
 class Ticker:
@@ -141,11 +169,19 @@ class Ticker:
 
     def _turn(self, pool: PoolName) -> None:
         began = time.monotonic()
-        if not self._lease(pool):
+        lease = self._lease(pool)
+        if lease is None:
             return
         before = last_event_id(self._stores)
+        fenced = _Fenced(self._stores, lambda tx: self._expect(tx, lease))
         try:
-            done = self._decide(self._stores, pool, self._settings, self._clock())
+            done = self._decide(fenced, pool, self._settings, self._clock())
+        except _LeaseLost:
+            _log.warning(
+                "another Brain took pool %s over during a turn, whose rest is dropped", pool
+            )
+            self._let_go(pool)
+            return
         except Unavailable:
             raise
         except Exception as bug:  # noqa: BLE001 - one pool's bug must not end deciding for the others
@@ -207,18 +243,37 @@ class Ticker:
             "they are, the service's log has more",
         )
 
-    def _lease(self, pool: PoolName) -> bool:
+    def _lease(self, pool: PoolName) -> PoolLease | None:
+        with self._stores.transaction() as tx:
+            lease = self._acquired(tx, pool)
+        self._condition.mend("database")
+        if lease is None:
+            self._let_go(pool)
+            return None
+        self._metrics.lease_held.labels(pool).set(True)
+        self._held.add(pool)
+        return lease
+
+    def _acquired(self, tx: Transaction, pool: PoolName) -> PoolLease | None:
         now = self._clock()
         until = now + timedelta(seconds=self._settings.lease_seconds)
-        with self._stores.transaction() as tx:
-            held = tx.leases.acquire(pool, self._holder, until=until, now=now) is not None
-        self._condition.mend("database")
-        self._metrics.lease_held.labels(pool).set(held)
-        (self._held.add if held else self._held.discard)(pool)
-        if not held:
-            # Another Brain decides there now; this one first observes when it comes back.
-            self._memos.pop(pool, None)
-        return held
+        return tx.leases.acquire(pool, self._holder, until=until, now=now)
+
+    def _expect(self, tx: Transaction, lease: PoolLease) -> None:
+        """Renew the lease in a transaction that writes a decision.
+
+        Raises:
+            _LeaseLost: another Brain had the lease meanwhile, so its term is another.
+        """
+        renewed = self._acquired(tx, lease.pool)
+        if renewed is None or renewed.term != lease.term:
+            raise _LeaseLost(f"another Brain holds the lease of pool {lease.pool}")
+
+    def _let_go(self, pool: PoolName) -> None:
+        self._metrics.lease_held.labels(pool).set(False)
+        self._held.discard(pool)
+        # Another Brain decides there now; this one first observes when it comes back.
+        self._memos.pop(pool, None)
 
     def _look_after_stores(self) -> None:
         if self._condition.is_degraded("database"):

@@ -13,7 +13,7 @@ class PoolLease:
 
     pool: PoolName
     holder: str
-    #: Grows with every change of holder; fences a late writer.
+    #: Grows with every change of holder; each write of a turn checks it.
     term: int
     expires_at: datetime
 
