@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from brain import calls
-from brain.service.disk import EndedJob, expired
+from brain.inmemory import MemoryStores
+from brain.service.disk import EndedJob, expired, sweep
 from brain.settings import Settings
+from brain.types.job import JobState
 from tests.api.app import digits
-from tests.builders import NOW
+from tests.builders import NOW, job
 from tests.serving import Service, service
 
 
@@ -44,8 +46,8 @@ def test_what_ended_jobs_left_goes_and_nothing_of_others(tmp_path: Path) -> None
         stranger = tmp_path / "replicas" / "of-another-database" / "0"
         stranger.mkdir(parents=True)
         with running.client() as admin:
-            for job in (ended, held):
-                admin.send(calls.cancel(job.name))
+            for each in (ended, held):
+                admin.send(calls.cancel(each.name))
         with (held / "0" / "lock").open("w") as lock:
             # An agent that has not ended yet.
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -67,12 +69,26 @@ def test_what_ended_jobs_left_goes_and_nothing_of_others(tmp_path: Path) -> None
         assert f"{held}  1.0 MiB" in gc(tmp_path, ended_job_bytes=0)
 
 
+def test_a_directory_that_a_job_closed_keeps_no_other(tmp_path: Path) -> None:
+    stores = MemoryStores()
+    with stores.transaction() as tx:
+        for name in ("closed", "ended"):
+            made = job(name, name=name, state=JobState.CANCELLED, finished_at=NOW)
+            tx.jobs.add(made)
+            (tmp_path / "replicas" / name / "0").mkdir(parents=True)
+    # A lock that cannot be opened: nobody knows who holds it.
+    (tmp_path / "replicas" / "closed" / "0" / "lock").mkdir()
+    gone = sweep(tmp_path, stores, Settings(ended_job_seconds=0), NOW + timedelta(hours=1))
+    assert [each.id for each in gone] == ["ended"]
+    assert (tmp_path / "replicas" / "closed").exists()
+
+
 def test_the_oldest_go_where_they_are_too_much() -> None:
-    def job(name: str, hours: float) -> EndedJob:
+    def left(name: str, hours: float) -> EndedJob:
         at = NOW - timedelta(hours=hours)
         return EndedJob(id=name, name=name, finished_at=at, size_bytes=10, path=Path(name))
 
-    jobs = [job("new", 1), job("old", 30), job("middle", 20)]
+    jobs = [left("new", 1), left("old", 30), left("middle", 20)]
 
     def names(**settings: float) -> list[str]:
         return [each.name for each in expired(jobs, Settings(**settings), NOW)]  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -13,6 +14,8 @@ from brain.errors import Conflict, NotFound, Unavailable
 
 #: Characters of a program's last words that are shown.
 _LAST_WORDS = 300
+#: Seconds within which a Brain that was stopped has left PostgreSQL.
+_PATIENCE_SECONDS = 5.0
 
 
 def backend_of(url: str) -> str:
@@ -69,21 +72,34 @@ def _load_sqlite(target: Path, file: Path, *, overwrite: bool) -> Path | None:
 def _make_empty(url: str, *, overwrite: bool) -> None:
     engine = open_engine(url)
     where = engine.url.render_as_string(hide_password=True)
+    try:
+        if not _left_alone(engine):
+            raise Conflict(f"a Brain is connected to {where}; stop all of them, then restore")
+        with engine.begin() as connection:
+            tables = sa.inspect(connection).get_table_names()
+            if tables and not overwrite:
+                raise _occupied(where)
+            for table in tables:
+                quoted = engine.dialect.identifier_preparer.quote(table)
+                connection.exec_driver_sql(f"DROP TABLE {quoted} CASCADE")
+    finally:
+        engine.dispose()
+
+
+def _left_alone(engine: sa.Engine) -> bool:
+    """True if no other Brain is connected; the server takes a moment to end a session."""
     others = sa.text(
         "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'brain' "
         "AND datname = current_database() AND pid <> pg_backend_pid()"
     )
-    try:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
         with engine.begin() as connection:
-            if connection.execute(others).scalar_one():
-                raise Conflict(f"a Brain is connected to {where}; stop all of them, then restore")
-            there = sa.MetaData()
-            there.reflect(connection)
-            if there.tables and not overwrite:
-                raise _occupied(where)
-            there.drop_all(connection)
-    finally:
-        engine.dispose()
+            if not connection.execute(others).scalar_one():
+                return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
 
 
 def _occupied(where: str) -> Conflict:

@@ -16,6 +16,7 @@ from brain.confinement import forget_job, job_directory, kept_jobs
 from brain.errors import NotFound
 from brain.ports import Stores
 from brain.settings import Settings
+from brain.types.job import Job
 
 #: Files that a living agent holds: its own, and its output before it has that.
 _LOCKS = ("lock", "agent.log")
@@ -60,27 +61,28 @@ def ended(home: Path, stores: Stores) -> list[EndedJob]:
     with stores.transaction(read_only=True) as tx:
         for id in _with_directory(home):
             with suppress(NotFound):  # not this database's: perhaps of one before a restore
-                job = tx.jobs.get(id)
-                if job.id == id and job.finished_at is not None:
-                    found.append((job, job.finished_at))
-    return [
-        EndedJob(
-            id=job.id,
-            name=job.document.name,
-            finished_at=finished_at,
-            size_bytes=_size(path),
-            path=path,
-        )
-        for job, finished_at in found
-        if (path := job_directory(home, job.id)).is_dir() and not _in_use(path)
-    ]
+                found.append(tx.jobs.get(id))
+    jobs = {job.id: job for job in found}  # a directory may have a job's name instead of its id
+    return [each for job in jobs.values() if (each := _left_by(home, job)) is not None]
+
+
+def _left_by(home: Path, job: Job) -> EndedJob | None:
+    with suppress(OSError):  # a job may have closed its directory to us: that keeps no other
+        path = job_directory(home, job.id)
+        if job.finished_at is not None and path.is_dir() and not _in_use(path):
+            return EndedJob(
+                id=job.id,
+                name=job.document.name,
+                finished_at=job.finished_at,
+                size_bytes=_size(path),
+                path=path,
+            )
+    return None
 
 
 def _with_directory(home: Path) -> list[str]:
-    own = (
-        [one.name for one in os.scandir(home / "replicas")] if (home / "replicas").is_dir() else []
-    )
-    return sorted({*own, *kept_jobs(home)})
+    own = home / "replicas"
+    return sorted({*(os.listdir(own) if own.is_dir() else ()), *kept_jobs(home)})
 
 
 def _size(path: Path) -> int:
