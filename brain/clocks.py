@@ -65,7 +65,7 @@ def corrected(
         instant = stamp + kept
         last = instant if last is None else max(instant, last + _MICROSECOND)
         instants[stamp] = last
-    assert last is not None, "there are newer stamps"
+    assert last is not None, "there are newer timestamps"
     return instants, SourceClock(offset=kept, newest=(newer[-1], last))
 
 

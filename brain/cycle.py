@@ -284,7 +284,10 @@ def follow(
         gone = lifecycle.forsaken(tx, plan)
         if gone is not None:
             name = tx.jobs.get(gone.job).document.name
-            why = f"plan {gone.generation} of {name} was to make room and is {gone.state}"
+            why = (
+                f"plan {gone.generation} of {name}, which should have freed room for this "
+                f"plan, is {gone.state}"
+            )
             lifecycle.expire(tx, plan, now, why=why)
             return
     match plan.state if plan else None:

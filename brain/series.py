@@ -186,7 +186,9 @@ def buckets(metric: str, *, since: datetime, until: datetime, points: int) -> Bu
         BadInput: the metric does not exist, or fewer than one point is asked for.
     """
     if metric not in METRICS:
-        raise BadInput(f"metric {metric!r} is none of {', '.join(METRICS)}", field="metric")
+        raise BadInput(
+            f"metric {metric!r} does not exist; choose one of {', '.join(METRICS)}", field="metric"
+        )
     if points < 1:
         raise BadInput(f"points {points} must be at least 1", field="points")
     return Buckets(since, until, points)

@@ -155,7 +155,7 @@ def settings_from(*sources: Mapping[str, Any]) -> Settings:
             if key not in names:
                 near = meant(key, names)
                 hint = f"did you mean {near}?" if near else "`brain config` lists them"
-                raise UnknownField(f"{key} is no setting; {hint}", field=key)
+                raise UnknownField(f"there is no setting {key}; {hint}", field=key)
             merged = replace(merged, **{key: _typed(key, value, types[key])})
     return merged
 
@@ -184,7 +184,7 @@ def prices_of(text: str) -> dict[str, float]:
             found[kind.strip() or "*"] = math.nan
         if not 0 <= found[kind.strip() or "*"] < math.inf:
             raise BadInput(
-                f"price {part!r} is neither KIND=NUMBER nor a number from 0 up; write A100=2.5",
+                f"price {part!r} is neither KIND=NUMBER nor a number of at least 0; write A100=2.5",
                 field="accelerator_prices",
             )
     return found
@@ -205,7 +205,8 @@ def networks_of(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
             network = ip_network(part)
         except ValueError as bad:
             raise BadInput(
-                f"trusted_proxies {part!r} is no address or network; write 10.0.0.7 or 10.0.0.0/8",
+                f"trusted_proxies {part!r} is not an address or network; write 10.0.0.7 or "
+                "10.0.0.0/8",
                 field="trusted_proxies",
             ) from bad
         found.append(network)
@@ -217,7 +218,9 @@ def networks_of(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
 
 def _typed(key: str, value: Any, kind: type) -> Any:
     if key in _CHOICES and value not in _CHOICES[key]:
-        raise BadInput(f"{key} {value!r} is none of {', '.join(_CHOICES[key])}", field=key)
+        raise BadInput(
+            f"{key} {value!r} is not allowed; choose one of {', '.join(_CHOICES[key])}", field=key
+        )
     if kind is bool and isinstance(value, str):
         words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
         if value.lower() not in words:
@@ -226,24 +229,32 @@ def _typed(key: str, value: Any, kind: type) -> Any:
     try:
         typed = kind(value)
     except (TypeError, ValueError) as bad:
-        raise BadInput(f"{key} {value!r} is not of type {kind.__name__}", field=key) from bad
+        raise BadInput(
+            f"{key} {value!r} has the wrong type; give a value of type {kind.__name__}", field=key
+        ) from bad
     _check_range(key, typed, kind)
     return typed
 
 
 def _check_range(key: str, typed: Any, kind: type) -> None:
     if key == "port" and not 0 <= typed <= 65535:
-        raise BadInput(f"port {typed} is no TCP port; give 0 (a free one) to 65535", field=key)
+        raise BadInput(
+            f"port {typed} is not a TCP port; give 0 (takes a free port) to 65535", field=key
+        )
     if key == "accelerator_prices":
         prices_of(typed)
     if key == "trusted_proxies":
         networks_of(typed)
     if key in _AT_LEAST and not typed >= _AT_LEAST[key]:
         least = _AT_LEAST[key]
-        raise BadInput(f"{key} {typed:g} lets nobody in; give {least} or more", field=key)
+        raise BadInput(
+            f"{key} {typed:g} would refuse every request; give {least} or more", field=key
+        )
     if kind is int and typed < 0:
         raise BadInput(f"{key} {typed} is below 0; give 0 or more", field=key)
     if key.endswith("_seconds") and not 0 <= typed < math.inf:
-        raise BadInput(f"{key} {typed:g} is no span of time; give seconds from 0 up", field=key)
+        raise BadInput(f"{key} {typed:g} is not a duration; give seconds, 0 or more", field=key)
     if kind is float and not 0 <= typed < math.inf:
-        raise BadInput(f"{key} {typed:g} is no share; give 0 or more, 0.1 for 10 %", field=key)
+        raise BadInput(
+            f"{key} {typed:g} is not a share; give 0 or more, such as 0.1 for 10 %", field=key
+        )

@@ -109,7 +109,8 @@ def check_version(v: int, *, sender: str = "the sender") -> None:
         older = v < min(SPOKEN)
         remedy = f"upgrade {sender}" if older else "upgrade this service"
         raise UnknownVersion(
-            f"v {v} is not spoken here, only {', '.join(map(str, sorted(SPOKEN)))}; {remedy}",
+            f"v {v} is not supported; this side supports "
+            f"{', '.join(map(str, sorted(SPOKEN)))}; {remedy}",
             field="v",
         )
 
@@ -168,7 +169,8 @@ def decode_sample(data: bytes | msgspec.Raw) -> Sample:
     try:
         kind = _KIND_BY_ENDING.get(line[line.rfind(_ENDING) :]) or decode(line, _Kind).kind
         if kind not in SAMPLE_KINDS:
-            raise BadInput(f"kind {kind!r} is none of {', '.join(SAMPLE_KINDS)}", field="kind")
+            known = ", ".join(SAMPLE_KINDS)
+            raise BadInput(f"kind {kind!r} does not exist; choose one of {known}", field="kind")
         sample = decode(line, SAMPLE_KINDS[kind])
     except BadInput:
         _refuse_unstorable(_with_no_numbers(line))
@@ -205,11 +207,13 @@ def _refuse_unstorable(value: object, name: str = "") -> None:
             for index, inner in enumerate(value):
                 _refuse_unstorable(inner, f"{name}[{index}]")
         case float() if not isfinite(value):
-            raise BadInput(f"{name} {value} is no finite number; leave it out", field=name)
+            raise BadInput(f"{name} {value} is not a finite number; leave it out", field=name)
         case int() if not -(2**63) <= value < 2**63:
-            raise BadInput(f"{name} {value} has more than 64 bits", field=name)
+            raise BadInput(
+                f"{name} {value} does not fit into 64 bits; give a smaller number", field=name
+            )
         case str() if "\0" in value:
-            raise BadInput(f"{name} {value!r} holds a NUL character; leave it out", field=name)
+            raise BadInput(f"{name} {value!r} has a NUL character; remove it", field=name)
 
 
 def job_document(data: object) -> JobDocument:
@@ -247,10 +251,10 @@ def document(data: object, kind: type[T]) -> T:
 
 #: What a person writes where a value is of another type.
 _WRITE: Mapping[Any, str] = {
-    int: "no whole number; write for example 4",
-    float: "no number; write for example 1.5",
+    int: "not a whole number; write for example 4",
+    float: "not a number; write for example 1.5",
     bool: "neither true nor false; write one of them without quotes",
-    str: "no text; put it in quotes",
+    str: "not text; put it in quotes",
 }
 
 
@@ -280,7 +284,7 @@ def _no_value_of(data: object, kind: Any, path: str) -> BadInput | None:
     said = next((_WRITE[one] for one in options if one in _WRITE), None)
     if said is None and (inner := _dataclass_in(kind)) is not None:
         first = camel(fields(inner)[0].name)
-        said = f"no group of fields; write them below it, {first} for example"
+        said = f"not a group of fields; write the fields below it, for example {first}"
     if said is None or not path:
         return None
     shown = repr(data) if len(repr(data)) <= _SHOWN else f"{repr(data)[:_SHOWN]}…"
@@ -300,7 +304,8 @@ def _refuse_shorthand(data: object) -> None:
     match data:
         case {"replicas": int(size)} if size is not True and size is not False:
             raise BadInput(
-                f"replicas {size} is no range; write {{min: {size}, max: {size}}}", field="replicas"
+                f"replicas {size} is not a range; write {{min: {size}, max: {size}}}",
+                field="replicas",
             )
         case {"command": str(line)}:
             words = ", ".join(line.split())
@@ -309,7 +314,7 @@ def _refuse_shorthand(data: object) -> None:
     for name, value in environment.items() if isinstance(environment, Mapping) else ():
         if not isinstance(value, str | Mapping):
             field = f"environment.{name}"
-            raise BadInput(f"{field} is no text; quote it", field=field)
+            raise BadInput(f"{field} is not text; put it in quotes", field=field)
 
 
 def document_plain(document: JobDocument) -> dict[str, Any]:
@@ -338,7 +343,7 @@ def _known(data: object, kind: Any, spell: Callable[[str], str]) -> object:
             if key not in known:
                 near = meant(key, [f"{path}{name}" for name in known], field_paths(kind, spell))
                 hint = f"; did you mean {near}?" if near else f"; known: {', '.join(known)}"
-                raise UnknownField(f"{path}{key} is no field{hint}", field=f"{path}{key}")
+                raise UnknownField(f"{path}{key} is not a known field{hint}", field=f"{path}{key}")
         return {
             known[key]: read(one, hints[known[key]], f"{path}{key}.") for key, one in value.items()
         }

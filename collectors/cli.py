@@ -13,9 +13,11 @@ from collectors.pods import loop as cluster
 def main(arguments: list[str] | None = None) -> int:
     """Run the collector, or with ``--status`` print its last status."""
     parser = loop.parser()
-    parser.add_argument("--status", action="store_true", help="print status.json and end")
+    parser.add_argument("--status", action="store_true", help="print status.json and exit")
     parser.add_argument(
-        "--fresh", type=float, help="with --status: fail if it is older than so many seconds"
+        "--fresh",
+        type=float,
+        help=("with --status: fail if the status is older than this many seconds"),
     )
     cluster.arguments(parser)
     given = parser.parse_args(arguments)

@@ -144,7 +144,7 @@ class Delivery:
                 samples.append(wire.decode_sample(line))
             except BadInput as torn:
                 self.counts.unreadable += 1
-                log.warning("a line of %s cannot be read: %s", batch.segment, torn)
+                log.warning("a spooled line of %s cannot be read: %s", batch.segment, torn)
         if not samples:
             return Receipt(stored=0, duplicates=0), samples
         client = await self._client(way, batch.job)
@@ -153,7 +153,7 @@ class Delivery:
     async def _client(self, way: _Way, job: str) -> AsyncBrainClient:
         url, token = self._url(job), self._token(job)
         if url is None:
-            raise Unavailable("the service is not running (no service.json, no --url)")
+            raise Unavailable("the service is not running (found no service.json and no --url)")
         if way.client is None or (url, token) != (way.url, way.token):
             await _close(way)
             way.client, way.url, way.token = AsyncBrainClient(url, token), url, token
@@ -171,7 +171,7 @@ class Delivery:
         way.not_before = time.monotonic() + delay_seconds(failure, way.failures, random.random())
         text = f"{type(failure).__name__}: {failure}"
         if text != way.error:
-            log.warning("not delivered, kept in the spool: %s", text)
+            log.warning("not delivered, so it stays in the spool: %s", text)
         way.error = self.counts.last_error = text
         if isinstance(failure, Unavailable):
             # The service may come back on another port with connections of its own.
@@ -180,7 +180,11 @@ class Delivery:
     def _reject(self, line: bytes, reason: str) -> None:
         self.counts.rejected += 1
         self.counts.last_error = f"rejected by the service: {reason}"
-        log.warning("rejected, not sent again: %s: %s", reason, line.decode(errors="replace"))
+        log.warning(
+            "the service rejected it, so it is not sent again: %s: %s",
+            reason,
+            line.decode(errors="replace"),
+        )
 
 
 async def _close(way: _Way) -> None:

@@ -1,4 +1,4 @@
-"""Accelerators of this machine. None is a normal state, and is told as such."""
+"""Accelerators of this machine. None is a normal state, and is reported as such."""
 
 from collections.abc import Callable
 from contextlib import suppress

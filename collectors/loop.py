@@ -130,13 +130,13 @@ class Collector:
             except BadInput as bad:
                 self._garbage += 1
                 if self._garbage == 1:
-                    log.warning("a datagram is no sample: %s", bad)
+                    log.warning("a datagram is not a valid sample: %s", bad)
 
     def _keep(self, sample: Sample) -> None:
         # Encoded anew, so that a line of the spool is a line.
         job = sample.job if isinstance(sample, HostSample | LossSample) else sample.place.job
         if not self._spool.append(job, wire.encode_sample(sample), now=time.time()):
-            self._troubles["spool"] = f"a sample of {job!r} could not be kept"
+            self._troubles["spool"] = f"a sample of {job!r} could not be stored"
         self._arrived.set()
 
     async def _deliver(self) -> None:
@@ -183,7 +183,7 @@ class Collector:
             self._troubles.pop("disk", None)
         except OSError as full:
             if "disk" not in self._troubles:
-                log.warning("the disk refuses: %s", full)
+                log.warning("the disk refuses writes: %s", full)
             self._troubles["disk"] = str(full)
 
     def _tell_losses(self) -> None:
@@ -285,7 +285,7 @@ def collect(options: CollectorOptions) -> int:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            log.info("another collector holds %s", home.lock)
+            log.info("another collector already runs: it holds the lock %s", home.lock)
             return HELD
         with closing(listen(home)) as listening:
             bound = home.socket.stat()
@@ -304,15 +304,21 @@ def parser() -> argparse.ArgumentParser:
     """The command line, shared with ``brain-collect``."""
     told = argparse.ArgumentParser(prog="brain-collect", description=__doc__.splitlines()[0])
     told.add_argument("--home", help="state directory; default $BRAIN_HOME, else ~/.brain")
-    told.add_argument("--url", help="the service; default: what service.json says")
+    told.add_argument("--url", help="URL of the service; default: the one in service.json")
     told.add_argument(
-        "--linger", type=float, default=30.0, help="seconds to stay after the last agent (30)"
+        "--linger",
+        type=float,
+        default=30.0,
+        help=("seconds to keep running after the last agent ends (30)"),
     )
     told.add_argument(
-        "--patience", type=float, default=120.0, help="the same with undelivered samples (120)"
+        "--patience",
+        type=float,
+        default=120.0,
+        help=("the same while there are undelivered samples (120)"),
     )
     told.add_argument(
-        "--every", type=float, default=5.0, help="seconds between readings of the machine (5)"
+        "--every", type=float, default=5.0, help="seconds between readings of this machine (5)"
     )
     return told
 

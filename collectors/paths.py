@@ -113,4 +113,7 @@ def make_private(directory: Path) -> None:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     seen = directory.lstat()
     if seen.st_uid != os.getuid() or not directory.is_dir() or directory.is_symlink():
-        raise BadInput(f"{directory} belongs to user {seen.st_uid}; remove it or set BRAIN_HOME")
+        raise BadInput(
+            f"{directory} belongs to user {seen.st_uid}; remove it, or set BRAIN_HOME to a "
+            "directory of yours"
+        )

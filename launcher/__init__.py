@@ -10,7 +10,7 @@ import sys
 
 
 def checkpoint_saved(path: "str | os.PathLike[str]") -> None:
-    """Say, inside a worker, that a checkpoint is complete at ``path``: a safe point.
+    """Report, inside a worker, that a checkpoint is complete at ``path``: a safe point.
 
     Only scripts that save by means that the probe does not know need it. Without a probe (under
     plain torchrun, say) it does nothing.

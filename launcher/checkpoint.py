@@ -109,14 +109,14 @@ class _Memory:
     agent: str
 
     def ask(self, path: str | None) -> None:
-        """Tell the agent that memory is wanted, or a piece from another host."""
+        """Ask the agent for memory, or for a piece of a checkpoint on another host."""
         event: dict[str, Any] = {"v": 1, "rank": _rank(), "local_rank": _local_rank()}
         event |= {"epoch": self.config["epoch"], "event": "memory", "path": path}
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
             bell.sendto(json.dumps(event).encode(), self.agent)
 
     def ring(self) -> None:
-        """Tell the flusher that there is something new."""
+        """Notify the flusher of new files."""
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
             bell.setblocking(False)
             bell.sendto(b"!", str(self.root / "bell"))
@@ -291,7 +291,7 @@ def _load_from(
         return _loaded(place / f"step-{step}.pt", into, weights_only)
     if into is None:
         raise Unavailable(
-            f"{directory} is in pieces; give load(into=...) a state of the same shape"
+            f"{directory} has a sharded checkpoint; give load(into=...) a state of the same shape"
         )
     _dcp_load(into, _dcp().FileSystemReader(str(directory)))
     return into

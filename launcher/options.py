@@ -27,9 +27,9 @@ _ASK_SECONDS = 120.0
 def launch_config(
     entrypoint: Entrypoint, environment: Mapping[str, str], directory: str
 ) -> LaunchConfig:
-    """Build the launch configuration that ``entrypoint.options`` ask for.
+    """Build the launch configuration from ``entrypoint.options``.
 
-    Where the options are silent, torchrun's defaults apply.
+    Options that are not given have torchrun's defaults.
 
     The environment gives ``BRAIN_HOME``, ``BRAIN_PROBE`` and what workers inherit. ``--log-dir`` is
     made here, and devices are counted where ``--nproc-per-node`` leaves it to the launcher.
@@ -146,11 +146,15 @@ def nodes(said: str) -> tuple[int, int]:
     """
     found = re.fullmatch(r"(\d+)(?::(\d+))?", said)
     if not found:
-        raise BadInput(f"--nnodes={said} is not N or MIN:MAX", field="nnodes")
+        raise BadInput(
+            f"--nnodes={said} is not N or MIN:MAX; give 2 or 1:4 for example", field="nnodes"
+        )
     least = int(found[1])
     most = int(found[2] or least)
     if not 0 < least <= most:
-        raise BadInput(f"--nnodes={said}: MIN must be 1 to MAX", field="nnodes")
+        raise BadInput(
+            f"--nnodes={said}: MIN must be between 1 and MAX; correct it", field="nnodes"
+        )
     return least, most
 
 
@@ -173,7 +177,7 @@ def processes_of(said: str, interpreter: str, environment: Mapping[str, str]) ->
     count, name = _ask_devices(said, interpreter, environment)
     if count == 0 and said != "auto":
         raise BadInput(
-            f"--nproc-per-node={said}: torch sees no such device; give cpu or a number",
+            f"--nproc-per-node={said}: torch finds no such device; give cpu or a number",
             field="nproc_per_node",
         )
     return (count, name) if count else (cpus, "cpu")
@@ -271,7 +275,8 @@ def _preload(options: Mapping[str, Any], environment: Mapping[str, str]) -> str:
     said = options.get("preload") or environment.get("BRAIN_PRELOAD") or "learned"
     if said not in ("learned", "torch", "none", "parked"):
         raise BadInput(
-            f"BRAIN_PRELOAD={said} is none of learned, torch, none, parked", field="preload"
+            f"BRAIN_PRELOAD={said} is not valid; give learned, torch, none or parked",
+            field="preload",
         )
     return str(said)
 
@@ -297,7 +302,7 @@ def _check(options: Mapping[str, Any]) -> int:
     """Return the level of checks before training: the highest that any flag asks for."""
     said = str(options.get("precheck", "0"))
     if said not in ("0", "1", "2"):
-        raise BadInput(f"--precheck={said} is none of 0, 1 and 2", field="precheck")
+        raise BadInput(f"--precheck={said} is not valid; give 0, 1 or 2", field="precheck")
     asked = 2 if options.get("comm_perf_test") else 1 if options.get("network_check") else 0
     # Who is slow is known only by checking.
     return max(int(said), asked, bool(options.get("exclude_straggler")))
@@ -311,7 +316,8 @@ def _hang_seconds(options: Mapping[str, Any], environment: Mapping[str, str]) ->
         seconds = -1.0
     if not 0 <= seconds < math.inf:
         raise BadInput(
-            f"--hang-seconds={said} is no time; give seconds, or 0 to look for no hangs",
+            f"--hang-seconds={said} is not a duration; give seconds, or 0 to turn the search "
+            "for hangs off",
             field="hang_seconds",
         )
     return seconds

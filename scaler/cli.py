@@ -37,11 +37,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         token = (home / "scaler.token").read_text().strip()
     except OSError as why:
-        print(f"brain-scale: {why}; start the service once, it writes this file", file=sys.stderr)
+        print(
+            f"brain-scale: {why}; start the service once, which writes this file", file=sys.stderr
+        )
         return 1
     with _alone(home / "scaler.lock") as alone:
         if not alone:
-            print(f"brain-scale: another scaler serves {home}; stop it first", file=sys.stderr)
+            print(
+                f"brain-scale: another scaler manages {home}; stop that scaler first",
+                file=sys.stderr,
+            )
             return TAKEN
         asyncio.run(_serve(home, options.url, token, options.pool, options.slots))
     return 0
@@ -77,7 +82,9 @@ async def _serve(home: Path, url: str, token: str, pool: str, slots: int | None)
 
 
 async def serve(scaler: Scaler) -> None:
-    """Run a scaler until this process is told to end; a child that ends causes a look at once."""
+    """Run a scaler until this process is asked to end; if a child ends, the scaler reconciles at
+    once.
+    """
     loop = asyncio.get_running_loop()
     work = asyncio.create_task(scaler.run())
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -86,7 +93,7 @@ async def serve(scaler: Scaler) -> None:
     try:
         await work
     except asyncio.CancelledError:
-        logging.getLogger(__name__).info("ends; agents go on")
+        logging.getLogger(__name__).info("the scaler stops; agents keep running")
 
 
 @contextmanager
@@ -111,54 +118,89 @@ def _parser() -> argparse.ArgumentParser:
         dest="url",
         required=True,
         metavar="URL",
-        help="base URL of the service; none, in a cluster: jobs are admitted and healed alone",
+        help="base URL of the service; none (in a cluster): start and heal jobs without Brain",
     )
-    parser.add_argument("--pool", help="pool of what runs here; local, or kubernetes in a cluster")
+    parser.add_argument(
+        "--pool",
+        help=("pool of the replicas started here; default: local, or kubernetes in a cluster"),
+    )
     parser.add_argument(
         "--slots",
         type=_positive,
-        help="offer so many × 1000 mCPU instead of what the CPUs and their quota say",
+        help="offer this many × 1000 mCPU instead of the CPUs and their quota",
     )
     cluster = parser.add_argument_group("in a cluster")
-    cluster.add_argument("--kubernetes", action="store_true", help="be a cluster's operator")
     cluster.add_argument(
-        "--namespace", action="append", default=[], metavar="N", help="serve it alone; repeatable"
+        "--kubernetes", action="store_true", help=("run as the operator of a cluster")
+    )
+    cluster.add_argument(
+        "--namespace",
+        action="append",
+        default=[],
+        metavar="N",
+        help=("only serve this namespace; repeatable"),
     )
     cluster.add_argument(
         "--submit-to",
         action="append",
         default=[],
         metavar="N",
-        help="let `brain submit` make jobs of the project of this name there; repeatable",
+        help=(
+            "let `brain submit` create jobs in this namespace, which is also their project; "
+            "repeatable"
+        ),
     )
     cluster.add_argument("--own-namespace", default=os.environ.get("POD_NAMESPACE", "default"))
     cluster.add_argument("--kubeconfig", help="default: KUBECONFIG, or the service account")
     cluster.add_argument("--context")
-    cluster.add_argument("--token-file", type=Path, help="default: scaler.token in the home")
-    cluster.add_argument("--pods-url", help="the service as pods reach it; default: --url")
+    cluster.add_argument(
+        "--token-file",
+        type=Path,
+        help=("file with Brain's token; default: scaler.token in the home"),
+    )
+    cluster.add_argument("--pods-url", help="URL of the service for pods; default: --url")
     cluster.add_argument(
         "--agent-image",
-        help="image with our agent, copied into each pod; own: this one's; none: jobs stay as is",
+        help=(
+            "image with Brain's agent, copied into each pod; own: the image of this pod; none: "
+            "leave jobs' images as they are"
+        ),
     )
-    cluster.add_argument("--agent-python", help="interpreter of an agent that jobs' images have")
+    cluster.add_argument(
+        "--agent-python", help=("interpreter for Brain's agent in the images of jobs")
+    )
     cluster.add_argument(
         "--mode",
         default="shadow",
         choices=("off", "shadow", "approve", "auto"),
         help="who approves",
     )
-    cluster.add_argument("--metrics", metavar="[HOST]:PORT", help="serve probes and metrics there")
-    cluster.add_argument("--workers", type=_positive, default=4, help="objects looked at at once")
-    cluster.add_argument("--in-flight", type=_positive, default=8, help="requests at once")
-    cluster.add_argument("--poll-seconds", type=float, default=2.0, help="between looks at Brain")
     cluster.add_argument(
-        "--lease-seconds", type=float, default=10.0, help="how long a lost leader is waited for"
+        "--metrics", metavar="[HOST]:PORT", help=("address that serves probes and metrics")
+    )
+    cluster.add_argument(
+        "--workers",
+        type=_positive,
+        default=4,
+        help=("number of objects reconciled at the same time"),
+    )
+    cluster.add_argument("--in-flight", type=_positive, default=8, help="requests at once")
+    cluster.add_argument(
+        "--poll-seconds", type=float, default=2.0, help=("seconds between two polls of Brain")
+    )
+    cluster.add_argument(
+        "--lease-seconds",
+        type=float,
+        default=10.0,
+        help=("seconds until another instance replaces a lost leader"),
     )
     cluster.add_argument(
         "--lost-node-seconds",
         type=float,
         default=30.0,
-        help="a node that is not ready for so long is taken to be lost, and its pods are replaced",
+        help=(
+            "seconds after which a node that is not ready counts as lost, and its pods are replaced"
+        ),
     )
     cluster.add_argument("--host-ports", default="20000-29999", metavar="FIRST-LAST")
     return parser

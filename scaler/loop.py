@@ -132,7 +132,7 @@ class Scaler:
                 log.error("job %s: %s", job, why)
                 with suppress(BrainError, OSError):  # a failed look reports nothing
                     seen = self._backend.observe(job, now)
-                    self._note(seen, f"the scaler cannot act: {why}", now)
+                    self._note(seen, f"the scaler cannot work: {why}", now)
             except Exception:
                 # A bug that one job brings out must not end the healing of all others.
                 log.exception("job %s", job)
@@ -235,7 +235,7 @@ class Scaler:
                 self._file.keep(self._wishes)
         except OSError as why:
             # Only a restart without Brain would miss the file; running replicas do not need it.
-            log.error("wishes cannot be kept: %s", why)
+            log.error("the desired state cannot be stored: %s", why)
 
     async def _prepare(self) -> None:
         while True:
@@ -298,7 +298,7 @@ class Scaler:
             raise
         except BrainError as why:
             # Brain refused the report for good: it is logged once, and sent again when it changes.
-            log.warning("Brain refuses the report about %s: %s", job, why)
+            log.warning("Brain rejects the report about %s: %s", job, why)
         self._told[job] = report
         if job in self._closed and self._reports.get(job) is known:
             # Changes during the request are reported, too.

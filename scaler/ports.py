@@ -160,7 +160,7 @@ class JobBackend(Protocol):
     def reserve(self, wish: DesiredJob, replica: int, now: datetime) -> None:
         """Let a living ``adjustable`` replica reserve the desired amounts, without a restart.
 
-        A replica that uses more than that now keeps its present amounts, and says so.
+        A replica that uses more than the new amounts keeps its present ones, and reports that.
         """
         ...
 

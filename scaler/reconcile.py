@@ -100,7 +100,11 @@ Action = Start | Reserve | Stop | Close | Wait | GiveUp | Clear
 def decide(order: Order, seen: Observed, now: datetime) -> tuple[Action, ...]:
     """Return the next actions, in order. Calling it again after any crash is safe."""
     gone = tuple(
-        Close(replica.id, ReplicaExit.LOST, replica.detail or "its agent is gone without a word")
+        Close(
+            replica.id,
+            ReplicaExit.LOST,
+            replica.detail or ("its agent disappeared without writing a reason"),
+        )
         for replica in seen.replicas
         if replica.phase is ReplicaPhase.GONE
     )
@@ -108,7 +112,7 @@ def decide(order: Order, seen: Observed, now: datetime) -> tuple[Action, ...]:
     if wish is None or wish.state in FINISHED:
         return (*gone, *_wind_up(seen, order.since, now))
     if wish.wish.intent is Intent.CANCEL and _passed(order.since, _cancel_patience(seen), now):
-        return (*gone, *_end_all(seen, "the job was cancelled and its coordinator hangs", now))
+        return (*gone, *_end_all(seen, "the job was cancelled, but its coordinator hangs", now))
     return (*gone, *_towards(wish, order, seen, now))
 
 
@@ -196,8 +200,8 @@ def _grow(
         yield Wait(f"its queue admits {seen.admitted} of {target(wish)} replicas")
     elif fitting < missing:
         yield Wait(
-            f"waits for room for {missing - fitting} of {target(wish)} replicas: each needs "
-            f"{_said(need)}, free are {_said(seen.free - need.times(fitting))}"
+            f"{missing - fitting} of {target(wish)} replicas wait for room: each needs "
+            f"{_said(need)}, and {_said(seen.free - need.times(fitting))} are free"
         )
 
 
@@ -209,7 +213,7 @@ def _shrink(
     # A replica that never started costs nothing to give up; then the newest, which did least.
     unnamed.sort(key=lambda replica: (replica.phase is not ReplicaPhase.INTENDED, -replica.id))
     for replica in unnamed[:surplus]:
-        yield from _end(replica, "more replicas than are wished for", now)
+        yield from _end(replica, "more replicas run than desired", now)
 
 
 def _no_more(wish: DesiredJob, seen: Observed, alive: list[ReplicaSeen]) -> str | None:
@@ -218,7 +222,7 @@ def _no_more(wish: DesiredJob, seen: Observed, alive: list[ReplicaSeen]) -> str 
         if replica.exit is ReplicaExit.SUCCEEDED:
             return f"replica {replica.id} finished the job"
         if replica.exit is ReplicaExit.FAILED and not alive and _recent(wish, replica):
-            return f"replica {replica.id} gave the job up: {replica.detail or 'no reason given'}"
+            return f"replica {replica.id} ended the job: {replica.detail or 'no reason given'}"
     return None
 
 
@@ -253,8 +257,8 @@ def _unfit(wish: DesiredJob, seen: Observed, now: datetime) -> str | None:
         return None
     until = last.ended_at + UNFIT
     return (
-        f"replica {last.id} left this node, and none is started here before {until:%H:%M} UTC "
-        f"or the next plan: {last.unfit}"
+        f"replica {last.id} avoids this node, and none starts here before {until:%H:%M} UTC or "
+        f"the next plan: {last.unfit}"
     )
 
 
@@ -266,15 +270,15 @@ def _pause(wish: DesiredJob, seen: Observed, now: datetime) -> str | None:
         return None
     newest = quick[0]
     cause = (
-        f"{len(quick)} replicas in a row died within {QUICK.seconds} s of their start, "
-        f"the last ({newest.id}) so: {newest.detail}"
+        f"{len(quick)} replicas in a row ended within {QUICK.seconds} s of their start, the "
+        f"last one ({newest.id}) because: {newest.detail}"
     )
     if rounds > wish.wish.restart_limit:
-        return f"{cause}; that spends the restart limit of {wish.wish.restart_limit}"
+        return f"{cause}; that reaches the restart limit of {wish.wish.restart_limit}"
     pause = min(LONGEST_PAUSE, timedelta(seconds=2.0 ** (rounds - 2)))
     if _passed(newest.ended_at or now, pause, now):
         return None
-    return f"{cause}; the next attempt follows after {pause.total_seconds():.0f} s"
+    return f"{cause}; the next attempt follows in {pause.total_seconds():.0f} s"
 
 
 def _quick_deaths(wish: DesiredJob, seen: Observed, now: datetime) -> list[ReplicaSeen]:
@@ -311,7 +315,9 @@ def _end(replica: ReplicaSeen, why: str, now: datetime) -> Iterator[Action]:
     elif replica.asked_at is None:
         yield Stop(replica.id, why)
     elif _passed(replica.asked_at, timedelta(seconds=replica.leave_seconds), now):
-        yield Stop(replica.id, f"{why}; asked {replica.leave_seconds:.0f} s ago", force=True)
+        yield Stop(
+            replica.id, f"{why}; asked to stop {replica.leave_seconds:.0f} s ago", force=True
+        )
 
 
 def _passed(since: datetime, span: timedelta, now: datetime) -> bool:

@@ -239,7 +239,7 @@ def test_a_command_that_needs_an_extra_names_its_pip_line_before_it_starts(
 
 def test_with_the_command_line_alone_one_asks_a_service_elsewhere(client_only: Installed):
     done = client_only.brain("jobs")
-    assert (done.returncode, "no Brain runs here" in done.stderr) == (1, True)
+    assert (done.returncode, "no Brain runs on this machine" in done.stderr) == (1, True)
 
 
 def test_a_service_that_is_started_by_its_module_names_its_extra_too(client_only: Installed):

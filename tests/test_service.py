@@ -132,7 +132,7 @@ def test_a_taken_port_is_told_with_the_remedy(
         taken.listen()
         code = main([f"--home={tmp_path}", f"--port={taken.getsockname()[1]}"])
     assert code == 1
-    assert "is taken; stop what listens there, or choose another with --port" in (
+    assert "is in use; stop the program that listens there, or choose another with --port" in (
         capsys.readouterr().err
     )
 
@@ -149,10 +149,10 @@ def test_a_second_service_on_one_home_is_refused(
     ("flags", "says"),
     [
         (["--host=0.0.0.0"], "--allow-remote-submit"),
-        (["--host=0.0.0.0", "--allow-remote-submit"], "no tokens are configured"),
-        (["--policy-mode=always"], "none of off, shadow, approve, auto"),
+        (["--host=0.0.0.0", "--allow-remote-submit"], "no token exists"),
+        (["--policy-mode=always"], "choose one of off, shadow, approve, auto"),
         (["--tick-seconds=soon"], "tick_seconds 'soon'"),
-        (["--port=70000"], "no TCP port"),
+        (["--port=70000"], "not a TCP port"),
         (["--host=nowhere.invalid", "--allow-remote-submit"], "cannot listen on"),
         (["--database-url=mysql://x/y"], "only sqlite and postgresql"),
     ],
@@ -312,7 +312,9 @@ def test_a_turn_that_fails_is_told_and_the_others_go_on(ticking: Ticking) -> Non
 
     ticking.ticker(failing).tick()
     assert ticking.turned == ["two"]
-    assert "pool one is not being decided for: ZeroDivisionError" in ticking.condition.degraded()[0]
+    assert (
+        "Brain cannot decide about pool one: ZeroDivisionError"
+    ) in ticking.condition.degraded()[0]
     assert b'brain_ticks_total{outcome="failed",pool="one"} 1.0' in ticking.metrics.text()
     ticking.ticker().tick()
     assert ticking.condition.degraded() == ()

@@ -141,7 +141,7 @@ def test_a_flood_of_half_open_connections_keeps_nobody_out(tmp_path: Path) -> No
         assert refusals(running, "connections_per_address") == 0
         status, _, document = flood[0].answer()
     assert status == 408
-    assert "connections is reached, and this connection was the oldest" in document["detail"]
+    assert "the service reached connections and closed this connection" in document["detail"]
 
 
 def test_a_flood_that_never_reads_its_answers_keeps_nobody_out(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_an_address_has_no_more_connections_than_its_limit(tmp_path: Path) -> No
         assert refusals(running, "connections_per_address") == 1
     assert status == 429
     assert int(headers["retry-after"]) >= 1
-    assert "connections_per_address 10 is reached by 127.0.0.1; close one" in document["detail"]
+    assert "127.0.0.1 reached connections_per_address 10; close one" in document["detail"]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_request_that_does_not_come_whole_is_ended(
             status, _, document = slow.answer()
         assert refusals(running, limit) == (2 if route is None else 1)
     assert status == 408
-    assert f"did not come within {limit} 0.5; send it again" in document["detail"]
+    assert f"did not arrive within {limit} 0.5; send it again" in document["detail"]
 
 
 def test_a_head_without_end_is_refused_after_64_kib(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_a_head_without_end_is_refused_after_64_kib(tmp_path: Path) -> None:
         endless.send(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n" + b"X-A: b\r\n" * 50_000)
         status, _, document = endless.answer()
     assert status == 422
-    assert "the head is over 65536 bytes" in document["detail"]
+    assert "the request head is larger than 65536 bytes" in document["detail"]
 
 
 def test_requests_that_are_sent_ahead_are_answered_in_their_order(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_a_slow_head_after_an_answer_is_told(tmp_path: Path) -> None:
         kept.send(b"GET /livez HTTP/1.1\r\n")
         status, _, document = kept.answer()
     assert status == 408
-    assert "did not come within head_seconds 0.5" in document["detail"]
+    assert "did not arrive within head_seconds 0.5" in document["detail"]
 
 
 def test_a_token_that_asks_too_often_is_told_when_to_come_back_and_ingest_goes_on(
@@ -258,7 +258,7 @@ def test_a_token_that_asks_too_often_is_told_when_to_come_back_and_ingest_goes_o
         assert stored == 60
         assert refused
         assert refused[-1].retry_after_seconds >= 1
-        assert "this token sent more than requests_per_second 0.5; send" in str(refused[0])
+        assert "this token sent more than requests_per_second 0.5 allows; wait" in str(refused[0])
         assert refusals(running, "requests_per_second") == len(refused)
 
 
@@ -296,4 +296,4 @@ def test_a_service_that_stops_waits_for_the_rest_of_no_body(tmp_path: Path) -> N
         running.stop()
         status, _, document = slow.answer()
     assert status == 503
-    assert "the service stops; send this again" in document["detail"]
+    assert "the service is stopping; send the request again" in document["detail"]

@@ -60,11 +60,14 @@ def test_brain_up_serves_https_and_its_scaler_and_workers_find_it(
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--tls-certificate=/nowhere.pem"], "name a readable chain and its own key"),
-        (["--tls-key=/nowhere.pem"], "tls_key names a key without a certificate"),
-        (["--trusted-proxies=somewhere"], "trusted_proxies 'somewhere' is no address or network"),
-        (["--connections-per-address=0"], "connections_per_address 0 lets nobody in"),
-        (["--body-budget-bytes=1"], "body_budget_bytes 1 lets nobody in"),
+        (["--tls-certificate=/nowhere.pem"], "name a readable certificate chain and its key"),
+        (["--tls-key=/nowhere.pem"], "tls_key is set without a certificate"),
+        (
+            ["--trusted-proxies=somewhere"],
+            "trusted_proxies 'somewhere' is not an address or network",
+        ),
+        (["--connections-per-address=0"], "connections_per_address 0 would refuse every request"),
+        (["--body-budget-bytes=1"], "body_budget_bytes 1 would refuse every request"),
     ],
 )
 def test_what_cannot_be_served_is_refused(

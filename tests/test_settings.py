@@ -34,13 +34,13 @@ def test_truth_is_read_from_words(given: Any, read: bool):
     ("name", "value", "said"),
     [
         ("allow_remote_submit", "perhaps", "neither true nor false"),
-        ("port", "many", "is not of type int"),
-        ("tick_seconds", None, "is not of type float"),
-        ("policy_mode", "yolo", "none of off, shadow, approve, auto"),
-        ("port", "65536", "port 65536 is no TCP port; give 0"),
-        ("port", -1, "port -1 is no TCP port"),
-        ("tick_seconds", "-0.5", "tick_seconds -0.5 is no span of time; give seconds from 0 up"),
-        ("stale_seconds", "nan", "stale_seconds nan is no span"),
+        ("port", "many", "has the wrong type; give a value of type int"),
+        ("tick_seconds", None, "has the wrong type; give a value of type float"),
+        ("policy_mode", "yolo", "choose one of off, shadow, approve, auto"),
+        ("port", "65536", "port 65536 is not a TCP port; give 0"),
+        ("port", -1, "port -1 is not a TCP port"),
+        ("tick_seconds", "-0.5", "tick_seconds -0.5 is not a duration; give seconds, 0 or more"),
+        ("stale_seconds", "nan", "stale_seconds nan is not a duration"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_refused_by_name(name: str, value: Any, said: str):
@@ -60,6 +60,6 @@ def test_the_environment_is_read_by_prefix_and_the_rest_is_ignored():
 @pytest.mark.parametrize("key", ["minimum_gain", "moved_share", "spread_limit"])
 @pytest.mark.parametrize("value", ["nan", "-0.1", "inf"])
 def test_a_share_that_is_none_is_refused_by_name(key: str, value: str):
-    with pytest.raises(BadInput, match="is no share; give 0 or more") as refused:
+    with pytest.raises(BadInput, match="is not a share; give 0 or more") as refused:
         settings_from({key: value})
     assert refused.value.field == key

@@ -15,7 +15,12 @@ from brain.types.record import Principal
 #: Most attempts of an action that loses a race with another writer.
 _TRIES = 3
 
-DryRun = Annotated[bool, Query(description="Do everything but keep it")]
+DryRun = Annotated[
+    bool,
+    Query(
+        description=("Check the request and answer as if it were done, without changing anything")
+    ),
+]
 
 
 class _Undone(Exception):
@@ -81,7 +86,8 @@ class Acting:
         for one in wanted:
             if one != str(version):
                 raise VersionMismatch(
-                    f"it is at version {version}, you saw {one}; read it again and decide anew"
+                    f"it is at version {version}, but If-Match names version {one}; read it "
+                    "again, then decide"
                 )
 
     def _once(
@@ -153,7 +159,9 @@ async def acting(
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if body and kind not in ("", "application/json"):
-        raise BadInput(f"Content-Type {kind!r} is not application/json", field="Content-Type")
+        raise BadInput(
+            f"Content-Type {kind!r} is not supported; send application/json", field="Content-Type"
+        )
     route = f"{request.method} {request.url.path}"
     return Acting(here, who, route, body, idempotency_key, if_match, dry_run)
 

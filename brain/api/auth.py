@@ -159,8 +159,8 @@ def check_same_origin(request: Request) -> None:
     )
     if not known and not bearer_in(request.headers.get("authorization", "")):
         raise NotAllowed(
-            "a session's cookie signs requests of our own pages alone, and this one has no Origin; "
-            "send `Authorization: Bearer brn_…` instead"
+            "a session cookie signs requests from the dashboard's own pages only, and this "
+            "request has no Origin header; send `Authorization: Bearer brn_…` instead"
         )
 
 
@@ -186,16 +186,22 @@ def sign_in(stores: Stores, secret: str | None, now: datetime) -> Principal:
 def check(stores: Stores, hashed: str, now: datetime) -> Token:
     """Return the token of a secret's hash; errors as of ``sign_in``."""
     if not hashed:
-        raise NotSignedIn("this needs a token; send `Authorization: Bearer brn_…` or sign in")
+        raise NotSignedIn(
+            "this request needs a token; send `Authorization: Bearer brn_…` or sign in"
+        )
     with stores.transaction(read_only=True) as tx:
         token = tx.access.token(hashed)
         job = _job_of(tx, token)
     if token is None or token.revoked_at is not None:
-        raise NotSignedIn("the token is unknown or was revoked; mint another")
+        raise NotSignedIn("the token is unknown or was revoked; create another one")
     if token.expires_at is not None and token.expires_at <= now:
-        raise NotSignedIn(f"the token {token.name} expired at {token.expires_at:%F %T}Z; renew it")
+        raise NotSignedIn(
+            f"the token {token.name} expired at {token.expires_at:%F %T}Z; create another one"
+        )
     if job is not None and _has_ended(job, now):
-        raise NotSignedIn(f"the token {token.name} ended with its job, which is {job.state}")
+        raise NotSignedIn(
+            f"the token {token.name} ended with its job, which is {job.state}; use another token"
+        )
     return token
 
 
@@ -274,8 +280,8 @@ def check_route(principal: Principal, route: str) -> None:
     if principal.role not in allowed:
         roles = ", ".join(role for role in Role if role in allowed) or "nobody"
         raise NotAllowed(
-            f"{route} is for {roles}; {principal.name} is {principal.role}: an administrator mints "
-            "tokens of other roles"
+            f"{route} needs the role {roles}; {principal.name} has the role {principal.role}; an "
+            "administrator mints tokens of other roles"
         )
 
 
@@ -286,10 +292,13 @@ def check_job(principal: Principal, job: Job, *, acting: bool) -> None:
         NotAllowed: the message names the right that is needed.
     """
     if principal.role is Role.AGENT and principal.job != job.id:
-        raise NotAllowed(f"{principal.name} is an agent's token of another job")
+        raise NotAllowed(
+            f"{principal.name} is the token of an agent of another job; send the token of this job"
+        )
     if acting and principal.role is Role.SUBMITTER and job.owner != principal.name:
         raise NotAllowed(
-            f"job {job.document.name} belongs to {job.owner}; an operator may act on it"
+            f"job {job.document.name} belongs to {job.owner}; ask the owner or an operator to "
+            "change it"
         )
 
 

@@ -184,7 +184,7 @@ async def token_of(request: Request, here: Here, who: Who) -> TokenMonitor:
 
 
 OwnToken = Annotated[TokenMonitor, Depends(token_of)]
-Project = Annotated[str, Query(description="Project of a job that is given by name")]
+Project = Annotated[str, Query(description="Project of a job that the path gives by name")]
 PageSize = Annotated[int, Query(ge=1, le=500)]
 
 
@@ -218,10 +218,10 @@ class JobRequest:
         """
         others = tx.jobs.projects(self.name) if self.who.role is not Role.AGENT else ()
         if not others:
-            return "`brain jobs` lists what there is"
+            return "`brain jobs` lists the jobs"
         return (
-            f"{', '.join(others)} {'has' if len(others) == 1 else 'have'} one: set "
-            f"BRAIN_PROJECT={others[0]}, or ?project={others[0]}"
+            f"{', '.join(others)} {('has' if len(others) == 1 else 'have')} one: set "
+            f"BRAIN_PROJECT={others[0]}, or add ?project={others[0]}"
         )
 
     def read(self, act: Callable[[Transaction, Job], object], *, status: int = 200) -> Response:
@@ -292,7 +292,9 @@ async def _received(receive: Receive, limit: str, most: int, add: Callable[[int]
         if message["type"] == "http.disconnect":
             # No client is left to read an answer; a sender that was killed is no bug of the
             # service.
-            raise BadInput("the connection ended within the body; send it again")
+            raise BadInput(
+                "the connection ended before the whole body arrived; send the request again"
+            )
         chunk, more = message.get("body", b""), message.get("more_body", False)
         length += len(chunk)
         limits.check_length(length, limit, most)
@@ -309,7 +311,7 @@ def note_lost(here: Context, lost: Unavailable, request_id: str) -> None:
     """Report in health, too, that the stores are lost, until a write succeeds again."""
     if not here.condition.is_degraded("database"):
         _log.warning("request %s: %s", request_id, lost.in_full)
-    here.condition.worsen("database", f"nothing is accepted: {lost}")
+    here.condition.worsen("database", f"Brain accepts no samples now: {lost}")
 
 
 def answer(value: object, *, status: int = 200, etag: str | None = None) -> Response:
@@ -330,7 +332,7 @@ def json_body(body: bytes) -> object:
 
 
 def asked(body: bytes, kind: type[T], who: Principal | None = None) -> T:
-    """What a body asks for. A scaler may be of a later version, whose fields mean nothing here.
+    """The request in a body. A scaler may be of a later version, whose fields mean nothing here.
 
     Raises:
         UnknownField: somebody else gives a field that is none, with the one that was meant.

@@ -46,15 +46,20 @@ def read_below(directory: Path, path: str, *, barred: Path, field: str) -> str:
     except OSError as gone:
         raise BadInput(f"{field} {path}: {gone.strerror}", field=field) from gone
     except UnicodeDecodeError as binary:
-        raise BadInput(f"{field} {path} is not UTF-8 text", field=field) from binary
+        raise BadInput(
+            f"{field} {path} is not UTF-8 text; save it as UTF-8", field=field
+        ) from binary
     if len(value) > _MOST_BYTES:
-        raise BadInput(f"{field} {path} has more than {_MOST_BYTES // 1024} KiB", field=field)
+        raise BadInput(
+            f"{field} {path} has more than {_MOST_BYTES // 1024} KiB; give a smaller file",
+            field=field,
+        )
     return value.removesuffix("\n")
 
 
 def _elsewhere(directory: Path, path: str, field: str) -> BadInput:
     return BadInput(
-        f"{field} {path} is not in the job's directory {directory}, and only files there are read; "
-        "copy it there, or submit from a directory that has it",
+        f"{field} {path} is outside the job's directory {directory}, and Brain reads only "
+        "files inside it; copy the file there, or submit from a directory that contains it",
         field=field,
     )

@@ -65,7 +65,9 @@ def parse_filter(text: str, keys: Keys, *, me: str = "") -> Filter:
             asked, equals, value = term.partition("=")
             if equals and asked in keys:
                 remedy = f"write {asked}:{value}, with a colon"
-                raise BadInput(f"filter: {term!r} is part of no name; {remedy}", field="filter")
+                raise BadInput(
+                    f"filter: {term!r} cannot be part of a name; {remedy}", field="filter"
+                )
             words.append(term.lower())
             continue
         if key not in keys:
@@ -95,4 +97,4 @@ def _checked(key: str, value: str, allowed: frozenset[str] | None, me: str) -> s
         return value.lower()
     near = meant(value, sorted(allowed))
     hint = f"did you mean {near}?" if near else f"known: {', '.join(sorted(allowed))}"
-    raise BadInput(f"filter: {key} {value!r} is none; {hint}", field="filter")
+    raise BadInput(f"filter: {key} {value!r} is not a known value; {hint}", field="filter")

@@ -85,16 +85,20 @@ def unpacked(body: bytes, encoding: str, limit: int) -> bytes:
     unpack = _UNPACKING.get(encoding)
     if unpack is None:
         raise BadInput(
-            f"Content-Encoding {encoding!r} is none of gzip, zstd, identity",
+            f"Content-Encoding {encoding!r} is not supported; use gzip, zstd or identity",
             field="Content-Encoding",
         )
     try:
         data = unpack(body, limit)
     except (zlib.error, zstandard.ZstdError, EOFError) as damaged:
-        raise BadInput(f"the body is no {encoding}: {damaged}", field="body") from damaged
+        raise BadInput(
+            f"the body cannot be decoded as {encoding}: {damaged}; send it again, or fix the "
+            "Content-Encoding header",
+            field="body",
+        ) from damaged
     if len(data) > limit:
         raise TooLarge(
-            f"the body unpacks to over body_limit_bytes {limit}; split the batch",
+            f"the body unpacks to more than body_limit_bytes {limit}; split the batch",
             limit="body_limit_bytes",
         )
     return data
@@ -112,12 +116,15 @@ def envelope_of(data: bytes, content_type: str) -> wire.Envelope:
         return wire.decode_envelope(data)
     if kind not in ("application/x-ndjson", "application/ndjson"):
         raise BadInput(
-            f"Content-Type {kind!r} is none of application/json, application/x-ndjson",
+            f"Content-Type {kind!r} is not supported; send application/json or "
+            "application/x-ndjson",
             field="Content-Type",
         )
     head, *lines = [line for line in data.split(b"\n") if line.strip()] or [b""]
     if not head:
-        raise BadInput("the body holds no sample; its first line has v and sent_at", field="body")
+        raise BadInput(
+            "the body has no sample; start it with a line that has v and sent_at", field="body"
+        )
     first = wire.decode(head, dict[str, object])
     envelope = wire.convert(first | {"samples": []}, wire.Envelope)
     wire.check_version(envelope.v, sender="the collector")
@@ -187,7 +194,10 @@ def _read(raw: msgspec.Raw) -> Sample | str:
 def _refusal(at: datetime, sent_at: datetime, keep: timedelta) -> str | None:
     if at < sent_at - keep:
         hours = keep / timedelta(hours=1)
-        return f"measured_at {at.isoformat()} is older than the {hours:g} h that are kept"
+        return (
+            f"measured_at {at.isoformat()} is older than {hours:g} h, the time for which Brain "
+            "keeps samples; drop the sample"
+        )
     if at > sent_at + FUTURE:
         return (
             f"measured_at {at.isoformat()} is more than 5 min ahead of sent_at; "
@@ -202,21 +212,23 @@ def _impossible(sample: Sample) -> str | None:
     """
     of = sample.place if isinstance(sample, _PLACED) else sample
     if len(of.source) > _SOURCE:
-        return f"source has {len(of.source)} characters; name it in {_SOURCE}"
+        return f"source has {len(of.source)} characters; shorten it to {_SOURCE}"
     if not 0 <= sample.sequence <= _LARGEST_COUNT:
-        return f"sequence {sample.sequence} is none of 0 to {_LARGEST_COUNT}; begin a new source"
+        return (
+            f"sequence {sample.sequence} is not between 0 and {_LARGEST_COUNT}; begin a new source"
+        )
     if isinstance(sample, HostSample):
         return _beyond(_RATES, _rates(sample), _LARGEST) or _impossible_share(sample)
     if not isinstance(sample, ThroughputSample) or _is_ordinary(sample):
         return None
     for name, value in zip(_COUNTS, _counts(sample), strict=True):
         if value < 1:
-            return f"{name} {value} is none; a window has 1 at least"
+            return f"{name} {value} is too small; a window has at least 1"
     if sample.steps > _LARGEST_COUNT:
-        return f"steps {sample.steps} are over {_LARGEST_COUNT}; divide the window"
+        return f"steps {sample.steps} are more than {_LARGEST_COUNT}; split the window"
     for name, seconds in zip(_STEPS, _steps(sample), strict=True):
         if not _SHORTEST_STEP <= seconds <= _LONGEST_STEP:
-            return f"{name} {seconds:g} is no time that a step takes; leave such a window out"
+            return f"{name} {seconds:g} is not a possible time of a step; leave this window out"
     others = sample.data_wait_seconds, sample.examples_per_second or 0.0
     return _beyond(("data_wait_seconds", "examples_per_second"), others, _LARGEST) or (
         _impossible_gradients(sample)
@@ -244,7 +256,7 @@ def _is_ordinary(sample: ThroughputSample) -> bool:
 def _beyond(names: Sequence[str], values: Sequence[float], most: float) -> str | None:
     for name, value in zip(names, values, strict=True):
         if abs(value) > most:
-            return f"{name} {value:g} is beyond anything that is measured; leave it out"
+            return f"{name} {value:g} is too large to be a measurement; leave it out"
     return None
 
 
@@ -252,9 +264,9 @@ def _impossible_share(sample: HostSample) -> str | None:
     """Return the reason why the use of a replica's control group cannot have been measured."""
     share, used = sample.throttled_share, sample.replica_memory_bytes
     if share is not None and not 0 <= share <= 1:
-        return f"throttled_share {share:g} is no share; give 0 to 1"
+        return f"throttled_share {share:g} is not between 0 and 1; give a share in that range"
     if used is not None and used < 0:
-        return f"replica_memory_bytes {used} is below 0; leave it out"
+        return f"replica_memory_bytes {used} is negative; leave it out"
     return None
 
 
@@ -262,28 +274,36 @@ def _impossible_gradients(sample: ThroughputSample) -> str | None:
     """Return the reason why gradient norms or the wait for gradients cannot have been measured."""
     wait, why = sample.exchange_wait_seconds, sample.gns_unavailable
     if wait is not None and wait < 0:
-        return f"exchange_wait_seconds {wait:g} is below 0; durations are monotonic"
+        return f"exchange_wait_seconds {wait:g} is negative; measure it with a monotonic clock"
     if wait is not None and wait > _LONGEST_STEP:
-        return f"exchange_wait_seconds {wait:g} is no part of a step; leave it out"
+        return f"exchange_wait_seconds {wait:g} is longer than the step; leave it out"
     if why is not None and len(why) > _REASON:
-        return f"gns_unavailable has {len(why)} characters; say it in {_REASON}"
+        return f"gns_unavailable has {len(why)} characters; shorten it to {_REASON}"
     fields = {name: getattr(sample, name) for name in _NORMS}
     missing = [name for name, value in fields.items() if value is None]
     if len(missing) == len(fields):
         return None
     if missing:
-        return f"{missing[0]} is missing beside {', '.join(sorted(set(fields) - set(missing)))}"
+        return (
+            f"{missing[0]} is missing, but {', '.join(sorted(set(fields) - set(missing)))} "
+            "came without it; send all of these fields or none"
+        )
     for name, value in fields.items():
         if value < (0 if name.endswith("square") else 1):
-            return f"{name} {value:g} is too small; leave all gns_ fields out where none was due"
+            return (
+                f"{name} {value:g} is too small; leave all gns_ fields out of steps that "
+                "measured none"
+            )
         if value > _LARGEST_SQUARE:
             return (
-                f"{name} {value:g} is too large; leave all gns_ fields out where training diverges"
+                f"{name} {value:g} is too large; leave all gns_ fields out of steps whose "
+                "training diverges"
             )
     if fields["gns_small_batch"] >= fields["gns_big_batch"]:
         return (
-            f"gns_big_batch {fields['gns_big_batch']} is no larger than gns_small_batch "
-            f"{fields['gns_small_batch']}; gradients of one batch size tell no noise from signal"
+            f"gns_big_batch {fields['gns_big_batch']} must be larger than gns_small_batch "
+            f"{fields['gns_small_batch']}; noise can be estimated only from gradients of two "
+            "batch sizes"
         )
     return None
 
@@ -292,7 +312,7 @@ def _possible(sent_at: datetime, now: datetime) -> datetime:
     if sent_at.tzinfo is None:
         wrong = "has no time zone; append Z"
     elif abs(now - sent_at) > _CENTURY:
-        wrong = "is over 100 years off; set the sender's clock"
+        wrong = "is more than 100 years off; set the sender's clock"
     else:
         return sent_at
     raise BadInput(f"sent_at {sent_at.isoformat()} {wrong}", field="sent_at")
@@ -333,7 +353,9 @@ def _check_whole(unzip: "zlib._Decompress | zstandard.ZstdDecompressionObj") -> 
         EOFError: the message tells which.
     """
     if not unzip.eof:
-        raise EOFError("it ends early; send it whole")
+        raise EOFError("it ends too early; send all of it")
     if unzip.unused_data:
         more = len(unzip.unused_data)
-        raise EOFError(f"{more} bytes follow its end; send one gzip member or one zstd frame")
+        raise EOFError(
+            f"{more} bytes follow its end; send exactly one gzip member or one zstd frame"
+        )

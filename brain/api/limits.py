@@ -89,8 +89,8 @@ class Rates:
 
     def _overloaded(self, who: str, wait: float) -> Overloaded:
         return Overloaded(
-            f"{who} sent more than {self.limit} {self._per_second:g}; send the next after "
-            f"{wait:.1f} s, or let an administrator raise {self.limit}",
+            f"{who} sent more than {self.limit} {self._per_second:g} allows; wait {wait:.1f} s "
+            f"before the next request, or have an administrator raise {self.limit}",
             retry_after_seconds=wait,
             limit=self.limit,
         )
@@ -172,7 +172,8 @@ class BodyBudget:
             nonlocal held
             if held + count > self._shares[telemetry]:
                 raise TooLarge(
-                    f"the body is over its half of body_budget_bytes {self._limit}; split it",
+                    f"the body is larger than half of body_budget_bytes {self._limit}, the "
+                    "most for one request; split it",
                     limit="body_budget_bytes",
                 )
             if (
@@ -180,9 +181,10 @@ class BodyBudget:
                 or self._senders[sender, telemetry] + count > self._parts[telemetry]
             ):
                 raise Overloaded(
-                    f"bodies in memory reach body_budget_bytes {self._limit} (telemetry and "
-                    "everything else have a half each, one sender a quarter of that); send fewer "
-                    "at once, or let an administrator raise body_budget_bytes",
+                    f"request bodies in memory reach body_budget_bytes {self._limit} "
+                    "(telemetry gets half, everything else gets half, and one sender gets a "
+                    "quarter of a half); send fewer requests at once, or have an administrator "
+                    "raise body_budget_bytes",
                     limit="body_budget_bytes",
                 )
             self._add(sender, telemetry, count)
@@ -207,14 +209,14 @@ def check_length(length: int, limit: str, limit_bytes: int) -> None:
         TooLarge: the body is longer than the setting ``limit``.
     """
     if length > limit_bytes:
-        raise TooLarge(f"the body is over {limit} {limit_bytes}; split it", limit=limit)
+        raise TooLarge(f"the body is larger than {limit} {limit_bytes}; split it", limit=limit)
 
 
 def too_slow(what: str, limit: str, seconds: float) -> TooSlow:
     """Return the refusal of a request that was not complete in time."""
     return TooSlow(
-        f"the request's {what} did not come within {limit} {seconds:g}; send it again, or let an "
-        f"administrator raise {limit}",
+        f"the request's {what} did not arrive within {limit} {seconds:g}; send it again, or "
+        f"have an administrator raise {limit}",
         limit=limit,
     )
 
@@ -299,8 +301,8 @@ class ConnectionTable:
 def displaced(limit: str) -> TooSlow:
     """Return the refusal of a connection whose place another took."""
     return TooSlow(
-        f"{limit} is reached, and this connection was the oldest that waited; connect again, or "
-        f"let an administrator raise {limit}",
+        f"the service reached {limit} and closed this connection, which had waited longest; "
+        f"connect again, or have an administrator raise {limit}",
         limit=limit,
     )
 
@@ -314,6 +316,6 @@ def _oldest_idle(connections: Iterable[ClientConnection]) -> ClientConnection | 
 
 def _too_many(limit: str, most: int, whose: str) -> Overloaded:
     return Overloaded(
-        f"{limit} {most} is reached by {whose}; close one, or let an administrator raise {limit}",
+        f"{whose} reached {limit} {most}; close one, or have an administrator raise {limit}",
         limit=limit,
     )

@@ -16,9 +16,9 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.ticks = self._counter("ticks", "Turns of a pool", ["pool", "outcome"])
+        self.ticks = self._counter("ticks", "Decision turns of a pool", ["pool", "outcome"])
         self.turn_seconds = Histogram(
-            "brain_turn_seconds", "Seconds a turn took", registry=self.registry
+            "brain_turn_seconds", "Seconds that a decision turn took", registry=self.registry
         )
         self.samples = self._counter("samples", "Samples received", ["outcome"])
         self.requests = self._counter("requests", "Requests answered", ["method", "status"])
@@ -33,46 +33,54 @@ class Metrics:
         self.jobs = self._gauge("jobs", "Unfinished jobs by state", ["state"])
         self.memory_ahead_seconds = self._gauge(
             "memory_ahead_seconds",
-            "Seconds that a job's newest checkpoint is in memory only",
+            "Seconds for which a job's newest checkpoint has existed only in memory",
             ["job", "name"],
         )
         self.memory_off = self._gauge(
             "memory_off",
-            "1 where a job has no memory checkpoint though it wants one",
+            "1 where a job has no RAM checkpoint although it asks for one",
             ["job", "name"],
         )
         self.memory_lasts_seconds = self._gauge(
             "memory_lasts_seconds",
-            "Seconds until memory that leaks runs out; no series where none is near",
+            "Seconds until a memory leak exhausts memory; no series without a leak",
             ["job", "name"],
         )
         self.usage_rejected = self._gauge(
-            "usage_rejected", "Readings of machines that were left out", ["job", "name"]
+            "usage_rejected", "Readings of machines that Brain ignored", ["job", "name"]
         )
         self.pool_price = self._gauge(
-            "pool_price", "Marginal utility of one accelerator, or core", ["pool", "accelerator"]
+            "pool_price",
+            "Marginal utility of one more accelerator, or core",
+            ["pool", "accelerator"],
         )
         self.pool_capacity = self._gauge(
-            "pool_capacity", "Accelerators, or cores, that a round divides", ["pool", "accelerator"]
+            "pool_capacity",
+            "Accelerators, or cores, that a round can divide",
+            ["pool", "accelerator"],
         )
         self.pool_used = self._gauge(
-            "pool_used", "Accelerators, or cores, that a round gave", ["pool", "accelerator"]
+            "pool_used", "Accelerators, or cores, that a round granted", ["pool", "accelerator"]
         )
         self.pool_gap = self._gauge(
-            "pool_gap", "Share of the utility that a better division might add", ["pool"]
+            "pool_gap", "Largest share of the utility that a better division could add", ["pool"]
         )
         self.pool_short = self._gauge(
-            "pool_short", "Accelerators, or cores, that a guarantee lacks", ["pool", "project"]
+            "pool_short", "Accelerators, or cores, below a project's guarantee", ["pool", "project"]
         )
         self.pool_shares = self._gauge(
-            "pool_shares", "Jobs that share a pool by what the round meant", ["pool", "outcome"]
+            "pool_shares",
+            "Jobs that share a pool, by the round's intent for them",
+            ["pool", "outcome"],
         )
         self.undecided = self._gauge(
-            "jobs_undecided", "Jobs that a bug keeps from being decided about", ["pool"]
+            "jobs_undecided", "Jobs for which a bug stops Brain from deciding", ["pool"]
         )
-        self.database_bytes = self._gauge("database_bytes", "Bytes the stores take")
-        self.lease_held = self._gauge("lease_held", "1 while this process decides", ["pool"])
-        self.degraded = self._gauge("degraded", "1 while something is degraded", ["what"])
+        self.database_bytes = self._gauge("database_bytes", "Bytes on disk of the database")
+        self.lease_held = self._gauge(
+            "lease_held", "1 while this process is the one that decides", ["pool"]
+        )
+        self.degraded = self._gauge("degraded", "1 while part of the service is degraded", ["what"])
         self.streams = self._gauge("streams", "Open event streams")
         self.skew_seconds = self._gauge("sender_skew_seconds", "Largest clock offset of a sender")
 
@@ -152,7 +160,7 @@ class ServiceCondition:
         self._metrics.skew_seconds.set(skew)
         if abs(skew) > SKEW_LIMIT_SECONDS:
             off = f"{abs(skew):.0f} s {'behind' if skew > 0 else 'ahead'}"
-            self.worsen("clock", f"the clock of sender {worst} is {off}; let NTP set it")
+            self.worsen("clock", f"the clock of sender {worst} is {off}; synchronize it with NTP")
         else:
             self.mend("clock")
 

@@ -25,14 +25,21 @@ def check_names(hosts: frozenset[str], headers: Mapping[str, str], method: str) 
     """
     host = headers.get("host", "")
     if _name(host) not in hosts:
-        raise NotAllowed(f"Host {host!r} is not served here; name it in the setting allowed_hosts")
+        raise NotAllowed(
+            f"the service does not serve the host {host!r}; add it to the setting allowed_hosts"
+        )
     if method in SAFE:
         return
     origin = headers.get("origin")
     if headers.get("sec-fetch-site", "").lower() in _ELSEWHERE:
-        raise NotAllowed("Sec-Fetch-Site tells of another site; requests come from our own pages")
+        raise NotAllowed(
+            "Sec-Fetch-Site shows that another site sent the request; send it from the "
+            "dashboard's own pages"
+        )
     if origin and origin.partition("://")[2].lower() != host.lower():
-        raise NotAllowed(f"Origin {origin!r} is not {host}; requests come from our own pages")
+        raise NotAllowed(
+            f"Origin {origin!r} is not {host}; send the request from the dashboard's own pages"
+        )
 
 
 def _name(host: str) -> str:

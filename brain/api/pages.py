@@ -36,7 +36,8 @@ def key_of(token: str, kind: type[Key] | Any) -> Key | None:
         return msgspec.json.decode(raw, type=kind)
     except (binascii.Error, msgspec.MsgspecError, UnicodeDecodeError, ValueError) as bad:
         raise BadInput(
-            f"page_token {token!r} is none of this list; begin without one", field="page_token"
+            f"page_token {token!r} is not from this list; leave it out to start at the first page",
+            field="page_token",
         ) from bad
 
 

@@ -135,10 +135,14 @@ def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     name = _PLAIN_TYPES.get(error.status_code, HTTPStatus(error.status_code).name.title())
     detail = {
-        404: f"nothing is at {request.url.path}",
-        405: f"{request.method} is not for {request.url.path}",
+        404: f"there is nothing at {request.url.path}",
+        405: f"{request.url.path} does not support {request.method}",
     }.get(error.status_code)
-    told = f"{detail}; docs/reference/openapi.json lists what is" if detail else str(error.detail)
+    told = (
+        (f"{detail}; docs/reference/openapi.json lists all paths and methods")
+        if detail
+        else str(error.detail)
+    )
     return _response(
         _plain(name, error.status_code, told, request_id_of(request)), error.headers or {}
     )
@@ -152,7 +156,7 @@ def bug(request_id: str) -> Response:
     """Return the response for a bug: the log has the traceback, the answer only the id by which
     to find it.
     """
-    detail = f"the service failed; its log has the reason under request {request_id}"
+    detail = f"the service failed; look in its log for request {request_id}"
     return _response(_plain("InternalError", 500, detail, request_id), {})
 
 

@@ -16,7 +16,7 @@ from brain.views import Page
 _known: dict[tuple[str, str], frozenset[str]] = {}
 
 Fields = Annotated[
-    str, Query(description="Fields of each item that are wanted, with commas: id,name,state")
+    str, Query(description="Fields to return of each item, separated by commas: id,name,state")
 ]
 
 
@@ -52,7 +52,9 @@ def picked(kind: type, asked: str) -> Callable[[Page[Any]], object]:
     names = [name.strip(" ") for name in asked.split(",") if name.strip(" ")]
     for name in names:
         if name not in known:
-            raise BadInput(f"fields: {name!r} is none; {_remedy(name, known)}", field="fields")
+            raise BadInput(
+                f"fields: {name!r} is not a field; {_remedy(name, known)}", field="fields"
+            )
     if not names:
         return lambda page: page
     return lambda page: {

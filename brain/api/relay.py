@@ -112,7 +112,7 @@ class ScalerRelay:
         taken = await self._until(room, self._answered_seconds)
         ticket = self._tickets.get(id)
         if not taken or ticket is None or ticket.pool != pool:
-            raise NotFound(f"request {id}: nobody waits for its answer any more; drop it")
+            raise NotFound(f"request {id}: no client waits for its answer any more; drop it")
         ticket.parts.append(answer)
         self._bell.wake()
 
@@ -162,10 +162,10 @@ class ScalerRelay:
 def _silence(ticket: _Ticket) -> str:
     if not ticket.taken:
         return (
-            f"no scaler of pool {ticket.pool} takes requests; look whether it runs "
-            "(brain-scale --kubernetes), then try again"
+            f"no scaler of pool {ticket.pool} takes requests; check that brain-scale "
+            "--kubernetes is running, then try again"
         )
     return (
-        f"the scaler of pool {ticket.pool} took the request and is silent; its log says why, and "
-        "`brain jobs` whether the job is there"
+        f"the scaler of pool {ticket.pool} took the request but has not answered; read its "
+        "log, and check with `brain jobs` if the job exists"
     )

@@ -37,8 +37,8 @@ class Seal:
             return msgspec.json.decode(self._fernet.decrypt(sealed), type=dict[str, object])
         except InvalidToken as wrong:
             raise BrainError(
-                "stored values were sealed with another key; restore the file `key` that the "
-                "state directory had"
+                "stored values were encrypted with another key; restore the file `key` from "
+                "the state directory of that time"
             ) from wrong
 
 

@@ -58,6 +58,7 @@ def _instant(name: str, given: datetime | None, default: datetime) -> datetime:
         raise BadInput(f"{name} {given.isoformat()} has no time zone; append Z", field=name)
     if given is not None and not _FIRST < given < _LAST:
         raise BadInput(
-            f"{name} {given.isoformat()} must be from the year 2 to 9997; correct it", field=name
+            f"{name} {given.isoformat()} must be between the years 2 and 9997; correct it",
+            field=name,
         )
     return given or default

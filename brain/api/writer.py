@@ -77,7 +77,7 @@ class TelemetryWriter:
         """
         if self._samples >= _MOST_WAITING:
             raise Overloaded(
-                f"{self._samples} samples wait to be stored; send this batch again",
+                f"{self._samples} samples are waiting to be stored; send this batch again",
                 retry_after_seconds=1.0,
             )
 
@@ -212,7 +212,7 @@ class TelemetryWriter:
 
 
 def _stopping() -> Unavailable:
-    return Unavailable("the service stops; send this batch again")
+    return Unavailable("the service is stopping; send this batch again")
 
 
 def _tell(waiting: Sequence[_Waiting], outcomes: Sequence[Outcome]) -> None:

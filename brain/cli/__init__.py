@@ -17,42 +17,48 @@ COMMANDS = {
     "up": ("brain.cli.up:up", "Start Brain on this machine."),
     "run": ("brain.cli.programs:run", "Run a script elastically; brain-run, a torchrun superset."),
     "submit": ("brain.cli.jobs:submit", "Start a job from a document or a command."),
-    "estimate": ("brain.cli.estimate:estimate", "Say what a job will need before it runs."),
+    "estimate": ("brain.cli.estimate:estimate", "Estimate what a job will need before it runs."),
     "jobs": ("brain.cli.jobs:jobs", "List jobs."),
     "job": ("brain.cli.jobs:job", "Show one job."),
     "cancel": ("brain.cli.jobs:cancel", "End a job for good."),
     "suspend": ("brain.cli.jobs:suspend", "Stop a job at its next safe point."),
-    "resume": ("brain.cli.jobs:resume", "Let a suspended job go on."),
+    "resume": ("brain.cli.jobs:resume", "Resume a suspended job."),
     "lift-advise-only": (
         "brain.cli.jobs:lift_advise_only",
-        "Let Brain act again on a job for which it only advises.",
+        "Let Brain change a job again for which it only advises.",
     ),
-    "wait": ("brain.cli.jobs:wait", "Wait until a job or its plan is in a state."),
+    "wait": ("brain.cli.jobs:wait", "Wait until a job or its plan reaches a state."),
     "logs": ("brain.cli.jobs:logs", "Print what the workers print."),
-    "resize": ("brain.cli.plans:resize", "Ask for a size."),
+    "resize": ("brain.cli.plans:resize", "Ask for another number of replicas."),
     "edit": ("brain.cli.plans:edit", "Change what each replica of a job reserves."),
     "plans": ("brain.cli.plans:plans", "List plans, or those of one job."),
-    "approve": ("brain.cli.plans:approve", "Say yes to a plan."),
-    "reject": ("brain.cli.plans:reject", "Say no to a plan."),
-    "rollback": ("brain.cli.plans:rollback", "Go back to the size before a plan."),
-    "explain": ("brain.cli.plans:explain", "Say why a job has its size."),
-    "report": ("brain.cli.report:report", "Say what a job reserves, uses and should reserve."),
+    "approve": ("brain.cli.plans:approve", "Approve a plan."),
+    "reject": ("brain.cli.plans:reject", "Reject a plan."),
+    "rollback": ("brain.cli.plans:rollback", "Return to the size before a plan."),
+    "explain": ("brain.cli.plans:explain", "Explain why a job has its size."),
+    "report": ("brain.cli.report:report", "Compare what a job reserves, uses and should reserve."),
     "what-if": ("brain.cli.plans:what_if", "Predict a job's throughput at other sizes."),
-    "replay": ("brain.cli.replay:replay", "Take what was decided here again, differently."),
-    "simulate": ("brain.cli.simulate:simulate", "Run a workload on a cluster in virtual time."),
+    "replay": ("brain.cli.replay:replay", "Repeat past decisions with other settings and compare."),
+    "simulate": (
+        "brain.cli.simulate:simulate",
+        "Simulate a workload on a cluster in virtual time.",
+    ),
     "nodes": ("brain.cli.operate:nodes", "List nodes and what is reserved on them."),
-    "pool": ("brain.cli.operate:pool", "Show how a pool is divided, or divide it."),
-    "freeze": ("brain.cli.operate:freeze", "Stop applying plans; --off applies them again."),
+    "pool": ("brain.cli.operate:pool", "Show or change how projects share a pool."),
+    "freeze": ("brain.cli.operate:freeze", "Stop applying plans; --off resumes."),
     "sign-in": ("brain.cli.operate:sign_in", "Print a link that signs a browser in."),
     "tokens": ("brain.cli.operate:tokens", "List, mint and revoke tokens."),
-    "audit": ("brain.cli.operate:audit", "List who did what."),
-    "doctor": ("brain.cli.operate:doctor", "Check this installation and say what mends it."),
-    "migrate": ("brain.cli.programs:migrate", "Bring the database to this version's schema."),
+    "audit": ("brain.cli.operate:audit", "List who changed what, and when."),
+    "doctor": (
+        "brain.cli.operate:doctor",
+        "Check this installation; each problem comes with its remedy.",
+    ),
+    "migrate": ("brain.cli.programs:migrate", "Migrate the database to this version's schema."),
     "backup": ("brain.cli.programs:backup", "Write database, key and tokens into a file."),
-    "restore": ("brain.cli.programs:restore", "Put a backup back."),
+    "restore": ("brain.cli.programs:restore", "Restore a backup."),
     "gc": ("brain.cli.programs:gc", "Delete what ended jobs left, and shrink the database."),
-    "config": ("brain.cli.operate:config", "Show every setting, its value and where it is from."),
-    "demo": ("brain.cli.demo:demo", "Watch a job get measured, resized and verified."),
+    "config": ("brain.cli.operate:config", "Show every setting, its value and its source."),
+    "demo": ("brain.cli.demo:demo", "Watch Brain measure, resize and verify a job."),
 }
 
 #: Command -> extras without which it does nothing.
@@ -127,7 +133,7 @@ def main() -> None:
         sys.exit(exit_code(error))
     except UnicodeEncodeError as bad:
         # A word of a command line may hold any bytes; what is sent to Brain is UTF-8.
-        click.echo(f"brain: {bad.object!r} is no UTF-8 text; write it in UTF-8", err=True)
+        click.echo(f"brain: {bad.object!r} is not UTF-8 text; write it in UTF-8", err=True)
         sys.exit(2)
 
 

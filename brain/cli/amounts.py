@@ -26,7 +26,9 @@ class _Amount(click.ParamType[int]):
         found = _AMOUNT.fullmatch(str(value).strip())
         unit = self._units.get(found[2].lower()) if found else None
         if found is None or unit is None:
-            self.fail(f"{value!r} is no amount of {self.name}; write {self._example}", param, ctx)
+            self.fail(
+                f"{value!r} is not a valid amount of {self.name}; write {self._example}", param, ctx
+            )
         return int(Decimal(found[1]) * unit)
 
 

@@ -33,8 +33,8 @@ def service_url() -> str:
         return str(json.loads(record.read_text())["url"])
     except (OSError, ValueError, KeyError) as missing:
         raise Unavailable(
-            f"no Brain runs here ({record} is missing): start one with `brain up`, "
-            "or name one with BRAIN_URL"
+            f"no Brain runs on this machine ({record} is missing): start one with `brain up`, "
+            "or give the URL of another in BRAIN_URL"
         ) from missing
 
 
@@ -50,9 +50,9 @@ def token() -> str:
     try:
         return record.read_text().strip()
     except OSError as missing:
-        raise NotSignedIn(f"no token: set BRAIN_TOKEN, or run where {record} is readable") from (
-            missing
-        )
+        raise NotSignedIn(
+            f"no token was found: set BRAIN_TOKEN, or run as a user who can read {record}"
+        ) from (missing)
 
 
 def project() -> str:
@@ -75,7 +75,10 @@ def somebody() -> str:
 
 def link(url: str, code: SignInCode) -> str:
     """The sentence with a link that signs a browser in."""
-    return f"Sign in as {code.name}, once, within 10 minutes: {url}{code.path}"
+    return (
+        f"Open this link within 10 minutes to sign in as {code.name}; it works once: "
+        f"{url}{code.path}"
+    )
 
 
 def with_client(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -92,11 +95,11 @@ def with_client(command: Callable[..., Any]) -> Callable[..., Any]:
 def say_dry_run(dry_run: bool, form: str) -> None:
     """Print a heading for a person, where nothing was changed."""
     if dry_run and form in ("table", "wide"):
-        click.echo("Nothing was changed; it would be:")
+        click.echo("Nothing was changed. The command would change:")
 
 
 def dry_run_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--dry-run``."""
-    return click.option("--dry-run", is_flag=True, help="Say what would happen; change nothing.")(
-        command
-    )
+    return click.option(
+        "--dry-run", is_flag=True, help=("Print what the command would change, and change nothing.")
+    )(command)

@@ -81,7 +81,7 @@ class Story:
         slow = min(slow, SLOWEST)
         if slow > 1.1 * self.slow:
             self.slow = slow
-            self.tell(f"this machine is busy: everything may take {slow:.1f} times as long")
+            self.tell(f"this machine is busy: every step may take {slow:.1f} times as long")
 
     def detail(self) -> JobDetail:
         """The job as Brain shows it now."""
@@ -119,8 +119,8 @@ class Story:
             if time.monotonic() > deadline:
                 why = detail.job.decision.explanation.reason if detail.job.decision else "—"
                 raise NotReached(
-                    f"{stage}: not seen within {seconds:.3g} s. The job is {detail.job.state} "
-                    f"({detail.job.reason}); Brain's last word: {why}"
+                    f"{stage}: not reached within {seconds:.3g} s. The job is "
+                    f"{detail.job.state} ({detail.job.reason}); Brain's last explanation: {why}"
                 )
             time.sleep(0.25)
 
@@ -129,9 +129,9 @@ class Story:
 @click.option(
     "--home", type=click.Path(path_type=Path), help="State directory; default: a new one."
 )
-@click.option("--database-url", default="", help="PostgreSQL instead of the embedded SQLite.")
-@click.option("--keep", is_flag=True, help="Keep the state directory.")
-@click.option("--stay", is_flag=True, help="Leave Brain running until Ctrl-C at the end.")
+@click.option("--database-url", default="", help="Use PostgreSQL instead of the embedded SQLite.")
+@click.option("--keep", is_flag=True, help="Keep the state directory after the demo.")
+@click.option("--stay", is_flag=True, help="Leave Brain running until Ctrl-C after the demo.")
 def demo(home: Path | None, database_url: str, keep: bool, stay: bool) -> None:
     """Watch a real training job get measured, explained, resized and verified.
 
@@ -149,12 +149,12 @@ def demo(home: Path | None, database_url: str, keep: bool, stay: bool) -> None:
             slow = (time.monotonic() - began) / READY_SECONDS
             trains = TRAINING_SECONDS * min(max(slow, 1), SLOWEST)
             story = Story(client, submit(client, chosen, cores, trains), began)
-            story.tell(f"Brain runs; dashboard: {url}")
+            story.tell(f"Brain is running; dashboard: {url}")
             story.allow(slow)
             play(story, chosen)
             conclude(story, url)
             if stay:
-                click.echo("Brain goes on until Ctrl-C.")
+                click.echo("Brain keeps running until Ctrl-C.")
                 signal.pause()
     except (NotReached, BrainError) as error:
         # The message may name a log.
@@ -179,7 +179,7 @@ def running_brain(home: Path, database_url: str) -> Iterator[tuple[BrainClient, 
         home.mkdir(parents=True, exist_ok=True)
     except OSError as bad:
         raise NotReached(
-            f"--home {home} cannot be made: {bad.strerror}; name another directory"
+            f"the directory --home {home} cannot be created: {bad.strerror}; name another one"
         ) from bad
     log = home / "up.log"
     began = time.monotonic()
@@ -225,7 +225,7 @@ def play(story: Story, home: Path) -> None:
     """Go through the stages, in the order in which the loop makes them happen."""
     submitted = time.monotonic()
     story.until("the first step of training", 90, _stepping)
-    story.tell("digits.py trains with 1 replica; nothing in it knows of Brain")
+    story.tell("digits.py trains with 1 replica; the script does not import or mention Brain")
     story.allow((time.monotonic() - submitted) / STEPPING_SECONDS)
 
     measured = story.until("a measured throughput", 45, _measured)
@@ -241,8 +241,8 @@ def play(story: Story, home: Path) -> None:
         "the new world's first step", 60, _later(story, plan, {PlanState.APPLIED, *SETTLED})
     )
     story.tell(
-        f"resized: down {duration(applied.outcome.downtime_seconds)}, "
-        f"{applied.outcome.steps_redone} steps redone"
+        f"resized: no training for {duration(applied.outcome.downtime_seconds)}, "
+        f"{applied.outcome.steps_redone} steps repeated"
     )
     verified = story.until("a verdict", 75, _later(story, plan, SETTLED))
     story.tell(
@@ -254,7 +254,7 @@ def play(story: Story, home: Path) -> None:
     if verified.outcome.verdict is Verdict.FELL_SHORT:
         back = story.until("the rollback", 60, _rolled_back)
         size = count(back.target.replicas, "replica")
-        story.tell(f"rolled back to {size}, as a promise not kept must be")
+        story.tell(f"rolled back to {size}, because the plan missed its promise")
     kill_a_replica(story, home)
     story.until("the end of training", 120, _finished)
     story.tell("training finished")
@@ -263,7 +263,7 @@ def play(story: Story, home: Path) -> None:
 def kill_a_replica(story: Story, home: Path) -> None:
     """Kill the agent of the newest replica with SIGKILL and wait until training is whole again."""
     before = story.detail()
-    assert before.world is not None, "a verdict needs a world"
+    assert before.world is not None, "a verdict needs a measured world"
     epoch = before.world.epoch
     replica = max(member.replica for member in before.world.members)
     directory = home / "replicas" / before.job.id / str(replica)
@@ -278,8 +278,8 @@ def kill_a_replica(story: Story, home: Path) -> None:
 
     world = story.until("recovery from the killed replica", 75, whole)
     story.tell(
-        f"recovered: {count(world.replicas, 'replica')} in world {world.epoch}, down "
-        f"{duration(world.downtime_seconds)}"
+        f"recovered: {count(world.replicas, 'replica')} in world {world.epoch} after "
+        f"{duration(world.downtime_seconds)} without training"
     )
 
 
@@ -301,9 +301,10 @@ def conclude(story: Story, url: str) -> None:
         story.rows.append(
             (
                 f"world {world.epoch}, {world.cause}",
-                f"{count(world.replicas, 'replica')}; "
-                f"down {duration(world.downtime_seconds)}, "
-                f"{UNKNOWN if world.steps_redone is None else world.steps_redone} steps redone",
+                f"{count(world.replicas, 'replica')}; no training for "
+                f"{duration(world.downtime_seconds)}, "
+                f"{(UNKNOWN if world.steps_redone is None else world.steps_redone)} steps "
+                "repeated",
             )
         )
     losses = detail.job.losses
@@ -318,8 +319,8 @@ def conclude(story: Story, url: str) -> None:
         click.echo(f"{label:34} {value}")
     took = time.monotonic() - story.began
     if took > LIMIT_SECONDS * story.slow:
-        allowed = f"{LIMIT_SECONDS * story.slow:.0f} s were allowed"
-        raise NotReached(f"the story took {took:.0f} s; {allowed}")
+        allowed = f"the limit was {LIMIT_SECONDS * story.slow:.0f} s"
+        raise NotReached(f"the demo took {took:.0f} s; {allowed}")
 
 
 def example(name: str) -> Path:

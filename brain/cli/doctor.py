@@ -83,31 +83,35 @@ def _examined(words: Sequence[str]) -> Iterator[Finding]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        yield Finding("bad", f"{module} did not answer", "is the API server reachable from here?")
+        yield Finding(
+            "bad",
+            f"{module} did not answer; start it with `brain up`",
+            "check that this machine can reach the API server",
+        )
         return
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     for line in lines:
         yield Finding(**json.loads(line))
     if not lines:
         said = (done.stderr.strip().splitlines() or ["without a word"])[-1]
-        yield Finding("bad", f"{module} ended with {done.returncode}", said)
+        yield Finding("bad", f"{module} exited with code {done.returncode}", said)
 
 
 def _directory(home: Path) -> Iterator[Finding]:
     if not home.exists():
-        yield Finding("note", f"{home} does not exist", "`brain up` makes it")
+        yield Finding("note", f"{home} does not exist", "`brain up` creates it")
         return
     mode = stat.S_IMODE(home.stat().st_mode)
     if mode & 0o066:
-        yield Finding("bad", f"{home} is open to others ({mode:o})", f"chmod 700 {home}")
+        yield Finding("bad", f"other users can read {home} (mode {mode:o})", f"chmod 700 {home}")
     if not os.access(home, os.W_OK):
-        yield Finding("bad", f"{home} cannot be written", "mount it writable or set BRAIN_HOME")
+        yield Finding("bad", f"{home} is not writable", "mount it writable or set BRAIN_HOME")
     free = shutil.disk_usage(home).free
     said = f"{free / 2**30:.1f} GiB free under {home}"
     yield (
         Finding("ok", said)
         if free > LITTLE_SPACE_BYTES
-        else Finding("bad", said, "make room, or move BRAIN_HOME")
+        else Finding("bad", said, "free some space, or move BRAIN_HOME to another disk")
     )
 
 
@@ -115,7 +119,9 @@ def _collector(home: Path) -> Iterator[Finding]:
     try:
         status = json.loads((home / "collector" / "status.json").read_text())
     except (OSError, ValueError):
-        yield Finding("note", "no collector has run here", "the first job's agent starts one")
+        yield Finding(
+            "note", "no collector has run on this machine", "the first job's agent starts one"
+        )
         return
     lost = status.get("dropped", 0)
     said = f"collector delivered {status.get('delivered', 0)} samples, dropped {lost}"
@@ -140,20 +146,24 @@ def _service(client: BrainClient) -> Iterator[Finding]:
     health = client.send(calls.health())
     size = f"{health.database_bytes / 2**20:.1f} MiB"
     yield Finding("ok", f"Brain {health.version} answers; {health.database}, {size}")
-    yield Finding("ok", f"signed in as {health.who}, role {health.role}")
+    yield Finding("ok", f"signed in as {health.who}, with the role {health.role}")
     for sentence in health.degraded:
         yield Finding("bad", "degraded", sentence)
     if abs(health.skew_seconds) > LARGE_SKEW_SECONDS:
         way = "behind" if health.skew_seconds > 0 else "ahead"
         said = f"a sender's clock is {abs(health.skew_seconds):.1f} s {way}"
-        yield Finding("note", said, "let NTP set it; samples are corrected meanwhile")
+        yield Finding(
+            "note",
+            said,
+            "synchronize its clock with NTP; until then Brain corrects the times of its samples",
+        )
     nodes = list(pages(client, lambda token: calls.nodes(page_token=token)))
     if not nodes:
-        yield Finding("bad", "no node has registered", "start a scaler: `brain up` does")
+        yield Finding("bad", "no node is registered", "start a scaler: `brain up` does")
     for node in nodes:
         said = f"node {node.name}: {node.capacity.cpu_millis / 1000:g} CPUs, {node.accelerator}"
         yield (
             Finding("ok", said)
             if node.ready
-            else Finding("bad", f"node {node.name} is silent", "is its scaler running?")
+            else Finding("bad", f"node {node.name} is silent", "start its scaler")
         )

@@ -27,10 +27,10 @@ def read_document(path: str, *, begins: str = "name") -> dict[str, Any]:
     except OSError as missing:
         raise BadInput(f"{path} cannot be read: {missing.strerror}") from missing
     except UnicodeDecodeError as bad:
-        raise BadInput(f"{path} is no UTF-8 text; name a document in YAML") from bad
+        raise BadInput(f"{path} is not UTF-8 text; name a YAML document") from bad
     document = parse_yaml(text, path)
     if not isinstance(document, dict):
-        raise BadInput(f"{path} holds no fields; a document begins with `{begins}:`")
+        raise BadInput(f"{path} has no fields; start the document with `{begins}:`")
     return document
 
 
@@ -50,14 +50,14 @@ def parse_yaml(text: str, path: str) -> Any:
         if twice is not None:
             key, line = twice
             raise BadInput(
-                f"{path} says {key} twice, again in line {line}; keep the one that is meant",
+                f"{path} has the field {key} twice, again in line {line}; delete one of them",
                 field=key,
             )
         return None if node is None else loader.construct_document(node)
     except (yaml.YAMLError, ValueError) as bad:
-        raise BadInput(f"{path} is no YAML: {bad}") from bad
+        raise BadInput(f"{path} is not valid YAML: {bad}") from bad
     except RecursionError as deep:
-        raise BadInput(f"{path} is nested too deep to be read; write it flatter") from deep
+        raise BadInput(f"{path} is nested too deeply to be read; flatten it") from deep
 
 
 def _twice(node: Any, seen: set[int]) -> tuple[str, int] | None:
@@ -156,7 +156,7 @@ def check_program(document: dict[str, Any]) -> None:
     meant = get_close_matches(program, _PROGRAMS, n=1, cutoff=0.75)
     if meant:
         raise BadInput(
-            f"command: there is no program {program} on this machine; did you mean {meant[0]}?",
+            f"command: this machine has no program {program}; did you mean {meant[0]}?",
             field="command",
         )
 

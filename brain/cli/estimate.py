@@ -76,30 +76,62 @@ def columns(currency: str) -> tuple[output.Column[SizeEstimate], ...]:
 
 @click.command()
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
-@click.option("-f", "--file", "path", type=click.Path(), help="Job document; - is standard input.")
-@click.option("--name", help="Name of the job; default: that of the script.")
-@click.option("--replicas", default="1", show_default=True, help="MIN:MAX, or one number.")
+@click.option(
+    "-f",
+    "--file",
+    "path",
+    type=click.Path(),
+    help=("Path of the job document; - reads standard input."),
+)
+@click.option("--name", help="Name of the job; default: the name of the script.")
+@click.option(
+    "--replicas", default="1", show_default=True, help=("Replicas as MIN:MAX, or one number.")
+)
 @click.option("--nproc", default=1, show_default=True, help="Processes per replica.")
-@click.option("--checkpoint", help="Where the script saves; `none`: it saves nothing.")
-@click.option("--env", multiple=True, metavar="NAME=VALUE", help="Environment of the workers.")
-@click.option("--steps", type=int, help="Work of the run, in optimizer steps.")
-@click.option("--examples", type=float, help="Work of the run, in examples.")
 @click.option(
-    "--examples-per-epoch", type=float, help="Examples of an epoch, with the document's `epochs`."
+    "--checkpoint", help=("Directory of the script's checkpoints; `none` if it saves nothing.")
 )
 @click.option(
-    "--price", "prices", multiple=True, metavar="KIND=MONEY", help="Per accelerator and hour."
+    "--env",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help=("Environment variable of the workers, NAME=VALUE."),
 )
-@click.option("--deadline", type=float, metavar="HOURS", help="Only sizes that likely end by then.")
-@click.option("--budget", type=float, metavar="MONEY", help="Only sizes that cost no more.")
-@click.option("--probe", is_flag=True, help="First run the script at a few sizes, two minutes.")
+@click.option("--steps", type=int, help="Length of the run in optimizer steps.")
+@click.option("--examples", type=float, help="Length of the run in examples.")
 @click.option(
-    "--probe-seconds", type=float, default=120.0, show_default=True, help="For all of the probe."
+    "--examples-per-epoch", type=float, help="Examples per epoch; needs `epochs` in the document."
+)
+@click.option(
+    "--price",
+    "prices",
+    multiple=True,
+    metavar="KIND=MONEY",
+    help=("Price of one accelerator for one hour."),
+)
+@click.option(
+    "--deadline",
+    type=float,
+    metavar="HOURS",
+    help=("Only list sizes that likely finish by this time."),
+)
+@click.option(
+    "--budget", type=float, metavar="MONEY", help=("Only list sizes that cost no more than this.")
+)
+@click.option(
+    "--probe", is_flag=True, help=("First measure the script at a few sizes, for two minutes.")
+)
+@click.option(
+    "--probe-seconds",
+    type=float,
+    default=120.0,
+    show_default=True,
+    help=("Time limit of the whole probe, in seconds."),
 )
 @click.option(
     "--batch-option",
     metavar="OPTION",
-    help="The script's option for its batch size: the probe doubles it once.",
+    help="The script's option for its batch size; the probe doubles the batch once.",
 )
 @output.output_option
 @with_client
@@ -129,7 +161,7 @@ def estimate(
     brain estimate --probe --replicas 1:4 --checkpoint last.pt --steps 5000 -- python train.py
     """
     if (path is None) == (not words):
-        raise click.UsageError("give either -f FILE or a command after --")
+        raise click.UsageError("nothing to estimate; give either -f FILE or a command after --")
     declared = checkpoint if checkpoint != "none" else None
     document = (
         read_document(path)
@@ -182,7 +214,7 @@ def expect_figures(given: Mapping[str, float | None]) -> None:
     """
     for name, value in given.items():
         if value is not None and not 0 < value < math.inf:
-            raise BadInput(f"{name} {value:g} must be above 0, and finite", field=name[2:])
+            raise BadInput(f"{name} {value:g} must be a finite number above 0", field=name[2:])
 
 
 def _prices(given: tuple[str, ...]) -> dict[str, float]:
@@ -206,7 +238,9 @@ def show(answer: Estimate, form: str) -> None:
 
 def lines(answer: Estimate, form: str) -> list[str]:
     """Return the lines below the table."""
-    found = [f"Throughput in {answer.unit}, of all replicas; CPU and memory of each. Bands: 90 %."]
+    found = [
+        f"Throughput of all replicas in {answer.unit}; CPU and memory per replica. Intervals: 90 %."
+    ]
     found.append(f"Rests on {answer.basis}.")
     if answer.work is not None:
         found.append(f"Work: {answer.work.basis}.")
@@ -214,16 +248,18 @@ def lines(answer: Estimate, form: str) -> list[str]:
     if why is not None:
         chosen = next(row for row in answer.sizes if row.chosen)
         sizes = count(chosen.replicas, "replica")
-        found.append(f"Brain would begin with {sizes} on {chosen.accelerator}: {why.reason}.")
+        found.append(
+            f"Brain would start the job with {sizes} on {chosen.accelerator}: {why.reason}."
+        )
         found += [f"  {fact.label}: {fact.value}" for fact in why.evidence]
         found.append(f"Next: {why.next_step}")
     elif not answer.exploring:
-        found.append("No size can be named; the table says why.")
+        found.append("Brain cannot recommend a size; the table gives the reasons.")
     if answer.exploring:
-        found.append("Exploring: nothing like it was measured.")
+        found.append("This estimate is exploring: Brain has measured no similar job.")
     found += [f"Missing: {sentence}" for sentence in answer.missing]
     if form == "wide":
         found += [
-            f"  {one.name}: {percent(one.likeness)} alike ({one.same})" for one in answer.similar
+            f"{one.name}: {percent(one.likeness)} similar ({one.same})" for one in answer.similar
         ]
     return found

@@ -40,29 +40,48 @@ COLUMNS = (
 
 @click.command()
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
-@click.option("-f", "--file", "path", type=click.Path(), help="Job document; - is standard input.")
-@click.option("--pool", default="", help="Where it runs; default: the only pool, else local.")
-@click.option("--image", help="Image of its containers; the pool of a cluster needs one.")
-@click.option("--name", help="Name of the job; default: that of the script.")
-@click.option("--replicas", default="1", show_default=True, help="MIN:MAX, or one number.")
+@click.option(
+    "-f",
+    "--file",
+    "path",
+    type=click.Path(),
+    help=("Path of the job document; - reads standard input."),
+)
+@click.option(
+    "--pool", default="", help=("Pool that runs the job; default: the only pool, else local.")
+)
+@click.option("--image", help="Container image; pools on Kubernetes require one.")
+@click.option("--name", help="Name of the job; default: the name of the script.")
+@click.option(
+    "--replicas", default="1", show_default=True, help=("Replicas as MIN:MAX, or one number.")
+)
 @click.option(
     "--role",
     "roles",
     multiple=True,
     metavar="NAME=N",
-    help="Of the replicas, N that are no workers: ps=2, chief=1, evaluator=1.",
+    help="Number of replicas in a role other than worker: ps=2, chief=1, evaluator=1.",
 )
 @click.option("--nproc", default=1, show_default=True, help="Processes per replica.")
 @click.option("--policy", type=click.Choice(["off", "shadow", "approve", "auto"]))
-@click.option("--checkpoint", help="Where the script saves, if Brain cannot see it.")
+@click.option(
+    "--checkpoint", help=("Directory of the script's checkpoints, if Brain cannot detect it.")
+)
 @click.option(
     "--grace",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="How long the script may save once it is asked to end; default: 30.",
+    help="Seconds that the script gets to save after the stop signal; default: 30.",
 )
-@click.option("--independent", is_flag=True, help="Replicas are meant to do work of their own.")
-@click.option("--env", multiple=True, metavar="NAME=VALUE", help="Environment of the workers.")
+@click.option(
+    "--independent", is_flag=True, help=("Declare that replicas are independent copies on purpose.")
+)
+@click.option(
+    "--env",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help=("Environment variable of the workers, NAME=VALUE."),
+)
 @dry_run_option
 @output.output_option
 @with_client
@@ -84,9 +103,11 @@ def submit(
     brain submit --pool kubernetes --image registry.example/digits:1 -- python train.py
     """
     if (path is None) == (not words):
-        raise click.UsageError("give either -f FILE or a command after --")
+        raise click.UsageError("nothing to submit; give either -f FILE or a command after --")
     if len(words) == 1 and words[0].endswith((".yaml", ".yml")):
-        raise BadInput(f"command: {words[0]} is a document; say -f {words[0]}", field="command")
+        raise BadInput(
+            f"command: {words[0]} is a document; submit it with -f {words[0]}", field="command"
+        )
     document = read_document(path) if path else document_of(words, **options)
     if named := project():
         document.setdefault("project", named)
@@ -99,8 +120,8 @@ def submit(
 
 
 @click.command()
-@click.option("--filter", default="", help="For example `state:Running project:vision`.")
-@click.option("-w", "--watch", "watching", is_flag=True, help="Draw again every two seconds.")
+@click.option("--filter", default="", help="Filter, for example `state:Running project:vision`.")
+@click.option("-w", "--watch", "watching", is_flag=True, help="Refresh every two seconds.")
 @output.output_option
 @with_client
 def jobs(client: BrainClient, filter: str, watching: bool, form: str) -> None:
@@ -115,7 +136,7 @@ def jobs(client: BrainClient, filter: str, watching: bool, form: str) -> None:
 
 @click.command()
 @click.argument("job")
-@click.option("-w", "--watch", "watching", is_flag=True, help="Draw again every two seconds.")
+@click.option("-w", "--watch", "watching", is_flag=True, help="Refresh every two seconds.")
 @output.output_option
 @with_client
 def job(client: BrainClient, job: str, watching: bool, form: str) -> None:
@@ -144,9 +165,13 @@ def job(client: BrainClient, job: str, watching: bool, form: str) -> None:
 
 
 def _action(name: str, about: str) -> click.Command:
-    @click.command(name, help=f"{about} Each job is changed or refused by itself.")
+    @click.command(name, help=f"{about} A refusal for one job does not affect the other jobs.")
     @click.argument("jobs", nargs=-1)
-    @click.option("--filter", default="", help="In place of names: `state:Running owner:me`.")
+    @click.option(
+        "--filter",
+        default="",
+        help=("Select jobs by a filter instead of names: `state:Running owner:me`."),
+    )
     @dry_run_option
     @output.output_option
     @with_client
@@ -178,9 +203,9 @@ def _raise_refused(outcomes: Sequence[JobOutcome]) -> None:
         raise error_of(kind, (number if len(outcomes) > 1 else "") + said)
 
 
-cancel = _action("cancel", "End jobs for good.")
-suspend = _action("suspend", "Stop jobs at their next safe point, free the nodes.")
-resume = _action("resume", "Let suspended jobs go on from their checkpoints.")
+cancel = _action("cancel", "End jobs; they cannot be resumed.")
+suspend = _action("suspend", "Stop jobs at their next safe point and free their nodes.")
+resume = _action("resume", "Resume suspended jobs from their checkpoints.")
 
 
 @click.command()
@@ -201,7 +226,7 @@ def lift_advise_only(client: BrainClient, jobs: tuple[str, ...], dry_run: bool, 
     "goal",
     default="finished",
     show_default=True,
-    help="finished, state=STATE[,STATE] or plan=STATE[,STATE].",
+    help="The state to wait for: finished, state=STATE[,STATE] or plan=STATE[,STATE].",
 )
 @click.option("--timeout", type=click.FloatRange(min=0), default=None, metavar="SECONDS")
 @with_client
@@ -213,7 +238,9 @@ def wait(client: BrainClient, job: str, goal: str, timeout: float | None) -> Non
     """
     kind, _, wanted = goal.partition("=")
     if kind not in ("finished", "state", "plan") or (kind != "finished" and not wanted):
-        raise click.UsageError(f"--for {goal!r} is none of finished, state=…, plan=…")
+        raise click.UsageError(
+            f"--for {goal!r} is not valid; give finished, state=STATE or plan=STATE"
+        )
     deadline = None if timeout is None else time.monotonic() + timeout
     while deadline is None or time.monotonic() < deadline:
         found = client.send(calls.job(job)).job
@@ -229,16 +256,22 @@ def wait(client: BrainClient, job: str, goal: str, timeout: float | None) -> Non
         if ended:
             raise click.ClickException(f"{found.name} is {found.state}: {found.reason}")
         time.sleep(0.5)
-    click.echo(f"{job} is not {goal} after {timeout:g} s", err=True)
+    click.echo(
+        f"{job} did not reach {goal} within {timeout:g} s; wait longer with --timeout, or look "
+        f"at `brain job {job}`",
+        err=True,
+    )
     sys.exit(124)
 
 
 @click.command()
 @click.argument("job")
 @click.option("--replica", type=click.IntRange(min=0), help="Only this replica.")
-@click.option("--rank", type=click.IntRange(min=0), help="Only the replica that has this rank.")
-@click.option("--previous", is_flag=True, help="The one before, which ended or had the rank.")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
+@click.option("--rank", type=click.IntRange(min=0), help="Only print the replica with this rank.")
+@click.option(
+    "--previous", is_flag=True, help=("Print the previous replica that ended or had this rank.")
+)
+@click.option("-f", "--follow", is_flag=True, help="Keep printing until the job ends.")
 @with_client
 def logs(
     client: BrainClient,
@@ -281,9 +314,9 @@ def _memory(job: JobView) -> str:
     if job.memory is None:
         return ""
     if job.memory.off:
-        return f"Memory checkpoint off: {job.memory.off}"
+        return f"RAM checkpoint off: {job.memory.off}"
     copied = {True: ", copied to another host", False: ", not copied yet", None: ""}
-    return f"Memory checkpoint: {_ahead(job)} ahead of storage{copied[job.memory.buddy]}"
+    return f"RAM checkpoint: {_ahead(job)} ahead of storage{copied[job.memory.buddy]}"
 
 
 def _brain(job: JobView) -> str:

@@ -81,8 +81,13 @@ def nodes(client: BrainClient, form: str) -> None:
 
 @click.command()
 @click.argument("name", default="local")
-@click.option("--divide", "path", metavar="FILE", help="Write the pool's policy; - reads stdin.")
-@click.option("--dry-run", is_flag=True, help="Check the policy and keep nothing.")
+@click.option(
+    "--divide",
+    "path",
+    metavar="FILE",
+    help=("Write the pool's policy from this file; - reads standard input."),
+)
+@click.option("--dry-run", is_flag=True, help="Check the policy without saving it.")
 @output.output_option
 @with_client
 def pool(client: BrainClient, name: str, path: str | None, form: str, dry_run: bool) -> None:
@@ -98,7 +103,7 @@ def pool(client: BrainClient, name: str, path: str | None, form: str, dry_run: b
         )
         say_dry_run(dry_run, form)
         projects = ", ".join(sorted(stored.policy.projects)) or "no project"
-        click.echo(f"Pool {name} is divided: {projects}", err=form in ("json", "yaml", "name"))
+        click.echo(f"Projects of pool {name}: {projects}", err=form in ("json", "yaml", "name"))
     found = client.send(calls.pool(name))
     if form in ("json", "yaml"):
         output.dump(found, form)
@@ -112,14 +117,14 @@ def pool(client: BrainClient, name: str, path: str | None, form: str, dry_run: b
 def _divided(found: PoolView) -> str:
     last = found.round
     if last is None:
-        return "Nobody shares this pool yet: no job of it says `optimizeMode: cluster`."
+        return "No job shares this pool yet: none of its jobs has `optimizeMode: cluster`."
     prices = ", ".join(
         f"{last.used.get(kind, 0):g} of {last.capacity.get(kind, 0):g} "
-        f"{last.units.get(kind, 'core')}s of {kind} given at {number(price)} each"
+        f"{last.units.get(kind, 'core')}s of {kind} allocated, price {number(price)} each"
         for kind, price in sorted(last.prices.items())
     )
-    gap = f"a better division adds at most {100 * (found.gap or 0):.2g} %"
-    return f"Divided at {output.clock(last.decided_at)}: {prices or 'everybody is held'}; {gap}."
+    gap = f"a better division would add at most {100 * (found.gap or 0):.2g} %"
+    return f"Divided at {output.clock(last.decided_at)}: {prices or 'all jobs are held'}; {gap}."
 
 
 def _replicas(share: JobShare) -> str:
@@ -132,10 +137,10 @@ def _replicas(share: JobShare) -> str:
 
 @click.command()
 @click.argument("job", required=False)
-@click.option("--project", help="Freeze all jobs of a project.")
+@click.option("--project", help="Freeze all jobs of this project.")
 @click.option("--all", "everything", is_flag=True, help="Freeze everything.")
 @click.option("--off", is_flag=True, help="Apply plans again.")
-@click.option("--why", default="", help="For the audit log.")
+@click.option("--why", default="", help="Reason, recorded in the audit log.")
 @output.output_option
 @with_client
 def freeze(
@@ -161,9 +166,11 @@ def freeze(
         if target is not None
     ]
     if len(chosen) > 1:
-        raise click.UsageError("give one of JOB, --project, --all")
+        raise click.UsageError(
+            "nothing was named to freeze; give one of JOB, --project NAME or --all"
+        )
     if not chosen and (off or why):
-        raise click.UsageError("say what: JOB, --project NAME or --all")
+        raise click.UsageError("nothing was named to freeze; give JOB, --project NAME or --all")
     if not chosen:
         call = calls.freezes()
     else:
@@ -193,9 +200,9 @@ def _frozen(client: BrainClient, freeze: Freeze) -> str:
 
 
 @click.command()
-@click.option("--mint", metavar="NAME", help="Make a token of this name.")
+@click.option("--mint", metavar="NAME", help="Create a token with this name.")
 @click.option("--role", type=click.Choice([role.value for role in Role]), default="viewer")
-@click.option("--days", type=float, help="Days until it expires; default: never.")
+@click.option("--days", type=float, help="Days until the token expires; default: never.")
 @click.option("--revoke", metavar="ID", help="End a token.")
 @output.output_option
 @with_client
@@ -218,7 +225,9 @@ def tokens(
 
 
 @click.command("sign-in")
-@click.option("--for", "name", help="Whom the link is for; by default your user's name.")
+@click.option(
+    "--for", "name", help=("Name of the person who will use the link; default: your user name.")
+)
 @with_client
 def sign_in(client: BrainClient, name: str | None) -> None:
     """Print a link that signs a browser in as administrator, once, within ten minutes.
@@ -227,8 +236,8 @@ def sign_in(client: BrainClient, name: str | None) -> None:
     """
     if not sys.stdout.isatty():
         raise click.UsageError(
-            "brain sign-in prints its link to a terminal only, and its output is no terminal; "
-            "run it in one (in a pod: kubectl exec -it)"
+            "brain sign-in prints its link to a terminal only, and its output is not a "
+            "terminal; run it in a terminal (in a pod: kubectl exec -it)"
         )
     click.echo(link(service_url(), client.send(calls.sign_in_code(name or somebody()))))
 
@@ -252,7 +261,10 @@ def config() -> None:
     written = tomllib.loads(record.read_text()) if record.exists() else {}
     environment = settings_in_environment(os.environ)
     settings = settings_from(written, environment)
-    click.echo(f"# What a `brain up` started from this shell would use; its state is in {home}")
+    click.echo(
+        "# The settings that `brain up` would use if started from this shell; its state "
+        f"directory is {home}"
+    )
     for field in fields(Settings):
         source = (
             f"BRAIN_{field.name.upper()}"
@@ -265,15 +277,20 @@ def config() -> None:
 
 
 @click.command()
-@click.option("--cluster", is_flag=True, help="Look at a Kubernetes cluster instead.")
-@click.option("--kubeconfig", help="Of the cluster; default $KUBECONFIG.")
+@click.option("--cluster", is_flag=True, help="Check a Kubernetes cluster instead of this machine.")
+@click.option("--kubeconfig", help="Kubeconfig of the cluster; default: $KUBECONFIG.")
 @click.option("--context", help="Of the kubeconfig.")
-@click.option("--namespace", "namespaces", multiple=True, help="With jobs; may be given again.")
-@click.option("--own", default="brain", help="Namespace of the operator (brain).")
+@click.option(
+    "--namespace", "namespaces", multiple=True, help=("Namespace that has jobs; repeat for more.")
+)
+@click.option("--own", default="brain", help="Namespace of the operator; default: brain.")
 @click.option(
     "--as",
     "user",
-    help="Whose rights: system:serviceaccount:brain:brain-scaler, say; default your own.",
+    help=(
+        "Check the rights of this user, such as system:serviceaccount:brain:brain-scaler; "
+        "default: yourself."
+    ),
 )
 @click.option("--prometheus", help="URL of a Prometheus that scrapes dcgm-exporter.")
 def doctor(cluster: bool, **asked: Any) -> None:
@@ -295,7 +312,7 @@ def _state_of(node: NodeView) -> str:
     if not node.ready:
         return "silent"
     if node.left:
-        return f"left by {', '.join(each.job_name for each in node.left)}"
+        return f"avoided by {', '.join(each.job_name for each in node.left)}"
     return "ready" if node.schedulable else "drained"
 
 

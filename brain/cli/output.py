@@ -45,7 +45,7 @@ def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Choice(FORMATS),
         default="table",
         show_default=True,
-        help="table fits the terminal; wide has every column, and none is cut.",
+        help="table fits the terminal; wide shows every column in full.",
     )(command)
 
 

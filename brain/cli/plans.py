@@ -75,11 +75,11 @@ def plans(client: BrainClient, job: str | None, filter: str, form: str) -> None:
 def no_plan(job: str | None, filter: str) -> str:
     """Return the sentence that is shown where there is no plan."""
     if filter and not job:
-        return f"No plan matches {filter!r}; without --filter all are listed."
+        return f"No plan matches {filter!r}; leave out --filter to list all plans."
     whose = f"{job} has no plan" if job else "There is no plan"
     return (
-        f"{whose} yet: Brain makes one where another size is worth a restart. "
-        f"`brain explain {job or 'JOB'}` says what it waits for."
+        f"{whose} yet: Brain makes one when another size is worth a restart. `brain explain "
+        f"{job or 'JOB'}` shows the current reason."
     )
 
 
@@ -96,7 +96,7 @@ class _Signed(click.Command):
 @click.command(cls=_Signed)
 @click.argument("job")
 @click.argument("replicas", type=int)
-@click.option("--why", default="", help="For the audit log.")
+@click.option("--why", default="", help="Reason, recorded in the audit log.")
 @dry_run_option
 @output.output_option
 @with_client
@@ -112,11 +112,13 @@ def resize(
 
 @click.command()
 @click.argument("job")
-@click.option("--cpu", type=CPU, metavar="CPUS", help="Of each replica: 1.5, or 1500m.")
-@click.option("--memory", type=MEMORY, metavar="AMOUNT", help="Of each replica: 2Gi, 512Mi, 2G.")
-@click.option("--replicas", type=int, help="Another size, too; within the job's bounds.")
-@click.option("--role", help="Only replicas of that role: ps, worker, chief or evaluator.")
-@click.option("--why", default="", help="For the audit log.")
+@click.option("--cpu", type=CPU, metavar="CPUS", help="CPU of each replica: 1.5, or 1500m.")
+@click.option(
+    "--memory", type=MEMORY, metavar="AMOUNT", help=("Memory of each replica: 2Gi, 512Mi, 2G.")
+)
+@click.option("--replicas", type=int, help="Number of replicas, within the job's bounds.")
+@click.option("--role", help="Only change replicas of this role: ps, worker, chief or evaluator.")
+@click.option("--why", default="", help="Reason, recorded in the audit log.")
 @dry_run_option
 @output.output_option
 @with_client
@@ -139,7 +141,7 @@ def edit(
     brain edit ads --role ps --replicas 3 --memory 2Gi
     """
     if cpu is memory is replicas is None:
-        raise click.UsageError("give --cpu, --memory or --replicas")
+        raise click.UsageError("nothing to change; give --cpu, --memory or --replicas")
     wanted = JobEdit(cpu_millis=cpu, memory_bytes=memory, replicas=replicas, role=role, why=why)
     made = client.send(calls.edit(job, wanted, dry_run=dry_run))
     say_dry_run(dry_run, form)
@@ -149,11 +151,14 @@ def edit(
 
 
 def _decision(name: str, call: Callable[..., Any], about: str, state: PlanState) -> click.Command:
-    words = "PLAN is JOB/GENERATION, or JOB for its newest; JOB/GENERATION@VERSION once renewed."
+    words = (
+        "PLAN is JOB/GENERATION, or JOB for its newest plan; JOB/GENERATION@VERSION if Brain "
+        "has renewed the plan."
+    )
 
     @click.command(name, help=f"{about}\n\n{words}")
     @click.argument("plan")
-    @click.option("--why", default="", help="For the audit log.")
+    @click.option("--why", default="", help="Reason, recorded in the audit log.")
     @dry_run_option
     @output.output_option
     @with_client
@@ -169,10 +174,12 @@ def _decision(name: str, call: Callable[..., Any], about: str, state: PlanState)
     return decide
 
 
-approve = _decision("approve", calls.approve, "Say yes to a plan as it is now.", PlanState.PROPOSED)
-reject = _decision("reject", calls.reject, "Say no to a plan.", PlanState.PROPOSED)
+approve = _decision(
+    "approve", calls.approve, "Approve a plan in its present version.", PlanState.PROPOSED
+)
+reject = _decision("reject", calls.reject, "Reject a plan.", PlanState.PROPOSED)
 rollback = _decision(
-    "rollback", calls.rollback, "Go back to the size before a plan.", PlanState.VERIFIED
+    "rollback", calls.rollback, "Return to the size before a plan.", PlanState.VERIFIED
 )
 
 
@@ -191,10 +198,10 @@ def find(client: BrainClient, plan: str, state: PlanState) -> PlanView:
     if slash:
         found = tuple(view for view in found if view.plan.generation == int(generation))
     if not found:
-        raise UnknownPlan(f"{job} has no plan{f' {generation}' if slash else ''}")
+        raise UnknownPlan(f"{job} has no plan{(f' {generation}' if slash else '')}")
     seen = next((view for view in found if view.plan.state is state), found[0])
     if at and version != str(seen.plan.version):
-        raise BadInput(f"{plan} is not what it was. {_look_again(seen)}", field="plan")
+        raise BadInput(f"{plan} has changed since you saw it. {_look_again(seen)}", field="plan")
     return seen
 
 
@@ -212,10 +219,10 @@ def _named(view: PlanView) -> str:
 def _look_again(view: PlanView) -> str:
     plan = view.plan
     return (
-        f"Plan {view.job_name}/{plan.generation} was renewed at {output.clock(plan.updated_at)}: "
-        f"{plan.current.replicas} → {plan.target.replicas} now promises "
-        f"{output.rate(plan.promised)}, measured {output.rate(plan.measured)}; "
-        f"approve {_named(view)} if that is what you want"
+        f"Brain renewed plan {view.job_name}/{plan.generation} at "
+        f"{output.clock(plan.updated_at)}: {plan.current.replicas} → {plan.target.replicas} "
+        f"now promises {output.rate(plan.promised)}, measured {output.rate(plan.measured)}; if "
+        f"you still want this plan, approve {_named(view)}"
     )
 
 
@@ -264,7 +271,7 @@ def _why(job: JobView, now: datetime) -> str:
     if job.plan is not None and job.plan.active:
         return plan_text(job.name, job.plan, job.unit_of_throughput, job.decision, now)
     if job.decision is None:
-        return "Brain has not looked at this job yet; it does within a few seconds."
+        return "Brain has not evaluated this job yet; try again in a few seconds."
     return _text(job.decision, job.unit_of_throughput, now)
 
 
@@ -290,7 +297,7 @@ def plan_text(
         advice = replace(advice, explanation=replace(plan.explanation, next_step=next_step))
     lines = [f"Plan {plan.generation} is {plan.state}.", _text(advice, unit, now)]
     if plan.state is PlanState.PROPOSED:
-        lines.append(f"Say yes with `brain approve {name}`, no with `brain reject {name}`.")
+        lines.append(f"Approve with `brain approve {name}`, reject with `brain reject {name}`.")
     return "\n".join(lines)
 
 
@@ -301,15 +308,15 @@ def _text(decision: Recommendation, unit: str, now: datetime) -> str:
     lines = [f"{head}: {why.reason}"]
     if decision.predicted and not decision.hold:
         lines.append(
-            f"Promised {output.rate(decision.predicted)} {unit}"
-            f"{' (exploring)' if decision.predicted.exploring else ''}, restart "
+            f"Promised {output.rate(decision.predicted)} "
+            f"{unit}{(' (exploring)' if decision.predicted.exploring else '')}, restart "
             f"{duration(decision.restart_seconds)}, pays back in "
             f"{duration(decision.payback_seconds)}"
         )
     lines += [f"  {fact.label}: {fact.value}" for fact in why.evidence]
     age = (now - decision.decided_at).total_seconds()
     if age > _FRESH_SECONDS:
-        lines.append(f"These figures are {duration(age)} old.")
+        lines.append(f"This prediction is {duration(age)} old.")
     if why.alternatives:
         lines.append("Why not:")
     lines += [

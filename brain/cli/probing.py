@@ -70,7 +70,7 @@ def probe(
     _expect_local()
     if not document.get("command"):
         raise BadInput(
-            "the document has no command, only an image; --probe runs commands of this machine",
+            "the document has an image but no command; --probe only runs commands on this machine",
             field="command",
         )
     doubled = None if batch_option is None else twice(document["command"], batch_option)
@@ -82,7 +82,10 @@ def probe(
     for place, trial in enumerate(ahead):
         share = (deadline - time.monotonic()) / (len(ahead) - place)
         if share < _LEAST_SECONDS and place:
-            say(f"{count(len(ahead) - place, 'trial')} left out: no time; raise --probe-seconds")
+            say(
+                f"{count(len(ahead) - place, 'trial')} skipped for lack of time; raise "
+                "--probe-seconds"
+            )
             break
         command = doubled if trial.doubled and doubled else list(document["command"])
         try:
@@ -94,9 +97,12 @@ def probe(
             if unknown.code == _FAILED:
                 break
     if changed := view.changed():
-        say(f"WARNING: {changed} was written although the probe was kept from it")
+        say(
+            f"WARNING: {changed} was modified, although the probe should have been kept from "
+            "writing to it"
+        )
     if not measured:
-        raise Undetermined(f"the probe measured nothing: {why}")
+        raise Undetermined(f"the probe got no measurement: {why}")
 
 
 def trials(sizes: Sequence[SizeEstimate], *, doubled: bool) -> list[ProbeRun]:
@@ -110,7 +116,8 @@ def trials(sizes: Sequence[SizeEstimate], *, doubled: bool) -> list[ProbeRun]:
     fits = [row for row in sizes if row.fits_now]
     if not fits:
         raise Undetermined(
-            "no size of the job fits the pool beside what runs now; wait, or lower `replicas.min`"
+            "no size of the job fits into the pool while other jobs run; wait, or lower "
+            "`replicas.min`"
         )
     smallest = min(row.replicas for row in fits)
     found = [ProbeRun(replicas=smallest)]
@@ -141,7 +148,8 @@ def twice(command: Sequence[str], option: str) -> list[str]:
             words[at + 1] = str(2 * int(words[at + 1]))
             return words
     raise BadInput(
-        f"--batch-option {option}: the command does not give it a number; add `{option} 64`, say",
+        f"--batch-option {option}: the command does not give this option a number; add "
+        f"`{option} 64`, for example",
         field="batch-option",
     )
 
@@ -150,8 +158,9 @@ def _expect_local() -> None:
     host = urlsplit(service_url()).hostname
     if host not in _LOOPBACK:
         raise BadInput(
-            f"--probe runs the script where Brain's scaler is, which is not here ({host}); run it "
-            "beside `brain up`, or submit the job and ask again in a minute"
+            "--probe runs the script on the machine of Brain's scaler, which is another one "
+            f"({host}); run this command beside `brain up`, or submit the job and estimate "
+            "again after a minute"
         )
 
 
@@ -192,7 +201,7 @@ def _run(
 def _measured(client: BrainClient, job: str, trial: ProbeRun, seconds: float) -> str:
     """Wait until the world of a trial was measured and remembered; return its throughput."""
     began, stepping = time.monotonic(), None
-    missing = "it did not start"
+    missing = "the trial did not start"
     detail = client.send(calls.job(job))
     while time.monotonic() - began < seconds:
         detail = client.send(calls.job(job))
@@ -222,7 +231,7 @@ def _ended(detail: JobDetail) -> Undetermined:
     view = detail.job
     if view.state is JobState.SUCCEEDED:
         return Undetermined(
-            "the script ended before enough steps were measured; give it more to do"
+            "the script ended before enough steps were measured; give it more steps to do"
         )
     return Undetermined(
         f"the script {view.state}: {view.reason}; `brain logs {view.id}` shows what it printed",
@@ -241,7 +250,7 @@ def _end(client: BrainClient, job: str) -> None:
             click.echo(f"{job}: {gone}", err=True)
     while client.send(calls.job(job)).job.finished_at is None:
         if time.monotonic() > deadline:
-            raise Undetermined(f"trial {job} does not end; look at `brain job {job}`")
+            raise Undetermined(f"trial {job} does not end; inspect it with `brain job {job}`")
         time.sleep(_PAUSE_SECONDS)
 
 

@@ -32,7 +32,9 @@ _LONGEST_SECONDS = 100 * 365.25 * 86_400.0
 
 
 @click.command()
-@click.option("--since", default="7d", show_default=True, help="How far back: 90m, 12h, 7d, 2w.")
+@click.option(
+    "--since", default="7d", show_default=True, help=("How far back to look: 90m, 12h, 7d, 2w.")
+)
 @click.option(
     "--policy",
     type=click.Choice(("brain", *OTHERS)),
@@ -41,14 +43,20 @@ _LONGEST_SECONDS = 100 * 365.25 * 86_400.0
     help="Who decides instead.",
 )
 @click.option(
-    "--set", "given", multiple=True, metavar="NAME=VALUE", help="A setting of Brain; see config."
+    "--set",
+    "given",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help=("A setting of Brain, KEY=VALUE; `brain config` lists them."),
 )
-@click.option("--job", "job", default="", help="This job alone, by id or name.")
+@click.option("--job", "job", default="", help="Only this job, by id or name.")
 @click.option(
-    "--all", "everything", is_flag=True, help="List decisions that came out the same, too."
+    "--all", "everything", is_flag=True, help="Also list decisions that came out the same."
 )
 @click.option(
-    "--database-url", default="", help="Where it is recorded; default: what brain up uses."
+    "--database-url",
+    default="",
+    help=("Database with the recorded decisions; default: the database of `brain up`."),
 )
 @click.option("-o", "--output", "form", type=click.Choice(["table", "json"]), default="table")
 def replay(
@@ -104,12 +112,12 @@ def span(text: str) -> float:
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text.strip())
     if not found or float(found[1]) <= 0:
-        raise BadInput(
-            f"--since {text!r} is no stretch of time; write 90m, 12h or 7d", field="since"
-        )
+        raise BadInput(f"--since {text!r} is not a duration; write 90m, 12h or 7d", field="since")
     seconds = float(found[1]) * _UNITS[found[2]]
     if seconds > _LONGEST_SECONDS:
-        raise BadInput(f"--since {text!r} is more than a century; write less", field="since")
+        raise BadInput(
+            f"--since {text!r} is more than a century; give a shorter duration", field="since"
+        )
     return seconds
 
 
@@ -141,8 +149,8 @@ def recorded_here(settings: Settings, url: str) -> Iterator[Stores]:
     path = Path(chosen_url.removeprefix("sqlite:///"))
     if chosen_url.startswith("sqlite:///") and not path.exists():
         raise Unavailable(
-            f"nothing is recorded here ({path} is missing): run this where Brain's database is, "
-            "set BRAIN_HOME, or name the database with --database-url"
+            f"no decisions are recorded in {path}, which is missing: run this command on "
+            "Brain's machine, set BRAIN_HOME, or name the database with --database-url"
         )
     stores = SqlStores(chosen_url)
     try:
@@ -168,21 +176,23 @@ def bar() -> Iterator[Progress | None]:
 def show(found: Sequence[Replayed], total: Tally, *, since: str, everything: bool) -> None:
     """Print the decisions that differ (all if ``everything``), then the totals."""
     if not found:
-        click.echo(f"Brain decided nothing within the last {since}; look further back with --since")
+        click.echo(
+            f"Brain made no decision within the last {since}; look further back with --since"
+        )
         return
     for one in found:
         if everything or one.verdict is not ReplayVerdict.SAME:
             for line in lines(one):
                 click.echo(line)
     click.echo(
-        f"{count(total.decisions, 'decision')}: {total.same} the same, "
-        f"{total.different} different, {total.untold} that what is kept cannot tell"
+        f"{count(total.decisions, 'decision')}: {total.same} the same, {total.different} "
+        f"different, {total.untold} that cannot be repeated from the recorded data"
     )
     if total.gain is not None:
         click.echo(
-            f"Where they differ: throughput {change(total.gain)} on average over the time that "
-            f"they held, {_hours(total.replica_hours)} "
-            f"({total.expected} of {total.different} can be told)"
+            f"Different decisions: throughput {change(total.gain)} on average while they were "
+            f"in force, {_hours(total.replica_hours)} (known for {total.expected} of "
+            f"{total.different})"
         )
 
 
@@ -213,7 +223,7 @@ def lines(one: Replayed) -> Iterator[str]:
 def _hours(more: float | None) -> str:
     """``0.1 replica-hours fewer``."""
     hours = more or 0.0
-    return f"{number(abs(hours))} replica-hours {'fewer' if hours < 0 else 'more'}"
+    return f"{number(abs(hours))} replica-hours {('fewer' if hours < 0 else 'more')}"
 
 
 def supported(support: Support) -> str:
@@ -223,7 +233,7 @@ def supported(support: Support) -> str:
         worlds = ", ".join(map(str, support.worlds))
         return f"{who}: measured in world{'s' * (len(support.worlds) > 1)} {worlds}"
     if support.predicted is not None:
-        return f"{who}: no recorded world had them; the model of the others speaks for them"
+        return f"{who}: not in any recorded world; predicted by the model of the other sizes"
     return f"{who}: {support.why_not}"
 
 

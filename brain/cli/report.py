@@ -83,17 +83,23 @@ def lines(card: JobReport) -> list[str]:
         found.append(f"Idle for {idle.minutes:.0f} min: {some} on {idle.node}{cost}.")
     if card.accelerator_share is not None:
         found.append(
-            f"Accelerators were at work {percent(card.accelerator_share)} of the last day."
+            f"Accelerators computed for {percent(card.accelerator_share)} of the last day."
         )
     if card.cost_a_day:
         sizes = count(card.replicas, "replica")
-        found.append(f"As reserved: {money(card.cost_a_day, card.currency)} a day for {sizes}.")
+        found.append(
+            f"Cost of the reservation: {money(card.cost_a_day, card.currency)} a day for {sizes}."
+        )
     if card.basis:
-        early = "; little was seen yet, look again in ten minutes" if card.exploring else ""
+        early = (
+            ("; there are few readings yet, run this again in ten minutes")
+            if card.exploring
+            else ""
+        )
         found.append(f"Rests on {card.basis}{early}.")
     if card.rejected:
         readings = count(card.rejected, "reading")
-        found.append(f"Left out: {readings}, the last because {card.rejected_because}.")
+        found.append(f"Ignored: {readings}, the last because {card.rejected_because}.")
     return found + [f"Missing: {sentence}." for sentence in card.missing]
 
 

@@ -48,43 +48,52 @@ _MODES = (OptimizeMode.CLUSTER, OptimizeMode.SINGLE_JOB)
     type=click.Choice(NAMES),
     default=("brain",),
     show_default=True,
-    help="Who decides; several are compared.",
+    help="Policy that decides; several policies are compared.",
 )
 @click.option(
     "--applications",
     type=click.Path(path_type=Path),
-    help="Directory of measured applications, a folder of tables each.",
+    help="Directory with one folder of measured tables per application.",
 )
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Of faults and measurement noise.",
+    help="Random seed of faults and measurement noise.",
 )
 @click.option(
-    "--set", "given", multiple=True, metavar="NAME=VALUE", help="A setting of Brain; see config."
+    "--set",
+    "given",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help=("A setting of Brain, KEY=VALUE; `brain config` lists them."),
 )
 @click.option(
     "--mode",
     type=click.Choice([str(mode) for mode in _MODES]),
     default=str(OptimizeMode.CLUSTER),
     show_default=True,
-    help="Over what Brain optimizes.",
+    help="Quantity that Brain optimizes.",
 )
-@click.option("--declared", is_flag=True, help="Owners declare how long their jobs train.")
-@click.option("--tune", "tunes", is_flag=True, help="Scripts take the batch that Brain tells them.")
+@click.option("--declared", is_flag=True, help="Jobs declare how long they train.")
+@click.option(
+    "--tune", "tunes", is_flag=True, help=("Scripts use the batch size that Brain gives them.")
+)
 @click.option(
     "--recurring",
     is_flag=True,
-    help="Jobs of one application are runs of one script and name, and learn.",
+    help=(
+        "Jobs of one application count as runs of one script, so later jobs learn from earlier "
+        "ones."
+    ),
 )
 @click.option(
     "--report",
     type=click.Path(path_type=Path),
     default=Path("simulation.html"),
     show_default=True,
-    help="Page with plots; - writes none.",
+    help="HTML page with plots; - writes none.",
 )
 @click.option("-o", "--output", "form", type=click.Choice(["table", "json"]), default="table")
 def simulate(
@@ -124,7 +133,9 @@ def simulate(
     )
     settings = settings_from(VIRTUAL, chosen(given))
     if str(report) != "-" and not report.parent.is_dir():  # before minutes are spent on it
-        raise BadInput(f"--report {report}: there is no directory {report.parent}; name another")
+        raise BadInput(
+            f"--report {report}: the directory {report.parent} does not exist; name another file"
+        )
     outcomes = [
         run(arrivals, spec, known, policy, settings, seed=seed, mode=OptimizeMode(mode))
         for policy in dict.fromkeys(policies)
@@ -176,7 +187,9 @@ def bar(policy: str, jobs: int) -> Iterator[Progress | None]:
     columns = (
         TextColumn("{task.description:10}"),
         BarColumn(),
-        TextColumn("{task.completed:.0f} of {task.total:.0f} jobs, virtual {task.fields[now]}"),
+        TextColumn(
+            "{task.completed:.0f} of {task.total:.0f} jobs, virtual time {task.fields[now]}"
+        ),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -231,7 +244,9 @@ def chosen(given: Sequence[str]) -> dict[str, str]:
     pairs = [item.partition("=") for item in given]
     for item, (name, sign, _) in zip(given, pairs, strict=True):
         if not name or not sign:
-            raise BadInput(f"--set {item!r} is not NAME=VALUE; see `brain config`", field="set")
+            raise BadInput(
+                f"--set {item!r} is not NAME=VALUE; `brain config` lists the names", field="set"
+            )
     return {name: value for name, _, value in pairs}
 
 
@@ -245,7 +260,9 @@ def applications_of(spec: Spec, tables: Path | None, workload: str) -> Mapping[s
     if tables is None:
         return known
     if not tables.is_dir():
-        raise BadInput(f"--applications {tables} is no directory; name one that has a folder each")
+        raise BadInput(
+            f"--applications {tables} is not a directory; name one with a folder per application"
+        )
     for folder in sorted(tables.iterdir()):
         if folder.is_dir() and f",{folder.name}" in workload:
             texts = {file.name: read_text(file) for file in sorted(folder.glob("*.csv"))}
@@ -265,7 +282,7 @@ def read_text(path: Path) -> str:
     except OSError as missing:
         raise BadInput(f"{path} cannot be read: {missing.strerror}") from missing
     except UnicodeDecodeError as bad:
-        raise BadInput(f"{path} is no UTF-8 text; save it as such") from bad
+        raise BadInput(f"{path} is not UTF-8 text; save it as UTF-8") from bad
 
 
 def read_yaml(path: Path) -> Any:
@@ -286,7 +303,9 @@ def write_page(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as bad:
-        raise BadInput(f"--report {path} cannot be written: {bad.strerror}; name another") from bad
+        raise BadInput(
+            f"--report {path} cannot be written: {bad.strerror}; name another file"
+        ) from bad
 
 
 def styles() -> str:

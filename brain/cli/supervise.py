@@ -113,8 +113,8 @@ async def keep(program: Program, say: Callable[[str], None]) -> None:
         match after_exit(code, lived_seconds=lived, quick=quick, worked=program.worked):
             case Restart(pause, quick):
                 say(
-                    f"{program.name} ended ({_how(code)}); again in {pause:g} s. "
-                    f"It last said: {program.last_words(1) or 'nothing'}"
+                    f"{program.name} ended ({_how(code)}) and restarts in {pause:g} s. Its "
+                    f"last output: {program.last_words(1) or 'nothing'}"
                 )
                 await asyncio.sleep(pause)
             case RestartsExhausted(times):

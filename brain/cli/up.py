@@ -61,29 +61,36 @@ class House:
 
 @click.command()
 @click.option("--home", type=click.Path(path_type=Path), help="State directory ($BRAIN_HOME).")
-@click.option("--host", help="Address to listen on; 127.0.0.1 unless chosen.")
-@click.option("--port", type=int, help="TCP port; 0 takes a free one.")
-@click.option("--database-url", help="SQLAlchemy URL; SQLite in the state directory without it.")
+@click.option("--host", help="Address to listen on; default: 127.0.0.1.")
+@click.option("--port", type=int, help="TCP port to listen on; 0 takes a free one.")
+@click.option(
+    "--database-url",
+    help=("SQLAlchemy URL of the database; default: SQLite in the state directory."),
+)
 @click.option(
     "--slots",
     type=click.IntRange(min=1),
-    help="Offer so many × 1000 mCPU instead of what the CPUs say.",
+    help="Offer this many × 1000 mCPU instead of this machine's CPUs.",
 )
 @click.option(
-    "--allow-remote-submit", is_flag=True, help="Run commands that come over the network."
+    "--allow-remote-submit", is_flag=True, help="Run commands that users submit over the network."
 )
 @click.option(
     "--tls-certificate",
     type=click.Path(dir_okay=False, resolve_path=True),
-    help="Serve HTTPS with this chain (PEM).",
+    help="Serve HTTPS with this certificate chain (PEM).",
 )
 @click.option(
     "--tls-key",
     type=click.Path(dir_okay=False, resolve_path=True),
-    help="Its private key, where it is in another file.",
+    help="Private key of the certificate, if it is in another file.",
 )
 @click.option(
-    "--set", "chosen", metavar="KEY=VALUE", multiple=True, help="Any setting; may be repeated."
+    "--set",
+    "chosen",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help=("A setting, KEY=VALUE; may be repeated."),
 )
 def up(
     home: Path | None,
@@ -144,7 +151,7 @@ async def run(house: House, say: Callable[[str], None]) -> None:
     try:
         await work
     except asyncio.CancelledError:
-        say("Brain is stopped; jobs go on.")
+        say("Brain has stopped; jobs keep running.")
     except BaseExceptionGroup as group:
         # One program's end cancels the other's: what is left in the group is the reason.
         reasons = [error for error in group.exceptions if isinstance(error, BrainError)]
@@ -224,7 +231,7 @@ async def _unready(home: Path, url: str) -> str | None:
 
 async def _sign_in(house: House, url: str) -> str:
     """Say how to sign in: by a link, if only the person at the terminal reads it."""
-    how = "Sign in to the dashboard by the link that `brain sign-in` prints in a terminal"
+    how = "To sign in to the dashboard, open the link that `brain sign-in` prints in a terminal"
     if house.person is None:
         return how
     try:
@@ -232,7 +239,7 @@ async def _sign_in(house: House, url: str) -> str:
         async with AsyncBrainClient(url, token) as client:
             return link(url, await client.send(calls.sign_in_code(house.person)))
     except (BrainError, OSError) as why:
-        return f"{how}, not now: {why}"
+        return f"{how}; it cannot print one yet: {why}"
 
 
 async def _submitters(home: Path, url: str) -> str:
@@ -286,8 +293,8 @@ def _take(descriptor: int, home: Path) -> None:
         ) from held
     except OSError as refused:
         raise Unavailable(
-            f"state directory {home} takes no locks: {refused.strerror}; choose one on a disk of "
-            "this machine with --home"
+            f"state directory {home} does not support file locks: {refused.strerror}; choose "
+            "one on a local disk with --home"
         ) from refused
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, str(os.getpid()).encode(), 0)

@@ -43,8 +43,8 @@ class View:
         said = (document.get("checkpoint") or {}).get("path")
         if said is None and not saves_nothing:
             raise BadInput(
-                "checkpoint.path is not declared, so the probe cannot be kept from what was "
-                "trained; give --checkpoint PATH, or --checkpoint none if the script saves nothing",
+                "checkpoint.path is not declared, so the probe could overwrite checkpoints; "
+                "give --checkpoint PATH, or --checkpoint none if the script saves nothing",
                 field="checkpoint.path",
             )
         if said is None:
@@ -62,10 +62,11 @@ class View:
         """Return the sentence that a person is told before anything runs."""
         if self.seen is None:
             return (
-                f"The script runs in a scratch directory that links to {self.directory}. It is "
-                "said to save nothing: a file there that it opens for writing is written to."
+                f"The script runs in a scratch directory that links to {self.directory}. You "
+                "declared that the script saves nothing: if it opens a linked file for "
+                "writing, it changes the original."
             )
-        return f"Checkpoints of the probe go to a scratch directory; {self.seen[0]} is left alone."
+        return f"Checkpoints of the probe go to a scratch directory; {self.seen[0]} is not changed."
 
     def changed(self) -> Path | None:
         """Return the path that changed although it must not; None if none did."""
@@ -86,8 +87,8 @@ def apart(
         _show(view.directory, scratch, view.inside)
     except OSError as unreadable:
         raise BadInput(
-            f"{unreadable.filename or view.directory} cannot be shown to the probe: "
-            f"{unreadable.strerror}",
+            f"{unreadable.filename or view.directory} cannot be linked for the probe: "
+            f"{unreadable.strerror}; run the command from a directory that you can read",
             field="directory",
         ) from unreadable
     words, environment = list(command), dict(document.get("environment") or {})
@@ -136,8 +137,8 @@ def _show(directory: Path, scratch: Path, hidden: Path | None) -> None:
             copied += entry.stat().st_size
             if copied > _COPIED_BYTES:
                 raise BadInput(
-                    f"{directory} holds over 1 GiB of files like the checkpoint {hidden}; let the "
-                    "script save into a directory of its own",
+                    f"{directory} has over 1 GiB of files that look like the checkpoint "
+                    f"{hidden}; let the script save into a directory of its own",
                     field="checkpoint.path",
                 )
             shutil.copy2(entry, target)
@@ -160,8 +161,8 @@ def _expect_named(document: Mapping[str, Any], said: str) -> None:
     named = [*document.get("command", ()), *(value for value in values if isinstance(value, str))]
     if not any(said in word for word in named):
         raise BadInput(
-            f"checkpoint.path {said} is not below the job's directory and the command does not "
-            "name it, so the probe cannot be kept from it; pass it to the script as an option",
+            f"checkpoint.path {said} is neither below the job's directory nor named in the "
+            "command, so the probe could overwrite it; pass it to the script as an option",
             field="checkpoint.path",
         )
 

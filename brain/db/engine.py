@@ -29,7 +29,7 @@ def database_url(url: str) -> sa.URL:
         parsed = sa.make_url(url)
     except sa.exc.ArgumentError as bad:
         raise BadInput(
-            f"database_url {url!r} is no URL; write sqlite:////absolute/path or postgresql://…",
+            f"database_url {url!r} is not a URL; write sqlite:////absolute/path or postgresql://…",
             field="database_url",
         ) from bad
     backend = parsed.drivername.partition("+")[0]

@@ -74,9 +74,9 @@ def refusal(reading: HostSample, hosts: Mapping[NodeName, Host | None]) -> str:
     """Return the reason why a reading says nothing about a replica; empty if it does."""
     cpu, memory, node = reading.job_cpu_millis, reading.job_memory_bytes, reading.node
     if hosts.get(node, Host(WORKER, 1)) is None:
-        return f"replicas of several roles share {node}; use cannot be told apart"
+        return f"replicas of several roles share {node}, so the use of each role is unknown"
     if cpu < 0 or memory < 0:
-        return f"use on {node} is below 0; a counter began anew"
+        return f"use on {node} is negative, because a counter restarted"
     if cpu > _ABSURD * reading.cpu_capacity_millis:
         return f"{cpu} mCPU on {node}, which has {reading.cpu_capacity_millis}"
     if memory > _ABSURD * reading.memory_capacity_bytes:

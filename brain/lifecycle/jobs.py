@@ -176,7 +176,7 @@ def suspend(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
         Conflict: the job ended or is being cancelled.
     """
     if job.finished or job.intent is Intent.CANCEL:
-        raise Conflict(f"job {job.document.name} is {_standing(job)}; it cannot be suspended")
+        raise Conflict(f"job {job.document.name} is {_standing(job)} and cannot be suspended")
     job = _intend(tx, job, Intent.SUSPEND, by, now)
     _note_preemption(tx, job, "", now)
     if job.state in _STILL:

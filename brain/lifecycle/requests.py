@@ -198,7 +198,7 @@ def rollback(
 def refusal(job: Job, plan: ScalePlan, settings: Settings, now: datetime) -> str | None:
     """Return the reason why ``plan`` cannot be approved; None if it can."""
     if job.finished:
-        return f"job {job.document.name} is {job.state}; nothing of it can change"
+        return f"job {job.document.name} is {job.state} and cannot change any more"
     if plan.state is not PlanState.PROPOSED:
         return f"plan {plan.generation} is {plan.state}; only a proposal can be approved"
     if now >= plan.expires_at:
@@ -260,15 +260,15 @@ def _limits(job: Job) -> str:
 def _expect_version(plan: ScalePlan, version: int | None) -> None:
     if version is not None and version != plan.version:
         raise VersionMismatch(
-            f"plan {plan.generation} is at version {plan.version}, {version} was seen; "
-            "look at it again"
+            f"plan {plan.generation} is at version {plan.version}, but the request names "
+            f"version {version}; read the plan again"
         )
 
 
 def expect_unfinished(job: Job) -> None:
     """Raise Conflict for a job that ended."""
     if job.state in FINISHED:
-        raise Conflict(f"job {job.document.name} is {job.state}; nothing of it can change")
+        raise Conflict(f"job {job.document.name} is {job.state} and cannot change any more")
 
 
 def _expect_change(

@@ -176,7 +176,7 @@ def limits(
     hours = _replica_hours(job, settings, present.accelerator)
     if not hours and document.deadline is None:
         return None
-    assert document.steps is not None, "limits are refused without declared steps"
+    assert document.steps is not None, "limits need declared steps; declare steps"
     first = first_batch(job)
     left = max(0, document.steps - steps_made([*sight.earlier, present], worlds, first=first))
     spent = spent_replica_seconds(worlds, now)
@@ -206,7 +206,7 @@ def check_limits(document: JobDocument, settings: Settings, now: datetime) -> No
     """
     if document.deadline is not None and document.deadline <= now:
         raise BadInput(
-            f"deadline {document.deadline.isoformat()} has passed; give one to come",
+            f"deadline {document.deadline.isoformat()} has passed; give a later one",
             field="deadline",
         )
     if document.budget.cost is None:

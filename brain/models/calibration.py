@@ -48,7 +48,7 @@ def standardised(predicted: Prediction, measured: float) -> float:
     """
     width = math.log(predicted.high / predicted.low) if predicted.low > 0 else 0.0
     if not (width > 0 and measured > 0 and math.isfinite(measured)):
-        raise Undetermined("a rate of 0, or a band without width, cannot be judged")
+        raise Undetermined("a rate of 0, or an interval without width, cannot be judged")
     return math.log(measured / predicted.examples_per_second) / (width / (2 * Z90))
 
 

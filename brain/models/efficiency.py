@@ -54,7 +54,7 @@ def noise_scale(square: float, variance: float, batch: float) -> float:
         raise Undetermined("gradient statistics are not finite", code="no-noise-scale")
     if square <= 0 or variance < 0:
         raise Undetermined(
-            "no mean gradient stands out of the noise; more sampled steps would settle it",
+            "the mean gradient cannot be told from noise; measure more sampled steps",
             code="no-noise-scale",
         )
     return batch * variance / square
@@ -80,7 +80,8 @@ def gradient_statistics(
     """
     if not 0 < small_batch < big_batch:
         raise Undetermined(
-            "gradients of one batch size tell no noise from signal; accumulate or add a worker",
+            "noise cannot be estimated from gradients of one batch size; accumulate, or add a "
+            "worker",
             code="no-noise-scale",
         )
     square = (big_batch * big_square - small_batch * small_square) / (big_batch - small_batch)
@@ -223,8 +224,8 @@ class GradientSums:
         error = math.sqrt(max(0.0, relative)) if one * MINIMUM_WINDOWS <= 1 else math.inf
         if error > LARGEST_ERROR:
             raise Undetermined(
-                f"{weight:.0f} sampled steps do not settle the gradient noise scale; more of "
-                "them would",
+                f"{weight:.0f} sampled steps are too few for the gradient noise scale; measure "
+                "more of them",
                 code="no-noise-scale",
             )
         band = math.exp(Z90 * error)

@@ -139,8 +139,8 @@ def measure(
     if error > spread_limit:
         raise Undetermined(
             # Rounded up, so that it is never the limit itself.
-            f"steps scatter: the median is known to {ceil(1000 * error) / 10:g} % and "
-            f"{100 * spread_limit:g} % is needed; steadier or more steps would settle it",
+            f"steps vary: the median is known to {ceil(1000 * error) / 10:g} %, but "
+            f"{100 * spread_limit:g} % is needed; wait for more steps",
             code="scattered",
         )
     return Point(
@@ -244,20 +244,21 @@ def _expect_enough(
 ) -> None:
     if len(ranks) < processes:
         raise Undetermined(
-            f"{len(ranks)} of {count(processes, 'rank')} were heard; wait for all",
+            f"{len(ranks)} of {count(processes, 'rank')} have reported; wait for all",
             code="too-few-steps",
         )
     steps = min(sum(sample.steps for sample in of) for of in ranks.values())
     if steps < minimum_steps:
         raise Undetermined(
-            f"{count(steps, 'step')} measured at this size, {minimum_steps} are needed",
+            f"{count(steps, 'step')} measured at this size, but {minimum_steps} are needed; "
+            "wait for more",
             code="too-few-steps",
         )
     windows = min(len(of) for of in ranks.values())
     if windows < MINIMUM_WINDOWS:
         raise Undetermined(
-            f"{count(windows, 'window')} of steps measured at this size, "
-            f"{MINIMUM_WINDOWS} are needed",
+            f"{count(windows, 'window')} of steps measured at this size, but {MINIMUM_WINDOWS} "
+            "are needed; wait for more",
             code="too-few-steps",
         )
 

@@ -163,7 +163,9 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
             if self._head is not None:
                 self._head += len(part)
                 if self._head > _HEAD_BYTES:
-                    self._tell(BadInput(f"the head is over {_HEAD_BYTES} bytes; shorten it"))
+                    self._tell(
+                        BadInput(f"the request head is larger than {_HEAD_BYTES} bytes; shorten it")
+                    )
                     return
         self._unparsed = data[begin:]
         if self.pipeline:
@@ -240,7 +242,9 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
     def shutdown(self) -> None:
         """Stop the connection, without waiting for the rest of a body."""
         if self._within_body and self._admitted is not None:
-            self._tell(Unavailable("the service stops; send this again when it is back"))
+            self._tell(
+                Unavailable("the service is stopping; send the request again after its restart")
+            )
         else:
             super().shutdown()
 
@@ -324,7 +328,7 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
     if not settings.tls_certificate:
         if settings.tls_key:
             raise BadInput(
-                "tls_key names a key without a certificate; name that in tls_certificate",
+                "tls_key is set without a certificate; set tls_certificate too",
                 field="tls_certificate",
             )
         return None
@@ -337,8 +341,8 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
     except (OSError, ssl.SSLError) as bad:
         raise BadInput(
             f"tls_certificate {settings.tls_certificate} with tls_key "
-            f"{settings.tls_key or settings.tls_certificate}: {bad}; name a readable chain and "
-            "its own key, both in PEM",
+            f"{settings.tls_key or settings.tls_certificate}: {bad}; name a readable "
+            "certificate chain and its key, both in PEM",
             field="tls_certificate",
         ) from bad
     return context

@@ -93,7 +93,7 @@ def serve(
     record = home / "service.json"
     told = {"pid": os.getpid(), "url": url, "started_at": utc_now().isoformat()}
     write_private(record, json.dumps(told))
-    say(f"Brain {__version__} at {url}, state in {home}")
+    say(f"Brain {__version__} listens at {url}, state directory {home}")
     # uvicorn raises the signal again once it has stopped, when nothing is left to do.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)

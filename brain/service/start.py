@@ -67,11 +67,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="brain.service", allow_abbrev=False)
     home = os.environ.get("BRAIN_HOME", str(Path("~/.brain").expanduser()))
     parser.add_argument("--home", default=home, help="state directory (default %(default)s)")
+    parser.add_argument("--migrate-only", action="store_true", help="migrate the database and exit")
     parser.add_argument(
-        "--migrate-only", action="store_true", help="bring the database up to date and exit"
-    )
-    parser.add_argument(
-        "--check", action="store_true", help="say what that would do, and exit with 1 if anything"
+        "--check",
+        action="store_true",
+        help=("print the migrations without running them; exit with 1 if there are any"),
     )
     for field in fields(Settings):
         flag = "--" + field.name.replace("_", "-")
@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _check(url: str) -> int:
     steps = missing(url)
-    waiting = f"the database lacks {', '.join(steps)}; run brain migrate"
+    waiting = f"the database lacks the migrations {', '.join(steps)}; run brain migrate"
     _say(waiting if steps else "nothing to do")
     return 1 if steps else 0
 
@@ -104,7 +104,8 @@ def settings_at(
     if settings.policy_mode not in list(PolicyMode):
         known = ", ".join(PolicyMode)
         raise BadInput(
-            f"policy_mode {settings.policy_mode!r} is none of {known}", field="policy_mode"
+            f"policy_mode {settings.policy_mode!r} does not exist; choose one of {known}",
+            field="policy_mode",
         )
     return settings
 
@@ -195,11 +196,13 @@ def _alone(path: Path, what: str, remedy: str) -> Iterator[IO[str]]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as held:
-            raise Unavailable(f"another service runs on {what}; stop it, or {remedy}") from held
+            raise Unavailable(
+                f"another service runs on {what}; stop that service, or {remedy}"
+            ) from held
         except OSError as refused:
             raise Unavailable(
-                f"{what} takes no locks: {refused.strerror}; have it on a disk of this machine, "
-                f"or {remedy}"
+                f"{what} does not support file locks: {refused.strerror}; move it to a local "
+                f"disk, or {remedy}"
             ) from refused
         yield lock
 
@@ -231,8 +234,8 @@ def _unusable(settings: Settings, bad: Exception) -> BrainError:
     where = f"{settings.host}:{settings.port}"
     if getattr(bad, "errno", None) == errno.EADDRINUSE:
         return Unavailable(
-            f"port {where} is taken; stop what listens there, or choose another with --port "
-            "(0 takes a free one)"
+            f"port {where} is in use; stop the program that listens there, or choose another "
+            "with --port (0 takes a free one)"
         )
     return BadInput(f"cannot listen on {where}: {bad}; choose another with --host and --port")
 
@@ -245,7 +248,7 @@ def _submitters(home: Path, settings: Settings) -> str:
     if why is None:
         return ""
     return (
-        "jobs of submitters and operators run as the user of `brain up` and can read the "
+        "jobs of submitters and operators run as the user of `brain up` and could read the "
         f"administrator's token: {why}"
     )
 
@@ -261,8 +264,8 @@ def _check_commands(settings: Settings, submitters: str) -> None:
         raise NotAllowed(f"--allow-remote-submit: {submitters}")
     if not (_is_loopback(settings.host) or settings.allow_remote_submit):
         raise NotAllowed(
-            f"host {settings.host} is not loopback, and submitted commands run on this machine; "
-            "say --allow-remote-submit if that is meant, or listen on 127.0.0.1"
+            f"host {settings.host} is not loopback, so users elsewhere could run commands on "
+            "this machine; allow that with --allow-remote-submit, or listen on 127.0.0.1"
         )
 
 
@@ -278,8 +281,8 @@ def _check_tokens(settings: Settings, stores: Stores) -> None:
         live = [token for token in tx.access.tokens() if token.revoked_at is None]
     if not live:
         raise NotAllowed(
-            f"host {settings.host} is not loopback and no tokens are configured; start once on "
-            "127.0.0.1, mint tokens, then listen elsewhere"
+            f"host {settings.host} is not loopback and no token exists; start the service on "
+            "127.0.0.1, create tokens, then listen elsewhere"
         )
 
 

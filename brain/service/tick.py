@@ -135,7 +135,7 @@ class Ticker:
         self._hurry.set()
         self._thread.join(seconds)
         if self._thread.is_alive():
-            _log.warning("a turn is still going on; its transaction will be undone")
+            _log.warning("a turn is still running; its transaction will be rolled back")
             return
         try:
             with self._stores.transaction() as tx:
@@ -153,7 +153,7 @@ class Ticker:
             for pool in pools:
                 self._turn(pool)
         except Unavailable as gone:
-            _log.warning("the tick found the stores gone: %s", gone.in_full)
+            _log.warning("the database was unavailable in a tick: %s", gone.in_full)
             self._condition.worsen("database", str(gone))
 
     def _run(self) -> None:
@@ -219,28 +219,30 @@ class Ticker:
         told = {what: f"{what}: {type(bug).__name__}: {bug}" for what, bug in bugs.items()}
         for what, sentence in told.items():
             if sentence not in self._told.get(pool, frozenset()):
-                _log.error("the turn of pool %s failed for %s", pool, what, exc_info=bugs[what])
+                _log.error(
+                    "the decision turn of pool %s failed for %s", pool, what, exc_info=bugs[what]
+                )
         self._told[pool] = frozenset(told.values())
         self._metrics.undecided.labels(pool).set(len(done.undecided))
         if told:
             more = f" and {len(told) - 1} more" if len(told) > 1 else ""
             self._condition.worsen(
                 f"jobs:{pool}",
-                f"in pool {pool} this is not being decided: {next(iter(told.values()))}{more}; it "
-                "goes on as it is, the service's log has more",
+                f"pool {pool}: Brain cannot decide about {next(iter(told.values()))}{more}; it "
+                "keeps its size, and the service's log has the error",
             )
         else:
             self._condition.mend(f"jobs:{pool}")
         return len(told)
 
     def _failed(self, pool: PoolName, bug: Exception) -> None:
-        _log.error("the turn of pool %s failed", pool, exc_info=bug)
+        _log.error("the decision turn of pool %s failed", pool, exc_info=bug)
         self._memos.pop(pool, None)
         self._metrics.ticks.labels(pool, "failed").inc()
         self._condition.worsen(
             f"turn:{pool}",
-            f"pool {pool} is not being decided for: {type(bug).__name__}: {bug}; jobs go on as "
-            "they are, the service's log has more",
+            f"Brain cannot decide about pool {pool}: {type(bug).__name__}: {bug}; jobs keep "
+            "their sizes, and the service's log has the error",
         )
 
     def _lease(self, pool: PoolName) -> PoolLease | None:
@@ -307,7 +309,7 @@ class Ticker:
     def _look_at_disk(self) -> None:
         free = shutil.disk_usage(self._home).free
         if free < _DISK_BYTES:
-            sentence = f"{free // 2**20} MiB are free in {self._home}; make room"
+            sentence = f"only {free // 2**20} MiB are free in {self._home}; free some space"
             self._condition.worsen("disk", sentence)
         else:
             self._condition.mend("disk")

@@ -108,7 +108,7 @@ def results(world: SimulatedCluster) -> tuple[JobResult, ...]:
 
 def _result(world: SimulatedCluster, run: SimulatedJob, company: float) -> JobResult:
     assert run.started_at is not None, "it has run"
-    assert run.finished_at is not None, "the world is over"
+    assert run.finished_at is not None, "this world has ended; measure the present one"
     return JobResult(
         name=run.name,
         application=run.arrival.application,

@@ -168,8 +168,8 @@ def _live(
 def _endless(world: SimulatedCluster) -> Undetermined:
     run = world.present[0]
     return Undetermined(
-        f"{run.name} has {percent(run.left / run.work)} of its work left after a year; lower its "
-        "scale, or make its application faster",
+        f"{run.name} has {percent(run.left / run.work)} of its work left after a year; reduce "
+        "its scale, or make its application faster",
         code="endless",
     )
 
@@ -177,8 +177,8 @@ def _endless(world: SimulatedCluster) -> Undetermined:
 def _stalled(world: SimulatedCluster, since: float) -> Undetermined:
     run = world.present[0]
     return Undetermined(
-        f"nothing has run for {duration(world.now - since)} and {run.name} still waits: it asks "
-        f"for {run.arrival.wanted} and at least {run.arrival.bounds.min} accelerators of one kind; "
-        "enlarge the cluster, or let less of it fail",
+        f"no job has run for {duration(world.now - since)}, and {run.name} still waits: it "
+        f"asks for {run.arrival.wanted} accelerators of one kind, and needs at least "
+        f"{run.arrival.bounds.min}; enlarge the cluster, or reduce its failures",
         code="stalled",
     )

@@ -176,7 +176,7 @@ class _Reader:
         ):
             placement = row["placement"] or ""
             if not placement.isdigit():
-                raise BadInput(f"{self.name}/{placements}: placement {placement!r} is no digits")
+                raise BadInput(f"{self.name}/{placements}: placement {placement!r} is not a number")
             shapes[tuple(sorted(map(int, placement), reverse=True))].append(numbers)
         tables = {shape: _merged(np.array(rows)) for shape, rows in shapes.items()}
         every = [
@@ -218,9 +218,12 @@ class _Reader:
         except KeyError as missing:
             raise BadInput(f"{self.name}/{file} has no column {missing}; add it") from missing
         except (TypeError, ValueError) as bad:
-            raise BadInput(f"{self.name}/{file} has a cell that is no number: {bad}") from bad
+            raise BadInput(f"{self.name}/{file} has a cell that is not a number: {bad}") from bad
         if not rows or not np.isfinite(table).all():
-            raise BadInput(f"{self.name}/{file} is empty or holds what is no finite number")
+            raise BadInput(
+                f"{self.name}/{file} is empty or has a value that is not a finite number; "
+                "correct it"
+            )
         return table
 
 

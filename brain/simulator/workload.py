@@ -106,7 +106,7 @@ def read_workload(
         if len(found) > MOST_JOBS:
             raise TooLarge(f"the workload has more than {MOST_JOBS} jobs; split it")
     if not found:
-        raise BadInput("the workload has no job; write a row below its head")
+        raise BadInput("the workload has no job; write a row below the header")
     return tuple(sorted(found.values(), key=lambda arrival: arrival.at_seconds))
 
 
@@ -117,24 +117,24 @@ def _rows(lines: Sequence[str]) -> Iterator["_Row"]:
         for row in table:
             yield _Row(row, table.line_num)
     except csv.Error as bad:
-        raise BadInput(f"line {table.line_num + 1} is no CSV: {bad}; correct it") from bad
+        raise BadInput(f"line {table.line_num + 1} is not valid CSV: {bad}; correct it") from bad
 
 
 def _check_columns(columns: Sequence[str]) -> None:
     missing = [name for name in _NEEDED if name not in columns]
     if missing:
         raise BadInput(
-            f"column {missing[0]} is missing; a workload begins with a line `{','.join(_NEEDED)}`, "
-            "with commas between",
+            f"column {missing[0]} is missing; begin the workload with a line "
+            f"`{','.join(_NEEDED)}`, separated by commas",
             field=missing[0],
         )
     for name in columns:
         if columns.count(name) > 1:
-            raise BadInput(f"column {name!r} stands twice; take one out", field=name)
+            raise BadInput(f"column {name!r} occurs twice; remove one", field=name)
         if name not in COLUMNS:
             near = meant(name, list(COLUMNS))
             hint = f"did you mean {near}?" if near else f"known: {', '.join(COLUMNS)}"
-            raise BadInput(f"column {name!r} is none of a workload; {hint}", field=name)
+            raise BadInput(f"column {name!r} is unknown; {hint}", field=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ def _arrival(
     tunes: bool,
 ) -> Arrival:
     if None in row.cells:
-        raise BadInput(f"line {row.line} has more cells than the head; take the last ones out")
+        raise BadInput(f"line {row.line} has more cells than the header; remove the last ones")
     name, application = row.text("name"), row.text("application")
     if not name:
         raise row.bad("name", "is empty; name the job")

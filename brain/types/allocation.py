@@ -55,7 +55,9 @@ class Allocation:
 
     @property
     def each(self) -> Resources:
-        """What a replica reserves on average, rounded down: a machine that they fill has them."""
+        """The average amounts of a replica, rounded down: a machine that these replicas fill has
+        them.
+        """
         if not self.roles:
             return self.resources
         all_of = self.resources.times(self.workers)

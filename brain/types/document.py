@@ -221,7 +221,7 @@ class JobDocument:
                 field="processesPerReplica",
             )
         if not self.command and not self.image:
-            raise BadInput("command is empty; give what to run", field="command")
+            raise BadInput("command is empty; give the program to run", field="command")
         _check_process(self.command, self.environment)
         _check_limits(self)
         _check_grace(self.checkpoint.grace_seconds)
@@ -309,14 +309,12 @@ def _check_limits(document: JobDocument) -> None:
     for name, limit in given.items():
         if isinstance(limit, int | float) and not 0 < limit < math.inf:
             raise BadInput(
-                f"{name} {limit:g} is no limit; give more than 0, or leave it out", field=name
+                f"{name} {limit:g} is not a limit; give more than 0, or leave it out", field=name
             )
         if isinstance(limit, datetime) and limit.tzinfo is None:
             raise BadInput(f"{name} {limit.isoformat()} has no time zone; append Z", field=name)
         if limit is not None and document.steps is None:
-            raise BadInput(
-                f"{name} needs to know how much there is to do; declare steps", field=name
-            )
+            raise BadInput(f"{name} needs the length of the job; declare steps", field=name)
 
 
 def _check_grace(seconds: float | None) -> None:
@@ -360,12 +358,12 @@ def _check_shape(document: JobDocument) -> None:
 
 def _check_process(command: Sequence[str], environment: Mapping[str, str | Secret]) -> None:
     if any("\0" in word for word in command):
-        raise BadInput("command has a NUL character; take it out", field="command")
+        raise BadInput("command has a NUL character; remove it", field="command")
     for name, value in environment.items():
         if not name or "=" in name or "\0" in name or (isinstance(value, str) and "\0" in value):
             raise BadInput(
-                f"environment.{name!r} is what no process can have; give a name that is not "
-                "empty and has no `=`, and no NUL character in name or value",
+                f"environment.{name!r} is not possible; give a name that is not empty and has "
+                "no `=`, and use no NUL character in name or value",
                 field=f"environment.{name}",
             )
 

@@ -45,7 +45,8 @@ def check_roles(roles: Mapping[str, RoleSize], *, gpus: int) -> None:
     for name, size in roles.items():
         if name not in NAMED:
             raise BadInput(
-                f"roles.{name} is no role; give {', '.join(NAMED)}: all other replicas are workers",
+                f"roles.{name} is not a role; give {', '.join(NAMED)}: all other replicas are "
+                "workers",
                 field=f"roles.{name}",
             )
         if size.replicas < 1 or (name in SINGLE and size.replicas > 1):
@@ -65,8 +66,8 @@ def check_roles(roles: Mapping[str, RoleSize], *, gpus: int) -> None:
             )
     if PS not in roles:
         raise BadInput(
-            "roles.ps is missing: without parameter servers there is nothing to share; add ps, or "
-            "leave roles out",
+            "roles.ps is missing, but without parameter servers no parameters can be shared; "
+            "add ps, or leave roles out",
             field="roles.ps",
         )
 
@@ -84,7 +85,7 @@ def check_resources(asked: Resources, field: str) -> None:
     ):
         if amount < 0:
             raise BadInput(
-                f"{field}.{name} {amount} is less than nothing; give 0 or more",
+                f"{field}.{name} {amount} is negative; give 0 or more",
                 field=f"{field}.{name}",
             )
 

@@ -199,7 +199,7 @@ class ReplicaState(StrEnum):
 
 
 class ReplicaExit(StrEnum):
-    """How a replica ended."""
+    """The way in which a replica ended."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"

@@ -1,4 +1,4 @@
-"""What the API answers with: the shapes that UI, CLI and SDK share.
+"""The shapes of the API's answers, which UI, CLI and SDK share.
 
 Words, like ``brain.types``: standard library only, so that the client can parse answers beside
 a job. ``brain.api`` builds these from the stores; the OpenAPI document describes them.

@@ -1,4 +1,4 @@
-"""What was measured over time, and the places where jobs run."""
+"""Measurements over time, and the places where jobs run."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,7 +20,7 @@ class SeriesPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One metric over time."""
+    """One metric of a job over time."""
 
     metric: str
     unit: str
@@ -31,7 +31,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerView:
-    """One worker's step time against its peers."""
+    """A worker's step time beside the times of the other workers."""
 
     rank: int
     replica: int
@@ -76,7 +76,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolView:
-    """A pool: what it has, how it is divided, and what its latest round came to."""
+    """A pool: its nodes, its policy, and the results of its latest round."""
 
     name: PoolName
     nodes: int

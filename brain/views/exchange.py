@@ -1,4 +1,4 @@
-"""What is asked and answered whatever it is about: pages, requests, tokens, problems."""
+"""Shapes that every route shares: pages, requests, tokens, problems."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +23,9 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EstimateRequest:
-    """What a job is that does not run yet, and what is asked: ``POST jobs:estimate``."""
+    """A job that does not run yet and the questions about it: the body of ``POST
+    jobs:estimate``.
+    """
 
     #: As it would be submitted, camelCase.
     document: Mapping[str, Any]
@@ -46,7 +48,9 @@ class ResizeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEdit:
-    """What a running job should have from now on: ``PATCH jobs/{job}``; None leaves it as it is."""
+    """The wanted amounts of a running job: the body of ``PATCH jobs/{job}``; None leaves a field as
+    it is.
+    """
 
     #: Of each replica of the role; None: of each that has no amounts of its own.
     cpu_millis: int | None = None
@@ -62,7 +66,9 @@ class JobEdit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDecision:
-    """Body of ``:approve :reject :rollback``; ``version`` is that of the plan that was seen."""
+    """The body of ``:approve``, ``:reject`` and ``:rollback``; ``version`` is that of the plan that
+    the person saw.
+    """
 
     version: int | None = None
     why: str = ""
@@ -70,7 +76,7 @@ class PlanDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
-    """What would have happened."""
+    """The changes that a request would have made."""
 
     would: str
     explanation: Explanation | None = None
@@ -78,7 +84,7 @@ class DryRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewToken:
-    """A minted token; the only time its secret is shown."""
+    """A new token; only this answer shows its secret."""
 
     id: str
     name: str
@@ -87,7 +93,7 @@ class NewToken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignInCode:
-    """A fresh one-time code, whom it is for, and the path that uses it."""
+    """A new one-time code, the person it is for, and the path that uses it."""
 
     name: str
     code: str
@@ -110,7 +116,7 @@ class TokenView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """RFC 9457."""
+    """A problem document of RFC 9457."""
 
     type: str
     title: str

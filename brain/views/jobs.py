@@ -1,4 +1,4 @@
-"""Jobs and their plans, as the API tells of them."""
+"""The API's shapes of jobs and their plans."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class MemoryView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """A job with what was observed of it, as lists and the head of its page show it."""
+    """A job with its observations, as lists and the head of its page show it."""
 
     id: JobId
     name: str
@@ -111,7 +111,9 @@ class JobView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobsRequest:
-    """Jobs that ``POST jobs:cancel`` and its like are about: those named, or a filter's."""
+    """The jobs of ``POST jobs:cancel`` and similar requests: named jobs, or those that match a
+    filter.
+    """
 
     #: Names or ids.
     jobs: tuple[str, ...] = ()
@@ -121,7 +123,9 @@ class JobsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOutcome:
-    """What came of one of several jobs: the job as it is now, or why it was not changed."""
+    """The outcome for one of several jobs: the job as it is now, or the reason why it was not
+    changed.
+    """
 
     #: Name or id by which it was asked for.
     asked: str
@@ -145,7 +149,7 @@ class JobDetail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredJob:
-    """What a scaler needs to know of one job."""
+    """The desired state of one job, for a scaler."""
 
     job: JobId
     name: str

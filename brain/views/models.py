@@ -1,4 +1,4 @@
-"""What is believed of how jobs scale, and what became of promises."""
+"""The model of how jobs scale, and the outcomes of promises."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,7 +25,9 @@ class Kept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibrated:
-    """How promises came out: do 90 % bands hold nine in ten?"""
+    """The outcomes of promises, to compare with the share of nine in ten that 90 % bands
+    promise.
+    """
 
     count: int
     #: Share of measurements inside of their bands, and the 90 % interval of that share.
@@ -40,7 +42,7 @@ class Calibrated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """What the fit of one kind of accelerator rests on."""
+    """The data behind the fit for one kind of accelerator."""
 
     accelerator: str
     observations: int
@@ -55,7 +57,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeTrial:
-    """Micro-batches that would tell about a size, at no restart."""
+    """Micro-batches whose measurement would improve the model of a size without a restart."""
 
     #: The size that is doubtful.
     replicas: int
@@ -67,7 +69,7 @@ class FreeTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """What sampled gradients say of a job, or why they say nothing."""
+    """The noise of a job's sampled gradients, or the reason why it is unknown."""
 
     #: Gradient noise scale in examples, with its 90 % interval; None where it is not measured.
     examples: float | None = None
@@ -88,7 +90,9 @@ class Noise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestBatch:
-    """The batch of most goodput at the present size, within what the owner allows."""
+    """The batch with the most goodput at the present size, in examples, within the owner's
+    limits.
+    """
 
     #: Examples per optimizer step over all workers, and how each worker would make them.
     examples: float
@@ -102,7 +106,7 @@ class BestBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToldBatch:
-    """The batch that a script is asked to take, because it asks (``batch.tune``)."""
+    """The batch that a script receives if it asks for one (``batch.tune``), in examples."""
 
     #: Examples per optimizer step over all workers, and how each worker makes them.
     examples: int
@@ -119,7 +123,7 @@ class ToldBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelView:
-    """What is known of how a job scales, and how far to trust it."""
+    """The model of how a job scales, with its uncertainty."""
 
     #: ``examples/s``, or ``steps/s`` where no batch was seen.
     unit: str

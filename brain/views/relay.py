@@ -9,7 +9,7 @@ from brain.types.job import JobId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitRequest:
-    """A job document that is to become an object of the pool's cluster."""
+    """A job document from which the scaler creates an object in the pool's cluster."""
 
     #: camelCase, with the values of its environment.
     document: Mapping[str, Any]
@@ -22,7 +22,7 @@ class SubmitRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogsRequest:
-    """The output of a job's replicas is to be read."""
+    """A request to read the output of a job's replicas."""
 
     job: JobId
     #: None: all that the cluster still has.
@@ -35,7 +35,7 @@ class LogsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalerRequest:
-    """A request with the id under which it is answered; one of the two is set."""
+    """A request with its id for the answer; exactly one of the two kinds is set."""
 
     id: str
     submit: SubmitRequest | None = None

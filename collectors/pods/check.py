@@ -69,9 +69,13 @@ async def _rights(door: Door, namespaces: Sequence[str], user: str | None) -> li
             if await _may(door, wanted | ({"namespace": namespace} if namespace else {}), user):
                 continue
             right = f"{verb} {resource}" + (f".{group}" if group else "")
-            said = f"collector may not {right}" + (f" in {namespace}" if namespace else "")
+            said = (f"the collector lacks the right to {right}") + (
+                f" in {namespace}" if namespace else ""
+            )
             found.append(Finding("bad" if needed else "note", said, REMEDIES[source]))
-    return found or [Finding("ok", f"{user or 'this account'} has every right of the collector")]
+    return found or [
+        Finding("ok", f"{user or 'this account'} has all rights that the collector needs")
+    ]
 
 
 async def _may(door: Door, wanted: Mapping[str, str], user: str | None) -> bool:
@@ -92,7 +96,7 @@ async def _may(door: Door, wanted: Mapping[str, str], user: str | None) -> bool:
 async def _metrics(door: Door) -> list[Finding]:
     if await _serves(door, f"/{METRICS}", "pods"):
         return [Finding("ok", "metrics-server answers")]
-    return [Finding("note", "there is no metrics.k8s.io", REMEDIES["usage"])]
+    return [Finding("note", "the cluster does not serve metrics.k8s.io", REMEDIES["usage"])]
 
 
 async def _serves(door: Door, path: str, resource: str) -> bool:
@@ -105,17 +109,21 @@ async def _serves(door: Door, path: str, resource: str) -> bool:
 
 async def _gpus(prometheus: httpx2.AsyncClient | None) -> list[Finding]:
     if prometheus is None:
-        return [Finding("note", "no Prometheus is named: no readings of GPUs", REMEDIES["gpu"])]
+        return [
+            Finding(
+                "note", "--prometheus is not set, so there are no GPU readings", REMEDIES["gpu"]
+            )
+        ]
     try:
         said = await prometheus_query(prometheus, "DCGM_FI_DEV_GPU_UTIL")
     except BrainError as why:
         return [Finding("bad", f"Prometheus: {why}", REMEDIES["gpu"])]
     series = [each.get("metric") or {} for each in (said.get("data") or {}).get("result") or ()]
     if not series:
-        return [Finding("note", "Prometheus has no DCGM_FI_DEV_GPU_UTIL", REMEDIES["gpu"])]
+        return [Finding("note", "Prometheus has no metric DCGM_FI_DEV_GPU_UTIL", REMEDIES["gpu"])]
     nameless = [each for each in series if not (each.get("exported_pod") or each.get("pod"))]
     if len(nameless) < len(series):
-        return [Finding("ok", f"DCGM tells of {len(series)} devices")]
+        return [Finding("ok", f"DCGM reports {len(series)} devices")]
     return [
         Finding(
             "note",

@@ -96,8 +96,8 @@ def devices(answer: Mapping[str, Any], nodes: Mapping[str, str]) -> list[PodDevi
 def shared(found: Iterable[PodDevice], stays: Stays) -> DevicesByPod:
     """Give each device to the pod that has it.
 
-    Where the exporter names no pod, devices are given to pods only if that leaves no doubt: one
-    pod on the node asks for as many as there are.
+    If the exporter names no pod, devices go to pods only without doubt: one pod on the node asks
+    for as many as there are.
     """
     of: dict[str, list[GpuReading]] = {}
     nameless: dict[str, list[PodDevice]] = {}
@@ -114,7 +114,7 @@ def shared(found: Iterable[PodDevice], stays: Stays) -> DevicesByPod:
             continue
         whole = _sole(holders, len(left))
         if whole is None:
-            unknown[node] = f"the exporter on {node} names no pods; {_REMEDY}"
+            unknown[node] = f"the exporter on {node} does not name pods; {_REMEDY}"
         else:
             of.setdefault(whole.pod.uid, []).extend(device.reading for device in left)
     return DevicesByPod(of={uid: tuple(each) for uid, each in of.items()}, unknown=unknown)

@@ -40,7 +40,7 @@ def in_cluster(account: Path = _ACCOUNT, environment: Mapping[str, str] = os.env
     host, port = (environment.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
     if not host or not (account / "token").exists():
         raise Unavailable(
-            "this is no pod with a service account; give --kubeconfig, or set "
+            "this process is not in a pod with a service account; give --kubeconfig, or set "
             "automountServiceAccountToken: true on the pod"
         )
     bracketed = f"[{host}]" if ":" in host else host
@@ -177,7 +177,7 @@ class Door:
         try:
             found = answer.json()
         except ValueError as bad:
-            raise Unavailable(f"{path}: the answer is no JSON") from bad
+            raise Unavailable(f"{path}: the answer is not JSON") from bad
         return found if isinstance(found, dict) else {}
 
 
@@ -185,7 +185,7 @@ def _event(path: str, line: str) -> dict[str, Any]:
     try:
         found = json.loads(line)
     except ValueError as bad:
-        raise Unavailable(f"{path}: an event was cut") from bad
+        raise Unavailable(f"{path}: the connection ended in the middle of an event") from bad
     return found if isinstance(found, dict) else {}
 
 

@@ -164,7 +164,7 @@ def job_of(pod: PodSight, jobs: ClusterJobs) -> JobId | None:
 
 
 def looked(stays: Stays, pods: Iterable[PodSight], jobs: ClusterJobs, now: datetime) -> Stays:
-    """Return the stays as they are known after one more look at all pods.
+    """Return the stays, updated from all pods.
 
     A pod that is not listed any more ended between two looks; its last sight stays, so that how
     it ended is known where that was seen.

@@ -1,4 +1,4 @@
-"""``brain-collect --kubernetes``: look at the cluster, keep, deliver, say how it is.
+"""``brain-collect --kubernetes``: read the cluster, store, deliver, report its state.
 
 One per cluster (or list of namespaces). What was measured goes through the same spool and the
 same requests as a machine's readings; replicas and nodes are told as a scaler tells them. It
@@ -133,7 +133,7 @@ class ClusterCollector:
         before = {trouble.source for trouble in self._troubles}
         for trouble in found.troubles:
             if trouble.source not in before:
-                log.warning("%s: %s; to mend it: %s", trouble.source, trouble.why, trouble.remedy)
+                log.warning("%s: %s; remedy: %s", trouble.source, trouble.why, trouble.remedy)
         for source in sorted(before - {trouble.source for trouble in found.troubles}):
             log.info("%s: mended", source)
         self._troubles = tuple(found.troubles)
@@ -180,7 +180,7 @@ class ClusterCollector:
 
     def _refuse(self, what: str, why: BrainError) -> None:
         if what not in self._refused:
-            log.warning("Brain does not take %s: %s", what, why)
+            log.warning("Brain rejects %s: %s", what, why)
         self._refused[what] = str(why)
 
     def status(self) -> dict[str, Any]:
@@ -226,19 +226,24 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     told = parser.add_argument_group("of a cluster")
     told.add_argument("--kubernetes", action="store_true", help="collect from a cluster's API")
     told.add_argument(
-        "--namespace", action="append", default=[], help="only here; may be given again"
+        "--namespace",
+        action="append",
+        default=[],
+        help=("only collect from this namespace; repeat for more"),
     )
     told.add_argument(
-        "--look", type=float, default=15.0, help="seconds between looks at the cluster (15)"
+        "--look", type=float, default=15.0, help="seconds between readings of the cluster (15)"
     )
     told.add_argument("--kubeconfig", help="default: the pod's service account, else $KUBECONFIG")
     told.add_argument("--context", help="of the kubeconfig")
     told.add_argument("--prometheus", help="URL of a Prometheus that scrapes dcgm-exporter")
-    told.add_argument("--prometheus-token-file", help="bearer token for it")
-    told.add_argument("--token-file", help="Brain's token, role scaler; default $BRAIN_TOKEN")
+    told.add_argument("--prometheus-token-file", help="bearer token for Prometheus")
+    told.add_argument(
+        "--token-file", help=("Brain's token with the role scaler; default: $BRAIN_TOKEN")
+    )
     told.add_argument("--pool", help="register the cluster's nodes in this pool")
-    told.add_argument("--check", action="store_true", help="say what is missing, and end")
-    told.add_argument("--user", help="with --check: ask for this user's rights")
+    told.add_argument("--check", action="store_true", help="print what is missing, and exit")
+    told.add_argument("--user", help="with --check: check the rights of this user")
 
 
 def run(given: argparse.Namespace) -> int:
@@ -254,7 +259,7 @@ def run(given: argparse.Namespace) -> int:
 
 def _collect(given: argparse.Namespace) -> int:
     if not given.url:
-        raise BadInput("--kubernetes needs --url, where Brain listens", field="url")
+        raise BadInput("--kubernetes needs --url, the URL of Brain", field="url")
     home = Home.at(given.home)
     make_private(home.root)
     make_private(home.collector)
@@ -262,7 +267,9 @@ def _collect(given: argparse.Namespace) -> int:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            log.error("another collector holds %s; give this one another --home", home.lock)
+            log.error(
+                "another collector holds the lock %s; give this one another --home", home.lock
+            )
             return HELD
         asyncio.run(_serve(given, home))
     return 0

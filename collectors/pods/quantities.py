@@ -29,7 +29,7 @@ def quantity(text: object, *, field: str = "quantity") -> Decimal:
     """
     found = _FORM.fullmatch(str(text).strip())
     if found is None:
-        raise BadInput(f"{field} {text!r} is no quantity; write 500m, 2 or 3Gi", field=field)
+        raise BadInput(f"{field} {text!r} is not a quantity; write 500m, 2 or 3Gi", field=field)
     number, suffix = Decimal(found[1]), found[2]
     if suffix and suffix[0] in "eE" and len(suffix) > 1:
         return Decimal(f"{number}{suffix}")

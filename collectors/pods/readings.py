@@ -15,8 +15,11 @@ from collectors.pods.usage import PodUse, UsageReading, Use, rate
 from collectors.stamps import Stamps
 
 #: What these sources never say.
-_NO_DISK = "disk: neither metrics-server nor a kubelet counts a pod's disk traffic"
-_NO_NETWORK = "network: metrics-server counts none; give the collector nodes/proxy to ask kubelets"
+_NO_DISK = "disk: neither metrics-server nor a kubelet reports the disk traffic of pods"
+_NO_NETWORK = (
+    "network: metrics-server reports no traffic; let the collector `get` nodes/proxy, so that "
+    "it can read kubelets"
+)
 
 Place = tuple[JobId, str]
 
@@ -73,7 +76,7 @@ def _reading(
     pairs = list(pods)
     gpus = [gpu for stay, _ in pairs for gpu in shared.of.get(stay.pod.uid, ())]
     wants = any(stay.pod.requests.gpus for stay, _ in pairs)
-    why = shared.unknown.get(place[1]) or "no exporter tells of them"
+    why = shared.unknown.get(place[1]) or "no exporter reports these GPUs"
     missing = (f"gpu: {why}",) if wants and not gpus else ()
     network = () if node_use.received_bytes is not None else (_NO_NETWORK,)
     return JobReading(

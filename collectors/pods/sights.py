@@ -261,7 +261,7 @@ def _waiting(status: Object) -> str | None:
     for each in status.get("conditions") or ():
         if each.get("type") == "PodScheduled" and each.get("status") == "False":
             return f"{each.get('reason', 'Unschedulable')}: {each.get('message', '')}"
-    return "its containers are being made"
+    return "its containers are being created"
 
 
 def _variables(container: Object) -> list[object]:

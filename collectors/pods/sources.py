@@ -164,7 +164,7 @@ class TelemetrySources:
     async def _devices(self, found: SourcesRead) -> None:
         if self._prometheus is None:
             if any(pod.requests.gpus for pod in found.pods or ()):
-                said = Unavailable("pods ask for GPUs and no Prometheus is named")
+                said = Unavailable("pods request GPUs, but --prometheus is not set")
                 found.troubles.append(_trouble("gpu", said))
             return
         try:
@@ -174,7 +174,7 @@ class TelemetrySources:
             return
         found.devices = devices(answer, _places(found))
         if not found.devices and any(each.allocatable.gpus for each in found.nodes.values()):
-            said = Unavailable("Prometheus has no series of DCGM for any node of this cluster")
+            said = Unavailable("Prometheus has no DCGM series for any node of this cluster")
             found.troubles.append(_trouble("gpu", said))
 
     async def _all(self, group: str, plural: str) -> list[dict[str, Any]]:

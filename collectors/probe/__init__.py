@@ -60,6 +60,6 @@ def failed_save(error: BaseException) -> tuple[str, int] | None:
 
 
 def saved(path: str) -> None:
-    """Say that a checkpoint is complete at ``path``, for scripts that save by unknown means."""
+    """Report that a checkpoint is complete at ``path``, for scripts that save by unknown means."""
     if _probe is not None:
         _probe.wrote(os.fspath(path), 0)

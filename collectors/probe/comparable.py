@@ -1,4 +1,4 @@
-"""Whose gradients can be compared, and why those of other jobs cannot."""
+"""Jobs with comparable gradients, and the reasons why other jobs' gradients are not."""
 
 from __future__ import annotations
 

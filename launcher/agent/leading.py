@@ -1,4 +1,4 @@
-"""An agent's time as coordinator: it begins, is found where agents look, stands down or lets go."""
+"""The time for which an agent coordinates: it starts, publishes its address, and steps down."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -157,7 +157,9 @@ class AgentMembership:
                 self._led(hello)
                 return
             if not isinstance(hello, messages.Hello):
-                raise BadInput(f"{type(hello).__name__} is not expected here")
+                raise BadInput(
+                    f"{type(hello).__name__} is not expected here; the peer may run another version"
+                )
             if self._leading.coordinator is not None:
                 await self._leading.coordinator.accept(hello, connection)
             else:
@@ -180,7 +182,11 @@ class AgentMembership:
             for task in background:
                 if task.done():
                     task.result()
-            return serving.result() if serving.done() else self._gone("asked twice to end")
+            return (
+                serving.result()
+                if serving.done()
+                else self._gone("a second signal asked the agent to end")
+            )
         finally:
             hurry.cancel()
 
@@ -231,11 +237,14 @@ class AgentMembership:
             )
         while True:
             if self.last is None and time.monotonic() - began > self._join_seconds:
-                late = f"no agent of job {self.config.job} answered in {self._join_seconds:g} s"
+                late = (
+                    f"no agent of job {self.config.job} answered within {self._join_seconds:g} "
+                    "s; start the other agents, or check --rdzv-endpoint"
+                )
                 return ReplicaEnd(exit=ReplicaExit.FAILED, exit_code=1, detail=late)
             self._leading.stand_down()
             if self.leaving is not None and self._leading.coordinator is None:
-                return self._gone("asked to end while there was no coordinator")
+                return self._gone("asked to end while no agent coordinated")
             found = await self._search.look(own=self._leading.coordinator is not None)
             if found is False and self._leading.begin():
                 continue

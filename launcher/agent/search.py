@@ -87,7 +87,7 @@ class Search:
         except Unavailable as cannot:
             if self._unseated != str(cannot):  # it is tried again at every look
                 self._unseated = str(cannot)
-                self._say(f"nobody can coordinate this job now: {cannot}")
+                self._say(f"no agent can coordinate this job now: {cannot}")
             return False
 
     def arrived(self) -> None:
@@ -114,7 +114,9 @@ class Search:
         return list(dict.fromkeys([*named, *self.leadership.candidates(self._last())]))
 
     async def tell_home(self, lead: messages.Lead) -> None:
-        """Tell any agent that listens where new agents look that this agent coordinates."""
+        """Send the address of this agent, as coordinator, to the agent that listens where new
+        agents ask.
+        """
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 connection = await Connection.to(self.leadership.home)

@@ -60,11 +60,11 @@ def parse_command(
     """
     place = os.path.abspath(directory or os.getcwd())
     if not argv:
-        raise BadInput("command is empty; give what to run", field="command")
+        raise BadInput("command is empty; give the program to run", field="command")
     try:
         return _parse(argv, environment, place)
     except SystemExit as helped:
-        raise BadInput("command: --help runs nothing; drop it", field="command") from helped
+        raise BadInput("command: --help runs no script; drop it", field="command") from helped
 
 
 def _parse(argv: Sequence[str], environment: Mapping[str, str], place: str) -> Entrypoint:
@@ -121,7 +121,9 @@ def _check(
     """Refuse what could only fail in every worker."""
     if options.get("no_python") and not options.get("run_path"):
         if options.get("module"):
-            raise BadInput("--no-python and --module exclude each other", field="command")
+            raise BadInput(
+                "--no-python and --module exclude each other; drop one of them", field="command"
+            )
         _find(script, environment, directory)
     elif not options.get("module"):
         _exists(script, directory)
@@ -147,7 +149,9 @@ def _python(
                 return launched(interpreter, arguments[at + 1 :], environment, directory)
             return _run(interpreter, arguments, word)
         at += 2 if word in _WITH_VALUE else 1
-    raise BadInput("command: python without a script would wait for input", field="command")
+    raise BadInput(
+        "command: python without a script would wait for input; give a script", field="command"
+    )
 
 
 def _run(interpreter: str, arguments: list[str], name: str) -> Entrypoint:
@@ -167,7 +171,7 @@ def _shown(name: str) -> str:
 
 def _next(arguments: list[str], at: int) -> str:
     if at + 1 == len(arguments):
-        raise BadInput("command: -m needs the name of a module", field="command")
+        raise BadInput("command: -m needs the name of a module; give one", field="command")
     return arguments[at + 1]
 
 

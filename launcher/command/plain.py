@@ -9,7 +9,7 @@ from launcher.command.torchrun import description
 
 
 def wanted(environment: Mapping[str, str]) -> bool:
-    """True if ``BRAIN_OFF`` says so.
+    """Return True if ``BRAIN_OFF`` is 1.
 
     Raises:
         BadInput: it says neither yes nor no.

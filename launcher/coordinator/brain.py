@@ -125,7 +125,9 @@ class DesiredByBrain:
         self._brain, self._job, self._place, self._last = brain, job, place, last
 
     async def follow(self, tell: Callable[[DesiredWorld], None]) -> None:
-        """Tell each desired world for ever; the last known one while Brain does not answer."""
+        """Pass each desired world to ``tell``, forever; the last known one while Brain does not
+        answer.
+        """
         try:
             await self._follow(tell)
         finally:  # cancelled: another agent coordinates, or the job is over

@@ -85,8 +85,8 @@ class Leadership(Protocol):
 class LocalLeadership:
     """``replicas/<job>/coordinator.lock``, and ``coordinator.json``, whose ``term`` rises.
 
-    A holder that hangs keeps the lock. Who takes over from it then writes the next term; the
-    holder looks at the file before each act, sees that it was replaced, and follows.
+    A holder that hangs keeps the lock. A successor then writes the next term; before each action
+    the old holder reads the file, sees that it was replaced, and follows.
     """
 
     def __init__(self, place: JobPlace) -> None:
@@ -160,7 +160,9 @@ class LocalLeadership:
         return ""
 
     def leave(self) -> None:
-        """Release the lock and say so in the file, since this process may live on for a while."""
+        """Release the lock and note that in the file, since this process may continue for a
+        while.
+        """
         if self._mine is not None and self.holds():
             left = replace(self._mine, pid=0, ticks=0)
             with contextlib.suppress(OSError):  # a full disk: who waits sees that we hang, or end

@@ -80,9 +80,9 @@ def pin_all(checkpoints: Mapping[str, bool], *, job: str) -> tuple[Pin, ...]:
 
 
 def renew_all(kept: Iterable[Pin], *, job: str) -> tuple[Pin, ...]:
-    """Pin what was renamed into place since, by a script that saves when it is asked to end.
+    """Pin files that a script has renamed into place since then, as it saves on the way to its end.
 
-    One that was overwritten in place may be torn: there the pin stays the better one.
+    A file that was overwritten in place may be torn: for that one the earlier pin remains.
 
     Raises:
         CannotPin: a new one cannot be kept.

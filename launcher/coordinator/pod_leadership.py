@@ -12,7 +12,7 @@ from launcher.values.config import WorldDocument
 class PodLeadership(EndpointLeadership):
     """An endpoint that moves: the file names an agent that lives; it coordinates, or knows who.
 
-    Nobody ever listens at another's address, so there is no ``home`` to keep.
+    An agent only listens at its own address, so there is no ``home`` to keep.
     """
 
     def __init__(self, file: str, mine: str) -> None:

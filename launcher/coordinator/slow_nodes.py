@@ -66,7 +66,7 @@ def rank_time(
 def worth(
     slow: slowness.SlowSuspect, it: CoordinatorState, monitor: WorldMonitor, now: float
 ) -> str:
-    """Say why the world is faster without a replica; empty if it is not."""
+    """Return the reason why the world is faster without a replica; empty if it is not."""
     desired = it.desired
     if desired is None or not monitor.seen().saves.known:  # without a safe point all work would go
         return ""

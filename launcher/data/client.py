@@ -71,7 +71,9 @@ class ShardAsking:
             answer = json.loads(line)
             if answer["n"] == self._number:
                 return _checked(answer)
-        raise Unavailable("the agent is gone, and nobody gives out shards")
+        raise Unavailable(
+            "the agent has ended, so no process gives out shards; start the job again"
+        )
 
     def tell(self, **body: Any) -> None:
         """See ``Client``."""
@@ -80,13 +82,15 @@ class ShardAsking:
     def _send(self, body: Mapping[str, Any]) -> None:
         if os.getpid() != self._pid:
             raise BadInput(
-                "shards belong to the process of a rank; in a DataLoader with workers take a "
+                "shards belong to the process of a rank; in a DataLoader with workers use a "
                 "Sampler, or num_workers=0"
             )
         try:
             self._socket.sendall(json.dumps(body).encode() + b"\n")
         except OSError as gone:
-            raise Unavailable("the agent is gone, and nobody gives out shards") from gone
+            raise Unavailable(
+                "the agent has ended, so no process gives out shards; start the job again"
+            ) from gone
 
 
 @cache
@@ -105,13 +109,13 @@ def client() -> Client:
             return ShardAsking(shard_socket, int(told.config["epoch"]))
         except OSError as cannot:
             raise Unavailable(
-                f"the agent gives out no shards at {shard_socket}: {cannot}"
+                f"the agent does not give out shards at {shard_socket}: {cannot}"
             ) from cannot
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world > 1:
         raise BadInput(
-            f"shards: nobody divides them among {world} workers here; start these with brain-run, "
-            "or take a Sampler",
+            f"shards: no agent divides them among {world} workers here; start these with "
+            "brain-run, or use a Sampler",
             field="shards",
         )
     return Alone()

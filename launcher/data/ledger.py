@@ -65,10 +65,10 @@ class ShardTerms:
 
     def __post_init__(self) -> None:
         if self.size < 1:
-            raise BadInput(f"{self.name}: there is no example in it; give some", field="size")
+            raise BadInput(f"{self.name}: it has no examples; give some", field="size")
         for name in ("shard", "epochs"):
             if (count := getattr(self, name)) < 1:
-                raise BadInput(f"{name}: {count} is below 1; give a count", field=name)
+                raise BadInput(f"{name}: {count} is below 1; give at least 1", field=name)
 
     @property
     def shards(self) -> int:
@@ -85,8 +85,8 @@ class ShardTerms:
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
                 raise BadInput(
-                    f"{self.name}: {what} was {theirs!r} {where} and is {mine!r} now ({name}); go "
-                    "on with what it was, or begin under another name",
+                    f"{self.name}: {what} was {theirs!r} {where} and is {mine!r} now ({name}); "
+                    "keep the earlier value, or use another name",
                     field=name,
                 )
 
@@ -190,8 +190,8 @@ class ShardLedger:
             return cls(terms)
         if state.get("v") != _VERSION:
             raise BadInput(
-                f"{terms.name}: this is no state of shards of version {_VERSION}; load what "
-                "state_dict() gave",
+                f"{terms.name}: this is not a state of shards of version {_VERSION}; load a "
+                "state that state_dict() returned",
                 field="v",
             )
         with whole(terms.name):
@@ -295,7 +295,8 @@ def whole(name: str) -> Iterator[None]:
         yield
     except (KeyError, TypeError, ValueError, AttributeError) as bad:
         raise BadInput(
-            f"{name}: the state of shards is damaged ({bad}); load what state_dict() gave",
+            f"{name}: the state of shards is damaged ({bad}); load a state that state_dict() "
+            "returned",
             field="state",
         ) from bad
 

@@ -65,4 +65,4 @@ def _larger(count: int, parts: int) -> int:
 def _check(**counts: int) -> None:
     for field, count in counts.items():
         if count < 1:
-            raise BadInput(f"{field}: {count} is below 1; give a count", field=field)
+            raise BadInput(f"{field}: {count} is below 1; give at least 1", field=field)

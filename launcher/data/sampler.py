@@ -72,8 +72,8 @@ class Sampler:
         )
         if self.steps_per_epoch < 1:
             raise BadInput(
-                f"size: of {size} examples there is no batch of {global_batch}; "
-                "keep the last one, or take smaller ones",
+                f"size: {size} examples do not fill one batch of {global_batch}; keep the last "
+                "batch, or use a smaller batch",
                 field="size",
             )
 
@@ -107,10 +107,11 @@ class Sampler:
                 first += size
 
     def over(self, loader: Iterable[B]) -> Iterator[tuple[B, Micro]]:
-        """Go through the rest of this epoch, with what each micro-batch weighs.
+        """Iterate over the rest of this epoch, with the weight of each micro-batch.
 
-        Where ``reshard`` or ``load_state_dict`` is called meanwhile, ``loader`` is started anew
-        from what is consumed by then; what it had read ahead is dropped, and nobody has trained it.
+        If ``reshard`` or ``load_state_dict`` is called during the loop, ``loader`` starts again
+        after the consumed examples; examples that it had read ahead are dropped without having been
+        trained.
 
         Raises:
             BadInput: an epoch went by and nobody called ``step``.
@@ -125,7 +126,7 @@ class Sampler:
             else:
                 if (epoch, consumed) == (self.epoch, self.consumed):
                     raise BadInput(
-                        "step: an epoch went by and no step was counted; call sampler.step() "
+                        "step: an epoch ended but no step was counted; call sampler.step() "
                         "after optimizer.step()",
                         field="step",
                     )
@@ -142,7 +143,10 @@ class Sampler:
             BadInput: there is no such rank.
         """
         if not 0 <= rank < world:
-            raise BadInput(f"rank: {rank} is none of a world of {world}", field="rank")
+            raise BadInput(
+                f"rank: {rank} is not in a world of size {world}; give 0 to the size less 1",
+                field="rank",
+            )
         self._rank, self._world = rank, world
         self._plan = plan(self._global_batch, world, self._most)
         self._version += 1
@@ -167,8 +171,9 @@ class Sampler:
         for field in _FIXED:
             if state[field] != now[field]:
                 raise BadInput(
-                    f"{field}: the checkpoint was trained with {state[field]}, this is "
-                    f"{now[field]}; go on with that one, or begin anew without its state",
+                    f"{field}: the checkpoint was trained with {state[field]}, but this "
+                    f"sampler has {now[field]}; use the checkpoint's value, or start without "
+                    "its state",
                     field=field,
                 )
         self.epoch, self.consumed = int(state["epoch"]), int(state["consumed"])

@@ -179,7 +179,7 @@ class Serving:
                 for name, dataset in self._datasets.items():
                     self._part(dataset, question.holder, body["at"].get(name))
                 return {"ok": True}
-        raise BadInput(f"do: {body['do']!r} is nothing that can be asked", field="do")
+        raise BadInput(f"do: {body['do']!r} is not a known request", field="do")
 
     def _open(self, question: ShardQuestion) -> Body:
         """Begin a dataset, or take part in it.
@@ -280,7 +280,7 @@ class Serving:
         if dataset is None:
             known = ", ".join(sorted(self._datasets)) or "none"
             raise BadInput(
-                f"name: there is no dataset {name}; there is {known}. Open it first", field="name"
+                f"name: there is no dataset {name} (open: {known}); open it first", field="name"
             )
         return dataset
 
@@ -328,8 +328,8 @@ def _late(dataset: _Dataset, now: float) -> Iterator[ShardAnswer]:
         if each.cuts is not None and each.until <= now:
             seconds = each.cuts.body["seconds"]
             text = (
-                f"state_dict: {', '.join(missing)} did not call it within {seconds:g} s; every "
-                "rank calls it, at the same step"
+                f"state_dict: {', '.join(missing)} did not call it within {seconds:g} s; call "
+                "it on every rank at the same step"
             )
             yield ShardAnswer(each.cuts, {"error": "Unavailable", "text": text})
             each.cuts = None

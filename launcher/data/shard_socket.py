@@ -91,7 +91,7 @@ class ShardSocket:
         elif do in _ASKED and 0 < (number := int(said.pop("n"))) < _NUMBERS:
             self._tell(self._relay.asks(holder, number, said))
         else:
-            raise ValueError(f"a worker does not say {do}")
+            raise ValueError(f"a worker cannot request {do}")
 
     def parted(self, holder: str) -> None:
         """Note that a worker is gone."""

@@ -70,8 +70,8 @@ class Items(Generic[T]):
         """See ``Source``."""
         if self.size < stop:
             raise BadInput(
-                f"size: the data has shrunk to {self.size} under way, examples up to {stop} are "
-                "wanted; leave it alone while it is trained",
+                f"size: the data shrank to {self.size} examples while it was read, and "
+                f"examples up to {stop} are needed; do not change it during training",
                 field="size",
             )
         return (self.items[place] for place in range(start, stop))
@@ -146,8 +146,8 @@ class TextFile:
     def _check(self, fd: int) -> None:
         if _state(fd) != (self._index.size_bytes, self._index.changed_ns):
             raise BadInput(
-                f"{self._path}: the file has changed under way; leave it alone while it is "
-                "trained, or write a new one and begin under another name",
+                f"{self._path}: the file changed while it was read; do not change it during "
+                "training, or write a new file and use another name",
                 field="path",
             )
 

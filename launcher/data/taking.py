@@ -105,9 +105,9 @@ class Shards(Generic[T]):
     def step(self) -> None:
         """Note an optimizer step with all examples handed out so far.
 
-        Where worlds change in process, this is what a worker that is killed is known to have
-        trained; without it, others train its shard from the beginning. It costs a message to the
-        agent on this machine.
+        If worlds change in process, this records the examples that a worker has trained, in case it
+        is killed; without the call, others train its shard from the beginning. It costs a message
+        to the agent on this machine.
         """
         if self._span is not None and self._asking is not None:
             self._stepped = self._at
@@ -140,8 +140,8 @@ class Shards(Generic[T]):
         """
         if self._opened:
             raise BadInput(
-                f"{self._terms.name}: something was taken from this dataset before the "
-                "checkpoint's state was loaded; load the state before you take anything",
+                f"{self._terms.name}: examples were taken from this dataset before the "
+                "checkpoint's state was loaded; load the state first",
                 field="state",
             )
         ShardLedger.of(self._terms, state)

@@ -26,7 +26,7 @@ class Due(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The next world as this worker is told of it."""
+    """The next world, as its coordinator describes it to this worker."""
 
     epoch: int
     rank: int

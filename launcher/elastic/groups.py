@@ -84,11 +84,11 @@ def _passed(name: str) -> Callable[..., Any]:
 class Exchanges(dist.ProcessGroup):  # type: ignore[misc]
     """A gloo group whose exchanges can be ended even if gloo's threads wait.
 
-    A thread of gloo lets go of an exchange while it holds the lock of gloo's queue. Tensors that
-    Python knows go with the exchange, and for them the thread waits for the interpreter's lock.
-    So nobody may wait for the queue with the interpreter's lock held. Torch does where it calls a
-    method that a group written in Python does not define (``WORK_OVERRIDE``): all that gloo has
-    are defined here. And an exchange is kept until the thread that made it has let go of it: a
+    A thread of gloo releases an exchange while it has the lock of gloo's queue. Tensors that Python
+    knows go with the exchange, and for them the thread waits for the interpreter's lock. So no
+    thread may wait for the queue while it has the interpreter's lock. Torch does where it calls a
+    method that a group written in Python does not define (``WORK_OVERRIDE``): all that gloo has are
+    defined here. And an exchange is kept until the thread that made it has let go of it: a
     reference to its tensors would not do, since torch takes the interpreter's lock as soon as
     Python's reference is the last one.
     """
@@ -275,7 +275,7 @@ def _connect(
     ends = {end for each in range(size) for end in _ends(store.get(f"{attempt}/ends/{each}"))}
     try:
         if not mine:  # then nobody could end what is connected to it
-            raise RuntimeError("the device of gloo was not seen to listen")
+            raise RuntimeError("gloo's device was not seen listening")
         backend = dist.ProcessGroupGloo(dist.PrefixStore(f"{attempt}", store), rank, size, options)
     except (RuntimeError, TimeoutError):
         backend = None
@@ -292,8 +292,8 @@ def devices(host: str, interfaces: str) -> list[Any]:
     """Return the gloo devices to listen on.
 
     With ``interfaces``, which torch is told, one device listens on each of them. Without, one
-    device listens on ``host``, where peers reach this machine. Where ``host`` is no address of this
-    machine, the device listens under the machine's name, as in torch.
+    device listens on ``host``, where peers reach this machine. If ``host`` is not an address of
+    this machine, the device listens under the machine's name, as in torch.
     """
     if interfaces:
         names = interfaces.split(",")

@@ -33,14 +33,14 @@ def member(steps: Callable[[], int], device: torch.device) -> SessionMember | No
         return None
     if hasattr(sys.modules["_brain_elastic"], "failing"):
         raise BadInput(
-            "join: this process has a session already; join once, with all networks in one "
+            "join: this process already has a session; join once, with all networks in one "
             "torch.nn.ModuleList and all optimizers in one list",
             field="join",
         )
     if dist.is_initialized():
         say(
-            "this world changes by restarts alone: the script made a process group itself; "
-            "leave init_process_group out, elastic.join meets the others"
+            "this world can only change by restarts, because the script made a process group "
+            "itself; leave init_process_group out, since elastic.join connects the processes"
         )
         return None
     _wait_at_gate()
@@ -86,7 +86,7 @@ def count(steps: int) -> None:
 
 
 def moved(plan: Plan) -> None:
-    """Tell the probe and ``launcher.checkpoint`` the present world."""
+    """Pass the present world to the probe and ``launcher.checkpoint``."""
     memory = sys.modules.get("_brain_memory")
     if memory is not None:
         memory.config.update(plan.place)

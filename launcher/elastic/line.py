@@ -1,6 +1,6 @@
 """The worker's end of the line to its agent: JSON messages over a Unix SOCK_SEQPACKET.
 
-What is said stands in docs/reference/protocols.md.
+docs/reference/protocols.md describes the messages.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class SessionMember:
         return self.group is not None and self.group.broken
 
     def open(self) -> None:
-        """Say hello; the agent answers with the world to be in."""
+        """Introduce this worker to its agent, which answers with the world to join."""
         self._line.open()
         self._line.say("hello", local_rank=self._local_rank)
 
@@ -109,15 +109,15 @@ class SessionMember:
             return plan, group
 
     def moved(self, steps: int) -> None:
-        """Tell that this process is in the present world, with its state."""
+        """Report that this process is in the present world, with its state."""
         self._line.say("moved", epoch=self.world, step=steps)
 
     def broken(self, why: str) -> None:
-        """Tell that peers of the present world cannot be reached."""
+        """Report that peers of the present world cannot be reached."""
         self._line.say("broken", epoch=self.world, why=why[:500])
 
     def failing(self) -> None:
-        """Tell that the script has failed, before the process has ended of it."""
+        """Report that the script has failed, before the process ends because of it."""
         self._line.say("failing", epoch=self.world)
 
     def part(self) -> None:
@@ -130,7 +130,7 @@ class SessionMember:
             until = time.monotonic() + seconds
             while (due := look()) is Due.WAIT:
                 if not self._changed.wait(until - time.monotonic()):
-                    raise TimeoutError(f"no next world came within {seconds:.0f} s")
+                    raise TimeoutError(f"no next world formed within {seconds:.0f} s")
             return due
 
     # --- for the thread that hears ----------------------------------------------------------

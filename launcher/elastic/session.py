@@ -62,7 +62,7 @@ def _whole(model: torch.nn.Module) -> None:
         )
     if "DistributedDataParallel" in kinds:
         raise BadInput(
-            "model: give the network itself, elastic.join makes it parallel", field="model"
+            "model: give the network itself; elastic.join makes it data-parallel", field="model"
         )
 
 
@@ -132,11 +132,11 @@ class Session:
     def step(self) -> SessionStep:
         """One optimizer step, or with accumulation one micro-batch of it: ``with session.step()``.
 
-        What the block raises because a peer is gone is swallowed, once this process is in the next
-        world; then the step has not been counted, and is done again; so is one whose block
-        swallowed that itself. One that leaves the job
-        leaves it here, by SystemExit. The world changes as a step begins, so what stands behind
-        the block is done in the world of the step.
+        If the block raises an error because a peer is gone, the error is swallowed once this
+        process is in the next world. The step then does not count and is done again, even if the
+        block swallowed the error itself. A process that leaves the job leaves it here, by
+        SystemExit. The world changes as a step begins, so what stands behind the block is done in
+        the world of the step.
         """
         return self._step
 
@@ -223,7 +223,7 @@ class Session:
         """Keep an optimizer from gradients of a failed NCCL exchange, which fails on the device."""
         torch.cuda.current_stream(self._device).synchronize()
         if self._member is not None and self._member.ended:
-            raise RuntimeError("NCCL: the group was ended, its gradients are not complete")
+            raise RuntimeError("NCCL: the group was aborted, so its gradients are not complete")
 
     def _count(self) -> None:
         self.steps += 1
@@ -364,7 +364,7 @@ class SessionStep:
         if error is not None:
             return session._recover(error)
         if session._hollow:
-            lost = RuntimeError("Connection closed by peer: the script went on without its peers")
+            lost = RuntimeError("Connection closed by peer: the script continued without its peers")
             if not session._recover(lost):
                 raise lost
         elif session._part.last:

@@ -75,4 +75,4 @@ class RendezvousStore(dist.Store):  # type: ignore[misc]  # torch has no types h
                 if self._over:
                     raise Over("the world that was being built does not come")
                 if not self._changed.wait(until - time.monotonic()):
-                    raise TimeoutError(f"no member has told {', '.join(keys)}")
+                    raise TimeoutError(f"no member has published {', '.join(keys)}")

@@ -96,7 +96,7 @@ def register_stacks(config: "dict[str, Any]") -> None:
 
 
 def failing() -> None:
-    """Tell peers that the script failed, before this process ends."""
+    """Inform peers that the script failed, before this process ends."""
     tell = getattr(sys.modules.get("_brain_elastic"), "failing", None)
     if tell is not None:
         quietly(tell)
@@ -155,7 +155,7 @@ def load(name: str, path: str) -> "ModuleType":
 
 
 def start_shim(config: "dict[str, Any]") -> None:
-    """Say where memory is, and let ``torch.save`` go through it where the job asks for that."""
+    """Publish where memory is, and send ``torch.save`` through it if the job asks for that."""
     told = type(sys)("_brain_memory")  # for launcher.checkpoint
     told.config = config  # type: ignore[attr-defined]  # it is nobody's module
     sys.modules["_brain_memory"] = told
@@ -167,7 +167,7 @@ def start_shim(config: "dict[str, Any]") -> None:
 
 
 def tell_session(config: "dict[str, Any]") -> None:
-    """Say where the agent listens for sessions, for launcher.elastic."""
+    """Publish where the agent listens for sessions of launcher.elastic."""
     module = type(sys)("_brain_elastic")
     module.told = config["elastic"]  # type: ignore[attr-defined]  # it is nobody's module
     sys.modules["_brain_elastic"] = module

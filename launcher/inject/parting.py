@@ -60,7 +60,7 @@ def _named(module: "Any", name: str) -> "list[Any]":
 
 
 def keep(module: "Any", groups: "list[Any]") -> None:
-    """Keep the gloo groups among these, and let go of those that have been still for long."""
+    """Keep the gloo groups among these, and release those that have been unused for long."""
     import ctypes
 
     now = time.monotonic()

@@ -1,4 +1,4 @@
-"""The loop of a fork server: it imports, and forks when it is told to.
+"""The loop of a fork server: it imports, and forks on request.
 
 It keeps what has ended until the agent knows. Its messages stand in docs/reference/protocols.md.
 CPython 3.8 on.
@@ -208,14 +208,14 @@ class Server:
         self.workers.discard(message["pid"])
 
     def do_tell(self, message: "dict[str, Any]", fds: "list[int]") -> None:
-        """Say how a worker ended; the kernel shows it to its parent, and not to every other."""
+        """Report how a worker ended, since the kernel shows that only to the worker's parent."""
         ended = os.waitid(os.P_PID, message["pid"], os.WEXITED | os.WNOWAIT)
         assert ended is not None  # it was waited for
         code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
         return self.answer(fds, {"say": "ended", "pid": message["pid"], "code": code})
 
     def do_count(self, message: "dict[str, Any]", fds: "list[int]") -> None:
-        """Say whether there is any child, workers' orphans included."""
+        """Report if any child runs, orphans of workers included."""
         self.sweep()
         try:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -251,7 +251,7 @@ class Server:
         send(self.connection, message)
 
     def prepare(self) -> None:
-        """Import one more module; say so when there is none left."""
+        """Import one more module; report when none is left."""
         if self.todo and self.spoiled is None:
             self.bring(self.todo.pop(0))
             return

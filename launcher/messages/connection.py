@@ -84,7 +84,7 @@ class Connection:
         except (asyncio.IncompleteReadError, OSError):  # a time-out is one, too
             return None
         except msgspec.DecodeError as bad:
-            raise BadInput(f"not a message: {bad}") from bad
+            raise BadInput(f"not a valid message: {bad}") from bad
         if not isinstance(message, kind):
             raise BadInput(f"{type(message).__name__} is not expected here")
         return message
@@ -96,7 +96,7 @@ class Connection:
         return await self._reader.readexactly(length)
 
     def shut(self) -> None:
-        """Send what is queued, then let go; the other side finds the end at once."""
+        """Send what is queued, then close; the other side sees the end at once."""
         self._writer.close()
         self._reader.feed_eof()
 
@@ -112,7 +112,7 @@ class Connection:
             return
 
     async def close(self) -> None:
-        """Send what is queued, then let go of the stream; an end that hangs is not waited for."""
+        """Send what is queued, then close the stream, without waiting for a peer that hangs."""
         self._writer.close()
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):

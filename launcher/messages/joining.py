@@ -96,14 +96,15 @@ class Refused(Message, tag="Refused", frozen=True, kw_only=True):
 
 
 class Turned(Message, tag="Turned", frozen=True):
-    """The agent follows another coordinator from here on: this one was silent for too long.
+    """The agent follows another coordinator from now on, because this one was silent for too long.
 
-    It says so before it lets go of the connection, whose end would prove that it is gone.
+    It sends this before it closes the connection, since a closed connection would prove the agent's
+    end.
     """
 
 
 class Leave(Message, tag="Leave", frozen=True):
-    """The agent was asked to end and wants to be let go."""
+    """The agent was asked to end and asks to be released."""
 
 
 class Bye(Message, tag="Bye", frozen=True, kw_only=True):

@@ -1,5 +1,5 @@
 """The agent of a replica that is a pod: ``python -m launcher.pod``, in front of its command.
 
-Beside what an agent knows on one machine it is told where the others are, by a file that the
-scaler keeps current, and leaves its end where the cluster finds it.
+In addition to an agent on one machine, it gets the addresses of the others from a file that the
+scaler updates, and writes its end to a place where the cluster finds it.
 """

@@ -1,4 +1,4 @@
-"""From what a pod is told to the agent of its replica, and back to the pod's last words."""
+"""From the pod's description to the agent of its replica, and back to the pod's last message."""
 
 import os
 import shlex

@@ -132,7 +132,7 @@ class RamCheckpoint:
             self._visitors.discard(connection)
 
     def stored(self, exit: WorkerExit, tell: Callable[[WorkerExit], None]) -> None:
-        """Tell of a worker's end once its saves are on storage; at once where we ended it."""
+        """Report a worker's end once its saves are on storage; at once if this agent ended it."""
         if self.hold is None or exit.stopped or not self.hold.holds(exit.pid):
             tell(exit)
         else:

@@ -7,8 +7,8 @@ python -m launcher.ram_checkpoint.flusher <directory>
     standard input ends (the agent let go of it, or was killed) it finishes what was accepted,
     removes the directory and ends.
 
-What is in the directory stands in docs/reference/protocols.md. All of it is in the file system, so
-a flusher that was killed is followed by another one that goes on where it was.
+docs/reference/protocols.md describes the contents of the directory. All state is in the file
+system, so another flusher continues after one that was killed.
 """
 
 import contextlib
@@ -168,7 +168,7 @@ class Flusher:
         return True
 
     def off(self) -> str:
-        """Say why a worker saves past memory; empty if none does."""
+        """Return the reason why a worker saves directly to storage; empty if none does."""
         try:
             with open(os.path.join(self.root, "off")) as file:
                 return str(json.load(file))
@@ -176,7 +176,7 @@ class Flusher:
             return ""
 
     def report(self) -> None:
-        """Tell the agent which saves are ahead of storage, if they changed."""
+        """Inform the agent which saves are ahead of storage, if they changed."""
         ahead = [
             {
                 "pid": slot.pid,

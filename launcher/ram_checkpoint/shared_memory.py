@@ -125,7 +125,7 @@ class SharedMemory:
 
     @property
     def off(self) -> str:
-        """Say why a worker saves past memory; empty if none does."""
+        """Return the reason why a worker saves directly to storage; empty if none does."""
         return self._report.off
 
     def persist(self) -> None:

@@ -127,7 +127,7 @@ class PartSharing:
         try:
             part = msgspec.json.decode(told, type=StepPart)
         except msgspec.DecodeError as bad:
-            raise BadInput(f"no part of a checkpoint: {bad}", field="part") from bad
+            raise BadInput(f"not a valid part of a checkpoint: {bad}", field="part") from bad
         for name in (*part.files, "state.pt"):
             self._file(str(part.key), name)
         return replace(part, copied=True)
@@ -160,12 +160,12 @@ class PartSharing:
             BadInput: the name leads out of the directory.
         """
         if not re.fullmatch(r"\d+-\d+", key) or not _NAME.fullmatch(name):
-            raise BadInput(f"{key}/{name} is no file of a checkpoint", field="name")
+            raise BadInput(f"{key}/{name} is not a file of a checkpoint", field="name")
         return self._steps / key / name
 
     def _check(self, job: str, token_sha256: str) -> None:
         if job != self._job or not messages.same(token_sha256, self._token):
-            raise BadInput("it does not have the job's token", field="token_sha256")
+            raise BadInput("the peer does not have the job's token", field="token_sha256")
 
     # --- pieces ----------------------------------------------------------------------------
 

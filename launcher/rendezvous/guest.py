@@ -246,7 +246,7 @@ class Guest:
             self._call(self._membership.give_up, reason)
 
     def finish(self, seconds: float) -> bool:
-        """No worker runs here any more, and they ended well unless it was said otherwise.
+        """No worker of this agent runs any more, and all ended well unless reported otherwise.
 
         Waits that long for all others to say so, which ends the job. False: they did not, and go
         on without this agent.

@@ -133,7 +133,7 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
                     raise RendezvousGracefulExitError(str(over)) from over
                 case ReplicaExit.FAILED if not self._guest.met:
                     raise RendezvousConnectionError(str(over)) from over
-            raise RendezvousClosedError(f"the job is over: {over}") from over
+            raise RendezvousClosedError(f"the job has ended: {over}") from over
 
     # --- entering a world ------------------------------------------------------------------
 

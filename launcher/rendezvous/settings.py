@@ -65,7 +65,7 @@ def settings(
             field="unit",
         )
     if not run_id:
-        raise BadInput("--rdzv-id is empty; give every agent the job's", field="rdzv_id")
+        raise BadInput("--rdzv-id is empty; give every agent the id of the job", field="rdzv_id")
     rank = _whole(conf, "rank", -1, least=-1)
     config = LaunchConfig(
         entrypoint=Entrypoint(argv=(), name="torchrun", python=False, interpreter=sys.executable),
@@ -127,7 +127,8 @@ def _whole(conf: Mapping[str, Any], name: str, default: int, *, least: int) -> i
         value = least - 1
     if value < least:
         raise BadInput(
-            f"--rdzv-conf: {name}={said} is no whole number from {max(least, 0)} on", field=name
+            f"--rdzv-conf: {name}={said} is not a whole number of at least {max(least, 0)}",
+            field=name,
         )
     return value
 
@@ -140,7 +141,7 @@ def _seconds(conf: Mapping[str, Any], name: str, default: float) -> float:
         value = 0.0
     if not 0 < value < float("inf"):
         raise BadInput(
-            f"--rdzv-conf: {name}={said} is no number of seconds; give {default:g} for example",
+            f"--rdzv-conf: {name}={said} is not a number of seconds; give {default:g} for example",
             field=name,
         )
     return value

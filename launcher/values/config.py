@@ -1,4 +1,4 @@
-"""The configuration of one agent, and the world it is told to run.
+"""The configuration of one agent, and the world that it should run.
 
 Values only: ``launcher.options`` builds a ``LaunchConfig`` from a command line, ``agent.program``
 completes one from a replica's intent, and ``rendezvous.settings`` builds one from torchrun's

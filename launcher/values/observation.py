@@ -348,7 +348,7 @@ class Heal:
 
 @dataclass(frozen=True, slots=True)
 class Relabel:
-    """The world already is what this generation desires; say so, restart nothing."""
+    """The world already is the one that this generation desires; report that, restart nothing."""
 
     generation: int
     goal: int

@@ -1,7 +1,7 @@
-"""A replica and its job on disk: locks, what the scaler asked for, what the agent says of itself.
+"""A replica and its job on disk: locks, the scaler's request, the agent's report.
 
-The layout is that of docs/reference/protocols.md. Locks are ``flock``: the kernel lets go of them
-with the process, which is the proof that it is gone.
+The layout is that of docs/reference/protocols.md. Locks are ``flock``: the kernel releases them
+when the process ends, which proves its end.
 """
 
 import fcntl
@@ -193,7 +193,10 @@ class ReplicaPlace:
         """
         intent = read(self.directory / "intent.json", ReplicaIntent)
         if intent is None:
-            raise BadInput(f"{self.directory}/intent.json is missing; the scaler writes it first")
+            raise BadInput(
+                f"{self.directory}/intent.json is missing; start the agent through the scaler, "
+                "which writes this file"
+            )
         wire.check_version(intent.v, sender="the scaler")
         return intent
 

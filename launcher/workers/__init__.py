@@ -1,4 +1,4 @@
-"""The workers of one agent: they are started, watched, told and stopped.
+"""The workers of one agent: it starts, watches, informs and stops them.
 
 workers        all of them, from the start of a world to its end
 factory        one worker is made

@@ -56,7 +56,8 @@ async def keep_collector(home: str, say: Callable[[str], None]) -> None:
 
 
 def undelivered(home: str, job: str, url: str) -> str | None:
-    """Say why Brain at ``url`` hears nothing of a job started by hand; None if it hears.
+    """Return the reason why Brain at ``url`` hears nothing of a job started by hand; None if it
+    hears.
 
     Samples are taken for jobs that were submitted, with the token that each was given.
     """

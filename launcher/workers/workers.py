@@ -225,7 +225,8 @@ class Workers:
     def ask_to_save(self, signum: signal.Signals) -> None:
         """Send the signal at which the script saves and ends to workers that catch it.
 
-        Whoever ends while they are to park has done as asked; later only who ends well.
+        A worker that ends while it should park counts as parked; later this holds only if it ends
+        well.
         """
         self._asked = True
         for pid in self.catching(signum):
@@ -296,7 +297,10 @@ class Workers:
             await self._shard_socket.open()
         member = self._world.member(self._group_rank)
         if not os.path.isdir(self._config.directory):
-            raise BadInput(f"directory {self._config.directory} does not exist", field="directory")
+            raise BadInput(
+                f"directory {self._config.directory} does not exist; create it, or name another",
+                field="directory",
+            )
         lease_ns = int(self._world.lease_seconds * 1e9)
         try:
             for local_rank in range(member.processes):

@@ -131,7 +131,7 @@ async def _act(
                         if task.done():
                             task.result()
                     if not manager.leading:
-                        log.warning("the lease is lost; another one leads")
+                        log.warning("this adapter lost the lease; another one leads")
                         return DEPOSED
                 return 0
             finally:
@@ -182,12 +182,16 @@ def _now() -> datetime:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m scaler.adapters", description=__doc__)
     parser.add_argument("--url", required=True, help="base URL of Brain")
-    parser.add_argument("--token-file", type=Path, required=True, help="a token of role scaler")
+    parser.add_argument(
+        "--token-file", type=Path, required=True, help=("a token with the role scaler")
+    )
     parser.add_argument("--home", type=Path, default=Path(os.environ.get("BRAIN_HOME", "~/.brain")))
     parser.add_argument("--pool", default="kubeflow")
     parser.add_argument("--namespace", action="append", default=[], help="default: all")
     parser.add_argument("--own-namespace", default="default", help="namespace of the Lease")
-    parser.add_argument("--metrics", metavar="HOST:PORT", help="serve probes and metrics there")
+    parser.add_argument(
+        "--metrics", metavar="HOST:PORT", help=("address that serves probes and metrics")
+    )
     parser.add_argument("--kubeconfig")
     parser.add_argument("--context")
     return parser

@@ -131,7 +131,7 @@ class ForeignBackend:
                 )
                 if position >= read.bounds.max:
                     detail = (
-                        f"{read.kind.kind} {read.name} takes {read.bounds.max} replicas at most"
+                        f"{read.kind.kind} {read.name} allows at most {read.bounds.max} replicas"
                     )
                     entry = replace(entry, exit=ReplicaExit.FAILED, ended_at=now, detail=detail)
                 known = known.put(entry)

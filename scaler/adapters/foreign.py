@@ -34,8 +34,8 @@ def narrowed(given: Bounds, annotations: Mapping[str, str]) -> Bounds:
     bounds = Bounds(min=low, max=high, unit=unit)
     if next(bounds.sizes(), None) is None:
         raise BadInput(
-            f"annotations {MIN}, {MAX} and {UNIT} leave no size from {given.min} to {given.max}; "
-            "widen them",
+            f"annotations {MIN}, {MAX} and {UNIT} allow no size between {given.min} and "
+            f"{given.max}; widen them",
             field=MAX,
         )
     return bounds
@@ -56,5 +56,7 @@ def _whole(name: str, annotations: Mapping[str, str], otherwise: int) -> int:
     if text is None:
         return otherwise
     if not text.isdecimal() or int(text) < 1:
-        raise BadInput(f"annotation {name} {text!r} is no whole number from 1 on", field=name)
+        raise BadInput(
+            f"annotation {name} {text!r} is not a whole number of at least 1", field=name
+        )
     return int(text)

@@ -37,7 +37,8 @@ class PyTorchJobs:
         worker = roles.get("Worker")
         if worker is None:
             raise BadInput(
-                f"PyTorchJob {meta['name']} has no Worker; only workers can be resized",
+                f"PyTorchJob {meta['name']} has no Worker role, and Brain resizes only workers; "
+                "add one",
                 field="spec.pytorchReplicaSpecs.Worker",
             )
         master = "Master" in roles
@@ -94,7 +95,7 @@ def _own_bounds(spec: Mapping[str, Any]) -> Bounds | None:
 def _whole(value: object, field: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise BadInput(f"spec.{field} {value!r} is no whole number; give one", field=f"spec.{field}")
+    raise BadInput(f"spec.{field} {value!r} is not a whole number; give one", field=f"spec.{field}")
 
 
 def _refusal(obj: Object, elastic: bool, autoscalers: Iterable[Object]) -> str | None:
@@ -105,19 +106,19 @@ def _refusal(obj: Object, elastic: bool, autoscalers: Iterable[Object]) -> str |
         return reason
     if not elastic:
         return (
-            f"PyTorchJob {name} has no elasticPolicy with minReplicas and maxReplicas, so its pods "
-            "were told a fixed number of nodes; add both and create it anew"
+            f"PyTorchJob {name} has no elasticPolicy with minReplicas and maxReplicas, so its "
+            "pods started with a fixed number of nodes; add both and create it again"
         )
     if (spec.get("elasticPolicy") or {}).get("metrics"):
         return (
-            f"spec.elasticPolicy.metrics makes an autoscaler for PyTorchJob {name}; "
-            "remove them, or two would size it"
+            f"spec.elasticPolicy.metrics creates an autoscaler for PyTorchJob {name}; remove "
+            "the metrics, or the autoscaler and Brain would both resize it"
         )
     rival = next((each for each in autoscalers if _targets(each, name)), None)
     if rival is not None:
         return (
-            f"HorizontalPodAutoscaler {rival['metadata']['name']} sizes PyTorchJob {name}; "
-            "delete it, or two would"
+            f"HorizontalPodAutoscaler {rival['metadata']['name']} resizes PyTorchJob {name}; "
+            "delete the autoscaler, or both it and Brain would resize the job"
         )
     return None
 

@@ -92,7 +92,8 @@ def place_of(pod: Object) -> str:
 
 
 def matched(record: JobRecord, pods: Sequence[Object], now: datetime) -> JobRecord:
-    """Return the record after a look at the pods: pods bound or adopted, ends noted.
+    """Return the record, updated from the pods of the job: new pods are bound or adopted, ended
+    ones noted.
 
     A pod that the controller made anew is a new replica: the processes of the old pod are gone.
     """
@@ -103,7 +104,7 @@ def matched(record: JobRecord, pods: Sequence[Object], now: datetime) -> JobReco
         if entry.uid is None and entry.pod in new:
             record = record.put(replace(entry, uid=new[entry.pod]))
         elif entry.uid is not None and entry.uid not in by_uid and entry.asked_at is not None:
-            left = {"exit": ReplicaExit.LEFT, "detail": "its pod was taken away as asked"}
+            left = {"exit": ReplicaExit.LEFT, "detail": "its pod was deleted, as Brain asked"}
             record = record.put(replace(entry, ended_at=now, **left))  # type: ignore[arg-type]
     known = {each.uid for each in record.entries}
     for uid, pod in by_uid.items():
@@ -136,7 +137,7 @@ def sights(
 
 def _told(seen: ReplicaSeen, training: Training, amounts: Resources | None) -> ReplicaSeen:
     kept = amounts is not None and amounts != seen.resources
-    why = f"pods of a {training.kind.kind} keep the amounts of its template; edit that"
+    why = f"pods of a {training.kind.kind} reserve what its template says; edit the template"
     return replace(seen, unenforced=why if kept else "")
 
 

@@ -138,13 +138,16 @@ def hands_off(obj: Object, kind: Kind, manager: object, own: str) -> str | None:
     name = f"{kind.kind} {meta['name']}"
     if not foreign.may_act(meta.get("annotations") or {}):
         return (
-            f"Brain only advises on {name}; to have it resized: kubectl annotate "
+            f"Brain only advises on {name}; to let Brain resize it: kubectl annotate "
             f"{kind.kind.lower()} {meta['name']} {foreign.MANAGED_BY}={foreign.MANAGER}"
         )
     if manager not in (None, own):
-        return f"{name} is managed by {manager}; only that may change it"
+        return f"{name} is managed by {manager}, and only that manager may change it"
     if QUEUE in (meta.get("labels") or {}):
-        return f"Kueue admits {name} at its size; take {QUEUE} off it to have it resized"
+        return (
+            f"Kueue admitted {name} at its present size; to let Brain resize it, remove the "
+            f"label {QUEUE}"
+        )
     return None
 
 

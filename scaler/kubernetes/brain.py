@@ -69,7 +69,7 @@ class OperatorsBrain:
         #: The last report to Brain about each job's object.
         self._said: dict[JobId, tuple[ObjectCondition, ...]] = {}
         #: Why the last requests to Brain failed; empty: the last one succeeded.
-        self.trouble = "Brain was not asked yet"
+        self.trouble = "Brain has not been asked yet"
 
     @property
     def known(self) -> bool:

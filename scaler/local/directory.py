@@ -224,9 +224,9 @@ def _signal(number: int) -> str:
 
 def how(code: int | None, last_words: str) -> str:
     if code is None:
-        said = "its agent is gone without a word"
+        said = "its agent disappeared without writing a reason"
     elif code < 0:
         said = f"its agent was ended by {_signal(-code)}"
     else:
         said = f"its agent exited with {code}"
-    return f"{said}; it last said: {last_words}" if last_words else said
+    return f"{said}; its last output: {last_words}" if last_words else said

@@ -68,9 +68,9 @@ class ControlGroups:
         return self.change(ReplicaLimits(resources=resources, groups=groups), resources, hold)
 
     def made(self, held: ReplicaLimits, name: str) -> ReplicaLimits:
-        """Leave out groups that ``begin`` does not make for ``name``.
+        """Leave out process groups that ``begin`` does not start for ``name``.
 
-        What it made is read from a file that a job of its agent's user can write, too.
+        The list comes from a file that a job of the agent's user can also write.
         """
         own = {
             controller: group
@@ -95,7 +95,7 @@ class ControlGroups:
             lowers = not 0 < held.resources.memory_bytes <= hold.memory_bytes
             if hold.memory_bytes and used > hold.memory_bytes * (_FULL if lowers else 1):
                 # The message has no amount, which changes; telemetry has the replica's use.
-                why = f"memory {_gib(hold.memory_bytes)} leaves too little above what is in use"
+                why = f"memory {_gib(hold.memory_bytes)} is too little above the present use"
                 return replace(held, unenforced=why)
             lacking += _put(Path(memory), "memory", *_memory_files(hold.memory_bytes))
             if lacking and resources != held.resources:  # the kernel keeps the earlier limit
@@ -107,7 +107,7 @@ class ControlGroups:
         else:
             lacking += _pin(pids, hold.cpu_millis)
             if pids and hold.cpu_millis:  # a mask binds one thread and its later children
-                said = f"CPU {hold.cpu_millis / 1000:g}: by affinity, from its next start"
+                said = f"CPU {hold.cpu_millis / 1000:g}: by CPU affinity, from its next start"
                 lacking.append(f"{said}, without a control group")
         lacking += [why for pid in pids for why in _outside(held, pid)]
         return ReplicaLimits(resources=resources, groups=held.groups, unenforced="; ".join(lacking))
@@ -119,7 +119,7 @@ class ControlGroups:
             try:
                 (Path(folder) / "cgroup.procs").write_text(str(pid))
             except OSError as why:
-                lacking.append(f"process {pid} cannot enter {folder}: {why.strerror}")
+                lacking.append(f"process {pid} cannot be moved into {folder}: {why.strerror}")
         if "cpu" not in held.groups:
             _pin((pid,), hold.cpu_millis)
         return replace(held, unenforced="; ".join(lacking))
@@ -164,7 +164,7 @@ class ControlGroups:
     def _why(self, controller: str) -> str:
         parent = self._parent(controller)
         if parent is not None and os.access(parent, os.W_OK):
-            return "it was started without a control group; its next start makes one"
+            return "it was started without a control group; its next start creates one"
         if not self._mount.exists():
             return "this machine has no control groups"
         if self._version2:
@@ -215,7 +215,7 @@ def _put(group: Path, what: str, *files: tuple[str, str]) -> list[str]:
             try:
                 (group / name).write_text(text)
             except OSError as why:
-                return [f"{what}: {group / name} does not take {text}: {why.strerror}"]
+                return [f"{what}: {group / name} rejects {text}: {why.strerror}"]
             return []
     return [f"{what}: {group} has no {files[0][0]}"]
 
@@ -252,7 +252,10 @@ def _pin(pids: tuple[int, ...], millis: int) -> list[str]:
             os.sched_setaffinity(pid, [mine[(first + n) % len(mine)] for n in range(wanted)])
     if millis % 1000 == 0:
         return []
-    return [f"CPU {millis / 1000:g}: held to {wanted} whole by affinity, without a control group"]
+    return [
+        f"CPU {millis / 1000:g}: limited to {wanted} whole CPUs by affinity, without a control "
+        "group"
+    ]
 
 
 def _gib(amount: int) -> str:

@@ -87,9 +87,9 @@ def test_a_submitter_changes_no_jobs_of_others(api: Api) -> None:
     [
         ({}, "give either jobs"),
         ({"jobs": ["a"], "filter": "a"}, "give either jobs"),
-        ({"jobs": ["a"] * 501}, "jobs has 501 jobs, 500 at most"),
+        ({"jobs": ["a"] * 501}, "jobs has 501 jobs; a request takes at most 500"),
         ({"filter": "status:Running"}, "'status' is no key"),
-        ({"filter": "job"}, "filter matches 501 jobs, 500 at most"),
+        ({"filter": "job"}, "filter matches 501 jobs; a request takes at most 500"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(api: Api, wanted: dict[str, Any], says: str) -> None:

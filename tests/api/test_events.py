@@ -321,7 +321,7 @@ def test_events_of_a_job_after_an_id_that_no_event_has_are_refused(api: Api) -> 
     beyond = 2**63
     with api.client() as admin:
         admin.send(calls.submit(digits()))
-        with pytest.raises(BadInput, match=f"after {beyond} is no id") as refused:
+        with pytest.raises(BadInput, match=f"after {beyond} is not the id") as refused:
             admin.send(calls.job_events("digits", after=beyond))
     assert refused.value.field == "after"
 

@@ -92,7 +92,7 @@ def test_the_clock_of_a_sender_that_is_silent_is_forgotten() -> None:
     said = condition.degraded()
     condition.look_at_clocks(NOW + SILENCE + timedelta(seconds=1))
     assert (said, condition.degraded(), condition.skew_seconds()) == (
-        ("the clock of sender digits is 60 s behind; let NTP set it",),
+        ("the clock of sender digits is 60 s behind; synchronize it with NTP",),
         (),
         0.0,
     )
@@ -118,13 +118,13 @@ def test_a_batch_sent_again_by_a_clock_that_was_set_is_absorbed(api: Api) -> Non
 @pytest.mark.parametrize(
     ("field", "value", "says"),
     [
-        ("step", "9223372036854775808", "step 9223372036854775808 has more than 64 bits"),
-        ("nodes", "-9223372036854775809", "nodes -9223372036854775809 has more than 64 bits"),
+        ("step", "9223372036854775808", "step 9223372036854775808 does not fit into 64 bits"),
+        ("nodes", "-9223372036854775809", "nodes -9223372036854775809 does not fit into 64 bits"),
         ("step", "1" + "0" * 6000, "step: Integer value out of range"),
-        ("step_seconds", "NaN", "step_seconds nan is no finite number"),
-        ("examples_per_second", "-Infinity", "examples_per_second -inf is no finite number"),
+        ("step_seconds", "NaN", "step_seconds nan is not a finite number"),
+        ("examples_per_second", "-Infinity", "examples_per_second -inf is not a finite number"),
         ("step_seconds", "1e999", "step_seconds: Number out of range"),
-        ("accelerator", r'"c\u0000pu"', r"accelerator 'c\x00pu' holds a NUL"),
+        ("accelerator", r'"c\u0000pu"', r"accelerator 'c\x00pu' has a NUL"),
     ],
 )
 @pytest.mark.parametrize("ndjson", [False, True])
@@ -152,12 +152,12 @@ NORMS: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (NORMS | {"gns_big_square": None}, "gns_big_square is missing beside gns_big_batch"),
+        (NORMS | {"gns_big_square": None}, "gns_big_square is missing, but gns_big_batch"),
         (NORMS | {"gns_steps": 0}, "gns_steps 0 is too small"),
         (NORMS | {"gns_small_square": -1.0}, "gns_small_square -1 is too small"),
         (NORMS | {"gns_small_square": 1e200}, "gns_small_square 1e+200 is too large"),
-        (NORMS | {"gns_big_batch": 32}, "gns_big_batch 32 is no larger than gns_small_batch 32"),
-        ({"exchange_wait_seconds": -0.1}, "exchange_wait_seconds -0.1 is below 0"),
+        (NORMS | {"gns_big_batch": 32}, "gns_big_batch 32 must be larger than gns_small_batch 32"),
+        ({"exchange_wait_seconds": -0.1}, "exchange_wait_seconds -0.1 is negative"),
         ({"gns_unavailable": "x" * 201}, "gns_unavailable has 201 characters"),
     ],
 )
@@ -173,13 +173,13 @@ def test_gradient_norms_that_cannot_be_are_rejected_by_name(
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"step_seconds": 0.0}, "step_seconds 0 is no time that a step takes"),
-        ({"step_seconds": 1e-320}, "step_seconds 9.99989e-321 is no time that a step takes"),
-        ({"step_seconds_mean": -1.0}, "step_seconds_mean -1 is no time that a step takes"),
-        ({"accumulation": 0}, "accumulation 0 is none"),
-        ({"steps": 2**31}, "steps 2147483648 are over 2147483647"),
-        ({"replicas": -1}, "replicas -1 is none"),
-        ({"data_wait_seconds": 1e300}, "data_wait_seconds 1e+300 is beyond anything"),
+        ({"step_seconds": 0.0}, "step_seconds 0 is not a possible time of a step"),
+        ({"step_seconds": 1e-320}, "step_seconds 9.99989e-321 is not a possible time of a step"),
+        ({"step_seconds_mean": -1.0}, "step_seconds_mean -1 is not a possible time of a step"),
+        ({"accumulation": 0}, "accumulation 0 is too small"),
+        ({"steps": 2**31}, "steps 2147483648 are more than 2147483647"),
+        ({"replicas": -1}, "replicas -1 is too small"),
+        ({"data_wait_seconds": 1e300}, "data_wait_seconds 1e+300 is too large"),
     ],
 )
 def test_a_window_that_would_end_every_turn_is_rejected_by_name(
@@ -260,7 +260,7 @@ def test_an_agent_writes_its_own_job_only(api: Api) -> None:
 def test_samples_of_no_job_are_rejected(api: Api) -> None:
     with api.client() as admin:
         receipt = admin.send(calls.telemetry([throughput(job="gone")], sent_at=NOW))
-    assert receipt.rejected[0].reason == "job 'gone' is no job's id"
+    assert receipt.rejected[0].reason == "job 'gone' is not the id of a job"
 
 
 @pytest.mark.parametrize(
@@ -281,10 +281,10 @@ def test_a_packed_body_is_whole_and_one(api: Api, encoding: str) -> None:
     pack = gzip.compress if encoding == "gzip" else zstandard.ZstdCompressor().compress
     packed = pack(wire.encode_batch([throughput(job=job)], sent_at=NOW))
     for body, says in [
-        (b"", "ends early"),
-        (packed[: len(packed) // 2], "ends early"),
-        (packed[:-1], "ends early"),
-        (packed * 2, f"{len(packed)} bytes follow its end; send one"),
+        (b"", "ends too early"),
+        (packed[: len(packed) // 2], "ends too early"),
+        (packed[:-1], "ends too early"),
+        (packed * 2, f"{len(packed)} bytes follow its end; send exactly one"),
         (packed + b"\0", "1 bytes follow its end"),
     ]:
         answer = _post(api, job, body, content_encoding=encoding)
@@ -327,10 +327,10 @@ def test_a_bomb_is_refused_before_it_is_parsed(api: Api, pack: object) -> None:
         (b'{"v": 1, "samples": [NaN]}', {}, 422, "sent_at"),
         (b'{"v": NaN}', {}, 422, "not JSON"),
         (b"x", {"content_encoding": "br"}, 422, "gzip, zstd"),
-        (b"x", {"content_encoding": "gzip"}, 422, "no gzip"),
-        (b"x", {"content_encoding": "zstd"}, 422, "no zstd"),
+        (b"x", {"content_encoding": "gzip"}, 422, "decoded as gzip"),
+        (b"x", {"content_encoding": "zstd"}, 422, "decoded as zstd"),
         (b"x", {"content_type": "text/csv"}, 422, "application/json"),
-        (b"", {"content_type": "application/x-ndjson"}, 422, "the body holds no sample"),
+        (b"", {"content_type": "application/x-ndjson"}, 422, "the body has no sample"),
     ],
 )
 def test_what_is_no_batch_is_refused_with_the_reason(

@@ -282,6 +282,6 @@ def test_an_agent_learns_nothing_of_other_projects(api: Api) -> None:
             admin.send(calls.job("digits"))
     with (
         api.client(Role.AGENT, job=own) as agent,
-        pytest.raises(UnknownJob, match=r"`brain jobs` lists what there is$"),
+        pytest.raises(UnknownJob, match=r"`brain jobs` lists the jobs$"),
     ):
         agent.send(calls.job("digits"))

@@ -94,7 +94,7 @@ def test_one_address_that_fills_the_service_makes_room_for_another() -> None:
     newest = ClientConnection("10.0.0.4")
     assert table.add(newest) is not None
     newest.signed_in = True
-    with pytest.raises(Overloaded, match="connections 4 is reached by everybody"):
+    with pytest.raises(Overloaded, match="everybody reached connections 4"):
         table.add(ClientConnection("10.0.0.5"))
 
 

@@ -63,5 +63,5 @@ def test_pages_together_are_the_list_once() -> None:
 
 
 def test_a_token_of_another_list_is_refused() -> None:
-    with pytest.raises(BadInput, match="begin without one"):
+    with pytest.raises(BadInput, match="leave it out to start at the first page"):
         key_of(token_of("text"), int)

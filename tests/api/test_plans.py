@@ -54,7 +54,7 @@ def test_only_a_scaler_names_who_asked(api: Api) -> None:
     request = ResizeRequest(replicas=3, by="kubectl (ElasticJob team/digits)")
     with api.client(Role.ADMIN) as admin, api.client(Role.SCALER) as scaler:
         job = str(admin.send(calls.submit(digits())).id)
-        with pytest.raises(BadInput, match="is for scalers"):
+        with pytest.raises(BadInput, match="is reserved for scalers"):
             admin.send(calls.resize(job, request))
         made = scaler.send(calls.resize(job, request)).plan
     assert made.approval is not None

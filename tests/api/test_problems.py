@@ -86,7 +86,7 @@ def test_a_sender_that_ends_within_its_body_is_no_bug(api: Api) -> None:
         return {"type": "http.disconnect"}
 
     request = Request({"type": "http", "headers": []}, gone)
-    with pytest.raises(errors.BadInput, match="ended within the body"):
+    with pytest.raises(errors.BadInput, match="ended before the whole body arrived"):
         asyncio.run(open_body_of(request, api.context))
 
 

@@ -168,7 +168,7 @@ def test_a_scaler_that_took_a_request_and_died_is_told_apart() -> None:
     async def run() -> None:
         asking = asyncio.create_task(_first(relay))
         assert len(await relay.take(POOL, 5, _there)) == 1
-        with pytest.raises(errors.Unavailable, match="took the request and is silent"):
+        with pytest.raises(errors.Unavailable, match="took the request but has not answered"):
             await asking
 
     asyncio.run(run())

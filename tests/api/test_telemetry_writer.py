@@ -193,7 +193,7 @@ def test_the_service_stops_although_a_commit_hangs(api: Api, stores: GatedStores
     stores.begun = 0
     *refused, stored = asyncio.run(stopped())
     assert all(isinstance(each, Unavailable) for each in refused)
-    assert "the service stops; send this batch again" in str(refused[0])
+    assert "the service is stopping; send this batch again" in str(refused[0])
     assert stored == Receipt(stored=1, duplicates=0)
 
 

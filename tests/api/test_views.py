@@ -138,7 +138,7 @@ def test_a_job_that_will_miss_its_deadline_says_by_how_much(api: Api, running: J
         tx.jobs.put(replace(job, document=replace(job.document, deadline=deadline)))
     told = view(api, running).conditions
     assert [(each.kind, each.reason) for each in told] == [
-        ("Late", "at its present pace it ends 2 h too late")
+        ("Late", "at the present pace the job ends 2 h too late")
     ]
 
 
@@ -369,7 +369,7 @@ def test_a_job_says_for_an_hour_which_node_it_keeps_off(api: Api, running: JobId
     sick = replica(0, state=ReplicaState.EXITED, ended_at=at(30), unfit="it is slow")
     with api.stores.transaction() as tx:
         tx.worlds.put_replicas(running, [sick])
-    reason = "keeps off laptop until 13:00 UTC: it is slow"
+    reason = "the job avoids laptop until 13:00 UTC: it is slow"
     assert ("LeftNode", reason) in [(c.kind, c.reason) for c in view(api, running).conditions]
     api.now = at(3630)
     assert "LeftNode" not in [c.kind for c in view(api, running).conditions]

@@ -67,7 +67,7 @@ def test_a_script_that_is_not_there_is_refused_before_anything_starts(tmp_path: 
 
 def test_the_doctor_ends_with_1_where_something_is_broken(tmp_path: Path):
     done = brain("doctor", home=tmp_path / "none")
-    assert (done.returncode, "no Brain runs here" in done.stdout) == (1, True)
+    assert (done.returncode, "no Brain runs on this machine" in done.stdout) == (1, True)
 
 
 def test_a_document_that_is_no_mapping_is_refused(tmp_path: Path):
@@ -81,11 +81,11 @@ def test_a_document_that_is_no_mapping_is_refused(tmp_path: Path):
     ("text", "says"),
     [
         ("[" * 100_000, "is nested too deep"),
-        ("deadline: 2026-13-45", "is no YAML: month must be in 1..12"),
-        ("steps: 0x_", "is no YAML"),
-        ("name: a\n\x07steps: 3", "is no YAML"),
-        ("name: one\nsteps: 3\nname: two", "says name twice, again in line 3"),
-        ("replicas: {min: 1, max: 2, min: 2}", "says min twice, again in line 1"),
+        ("deadline: 2026-13-45", "is not valid YAML: month must be in 1..12"),
+        ("steps: 0x_", "is not valid YAML"),
+        ("name: a\n\x07steps: 3", "is not valid YAML"),
+        ("name: one\nsteps: 3\nname: two", "has the field name twice, again in line 3"),
+        ("replicas: {min: 1, max: 2, min: 2}", "has the field min twice, again in line 1"),
     ],
 )
 def test_a_document_that_no_reader_can_read_is_refused(tmp_path: Path, text: str, says: str):
@@ -98,7 +98,7 @@ def test_a_document_that_no_reader_can_read_is_refused(tmp_path: Path, text: str
 def test_a_document_in_the_place_of_a_command_is_no_job():
     done = CliRunner().invoke(cli, ["submit", "job.yaml"], env=SOMEWHERE)
     assert isinstance(done.exception, errors.BadInput)
-    assert "say -f job.yaml" in str(done.exception)
+    assert "submit it with -f job.yaml" in str(done.exception)
 
 
 @pytest.mark.parametrize("words", [["--off"], ["--why", "the network is worked on"]])
@@ -113,7 +113,7 @@ def test_a_word_that_is_no_text_is_named(tmp_path: Path):
     said = brain("jobs", "--filter", "\udcff", home=tmp_path)
     assert (said.returncode, said.stderr) == (
         2,
-        "brain: '\\udcff' is no UTF-8 text; write it in UTF-8\n",
+        "brain: '\\udcff' is not UTF-8 text; write it in UTF-8\n",
     )
 
 
@@ -166,7 +166,7 @@ def test_migrating_is_explained_by_brain_and_not_by_the_service():
 def test_a_document_that_is_no_text_is_refused(tmp_path: Path):
     path = tmp_path / "job.yaml"
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(errors.BadInput, match=r"job\.yaml is no UTF-8 text; .* YAML"):
+    with pytest.raises(errors.BadInput, match=r"job\.yaml is not UTF-8 text; .* YAML"):
         read_document(str(path))
 
 
@@ -204,7 +204,7 @@ def test_an_unknown_command_is_a_usage_error(tmp_path: Path):
 def test_config_names_the_source_of_each_setting(tmp_path: Path):
     (tmp_path / "brain.toml").write_text("port = 9000\n")
     printed = brain("config", home=tmp_path).stdout
-    assert printed.startswith("# What a `brain up` started from this shell would use")
+    assert printed.startswith("# The settings that `brain up` would use if started from this shell")
     assert str(tmp_path) in printed.splitlines()[0]
     assert f"port = 9000  # {tmp_path / 'brain.toml'}" in printed
 
@@ -237,7 +237,10 @@ def test_a_report_that_has_no_directory_is_refused_before_the_run(tmp_path: Path
         cli, ["simulate", *words, "--policy", "fifo", "--report", str(report)]
     )
     assert isinstance(done.exception, errors.BadInput)
-    assert (f"there is no directory {report.parent}" in str(done.exception), done.output) == (
+    assert (
+        f"the directory {report.parent} does not exist" in str(done.exception),
+        done.output,
+    ) == (
         True,
         "",
     )
@@ -250,7 +253,7 @@ def test_a_misspelt_program_is_refused_before_anything_is_queued(program: str, m
     done = CliRunner().invoke(cli, ["submit", "--", program, "train.py"], env=SOMEWHERE)
 
     assert isinstance(done.exception, errors.BadInput)
-    says = f"there is no program {program} on this machine; did you mean {meant}?"
+    says = f"this machine has no program {program}; did you mean {meant}?"
     assert says in str(done.exception)
 
 

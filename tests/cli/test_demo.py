@@ -56,7 +56,7 @@ def test_a_busy_machine_gets_longer_for_everything(tmp_path: Path) -> None:
     telling.allow(slow=3.0)
     telling.allow(slow=0.5)
 
-    with pytest.raises(NotReached, match=r"not seen within 0\.3 s"):
+    with pytest.raises(NotReached, match=r"not reached within 0\.3 s"):
         telling.until("nothing", 0.1, lambda _: None)
 
 
@@ -64,7 +64,7 @@ def test_a_home_that_cannot_be_made_is_refused_by_its_option(tmp_path: Path) -> 
     (tmp_path / "file").touch()
     done = CliRunner().invoke(demo, ["--home", str(tmp_path / "file" / "home")])
     assert done.exit_code == 1
-    assert "cannot be made: Not a directory; name another" in done.output
+    assert "cannot be created: Not a directory; name another" in done.output
 
 
 def test_a_log_that_a_failed_demo_names_is_there(tmp_path: Path) -> None:

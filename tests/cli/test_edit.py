@@ -30,7 +30,9 @@ def test_cpu_is_read_as_people_write_it(said: str, millis: int):
 
 @pytest.mark.parametrize("said", ["-2Gi", "much", "2Qi", "", "1.2.3G"])
 def test_what_is_no_amount_is_refused_with_an_example(said: str):
-    with pytest.raises(click.BadParameter, match=r"is no amount of memory; write 2Gi, 512Mi or 2G"):
+    with pytest.raises(
+        click.BadParameter, match=("is not a valid amount of memory; write 2Gi, 512Mi or 2G")
+    ):
         MEMORY.convert(said, None, None)
 
 

@@ -57,7 +57,9 @@ def test_what_is_missing_stands_below(capsys: pytest.CaptureFixture[str]):
 
 
 def test_where_no_size_can_be_named_it_says_so():
-    assert "No size can be named; the table says why." in lines(answer(explanation=None), "table")
+    assert ("Brain cannot recommend a size; the table gives the reasons.") in lines(
+        answer(explanation=None), "table"
+    )
 
 
 def test_programs_get_the_whole_answer(capsys: pytest.CaptureFixture[str]):

@@ -138,7 +138,7 @@ def test_a_checkpoint_elsewhere_is_renamed_in_command_and_environment(place: Pat
 
 
 def test_a_checkpoint_elsewhere_that_the_command_does_not_name_is_refused(place: Path):
-    with pytest.raises(BadInput, match="the command does not name it"):
+    with pytest.raises(BadInput, match="nor named in the command"):
         View.of(job(place, "/elsewhere/last.pt"), saves_nothing=False)
 
 
@@ -149,7 +149,7 @@ def test_a_script_that_may_save_anywhere_is_refused_with_what_to_say(place: Path
 
 def test_a_script_said_to_save_nothing_is_told_what_is_not_kept_apart(place: Path):
     view = View.of(job(place, None), saves_nothing=True)
-    assert "is written to" in view.promise
+    assert "changes the original" in view.promise
 
 
 def test_a_script_named_by_its_full_path_runs_in_the_scratch_directory(place: Path, scratch: Path):
@@ -180,5 +180,5 @@ def test_what_cannot_be_read_is_named(place: Path, scratch: Path):
     view = View.of(document, saves_nothing=False)
     (scratch / "train.py").mkdir()
     (scratch / "train.py" / "train.py").mkdir()
-    with pytest.raises(BadInput, match="cannot be shown to the probe"):
+    with pytest.raises(BadInput, match="cannot be linked for the probe"):
         apart(view, document, document["command"], scratch)

@@ -41,8 +41,8 @@ def test_it_is_approved_by_the_version_that_was_shown(renewed: dict[str, str]) -
     taken = typed("approve", named, environment=renewed)
     assert named == "digits/4@2"
     assert (bare.returncode, other.returncode, taken.returncode) == (2, 2, 0)
-    assert "Plan digits/4 was renewed at " in bare.stderr
-    assert bare.stderr.endswith("approve digits/4@2 if that is what you want\n")
+    assert "Brain renewed plan digits/4 at" in bare.stderr
+    assert bare.stderr.endswith("if you still want this plan, approve digits/4@2\n")
     assert other.stderr.startswith(
-        "brain: digits/4@1 is not what it was. Plan digits/4 was renewed"
+        "brain: digits/4@1 has changed since you saw it. Brain renewed plan digits/4"
     )

@@ -117,7 +117,10 @@ def test_it_starts_both_and_says_where_to_sign_in(tmp_path: Path):
         said = up.says("Sign in")
 
         assert f"Brain is up at {up.url()}" in said
-        assert f"Sign in as ada, once, within 10 minutes: {up.url()}/#signin=brn_code" in said
+        assert (
+            "Open this link within 10 minutes to sign in as ada; it works once: "
+            f"{up.url()}/#signin=brn_code"
+        ) in said
         told = (up.home / "logs" / "scaler.log").read_text()
         assert f"'--url', '{up.url()}', '--slots', '2'" in told
 
@@ -191,7 +194,7 @@ def test_asked_to_end_it_ends_its_children(tmp_path: Path, number: signal.Signal
 
         assert up.process.wait(60) == 0
         gone(*children)
-    assert "Brain is stopped; jobs go on." in up.printed.read_text()
+    assert "Brain has stopped; jobs keep running." in up.printed.read_text()
 
 
 def test_children_that_do_not_listen_are_ended_by_force(tmp_path: Path):
@@ -254,9 +257,9 @@ def test_a_database_that_cannot_be_written_is_named(tmp_path: Path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--set=tick_second=1"], "tick_second is no setting; did you mean tick_seconds?"),
+        (["--set=tick_second=1"], "there is no setting tick_second; did you mean tick_seconds?"),
         (["--set=tick_seconds"], "--set 'tick_seconds' has no value"),
-        (["--set=port=many"], "port 'many' is not of type int"),
+        (["--set=port=many"], "port 'many' has the wrong type; give a value of type int"),
         (["--slots=0"], "0 is not in the range x>=1"),
     ],
 )

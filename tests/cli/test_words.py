@@ -36,9 +36,9 @@ def test_why_a_job_has_its_size_names_the_freeze(frozen: dict[str, str]) -> None
 
 def test_figures_that_are_older_than_a_minute_say_their_age(service: dict[str, str]) -> None:
     proposed = typed("explain", "digits", environment=service).stdout
-    assert re.search(r"^These figures are 1\d min old\.$", proposed, re.MULTILINE), proposed
+    assert re.search(r"^This prediction is 1\d min old\.$", proposed, re.MULTILINE), proposed
     held = typed("explain", "volume-seg", environment=service).stdout
-    assert re.search(r"^These figures are [3-9] min.* old\.$", held, re.MULTILINE), held
+    assert re.search(r"^This prediction is [3-9] min.* old\.$", held, re.MULTILINE), held
 
 
 def test_a_size_beyond_the_bounds_is_refused_by_field_value_and_bounds(
@@ -57,7 +57,7 @@ def test_a_job_of_another_project_is_found_with_what_to_set(service: dict[str, s
     assert (told.returncode, told.stderr) == (
         3,
         "brain: no job of project default has the id or name asr-net; speech has one: set "
-        "BRAIN_PROJECT=speech, or ?project=speech\n",
+        "BRAIN_PROJECT=speech, or add ?project=speech\n",
     )
     found = typed("job", "asr-net", environment=service | {"BRAIN_PROJECT": "speech"})
     assert (found.returncode, "asr-net" in found.stdout) == (0, True)
@@ -65,7 +65,7 @@ def test_a_job_of_another_project_is_found_with_what_to_set(service: dict[str, s
 
 def test_a_job_of_no_project_is_told_where_jobs_are_listed(service: dict[str, str]) -> None:
     told = typed("explain", "nowhere", environment=service)
-    assert (told.returncode, told.stderr.endswith("; `brain jobs` lists what there is\n")) == (
+    assert (told.returncode, told.stderr.endswith("; `brain jobs` lists the jobs\n")) == (
         3,
         True,
     )

@@ -190,7 +190,7 @@ def test_a_prometheus_without_dcgm_is_said(tmp_path: Path):
 
     status, _ = asyncio.run(look(Listing(cluster(**paths)), tmp_path, prometheus=nothing))
 
-    assert "no series of DCGM" in status["degraded"][0]["why"]
+    assert "no DCGM series" in status["degraded"][0]["why"]
 
 
 def test_nodes_and_foreign_replicas_are_told(tmp_path: Path):
@@ -256,13 +256,15 @@ def found(listing: Listing, prometheus: Listing | None = None) -> dict[str, tupl
 
 
 def test_the_check_names_a_missing_right_and_its_remedy():
-    level, remedy = found(Listing(INSTALLED, denied=["pods"]))["collector may not list pods"]
+    level, remedy = found(Listing(INSTALLED, denied=["pods"]))[
+        "the collector lacks the right to list pods"
+    ]
 
     assert (level, "grant `list` on pods" in remedy) == ("bad", True)
 
 
 def test_the_check_names_missing_metrics():
-    level, remedy = found(Listing({}))["there is no metrics.k8s.io"]
+    level, remedy = found(Listing({}))["the cluster does not serve metrics.k8s.io"]
 
     assert (level, "install metrics-server" in remedy) == ("note", True)
 

@@ -199,7 +199,7 @@ def test_a_pod_that_does_not_fit_says_so():
 
 
 def test_an_odd_quantity_is_named():
-    with pytest.raises(BadInput, match="memory '3 gigs' is no quantity"):
+    with pytest.raises(BadInput, match="memory '3 gigs' is not a quantity"):
         whole("3 gigs")
 
 

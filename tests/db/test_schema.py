@@ -135,7 +135,7 @@ class TestPrepare:
         ("url", "said"),
         [
             ("mysql://root@localhost/brain", "only sqlite and postgresql"),
-            ("/var/lib/brain.db", "is no URL"),
+            ("/var/lib/brain.db", "is not a URL"),
             ("sqlite://", "names no file"),
         ],
     )

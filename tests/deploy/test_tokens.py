@@ -52,7 +52,7 @@ def test_a_second_start_with_the_same_secret_changes_nothing(tmp_path: Path) -> 
 
 def test_without_tokens_the_network_stays_shut_and_none_are_made(tmp_path: Path) -> None:
     home = mounted(tmp_path / "home")
-    with pytest.raises(NotAllowed, match="no tokens are configured"):
+    with pytest.raises(NotAllowed, match="no token exists"):
         admit(home, NETWORK, MemoryStores(), NOW)
     assert list(home.iterdir()) == []
 

@@ -28,7 +28,9 @@ def test_a_home_without_locks_is_refused_with_the_remedy() -> None:
         named = os.environ | {"BRAIN_HOME": str(home / "state")}
         ran = subprocess.run(up, env=named, capture_output=True, text=True, timeout=100)
     assert ran.returncode == 1
-    assert "takes no locks: No locks available; choose one on a disk of this machine" in ran.stderr
+    assert (
+        "does not support file locks: No locks available; choose one on a local disk" in ran.stderr
+    )
 
 
 #: Another person, who may read where the interpreter is, and nothing more than others may.

@@ -75,7 +75,7 @@ def test_who_may_do_everything_lacks_nothing(anywhere: Ground):
     found = list(rights.examine(door(anywhere), RightsQuestion()))
 
     assert [(each.level, each.what) for each in found] == [
-        ("ok", "this account has every right of the operator")
+        ("ok", "this account has all rights that the operator needs")
     ]
 
 
@@ -87,7 +87,9 @@ def test_a_missing_verb_is_named_with_why_and_the_remedy(server: Server):
     assert [each.remedy for each in found] == [
         "kubectl apply -n team -f deploy/kustomize/namespaced/jobs/rbac.yaml"
     ]
-    assert found[0].what.startswith("operator may not patch pods in team; it makes replicas")
+    assert found[0].what.startswith(
+        "the operator lacks the right to patch pods in team; it makes replicas"
+    )
 
 
 def test_what_is_optional_is_only_noted(server: Server):
@@ -143,7 +145,7 @@ def test_labels_that_nodes_lack_are_named():
     found = list(installed.nodes([node("a", labels=zone, gpus=8), node("b")]))
 
     assert [(each.level, each.what) for each in found] == [
-        ("note", "1 node (a) with GPUs: no label names their product (nvidia.com/gpu.product)"),
+        ("note", "1 node (a) with GPUs: no label names the GPU product (nvidia.com/gpu.product)"),
         ("note", "1 node (b): no label topology.kubernetes.io/zone"),
     ]
     assert "kubectl label node b topology.kubernetes.io/zone=" in found[1].remedy
@@ -164,8 +166,8 @@ def test_both_programs_are_asked(server: Server):
     found = [each for each in examine_cluster(Asked(kubeconfig=str(server.kubeconfig)))]
 
     said = " ".join(each.what for each in found if each.level == "bad")
-    assert "operator may not list nodes" in said
-    assert "collector may not list nodes" in said
+    assert "the operator lacks the right to list nodes" in said
+    assert "the collector lacks the right to list nodes" in said
 
 
 def test_the_collector_reads_what_an_api_server_lists(anywhere: Ground):

@@ -106,7 +106,8 @@ def test_other_roles_are_taken_off_the_limits() -> None:
 def test_limits_that_hold_too_few_say_how_many_they_hold() -> None:
     obj = job(*PLAIN, resources={"cpu": 2}, replicas=5, spec={"resourceLimits": {"cpu": "6"}})
     with pytest.raises(
-        ImpossibleBounds, match=r"\(cpu 6\) hold 3 replicas of worker, the least is 5"
+        ImpossibleBounds,
+        match=r"\(cpu 6\) allow 3 replicas of worker, but the job needs at least 5",
     ):
         document(obj)
 

@@ -90,7 +90,7 @@ BAD: dict[str, tuple[Edit, str, str]] = {
         "spec.replicaSpecs.worker.replicas",
         "give a whole number",
     ),
-    "less than nothing": (
+    "is negative": (
         lambda o: worker(o).update(replicas=-5),
         "spec.replicaSpecs.worker.replicas",
         ">= 0",
@@ -121,7 +121,7 @@ BAD: dict[str, tuple[Edit, str, str]] = {
     "a command of numbers": (
         lambda o: main_of(o).update(command=["python", 3]),
         "spec.replicaSpecs.worker.template.spec.containers.0.command",
-        "put each word in quotes",
+        "put each one in quotes",
     ),
     "a malformed quantity": (
         lambda o: main_of(o)["resources"]["limits"].update(memory="3Gib"),
@@ -136,12 +136,12 @@ BAD: dict[str, tuple[Edit, str, str]] = {
     "a priority that is none": (
         lambda o: worker(o).update(priority="very high!"),
         "spec.replicaSpecs.worker.priority",
-        "neither high, low, a share",
+        "give high, low, a share",
     ),
     "a name too long for labels": (
         lambda o: o["metadata"].update(name="x" * 64),
         "metadata.name",
-        "1 to 63 small letters",
+        "1 to 63 lower-case letters",
     ),
 }
 

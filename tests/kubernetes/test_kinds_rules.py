@@ -66,7 +66,7 @@ BAD: dict[str, tuple[Kind, Object, str]] = {
         job(*RUN, spec={"distributionStrategy": "Bogus"}),
         "Unsupported value",
     ),
-    "less than nothing": (JOBS, job(*RUN, replicas=-5), "greater than or equal to 0"),
+    "is negative": (JOBS, job(*RUN, replicas=-5), "greater than or equal to 0"),
     "a role nobody knows": (
         JOBS,
         job(*RUN, spec={"replicaSpecs": {"boss": {}}}),

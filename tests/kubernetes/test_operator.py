@@ -248,7 +248,7 @@ def test_a_job_without_our_agent_trains_once_all_its_pods_run(place: Place):
     assert place.condition(made, "Telemetry") == (
         "False",
         "NodeOnly",
-        "only its nodes are measured, no steps are seen",
+        "Brain measures only its nodes and sees no steps",
     )
 
 
@@ -318,7 +318,7 @@ def test_the_operator_refuses_to_start_beside_dlrovers(place: Place, tmp_path: P
     options = OperatorOptions(url="http://brain", token="", home=tmp_path)
     beside = Operator(options, place.cluster, place.api.client(Role.SCALER))
 
-    with pytest.raises(BadInput, match="name disjoint namespaces"):
+    with pytest.raises(BadInput, match="give Brain other namespaces"):
         beside.run()
     place.cluster.delete(LEASE, place.namespace, DLROVER_LEASE)
 

@@ -65,7 +65,7 @@ def advised(place: Place) -> Json:
 
 
 def test_brain_learns_of_it_and_of_its_world(place: Place, advised: Json):
-    place.says(advised, "Accepted", "True", "AdviseOnly", "never carried out")
+    place.says(advised, "Accepted", "True", "AdviseOnly", "never applies them")
 
     def formed() -> bool:
         place.look()
@@ -88,7 +88,7 @@ def test_its_pods_are_seen_and_never_touched(place: Place, advised: Json):
 
     seen = backend.observe(id, NOW)
     assert [each.asked_at for each in seen.replicas] == [None, None]
-    assert seen.lacking == "DLRover's master runs this job; Brain only advises"
+    assert seen.lacking == "DLRover's own master runs this job, so Brain only advises"
     assert backend.has_token(id)
 
 

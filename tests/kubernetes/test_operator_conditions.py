@@ -226,7 +226,7 @@ def test_a_job_that_was_active_for_as_long_as_it_may_be_has_failed(place: Place)
     made = place.apply(made)
     with living(place):
         becomes(place, made, Complete="False", Failed="True")
-        until("its pods have left", lambda: not place.run(), place.pods)
+        until("its pods have ended", lambda: not place.run(), place.pods)
 
     place.says(made, "Failed", "True", "DeadlineExceeded")
     place.told("DeadlineExceeded", "activeDeadlineSeconds 2")

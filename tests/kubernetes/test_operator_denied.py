@@ -156,7 +156,7 @@ def test_a_pod_that_breaks_its_schema_ends_its_job(place: Place):
 
     until("Brain knows it", lambda: place.operator.brain.view(made["metadata"]["uid"]))
     until("it fails", lambda: state(place, made) is JobState.FAILED, lambda: place.status(made))
-    place.says(made, "Failed", "True", "ExitCode", "mend the template")
+    place.says(made, "Failed", "True", "ExitCode", "fix the pod template")
     place.cluster.delete(JOB, place.namespace, "digits")
 
 

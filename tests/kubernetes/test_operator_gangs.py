@@ -215,7 +215,7 @@ def test_a_gang_that_lost_a_node_lets_go_of_the_others_after_its_patience(
             stage.kubelet.evict_lost("n1")
             stage.kubelet.forget_pods("n1")
             until("none is held", lambda: not homes(place), lambda: homes(place))
-            place.told("GangLetGo", "1 of the 2 pods that begin together")
+            place.told("GangLetGo", "1 of the 2 pods that start together")
             assert (place.condition(made, "Scheduled") or ("",))[0] == "False"
         finally:
             stage.kubelet.find_node("n1")
@@ -349,7 +349,7 @@ def test_a_gang_keeps_what_it_has_in_part_for_a_quarter_of_an_hour():
 
     assert "1 of 2 pods have nodes, and keep them until 12:15 UTC" in gang.look(0).waiting
     assert (gang.look(899).let_go, gang.ended) == ("", [])
-    assert "no further node came" in gang.look(900).let_go
+    assert "no further node became free" in gang.look(900).let_go
     assert gang.ended == ["p0"]
 
 

@@ -62,7 +62,7 @@ def test_a_misspelt_field_of_a_template_is_told_with_the_one_that_was_meant(plac
     made = place.apply(made)
 
     field = "spec.replicaSpecs.worker.template.spec.containers.0.commnad"
-    place.says(made, "Honoured", "False", "FieldsUnknown", f"{field} is no field of pods")
+    place.says(made, "Honoured", "False", "FieldsUnknown", f"{field} is not a known pod field")
     place.told("FieldsUnknown", "did you mean command?")
 
 
@@ -77,7 +77,7 @@ def test_a_misspelt_field_deep_within_is_told_and_labels_are_free(place: Place):
     place.says(made, "Honoured", "False", "FieldsUnknown", "readinessProbe.httpGet.prot is no")
     message = (place.condition(made, "Honoured") or ("", "", ""))[2]
     assert "did you mean port?" in message
-    assert "hostAliases.0.hostname is no field of pods that is known here" in message
+    assert "hostAliases.0.hostname is not a known pod field" in message
     assert "comand" not in message
 
 
@@ -173,4 +173,4 @@ def test_a_pod_that_never_was_is_not_lost():
     later = known.seen({}, NOW + timedelta(seconds=31))[0]
 
     assert (later.phase, later.exit) == (ReplicaPhase.ENDED, ReplicaExit.CANCELLED)
-    assert later.detail == "its pod never came into being"
+    assert later.detail == "its pod was never created"

@@ -157,7 +157,9 @@ def test_what_no_node_holds_is_told_and_no_pod_is_touched(stage: Stage, place: P
         made = running(place, made)
         before = seen(stage, place)
         apply_amounts(place, made, Resources(cpu_millis=1000, memory_bytes=5 * GIB))
-        place.says(made, "Reserved", "False", "NeverFits", "2 replicas at least are needed and 1")
+        place.says(
+            made, "Reserved", "False", "NeverFits", "the job needs at least 2 replicas, but 1"
+        )
         place.told("NeverFits", "too little memory")
         assert seen(stage, place) == before
     stage.kubelet.remove_node("small")
@@ -181,7 +183,7 @@ BOUNDS = {
         ("", "resourcequotas"),
         {"hard": {"requests.memory": "8Gi"}},
         "QuotaExceeded",
-        "6Gi more are wanted",
+        "needs 6Gi more",
     ),
 }
 
@@ -210,8 +212,8 @@ def test_where_the_server_resizes_no_pods_new_pods_have_the_new_amounts(stage: S
         made = running(place, a_job())
         before = seen(stage, place)
         asked = place.apply(plan({"memory": "3Gi"}))
-        place.says(made, "Reserved", "False", "WaitsForRestart", "after their next restart")
-        place.told("WaitsForRestart", "the server resizes no pods in place")
+        place.says(made, "Reserved", "False", "WaitsForRestart", "at their next restart")
+        place.told("WaitsForRestart", "the API server cannot resize pods in place")
         assert seen(stage, place) == before
 
         place.operator.jobs.resizing.patience = timedelta()
@@ -233,7 +235,7 @@ def test_a_node_without_room_now_is_told_and_the_others_are_resized(stage: Stage
         where = {"name": "guest", "namespace": place.namespace}
         place.cluster.create(POD, {"metadata": where, "spec": guest})
         apply_amounts(place, made, Resources(cpu_millis=1000, memory_bytes=3 * GIB))
-        place.says(made, "Reserved", "False", "WaitsForRestart", "has no room for it now")
+        place.says(made, "Reserved", "False", "WaitsForRestart", "has no room for the change now")
 
         def held() -> list[str]:
             return sorted(pod["held"]["requests"].get("memory") for pod in seen(stage, place))
@@ -304,7 +306,9 @@ def test_advice_that_only_a_restart_could_carry_out_fails_and_restarts_nothing(
     with living(place):
         made = running(place, a_job())
         before = seen(stage, place)
-        failed(place, made, advised(place, made, MORE), "the server resizes no pods in place")
+        failed(
+            place, made, advised(place, made, MORE), "the API server cannot resize pods in place"
+        )
         assert seen(stage, place) == before
         place.says(made, "Reserved", "True", "AsPlanned")
 
@@ -357,9 +361,9 @@ def test_amounts_that_a_vertical_autoscaler_owns_are_left_to_it(stage: Stage, tm
         place.cluster.create(VPA, {"metadata": where, "spec": spec})
         place.says(made, "Conflict", "True", "VerticalPodAutoscaler", "up sets what replicas")
         before = seen(stage, place)
-        failed(place, made, advised(place, made, LESS), "Brain changes no amounts")
+        failed(place, made, advised(place, made, LESS), "so Brain does not")
         asked = place.apply(plan({"memory": "3Gi"}))
-        place.says(made, "Reserved", "False", "VerticalPodAutoscaler", "Brain changes no amounts")
+        place.says(made, "Reserved", "False", "VerticalPodAutoscaler", "so Brain does not")
         assert seen(stage, place) == before
 
         off = {"spec": {"updatePolicy": {"updateMode": "Off"}}}
@@ -387,7 +391,7 @@ def test_amounts_that_a_vertical_autoscaler_owns_are_left_to_it(stage: Stage, tm
         ),
         (
             {"replicaResourceSpecs": {"worker": {"resource": {"nvidia.com/gpu": "2"}}}},
-            "asks for 2 accelerators and a replica has 0",
+            "asks for 2 accelerators, but a replica has 0",
         ),
     ],
 )

@@ -404,7 +404,7 @@ def test_without_a_brain_no_token_is_needed(tmp_path: Path):
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"host_ports": "1-5"}, "no range of ports"),
+        ({"host_ports": "1-5"}, "not a range of ports"),
         ({"lease_seconds": 0.1}, "too short"),
         ({"submit_to": ["team"], "namespace": ["other"]}, "add --namespace team"),
         ({"submit_to": ["team"], "url": "none"}, "needs a Brain"),

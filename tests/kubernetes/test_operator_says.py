@@ -49,7 +49,7 @@ def test_a_quota_that_is_used_up_is_named_with_what_it_lacks():
         False,
         Reason.NO_QUOTA,
     )
-    assert said.message.startswith("quota team is used up: a pod wants cpu=2,pods=1")
+    assert said.message.startswith("quota team is used up: a pod needs cpu=2,pods=1")
 
 
 def test_a_quota_that_is_too_small_for_one_pod_makes_the_job_infeasible():
@@ -58,7 +58,7 @@ def test_a_quota_that_is_too_small_for_one_pod_makes_the_job_infeasible():
     )
 
     assert (said.type, said.reason) == (JobCondition.FEASIBLE, Reason.NO_QUOTA)
-    assert "allows memory=4Gi and one pod wants memory=8Gi" in said.message
+    assert "allows memory=4Gi, but one pod needs memory=8Gi" in said.message
 
 
 def test_a_quota_on_what_the_template_does_not_say_asks_for_it():

@@ -46,14 +46,16 @@ def test_what_the_template_does_not_request_is_not_added():
     del made["spec"]["containers"][0]["resources"]["requests"]["memory"]
     assert amounts.of_main(made, want(3, 4)) == {"cpu": "3"}
     why = amounts.unserved(made, reserved(made), want(2, 4))
-    assert why.startswith("its main container has no memory of its own to change")
+    assert why.startswith("Brain cannot change memory of its main container")
 
 
 def test_amounts_of_a_whole_pod_and_accelerators_stay():
     made = template(resources={"requests": {"cpu": "4", "memory": "4Gi"}})
     assert amounts.of_main(made, want(8, 8)) == {}
     more = Resources(cpu_millis=2000, memory_bytes=2 * GIB, gpus=2)
-    assert "accelerators stay" in amounts.unserved(template(), reserved(template()), more)
+    assert "plans cannot change accelerators" in amounts.unserved(
+        template(), reserved(template()), more
+    )
 
 
 def pod(asked: Resources, told: Json | None = None, *conditions: Json) -> Json:
@@ -92,7 +94,8 @@ def test_a_quota_counts_all_containers_that_change():
     change = ({"requests": {"memory": "1Gi"}}, {"requests": {"memory": "2Gi"}})
     assert bounds.beyond_quota([quota], [change] * 2) == ""
     assert bounds.beyond_quota([quota], [change] * 3) == (
-        "ResourceQuota q has 2Gi of memory 6Gi left, and 3Gi more are wanted"
+        "ResourceQuota q has 2Gi of memory 6Gi left, and the change needs 3Gi more; "
+        "raise the quota, or ask for less"
     )
     scoped = quota | {"spec": spec | {"scopes": ["BestEffort"]}}
     assert bounds.beyond_quota([scoped], [change] * 3) == ""

@@ -233,8 +233,8 @@ def test_beyond_the_gang_pods_begin_in_units():
 @pytest.mark.parametrize(
     ("template", "least", "says"),
     [
-        (spec(16), 1, "no node that it may come to has more than 8 nvidia.com/gpu"),
-        (spec(8), 3, "3 replicas at least are needed and 2 fit the 2 nodes"),
+        (spec(16), 1, "no node that its pod may use has more than 8 nvidia.com/gpu"),
+        (spec(8), 3, "the job needs at least 3 replicas, but 2 fit the 2 nodes"),
         (spec(1, nodeSelector={"pool": "a100"}), 1, "nodeSelector pool=a100"),
         (spec(8), 2, None),
     ],

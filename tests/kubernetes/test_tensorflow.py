@@ -90,8 +90,8 @@ def test_only_who_was_told_otherwise_begins_anew(
     [
         ({"worker": 2}, "replicaSpecs.ps is missing or empty"),
         ({"ps": 1}, "neither worker nor chief"),
-        ({"ps": 1, "worker": 1, "chief": 2}, "there is one chief at most"),
-        ({"ps": 1, "boss": 1}, "replicaSpecs.boss is no role"),
+        ({"ps": 1, "worker": 1, "chief": 2}, "there can be one chief at most"),
+        ({"ps": 1, "boss": 1}, "replicaSpecs.boss is not a role"),
     ],
 )
 def test_roles_that_cannot_train_are_refused(roles: Mapping[str, int], says: str):

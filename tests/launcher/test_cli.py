@@ -71,7 +71,7 @@ def test_help_takes_less_than_300_ms() -> None:
     [
         (["nope.py"], "nope.py does not exist in"),
         (["--bogus", "train.py"], "--bogus"),
-        (["--nnodes=3:1", "train.py"], "--nnodes=3:1: MIN must be 1 to MAX"),
+        (["--nnodes=3:1", "train.py"], "--nnodes=3:1: MIN must be between 1 and MAX"),
         (["--nproc-per-node=many", "train.py"], "--nproc-per-node=many"),
         (["--nproc-per-node=0", "train.py"], "give 1 or more"),
         (["--tee=7", "train.py"], "--tee=7 is neither"),
@@ -79,9 +79,18 @@ def test_help_takes_less_than_300_ms() -> None:
         (["--signals-to-handle=SIGKILL", "train.py"], "SIGKILL is no signal"),
         (["--checkpoint-signal=USR1", "train.py"], "--checkpoint-signal: USR1 is no signal"),
         (["--rdzv-conf=a", "train.py"], "--rdzv-conf=a is not KEY=VALUE"),
-        (["--rdzv-conf=keep_alive_interval=a", "train.py"], "keep_alive_interval=a is no number"),
-        (["--local-addr=192.0.2.1", "train.py"], "--local-addr=192.0.2.1 is no address of this"),
-        (["--rdzv-conf=keep_alive_interval=inf", "train.py"], "interval=inf is no number above 0"),
+        (
+            ["--rdzv-conf=keep_alive_interval=a", "train.py"],
+            "keep_alive_interval=a is not a number",
+        ),
+        (
+            ["--local-addr=192.0.2.1", "train.py"],
+            "--local-addr=192.0.2.1 is not an address of this",
+        ),
+        (
+            ["--rdzv-conf=keep_alive_interval=inf", "train.py"],
+            "interval=inf is not a number above 0",
+        ),
         (["--log-dir=train.py", "train.py"], "is a file; give a directory"),
         (["--max-restarts=-1", "train.py"], "--max-restarts=-1 must be at least 0"),
         (["--node_unit=0", "train.py"], "--node-unit=0 must be at least 1"),

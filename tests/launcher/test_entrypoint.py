@@ -104,7 +104,7 @@ def test_a_script_that_does_not_exist_is_named_with_its_directory(
         (("python",), "without a script"),
         (("python", "-m"), "needs the name of a module"),
         (("torchrun", "--bogus", "train.py"), "--bogus"),
-        (("torchrun", "--help"), "--help runs nothing"),
+        (("torchrun", "--help"), "--help runs no script"),
         (("torchrun",), "training_script"),
         (("torchrun", "-m", "--no-python", "train"), "exclude each other"),
     ],

@@ -218,7 +218,7 @@ def test_a_counter_that_began_anew_is_told_and_counted():
         Used(), [builders.host(0, job_cpu_millis=-5), builders.host(1)], builders.world()
     )
     assert after.rejected == 1
-    assert after.rejected_because == "use on laptop is below 0; a counter began anew"
+    assert after.rejected_because == "use on laptop is negative, because a counter restarted"
 
 
 def test_roles_that_share_a_node_cannot_be_told_apart_and_that_is_said():

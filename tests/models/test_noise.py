@@ -85,7 +85,7 @@ def test_what_the_first_minute_measured_does_not_outweigh_a_look_an_hour_later()
 
 
 def test_few_windows_settle_nothing() -> None:
-    with pytest.raises(Undetermined, match="4 sampled steps do not settle"):
+    with pytest.raises(Undetermined, match="4 sampled steps are too few"):
         _ = GradientSums().with_samples(windows(4, scale=1.0)).scale
 
 

@@ -279,8 +279,8 @@ def test_nothing_measured_is_undetermined():
         ([[1, 1, 32]], [0.0], "columns"),
         ([[1, 1, np.nan, 1]], [0.0], "NaN"),
         ([[4, 2, 32, 1]], [0.0], "fewer replicas than nodes"),
-        ([[0, 1, 32, 1]], [0.0], "begin at 1"),
-        ([[1, 1, 32, 1]], [np.inf], "y holds"),
+        ([[0, 1, 32, 1]], [0.0], "must be at least 1"),
+        ([[1, 1, 32, 1]], [np.inf], "y has"),
         ([[1, 1, 32, 1]], [0.0, 1.0], "y has shape"),
     ],
 )

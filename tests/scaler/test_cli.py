@@ -167,7 +167,7 @@ def test_a_second_scaler_of_a_state_directory_is_refused(home: Path):
 
         assert first.wait(60) == 0
     assert second.returncode == 75
-    assert f"another scaler serves {home}" in second.stderr
+    assert f"another scaler manages {home}" in second.stderr
 
 
 def test_slots_are_what_the_node_offers(home: Path):
@@ -199,4 +199,4 @@ def test_without_a_token_it_says_where_one_comes_from(home: Path):
 
     assert answer.returncode == 1
     assert "scaler.token" in answer.stderr
-    assert "start the service once, it writes this file" in answer.stderr
+    assert "start the service once, which writes this file" in answer.stderr

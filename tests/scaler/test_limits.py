@@ -90,7 +90,7 @@ def test_a_limit_below_what_is_used_is_not_set_and_says_so(
     changed = limits.change(entered, less, less, (greedy.pid,))
 
     assert changed.resources == RESERVED
-    assert changed.unenforced == "memory 0.0625 GiB leaves too little above what is in use"
+    assert changed.unenforced == "memory 0.0625 GiB is too little above the present use"
     take(greedy)
     assert limits.change(changed, less, less, (greedy.pid,)) == changed, "nothing new to tell"
     assert take(greedy) == "6", "it goes on as before"
@@ -104,7 +104,7 @@ def test_a_limit_is_not_lowered_to_what_is_used_and_a_full_one_is_raised(tmp_pat
         resources=Resources(memory_bytes=1024 * MIB), groups={"memory": str(tmp_path)}
     )
     limits, less = ControlGroups(tmp_path), Resources(memory_bytes=256 * MIB)
-    assert "too little above what is in use" in limits.change(held, less, less).unenforced
+    assert "too little above the present use" in limits.change(held, less, less).unenforced
     assert (tmp_path / "memory.max").read_text() == "max"
 
     full = ReplicaLimits(resources=less, groups=held.groups)
@@ -130,7 +130,7 @@ def test_memory_that_the_kernel_does_not_take_is_not_said_to_be_reserved(tmp_pat
     changed = ControlGroups(tmp_path).change(held, more, more)
 
     assert changed.resources == RESERVED
-    assert "does not take 536870912" in changed.unenforced
+    assert "rejects 536870912" in changed.unenforced
 
 
 def test_an_abandoned_group_is_removed_by_whoever_begins_next(tmp_path: Path):
@@ -149,7 +149,7 @@ def test_without_control_groups_it_says_what_holds_nothing(tmp_path: Path):
 
     assert begun.groups == {}
     assert "memory 0.25 GiB: this machine has no control groups" in begun.unenforced
-    assert "CPU 0.5: held to 1 whole by affinity" in begun.unenforced
+    assert "CPU 0.5: limited to 1 whole CPUs by affinity" in begun.unenforced
 
 
 def test_without_control_groups_what_runs_keeps_its_processors(
@@ -159,7 +159,9 @@ def test_without_control_groups_what_runs_keeps_its_processors(
     begun = limits.begin("job-0", whole, whole)
     assert begun.unenforced == ""
     changed = limits.change(begun, whole, whole, (greedy.pid,))
-    assert changed.unenforced == "CPU 1: by affinity, from its next start, without a control group"
+    assert changed.unenforced == (
+        "CPU 1: by CPU affinity, from its next start, without a control group"
+    )
 
 
 def test_version_2_makes_groups_below_the_nearest_that_may_have_children(tmp_path: Path):

@@ -264,7 +264,10 @@ def test_after_a_reboot_a_lost_replica_is_followed_by_another(tmp_path: Path):
         reconcile(after)
         running(after, 1)
         ended = after.observe(JOB, NOW).replicas[0]
-    assert (ended.exit, ended.detail) == (ReplicaExit.LOST, "its agent is gone without a word")
+    assert (ended.exit, ended.detail) == (
+        ReplicaExit.LOST,
+        "its agent disappeared without writing a reason",
+    )
 
 
 def test_a_stranger_with_the_agents_number_is_never_signalled(

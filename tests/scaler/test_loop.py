@@ -291,7 +291,7 @@ def test_what_does_not_fit_is_told_with_the_reason(tmp_path: Path):
             "the reason",
             lambda: (
                 house.brain.waiting(JOB)
-                == "waits for room for 1 of 5 replicas: each needs 1 CPU, free are 0 CPU"
+                == "1 of 5 replicas wait for room: each needs 1 CPU, and 0 CPU are free"
             ),
         )
 

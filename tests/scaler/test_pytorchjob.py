@@ -60,8 +60,8 @@ def test_annotations_narrow_what_the_policy_allows():
 @pytest.mark.parametrize(
     ("annotations", "says"),
     [
-        ({MAX: "many"}, "max-replicas 'many' is no whole number"),
-        ({MIN: "9"}, "leave no size from 1 to 8"),
+        ({MAX: "many"}, "max-replicas 'many' is not a whole number"),
+        ({MIN: "9"}, "allow no size between 1 and 8"),
     ],
 )
 def test_annotations_that_cannot_be_are_named(annotations: dict[str, str], says: str):
@@ -82,7 +82,7 @@ def test_a_policy_that_allows_nothing_is_named():
         ({"elasticPolicy": {"rdzvBackend": "c10d"}}, "no elasticPolicy with minReplicas"),
         (
             {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 3, "metrics": [{"type": "x"}]}},
-            "remove them, or two would size it",
+            "remove the metrics, or the autoscaler and Brain would both resize it",
         ),
         ({"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}, "managed by kueue"),
     ],
@@ -99,7 +99,7 @@ def test_a_queue_of_kueue_decides_alone():
     job = elastic()
     job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpu"}
 
-    assert "Kueue admits" in (training(job).refusal or "")
+    assert "Kueue admitted" in (training(job).refusal or "")
 
 
 # What is done.
@@ -177,7 +177,7 @@ def test_growth_beyond_the_bounds_fails_with_the_reason():
     last = observed(kubeflow).replicas[-1]
 
     assert (kubeflow.workers, last.exit) == (2, ReplicaExit.FAILED)
-    assert last.detail == "PyTorchJob digits takes 2 replicas at most"
+    assert last.detail == "PyTorchJob digits allows at most 2 replicas"
 
 
 def test_one_below_goes_once_those_above_it_may():

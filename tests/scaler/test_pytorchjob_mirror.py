@@ -163,7 +163,7 @@ def test_amounts_that_a_template_says_are_no_plans_to_change(api: Api):
     mirror.look()
     (after,) = backend.observe(JOB, api.now).replicas
     assert (before.unenforced, after.resources.cpu_millis) == ("", 500)
-    assert "keep the amounts of its template" in after.unenforced
+    assert "reserve what its template says" in after.unenforced
 
 
 def test_a_job_whose_object_is_gone_is_ended(api: Api):
@@ -188,7 +188,7 @@ def test_a_number_in_quotes_is_named():
     job = Kubeflow(elastic(workers=1)).job
     job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = "2"
 
-    with pytest.raises(BadInput, match=r"Worker\.replicas '2' is no whole number"):
+    with pytest.raises(BadInput, match=r"Worker\.replicas '2' is not a whole number"):
         training(job)
 
 

@@ -19,7 +19,7 @@ from tests.scaler.wished import NOW, ago, order, replica, seen, wish
 LEFT, LOST, FAILED = ReplicaExit.LEFT, ReplicaExit.LOST, ReplicaExit.FAILED
 SUCCEEDED, CANCELLED = ReplicaExit.SUCCEEDED, ReplicaExit.CANCELLED
 INTENDED, STARTING, GONE = ReplicaPhase.INTENDED, ReplicaPhase.STARTING, ReplicaPhase.GONE
-SURPLUS = "more replicas than are wished for"
+SURPLUS = "more replicas run than desired"
 OVER = "the job is finished"
 
 
@@ -62,7 +62,7 @@ def case(name, asked, sight, *actions):
             "writes-down-a-loss-and-heals-at-once",
             order(wish(1)),
             seen(replica(0, GONE)),
-            Close(0, LOST, "its agent is gone without a word"),
+            Close(0, LOST, "its agent disappeared without writing a reason"),
             Start(1, 0),
         ),
         case("starts-nothing-of-a-queued-job", order(wish(2, state=JobState.QUEUED)), seen()),
@@ -116,7 +116,7 @@ def test_replicas_come(asked, sight, actions):
             "ends-what-does-not-listen",
             order(wish(0)),
             seen(replica(0, asked=55)),
-            Stop(0, f"{SURPLUS}; asked 55 s ago", force=True),
+            Stop(0, f"{SURPLUS}; asked to stop 55 s ago", force=True),
         ),
         case("waits-for-a-save-and-the-default-grace", order(wish(0)), seen(replica(0, asked=54))),
         case(
@@ -143,7 +143,7 @@ def test_replicas_come(asked, sight, actions):
             "cancels-for-a-coordinator-that-hangs",
             order(wish(0, intent=Intent.CANCEL), since=61),
             seen(replica(0), named={0}),
-            Stop(0, "the job was cancelled and its coordinator hangs"),
+            Stop(0, "the job was cancelled, but its coordinator hangs"),
         ),
     ],
 )
@@ -161,7 +161,7 @@ def test_replicas_go(asked, sight, actions):
             "ends-who-does-not-listen",
             order(None),
             seen(replica(0, asked=60)),
-            Stop(0, f"{OVER}; asked 55 s ago", force=True),
+            Stop(0, f"{OVER}; asked to stop 55 s ago", force=True),
         ),
         case(
             "never-starts-an-intent",
@@ -230,7 +230,7 @@ def test_finished_jobs_are_wound_up(asked, sight, actions):
             "giving-up-is-not-replaced",
             order(wish(1)),
             seen(replica(0, exit=FAILED, detail="train.py does not exist")),
-            Wait("replica 0 gave the job up: train.py does not exist"),
+            Wait("replica 0 ended the job: train.py does not exist"),
         ),
         case(
             "one-that-failed-beside-others-is-replaced",
@@ -276,8 +276,8 @@ def test_repeated_quick_deaths_wait_longer_and_longer():
     (waits,) = decide(order(wish(1)), seen(*dead(0, 1, 2)), NOW)
 
     assert waits == Wait(
-        "3 replicas in a row died within 10 s of their start, the last (2) so: no torch; "
-        "the next attempt follows after 2 s"
+        "3 replicas in a row ended within 10 s of their start, the last one (2) because: no "
+        "torch; the next attempt follows in 2 s"
     )
 
 
@@ -295,7 +295,7 @@ def test_quick_deaths_beyond_the_restart_limit_end_the_attempts():
     (waits,) = decide(order(wish(1)), seen(*dead(0, 1, 2, 3, died=1e6)), NOW)
 
     assert isinstance(waits, Wait)
-    assert waits.reason.endswith("no torch; that spends the restart limit of 3")
+    assert waits.reason.endswith("no torch; that reaches the restart limit of 3")
 
 
 def test_replicas_that_die_together_count_once():
@@ -323,7 +323,7 @@ def test_what_does_not_fit_waits_with_the_reason():
     assert actions == (
         Start(0, 0),
         Start(1, 0),
-        Wait("waits for room for 2 of 4 replicas: each needs 1.5 CPU, free are 1 CPU, 1024.0 GiB"),
+        Wait("2 of 4 replicas wait for room: each needs 1.5 CPU, and 1 CPU, 1024.0 GiB are free"),
     )
 
 
@@ -382,7 +382,7 @@ def test_the_only_node_gets_no_replica_while_it_is_left_as_sick():
     (waits,) = decide(order(wish(2)), sight, NOW)
 
     assert waits == Wait(
-        "replica 1 left this node, and none is started here before 12:59 UTC or the next plan: "
+        "replica 1 avoids this node, and none starts here before 12:59 UTC or the next plan: "
         "an accelerator of it failed"
     )
 
@@ -407,9 +407,9 @@ def test_other_nodes_than_those_that_were_left_get_replicas():
 
 
 def test_without_token_and_environment_nothing_starts():
-    sight = seen(replica(0, INTENDED), lacking="waits for Brain")
+    sight = seen(replica(0, INTENDED), lacking="waiting for Brain")
 
-    assert decide(order(wish(2)), sight, NOW) == (Wait("waits for Brain"),)
+    assert decide(order(wish(2)), sight, NOW) == (Wait("waiting for Brain"),)
 
 
 replicas_of_any_kind = st.builds(

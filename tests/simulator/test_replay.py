@@ -186,7 +186,7 @@ def test_a_stretch_of_time_that_is_none_is_refused(text: str):
 
 
 def test_a_stretch_of_time_beyond_a_century_is_refused():
-    with pytest.raises(errors.BadInput, match="more than a century; write less"):
+    with pytest.raises(errors.BadInput, match="more than a century; give a shorter duration"):
         span("99999999999w")
 
 
@@ -197,7 +197,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_command_says_that_nothing_is_recorded(home: Path):
-    with pytest.raises(errors.Unavailable, match=r"nothing is recorded here .*brain.db is missing"):
+    with pytest.raises(
+        errors.Unavailable, match=r"no decisions are recorded in .*brain.db, which is missing"
+    ):
         CliRunner().invoke(cli, ["replay"], catch_exceptions=False)
 
 

@@ -69,10 +69,10 @@ def test_a_device_holds_what_was_measured_on_it():
         ({"placements": None}, r"has neither placements-t4.csv nor placements.csv; rename"),
         ({"validation_20": None}, r"has no validation-BATCH.csv; add one per batch size"),
         ({"placements": "placement,local_bsz,step_time\n1,1,1\n"}, r"no column 'sync_time'"),
-        ({"placements": PLACEMENTS.replace("0.12", "fast")}, r"a cell that is no number"),
+        ({"placements": PLACEMENTS.replace("0.12", "fast")}, r"a cell that is not a number"),
         ({"placements": PLACEMENTS.replace("0.12", "0")}, r"for nodes 't4' is not above 0"),
-        ({"placements": PLACEMENTS.replace("12,10", "x,10")}, r"placement 'x' is no digits"),
-        ({"scalability": SCALE.replace("0.4", "nan")}, r"holds what is no finite number"),
+        ({"placements": PLACEMENTS.replace("12,10", "x,10")}, "placement 'x' is not a number"),
+        ({"scalability": SCALE.replace("0.4", "nan")}, "has a value that is not a finite number"),
         ({"validation_20": "progress,iteration,metric,grad_sqr,grad_var\n"}, r"is empty"),
     ],
 )

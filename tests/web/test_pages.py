@@ -173,7 +173,7 @@ def test_a_node_that_was_left_as_sick_says_by_whom_and_why(
         expect(seen.page.get_by_text("keeps off until")).to_contain_text("fell off the bus")
         seen.page.goto(f"{served.url}/#/jobs/ranker")
         told = seen.page.get_by_role("list", name="Conditions")
-        expect(told).to_contain_text("Left node: keeps off workbench until")
+        expect(told).to_contain_text("Left node: the job avoids workbench until")
 
 
 def test_a_job_shows_what_its_cluster_says_of_its_object(browser: Browser, served: Served) -> None:

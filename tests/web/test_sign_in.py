@@ -34,7 +34,7 @@ def test_a_pasted_token_signs_in(browser: Browser, empty: Served) -> None:
     with visit(browser, empty, signed_in=False) as seen:
         seen.page.goto(empty.url)
         seen.page.get_by_label("Or paste a token").fill(empty.admin)
-        expect(seen.page.get_by_text("this needs a token")).to_have_count(0)
+        expect(seen.page.get_by_text("this request needs a token")).to_have_count(0)
         seen.page.keyboard.press("Enter")
         expect(seen.page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
         seen.forgive("401")

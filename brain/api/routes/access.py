@@ -29,7 +29,7 @@ MOST_DAYS = 36_500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRequest:
-    """What to mint: a name, a role, and days until it expires (None: never)."""
+    """The token to create: a name, a role, and days until it expires (None: never)."""
 
     name: str
     role: str
@@ -45,14 +45,14 @@ class SignIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeRequest:
-    """Whom a sign-in code is for; by default for who asks."""
+    """The person for whom to create a sign-in code; by default the caller."""
 
     name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedIn:
-    """Who a session belongs to."""
+    """The person to whom a session belongs."""
 
     who: str
     role: str
@@ -73,11 +73,11 @@ def mint(here: Here, who: Who, act: Act) -> Response:
     wanted = asked(act.body, TokenRequest)
     role = _role(wanted)
     if not wanted.name.strip():
-        raise BadInput("name is empty; say whose token it is", field="name")
+        raise BadInput("name is empty; name the token's owner", field="name")
     if wanted.days is not None and not 0 < wanted.days <= MOST_DAYS:
         raise BadInput(
-            f"days {wanted.days:g} must be more than 0, and {MOST_DAYS} at most; leave it out for "
-            "a token without an end",
+            f"days {wanted.days:g} must be more than 0 and at most {MOST_DAYS}; leave it out "
+            "for a token that never expires",
             field="days",
         )
 
@@ -93,12 +93,12 @@ def mint(here: Here, who: Who, act: Act) -> Response:
 
 @router.delete("/tokens/{token}", status_code=204, responses=problems(NotFound))
 def revoke(token: str, here: Here, who: Who, act: Act) -> Response:
-    """End a token; whoever uses it is signed out at once."""
+    """End a token; its user is signed out at once."""
 
     def revoked(tx: Transaction) -> None:
         known = next((one for one in tx.access.tokens() if one.id == token), None)
         if known is None:
-            raise NotFound(f"no token has the id {token!r}; GET /api/v1/tokens lists them")
+            raise NotFound(f"no token has the id {token!r}; GET /api/v1/tokens lists the ids")
         if known.revoked_at is None:
             tx.access.put_token(replace(known, revoked_at=here.clock()))
             _audit(tx, act, "revoke token", f"token/{token}", before=known.name)
@@ -115,12 +115,12 @@ def revoke(token: str, here: Here, who: Who, act: Act) -> Response:
     responses=problems(errors.BadInput),
 )
 def new_code(here: Here, who: Who, act: Act) -> Response:
-    """A one-time code that signs somebody's browser in as admin; good for ten minutes."""
+    """Create a one-time code, valid for ten minutes, that signs a browser in as admin."""
     name = asked(act.body, CodeRequest).name.strip() or who.name
     if len(name) > _LONGEST_NAME or not name.isprintable():
         raise BadInput(
-            f"name {name!r:.80} is over {_LONGEST_NAME} characters or has some that cannot be "
-            "seen; say shortly whom the code is for",
+            f"name {name!r:.80} is longer than {_LONGEST_NAME} characters or has invisible "
+            "ones; give a short name for the person who will use the code",
             field="name",
         )
 
@@ -159,7 +159,7 @@ async def sign_in(request: Request, here: Here, body: OpenBody) -> Response:
 
 @router.post("/sign-out", status_code=204, responses=problems())
 def sign_out(request: Request, here: Here, who: Who) -> Response:
-    """End this session. Other tokens are revoked by an admin."""
+    """End this session; an administrator revokes other tokens."""
     secret = request.cookies.get(auth.COOKIE)
     with here.stores.transaction() as tx:
         token = tx.access.token(auth.sha256(secret)) if secret else None
@@ -180,7 +180,7 @@ def audit(
     since: Instant | None = None,
     until: Instant | None = None,
 ) -> Response:
-    """Who did what to what, and why, newest first."""
+    """The audit log: each change with its author, target and reason, newest first."""
     after, is_meant = key_of(page_token, int), range_of(since, until)
     with here.stores.transaction(read_only=True) as tx:
         page = page_of(
@@ -198,8 +198,8 @@ def _exchanged(here: Context, code: str, origin: str) -> tuple[Token, str]:
     with here.stores.transaction() as tx:
         if not tx.access.take_code(auth.sha256(code), now=now):
             raise NotSignedIn(
-                "the sign-in code is unknown, used or expired; `brain sign-in` or "
-                "POST /api/v1/sign-in-codes makes another"
+                "the sign-in code is unknown, used or expired; create another with `brain "
+                "sign-in` or POST /api/v1/sign-in-codes"
             )
         name = auth.name_in(code)
         token, secret = auth.mint(name, Role.ADMIN, now=now, days=auth.SESSION_DAYS)
@@ -213,7 +213,9 @@ def _exchanged(here: Context, code: str, origin: str) -> tuple[Token, str]:
 def _role(wanted: TokenRequest) -> Role:
     roles = [role.value for role in Role if role is not Role.AGENT]
     if wanted.role not in roles:
-        raise BadInput(f"role {wanted.role!r} is none of {', '.join(roles)}", field="role")
+        raise BadInput(
+            f"role {wanted.role!r} does not exist; choose one of {', '.join(roles)}", field="role"
+        )
     return Role(wanted.role)
 
 

@@ -1,4 +1,4 @@
-"""Actions on several jobs at once: each job is changed or refused by itself."""
+"""Actions on several jobs; a refusal for one job does not affect the others."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,26 +25,32 @@ _MAY_RAISE = problems(errors.BadInput, errors.UnknownField)
 
 @router.post("/jobs:cancel", response_model=Page[JobOutcome], responses=_MAY_RAISE)
 def cancel_jobs(act: Act, project: Project = "default") -> Response:
-    """End jobs for good: those that are named, or that did not end and match a filter."""
+    """End the named jobs, or the unfinished jobs that match a filter; ended jobs cannot be
+    resumed.
+    """
     return _each(act, project, lifecycle.cancel)
 
 
 @router.post("/jobs:suspend", response_model=Page[JobOutcome], responses=_MAY_RAISE)
 def suspend_jobs(act: Act, project: Project = "default") -> Response:
-    """Stop jobs at their next safe points and free what they hold; named as in ``jobs:cancel``."""
+    """Stop jobs at their next safe points and free their nodes; select them as in
+    ``jobs:cancel``.
+    """
     return _each(act, project, lifecycle.suspend)
 
 
 @router.post("/jobs:resume", response_model=Page[JobOutcome], responses=_MAY_RAISE)
 def resume_jobs(act: Act, project: Project = "default") -> Response:
-    """Let suspended jobs go on from their checkpoints; named as in ``jobs:cancel``."""
+    """Resume suspended jobs from their checkpoints; select them as in ``jobs:cancel``."""
     return _each(act, project, lifecycle.resume)
 
 
 def _each(act: Acting, project: str, change: Any) -> Response:
     wanted = asked(act.body, JobsRequest)
     if bool(wanted.jobs) == bool(wanted.filter.strip()):
-        raise BadInput("give either jobs, by name or id, or a filter", field="jobs")
+        raise BadInput(
+            "no jobs were selected; give either jobs (names or ids) or a filter", field="jobs"
+        )
     if len(wanted.jobs) > MOST_JOBS:
         raise _too_many(f"jobs has {len(wanted.jobs)}", "jobs")
 
@@ -65,7 +71,10 @@ def _matching(tx: Transaction, filter: str, act: Acting) -> Sequence[JobId]:
 
 
 def _too_many(said: str, field: str) -> BadInput:
-    return BadInput(f"{said} jobs, {MOST_JOBS} at most; ask for a part of them", field=field)
+    return BadInput(
+        f"{said} jobs; a request takes at most {MOST_JOBS}; split it",
+        field=field,
+    )
 
 
 def _outcome(tx: Transaction, act: Acting, name: str, project: str, change: Any) -> JobOutcome:

@@ -66,7 +66,9 @@ def job_events(
     after: Annotated[int, Query(json_schema_extra={"minimum": _IDS[0], "maximum": _IDS[-1]})] = 0,
     page_size: Annotated[int, Query(ge=1, le=500)] = 500,
 ) -> Response:
-    """What happened to a job, oldest first; ``after`` is the id of the last event that is known."""
+    """The events of a job, oldest first; ``after`` is the id of the last event that the client
+    has.
+    """
     _check_id("after", after)
     return about.read(
         lambda tx, job: Page(items=tuple(tx.events.after(after, limit=page_size, job=job.id)))
@@ -78,14 +80,15 @@ def _number(last_event_id: str) -> int:
         return _check_id("Last-Event-ID", int(last_event_id))
     except ValueError as bad:
         # It is none, or one of more digits than Python reads.
-        said = f"Last-Event-ID {last_event_id[:40]!r} is no number that an event has"
+        said = f"Last-Event-ID {last_event_id[:40]!r} is not the number of an event"
         raise BadInput(f"{said}; leave it out", field="Last-Event-ID") from bad
 
 
 def _check_id(name: str, id: int) -> int:
     if id not in _IDS:
         raise BadInput(
-            f"{name} {id} is no id of an event: it has more than 64 bits; leave it out", field=name
+            f"{name} {id} is not the id of an event: it has more than 64 bits; leave it out",
+            field=name,
         )
     return id
 

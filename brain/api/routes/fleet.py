@@ -27,7 +27,7 @@ router = APIRouter(prefix="/api/v1", tags=["fleet"])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreezeRequest:
-    """What to freeze: a job (id or name), a project, or all (no target); and why."""
+    """The target to freeze: a job (id or name), a project, or all (no target); and the reason."""
 
     scope: FreezeScope
     target: str = ""
@@ -48,10 +48,13 @@ def nodes(
 
 @router.put("/nodes/{node}", status_code=204, responses=problems(errors.BadInput))
 def put_node(node: str, here: Here, who: Who, act: Act) -> Response:
-    """Register a node, or say that it is still there; the service's clock says when."""
+    """Register a node or renew its registration; the time is that of the service's clock."""
     said = wire.decode(act.body, Node)
     if said.name != node:
-        raise BadInput(f"name {said.name!r} is not the {node!r} of the path", field="name")
+        raise BadInput(
+            f"name {said.name!r} differs from {node!r} in the path; give the same name in both",
+            field="name",
+        )
 
     def stored(tx: Transaction) -> None:
         known = {one.name: one for one in tx.nodes.of()}.get(said.name)
@@ -68,7 +71,7 @@ def put_node(node: str, here: Here, who: Who, act: Act) -> Response:
 def saved(
     here: Here, who: Who, since: Instant | None = None, until: Instant | None = None
 ) -> Response:
-    """What plans saved, counted from what was measured; by default in the last 24 hours."""
+    """The savings of measured plans; by default those of the last 24 hours."""
     begin, end = span_of(since, until, here.clock(), default=timedelta(days=1))
     with here.stores.transaction(read_only=True) as tx:
         return answer(savings.savings(tx, begin, end, here.settings, here.clock()))
@@ -86,7 +89,7 @@ def pools(here: Here, who: Who, page_size: PageSize = LARGEST, page_token: str =
 
 @router.get("/freeze", response_model=Page[Freeze], responses=problems())
 def freezes(here: Here, who: Who) -> Response:
-    """What is frozen, by whom and why."""
+    """The freezes in force, with author and reason."""
     with here.stores.transaction(read_only=True) as tx:
         return answer(Page(items=tuple(tx.freezes.all())))
 
@@ -95,7 +98,7 @@ def freezes(here: Here, who: Who) -> Response:
     "/freeze", response_model=Page[Freeze], responses=problems(errors.BadInput, errors.UnknownJob)
 )
 def freeze(here: Here, who: Who, act: Act) -> Response:
-    """Stop applying plans of a job, a project or everything; healing goes on."""
+    """Stop applying plans of a job, a project or all jobs; failed replicas are still replaced."""
     wanted = asked(act.body, FreezeRequest)
 
     def frozen(tx: Transaction) -> Page[Freeze]:
@@ -116,7 +119,7 @@ def thaw_all(
     who: Who,
     act: Act,
 ) -> Response:
-    """Lift the freeze of everything."""
+    """Lift the freeze of all jobs."""
     return act(lambda tx: _thawed(tx, act, scope, ""))
 
 
@@ -126,7 +129,7 @@ def thaw_all(
     responses=problems(errors.BadInput, errors.UnknownJob),
 )
 def thaw(scope: FreezeScope, target: str, here: Here, who: Who, act: Act) -> Response:
-    """Lift the freeze of a job or project; where there is none nothing happens."""
+    """Lift the freeze of a job or project; without a freeze the request changes nothing."""
     return act(lambda tx: _thawed(tx, act, scope, target))
 
 

@@ -60,12 +60,14 @@ def jobs(
     who: Who,
     page_size: PageSize = 100,
     page_token: str = "",
-    filter: Annotated[str, Query(description="state:Running,Queued project:x owner:me word")] = "",
+    filter: Annotated[
+        str, Query(description=("for example: state:Running,Queued project:x owner:me word"))
+    ] = "",
     since: Instant | None = None,
     until: Instant | None = None,
     fields: Fields = "",
 ) -> Response:
-    """Jobs, newest first; ``since`` and ``until`` are about when they were submitted."""
+    """Jobs, newest first; ``since`` and ``until`` bound the times of submission."""
     wanted, pick = parse_filter(filter, JOB_KEYS, me=who.name), picked(JobView, fields)
     is_meant = range_of(since, until)
     after, now = key_of(page_token, str), here.clock()
@@ -99,12 +101,13 @@ async def submit(
     here: Here,
     who: Who,
     act: Act,
-    pool: Annotated[str, Query(description="default: the only one there is, else local")] = "",
+    pool: Annotated[str, Query(description="default: the only pool that exists, else local")] = "",
 ) -> Response:
-    """Start a job from its document. Values of ``environment`` are sealed; answers name them.
+    """Start a job from its document. Values of ``environment`` are stored encrypted; answers show
+    only their names.
 
-    In the pool of a cluster the document becomes an ElasticJob, made by the pool's scaler; what
-    the cluster refuses is refused here, in its words.
+    In a cluster's pool, the pool's scaler creates an ElasticJob from the document; an error quotes
+    the reason for which the cluster refuses it.
     """
     document = wire.job_document(json_body(act.body))
     chosen = await run_in_threadpool(_pool, here, pool)
@@ -126,11 +129,11 @@ def _pool(here: Context, named: str) -> PoolName:
         return LOCAL
     listed = ", ".join(pools) or "none"
     if not named and len(pools) > 1:
-        raise BadInput(f"pool is not named and there are {listed}; name one", field="pool")
+        raise BadInput(f"no pool was named and there are {listed}; name one", field="pool")
     if named and named not in pools:
         raise BadInput(
-            f"pool {named!r} has no scaler, pools with one: {listed}; name one of them, or start "
-            f"brain-scale --kubernetes --pool {named} in its cluster",
+            f"pool {named!r} has no scaler; pools with a scaler: {listed}; name one of them, "
+            f"or start brain-scale --kubernetes --pool {named} in its cluster",
             field="pool",
         )
     return PoolName(named) if named else pools[0]
@@ -206,7 +209,7 @@ def _queued(
     ),
 )
 def mirror(job: str, here: Here, who: Who, act: Act) -> Response:
-    """Keep the copy of a cluster's job under its object's uid; for the scaler alone."""
+    """Store a cluster's job under its object's uid; only the scaler may call this."""
     said = wire.convert(json_body(act.body), JobCopy)
     document = wire.job_document(said.document)
 
@@ -232,7 +235,7 @@ def mirror(job: str, here: Here, who: Who, act: Act) -> Response:
     responses=problems(errors.UnknownJob, errors.BadInput),
 )
 def conditions(about: AboutJob, act: Act) -> Response:
-    """Keep what a cluster says of the job's object; for the scaler alone."""
+    """Store the conditions of a job's object in its cluster; only the scaler may call this."""
     said = wire.decode(act.body, tuple[ObjectCondition, ...])
 
     def told(tx: Transaction) -> None:
@@ -247,7 +250,7 @@ def conditions(about: AboutJob, act: Act) -> Response:
     responses=problems(errors.BadInput, errors.UnknownField, errors.ImpossibleBounds),
 )
 def estimate(here: Here, who: Who, body: Body) -> Response:
-    """What a job would need, from jobs that were alike; nothing is started or stored."""
+    """The estimated needs of a job, from similar jobs; nothing is started or stored."""
     wanted = asked(body, EstimateRequest)
     document = wire.job_document(wanted.document)
     with here.stores.transaction(read_only=True) as tx:
@@ -275,7 +278,9 @@ def job(about: AboutJob) -> Response:
 
 @router.get("/jobs/{job}/report", response_model=JobReport, responses=problems(errors.UnknownJob))
 def report(about: AboutJob) -> Response:
-    """What each replica reserves, uses and should reserve, and the document for next time."""
+    """The amounts that each replica reserves, uses and should reserve, and the document for next
+    time.
+    """
     here = about.here
     with here.stores.transaction(read_only=True) as tx:
         found = about.job(tx)
@@ -289,7 +294,7 @@ def report(about: AboutJob) -> Response:
     responses=problems(errors.UnknownJob, errors.Conflict, errors.VersionMismatch),
 )
 def cancel(about: AboutJob, act: Act) -> Response:
-    """End a job for good."""
+    """End a job; it cannot be resumed."""
     return _change(about, act, lifecycle.cancel)
 
 
@@ -299,7 +304,7 @@ def cancel(about: AboutJob, act: Act) -> Response:
     responses=problems(errors.UnknownJob, errors.Conflict, errors.VersionMismatch),
 )
 def suspend(about: AboutJob, act: Act) -> Response:
-    """Stop a job at its next safe point and free what it holds."""
+    """Stop a job at its next safe point and free its nodes."""
     return _change(about, act, lifecycle.suspend)
 
 
@@ -309,7 +314,7 @@ def suspend(about: AboutJob, act: Act) -> Response:
     responses=problems(errors.UnknownJob, errors.Conflict, errors.VersionMismatch),
 )
 def resume(about: AboutJob, act: Act) -> Response:
-    """Let a suspended job go on from its checkpoint."""
+    """Resume a suspended job from its checkpoint."""
     return _change(about, act, lifecycle.resume)
 
 
@@ -319,7 +324,7 @@ def resume(about: AboutJob, act: Act) -> Response:
     responses=problems(errors.UnknownJob, errors.Conflict, errors.VersionMismatch),
 )
 def lift_advise_only(about: AboutJob, act: Act) -> Response:
-    """Let Brain act again, by its policy mode, on a job for which it only advises."""
+    """Let Brain change a job again, by its policy mode, after a time of advice only."""
     return _change(about, act, lifecycle.lift_advise_only)
 
 
@@ -333,7 +338,7 @@ def series(
     metric: str = "examples_per_second",
     since: Instant | None = None,
     until: Instant | None = None,
-    width: Annotated[int, Query(ge=2, le=4000, description="pixels of the chart")] = 600,
+    width: Annotated[int, Query(ge=2, le=4000, description="width of the chart in pixels")] = 600,
 ) -> Response:
     """A metric over time, downsampled for ``width`` pixels; by default the last hour."""
     begin, end = span_of(since, until, about.here.clock(), default=timedelta(hours=1))
@@ -371,16 +376,17 @@ def _check_references(document: JobDocument, who: Principal) -> None:
     for name, value in document.environment.items():
         if isinstance(value, Secret) and value.from_secret is not None:
             raise BadInput(
-                f"environment.{name}.fromSecret {value.from_secret!r} names a secret of a cluster; "
-                "on one machine use fromFile",
+                f"environment.{name}.fromSecret {value.from_secret!r} names a Kubernetes "
+                "Secret, but this pool is one machine; use fromFile",
                 field=f"environment.{name}.fromSecret",
             )
         if isinstance(value, Secret) and value.from_file is not None:
             field = f"environment.{name}.fromFile"
             if who.role is not Role.ADMIN:
                 raise BadInput(
-                    f"{field} is read by the service, which reads more than {who.name} may; give "
-                    "the value itself, which is stored sealed",
+                    f"{field} would be read by the service, which can read files that "
+                    f"{who.name} may not; give the value itself, which the service stores "
+                    "encrypted",
                     field=field,
                 )
             check_below(directory_of(document), value.from_file, field=field)

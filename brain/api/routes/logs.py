@@ -1,5 +1,6 @@
-"""Workers' output: from ``replicas/<job>/<id>/output.log`` of the state directory, or as the
-scaler of a cluster's pool reads it there."""
+"""Workers' output: from ``replicas/<job>/<id>/output.log`` of the state directory, or, for a
+cluster's pool, as its scaler reads it there.
+"""
 
 import asyncio
 import os
@@ -104,14 +105,14 @@ async def job_logs(
     about: AboutJob,
     token: OwnToken,
     replica: Annotated[int | None, Query(ge=0)] = None,
-    rank: Annotated[int | None, Query(ge=0, description="of the replica in its world")] = None,
-    previous: Annotated[bool, Query(description="the one that was there before")] = False,
+    rank: Annotated[int | None, Query(ge=0, description="rank of the replica in its world")] = None,
+    previous: Annotated[bool, Query(description="the previous replica with this rank")] = False,
     tail: Annotated[int, Query(ge=1, le=100_000)] = 10_000,
     follow: bool = False,
 ) -> StreamingResponse:
-    """What the workers print, the last ``tail`` lines of each replica.
+    """The output of the workers: the last ``tail`` lines of each replica.
 
-    ``follow`` goes on with new lines until the job has finished or the token has ended.
+    With ``follow``, new lines are sent until the job finishes or the token ends.
     """
     job = await run_in_threadpool(_job, about)
     chosen = await run_in_threadpool(_chosen, about, job, replica, rank, previous)
@@ -171,7 +172,9 @@ def _chosen(
         UnknownReplica: there is no such replica.
     """
     if replica is not None and (rank is not None or previous):
-        raise errors.BadInput("replica names one by itself; leave out rank, previous", field="rank")
+        raise errors.BadInput(
+            "replica already selects one process; leave out rank and previous", field="rank"
+        )
     with about.here.stores.transaction(read_only=True) as tx:
         replicas, worlds = tx.worlds.replicas(job.id), tx.worlds.of(job.id)
     if rank is not None:
@@ -192,10 +195,10 @@ def _of_rank(job: Job, worlds: Sequence[World], rank: int, previous: bool) -> in
     found = list(dict.fromkeys(held))[previous:]
     if not found:
         ranks = sorted({member.group_rank for world in worlds for member in world.members})
-        had = f"its worlds had 0 to {ranks[-1]}" if ranks else "it had no world yet"
+        had = f"its worlds had 0 to {ranks[-1]}" if ranks else "it has had no world yet"
         before = " before the one that has it" if previous else ""
         raise errors.UnknownReplica(
-            f"rank {rank}: no replica of {job.document.name} had it{before}; {had}"
+            f"rank {rank}: no replica of {job.document.name} had this rank{before}; {had}"
         )
     return found[0]
 
@@ -205,7 +208,7 @@ def _expect_replica(about: JobRequest, job: Job, replica: int, known: list[int])
         return
     had = ", ".join(map(str, known)) if known else "none yet"
     raise errors.UnknownReplica(
-        f"replica {replica}: {job.document.name} had no such one; its replicas: {had}"
+        f"replica {replica}: {job.document.name} never had this replica; its replicas: {had}"
     )
 
 

@@ -46,14 +46,16 @@ def plans(
     who: Who,
     page_size: PageSize = 100,
     page_token: str = "",
-    filter: Annotated[str, Query(description="state:Proposed kind:resize job:name word")] = "",
+    filter: Annotated[
+        str, Query(description=("for example: state:Proposed kind:resize job:name word"))
+    ] = "",
     since: Instant | None = None,
     until: Instant | None = None,
     fields: Fields = "",
 ) -> Response:
-    """Plans of all jobs, newest first: the inbox is ``filter=state:Proposed``.
+    """Plans of all jobs, newest first; ``filter=state:Proposed`` lists the inbox.
 
-    ``since`` and ``until`` are about when they were proposed.
+    ``since`` and ``until`` bound the times at which plans were proposed.
     """
     wanted, pick = parse_filter(filter, KEYS, me=who.name), picked(PlanView, fields)
     is_meant = range_of(since, until)
@@ -90,7 +92,9 @@ def plans_of(about: AboutJob) -> Response:
     responses=problems(errors.UnknownJob, errors.BadInput, errors.Conflict, errors.VersionMismatch),
 )
 def resize(about: AboutJob, act: Act) -> Response:
-    """A person's or program's request for a size: taken, clamped to what fits, or refused."""
+    """Request a size for a job; the request is accepted, reduced to a size that fits, or
+    refused.
+    """
     wanted = asked(act.body, ResizeRequest, act.who)
     here = about.here
 
@@ -119,9 +123,10 @@ def resize(about: AboutJob, act: Act) -> Response:
     responses=problems(errors.UnknownJob, errors.BadInput, errors.Conflict, errors.VersionMismatch),
 )
 def edit(about: AboutJob, act: Act) -> Response:
-    """Change what each replica of a job reserves, or its size; the answer is the plan that does it.
+    """Change the amounts of a job's replicas, or its size; the answer is the plan that makes the
+    change.
 
-    Its explanation's ``next_step`` says what applies now, and what at the safe point.
+    The explanation's ``next_step`` tells the changes that apply now from those at the safe point.
     """
     wanted = asked(act.body, JobEdit, act.who)
     here, version = about.here, ""
@@ -156,7 +161,7 @@ def edit(about: AboutJob, act: Act) -> Response:
     responses=problems(errors.UnknownPlan, errors.Conflict, errors.VersionMismatch),
 )
 def approve(generation: int, about: AboutJob, act: Act) -> Response:
-    """Say yes to a proposed plan, as it was seen."""
+    """Approve a proposed plan in the version that the person saw."""
     return _decide(about, act, generation, lifecycle.approve, settings=about.here.settings)
 
 
@@ -166,7 +171,7 @@ def approve(generation: int, about: AboutJob, act: Act) -> Response:
     responses=problems(errors.UnknownPlan, errors.Conflict, errors.VersionMismatch),
 )
 def reject(generation: int, about: AboutJob, act: Act) -> Response:
-    """Say no to a proposed or approved plan."""
+    """Reject a proposed or approved plan."""
     return _decide(about, act, generation, lifecycle.reject, why=True)
 
 
@@ -176,7 +181,7 @@ def reject(generation: int, about: AboutJob, act: Act) -> Response:
     responses=problems(errors.UnknownPlan, errors.Conflict, errors.VersionMismatch),
 )
 def rollback(generation: int, about: AboutJob, act: Act) -> Response:
-    """Go back to what stood before the plan that stands; the answer is the plan that does it."""
+    """Return to the size before the plan in force; the answer is the plan that makes the change."""
     settings = about.here.settings
     return _decide(about, act, generation, lifecycle.rollback, settings=settings, why=True)
 
@@ -187,7 +192,9 @@ def rollback(generation: int, about: AboutJob, act: Act) -> Response:
     responses=problems(errors.UnknownJob),
 )
 def recommendation(about: AboutJob) -> Response:
-    """The latest decision about a job, hold or not; null before the first turn that saw it."""
+    """The latest decision about a job, hold or not; null before Brain's first turn with this
+    job.
+    """
     return about.read(lambda tx, job: tx.plans.decision(job.id))
 
 
@@ -200,14 +207,16 @@ def what_if(about: AboutJob) -> Response:
 
 @router.get("/jobs/{job}/model", response_model=ModelView, responses=problems(errors.UnknownJob))
 def model(about: AboutJob) -> Response:
-    """What is known of how a job scales: the fit's report, its promises, looks that would tell."""
+    """The model of how a job scales: the fit, past promises, and measurements that would help."""
     here = about.here
     return about.read(lambda tx, job: views.model(tx, job, here.settings, here.clock()))
 
 
 @router.get("/models", response_model=ModelsView, responses=problems())
 def models(here: Here, who: Who) -> Response:
-    """Promised against measured over all jobs: do 90 % bands hold nine in ten?"""
+    """Promised and measured throughput over all jobs, with the share of measurements within 90 %
+    bands.
+    """
     with here.stores.transaction(read_only=True) as tx:
         return answer(views.models(tx))
 
@@ -223,8 +232,8 @@ def _asker(who: Principal, named: str) -> str:
         return who.name
     if who.role is not Role.SCALER or len(named) > _LONGEST_NAME:
         raise errors.BadInput(
-            f"by {named[:_LONGEST_NAME]!r} is for scalers, in {_LONGEST_NAME} characters; leave "
-            "it out, and your token says who you are",
+            f"by {named[:_LONGEST_NAME]!r} is reserved for scalers and at most {_LONGEST_NAME} "
+            "characters long; leave it out, and the token identifies you",
             field="by",
         )
     return named

@@ -22,14 +22,16 @@ router = APIRouter(prefix="/api/v1", tags=["pools"])
 
 @router.get("/pools/{pool}", response_model=PoolView, responses=problems(errors.UnknownPool))
 def pool(pool: PoolName, here: Here, who: Who) -> Response:
-    """A pool: its nodes, its policy, and what the latest round of those that share it came to."""
+    """A pool: its nodes, its policy, and the result of the latest round of the jobs that share
+    it.
+    """
     with here.stores.transaction(read_only=True) as tx:
         return answer(views.pool(tx, pool, here.clock()))
 
 
 @router.get("/policies", response_model=Page[StoredPolicy], responses=problems())
 def policies(here: Here, who: Who, page_size: PageSize = LARGEST, page_token: str = "") -> Response:
-    """The policies of all pools that have one, by pool."""
+    """The policies of all pools, by pool."""
     with here.stores.transaction(read_only=True) as tx:
         found = tx.pools.policies()
     return answer(
@@ -51,7 +53,7 @@ def policy(pool: PoolName, here: Here, who: Who) -> Response:
     responses=problems(errors.BadInput, errors.UnknownField, errors.VersionMismatch),
 )
 def put_policy(pool: PoolName, here: Here, who: Who, act: Act) -> Response:
-    """Divide a pool among projects; what was written before is replaced as a whole."""
+    """Replace the policy that divides a pool among projects."""
     written = wire.document(json_body(act.body), PoolShares)
     written.check()
     check_name("pool", pool)
@@ -82,7 +84,7 @@ def put_policy(pool: PoolName, here: Here, who: Who, act: Act) -> Response:
     responses=problems(errors.UnknownPool, errors.VersionMismatch),
 )
 def remove_policy(pool: PoolName, here: Here, who: Who, act: Act) -> Response:
-    """Let every project have what it can use."""
+    """Remove the policy of a pool; every project may then use all of it."""
 
     def removed(tx: Transaction) -> None:
         known = _found(tx, pool)
@@ -99,7 +101,10 @@ def remove_policy(pool: PoolName, here: Here, who: Who, act: Act) -> Response:
 def _found(tx: Transaction, pool: PoolName) -> StoredPolicy:
     found = tx.pools.policy(pool)
     if found is None:
-        raise errors.UnknownPool(f"pool {pool} has no policy; its projects share it as they come")
+        raise errors.UnknownPool(
+            f"pool {pool} has no policy; write one with PUT, or leave its projects to share it "
+            "without rules"
+        )
     return found
 
 

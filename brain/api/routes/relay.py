@@ -22,7 +22,7 @@ async def scaler_requests(
     who: Who,
     wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT, description="seconds to wait")] = 0,
 ) -> Response:
-    """Requests that nobody took yet; whoever reads them answers them."""
+    """Requests that no scaler has taken yet; the reader of a request answers it."""
     found = await here.relay.take(pool, wait, request.is_disconnected)
     response = answer(Page(items=found))
     # Documents have the values of their environments.
@@ -38,6 +38,6 @@ async def scaler_requests(
 async def answer_request(
     pool: PoolName, request: str, here: Here, who: Who, body: Body
 ) -> Response:
-    """Answer a request, or a part of it; 404 where nobody waits for the answer any more."""
+    """Answer a request, or a part of it; 404 if no client waits for the answer any more."""
     await here.relay.answer(pool, request, wire.convert(json_body(body), ScalerAnswer))
     return answer(None, status=204)

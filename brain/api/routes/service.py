@@ -1,4 +1,4 @@
-"""The service itself: whether it lives, what it counts, how it is."""
+"""The state of the service itself: health, readiness, metrics."""
 
 from collections import Counter
 
@@ -32,7 +32,7 @@ async def livez() -> Response:
 
 @router.get("/readyz", response_class=PlainTextResponse, responses=problems(Unavailable))
 def readyz(here: Here, who: Who) -> Response:
-    """The stores answer; what else is degraded is listed, one line each."""
+    """Readiness: the database answers; other degraded parts are listed, one line each."""
     with here.stores.transaction(read_only=True) as tx:
         tx.events.last_id()
     return Response("\n".join(["ok", *here.condition.degraded(), ""]), media_type="text/plain")
@@ -50,7 +50,7 @@ def metrics(here: Here, who: Who) -> Response:
 
 @api.get("/health", response_model=Health, responses=problems(Unavailable))
 def health(here: Here, who: Who) -> Response:
-    """How the service is, and who is asking."""
+    """The state of the service, and the identity of the caller."""
     return answer(_health(here, who))
 
 

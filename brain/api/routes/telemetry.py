@@ -161,8 +161,8 @@ def _read(
     envelope = ingest.envelope_of(data, content_type)
     if len(envelope.samples) > here.settings.batch_limit:
         raise TooLarge(
-            f"samples: {len(envelope.samples)} are over batch_limit {here.settings.batch_limit}; "
-            "split the batch",
+            f"the request has {len(envelope.samples)} samples, more than batch_limit "
+            f"{here.settings.batch_limit}; split the batch",
             field="samples",
         )
     now = here.clock()
@@ -182,10 +182,13 @@ def _refused(here: Context, who: Principal, jobs: frozenset[JobId]) -> Mapping[J
     """Return the jobs whose samples are not accepted from this sender, with the reason."""
     if who.role is Role.AGENT:
         # The token was made for a known job, and jobs are never deleted.
-        return {job: f"job {job} is not the job of this token" for job in jobs - {who.job}}
+        return {
+            job: (f"job {job} is not the job of this token; send the token of that job")
+            for job in jobs - {who.job}
+        }
     with here.stores.transaction(read_only=True) as tx:
         known = tx.jobs.known(jobs)
-    return {job: f"job {job!r} is no job's id" for job in jobs - known}
+    return {job: f"job {job!r} is not the id of a job" for job in jobs - known}
 
 
 async def _send(

@@ -75,7 +75,7 @@ class Dashboard:
 
     def _page(self, request: Request) -> Response:
         if self._root is None:
-            raise NotFound("the dashboard was not built; `make web` builds it")
+            raise NotFound("the dashboard was not built; run `make web`")
         return _answer(request, self._root / "index.html", "no-cache")
 
 

@@ -27,7 +27,9 @@ LONGEST_WAIT = 60.0
 #: An agent's token ends with its job, and after so many days at the latest.
 _AGENT_DAYS = 90.0
 
-Wait = Annotated[float, Query(ge=0, le=LONGEST_WAIT, description="seconds to wait for a change")]
+Wait = Annotated[
+    float, Query(ge=0, le=LONGEST_WAIT, description=("how many seconds to wait for a change"))
+]
 Known = Annotated[str | None, Header(alias="If-None-Match")]
 
 
@@ -37,7 +39,9 @@ Known = Annotated[str | None, Header(alias="If-None-Match")]
     responses=problems(errors.UnknownJob) | {304: {"description": "unchanged"}},
 )
 async def world(about: AboutJob, token: OwnToken, wait: Wait = 0, known: Known = None) -> Response:
-    """The wished world; 304 when it is still that of ``If-None-Match`` after ``wait`` seconds."""
+    """The desired world of a job; 304 if it still matches ``If-None-Match`` after ``wait``
+    seconds.
+    """
     here = about.here
 
     def read() -> DesiredWorld:
@@ -55,7 +59,7 @@ async def world(about: AboutJob, token: OwnToken, wait: Wait = 0, known: Known =
     responses=problems(errors.UnknownJob, errors.BadInput, errors.UnknownVersion),
 )
 def report_world(about: AboutJob, act: Act) -> Response:
-    """Tell what a coordinator observed. Repeating a report changes nothing."""
+    """Report a coordinator's observations. Repeating a report changes nothing."""
     report = wire.decode(act.body, WorldReport)
     wire.check_version(report.v, sender="the agent")
 
@@ -72,7 +76,7 @@ def report_world(about: AboutJob, act: Act) -> Response:
     responses=problems(errors.UnknownJob, errors.BadInput, errors.UnknownVersion),
 )
 def report_replicas(about: AboutJob, act: Act) -> Response:
-    """Tell what a scaler observed. Repeating a report changes nothing."""
+    """Report a scaler's observations. Repeating a report changes nothing."""
     report = wire.decode(act.body, ReplicaReport)
     wire.check_version(report.v, sender="the scaler")
 
@@ -93,7 +97,9 @@ def report_replicas(about: AboutJob, act: Act) -> Response:
 async def wishes(
     pool: PoolName, here: Here, token: OwnToken, wait: Wait = 0, known: Known = None
 ) -> Response:
-    """What a scaler should make true; 304 when still that of ``If-None-Match`` after ``wait``."""
+    """The desired state for a scaler; 304 if it still matches ``If-None-Match`` after ``wait``
+    seconds.
+    """
 
     def read() -> DesiredPool:
         token.check()
@@ -165,7 +171,9 @@ def _unless_known(value: object, etag: str, known: str | None) -> Response:
 
 def _expect_same(job: Job, said: str) -> None:
     if job.id != said:
-        raise BadInput(f"job {said!r} is not the {job.id} of the path", field="job")
+        raise BadInput(
+            f"job {said!r} differs from {job.id} in the path; give the same id in both", field="job"
+        )
 
 
 def _value(name: str, value: object, directory: Path, home: Path) -> str:

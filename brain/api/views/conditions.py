@@ -54,7 +54,7 @@ def late(job: Job, ends_at: datetime | None) -> tuple[Condition, ...]:
     if job.finished or deadline is None or ends_at is None or ends_at <= deadline:
         return ()
     behind = duration((ends_at - deadline).total_seconds())
-    return (Condition(kind="Late", reason=f"at its present pace it ends {behind} too late"),)
+    return (Condition(kind="Late", reason=f"at the present pace the job ends {behind} too late"),)
 
 
 def left(replicas: Iterable[Replica], now: datetime) -> Iterator[tuple[str, str]]:
@@ -64,7 +64,7 @@ def left(replicas: Iterable[Replica], now: datetime) -> Iterator[tuple[str, str]
     for node, last in unfit_nodes(replicas, now).items():
         if last.ended_at is not None:
             until = last.ended_at + UNFIT
-            yield "LeftNode", f"keeps off {node} until {until:%H:%M} UTC: {last.unfit}"
+            yield "LeftNode", f"the job avoids {node} until {until:%H:%M} UTC: {last.unfit}"
 
 
 def unenforced(replicas: Iterable[Replica]) -> Iterator[tuple[str, str]]:
@@ -113,7 +113,7 @@ def _memory_conditions(held: MemoryView) -> list[tuple[str, str]]:
     if held.off:
         return [("NoMemoryCheckpoint", held.off)]
     if held.ahead_seconds > _BEHIND_SECONDS:
-        text = f"the newest checkpoint has been in memory only for {held.ahead_seconds:.0f} s"
+        text = f"the newest checkpoint has existed only in memory for {held.ahead_seconds:.0f} s"
         return [("StorageBehind", text)]
     return []
 
@@ -131,7 +131,7 @@ def _measured_conditions(
     if slow is None:
         return []
     more = percent(slow.deviation)
-    return [("Straggler", f"rank {slow.rank} on {slow.node} is {more} slower than its peers")]
+    return [("Straggler", f"rank {slow.rank} on {slow.node} is {more} slower than the other ranks")]
 
 
 def _hang(world: World | None) -> Diagnosis | None:

@@ -94,7 +94,8 @@ def pool(tx: Transaction, name: PoolName, now: datetime) -> PoolView:
     jobs = tx.jobs.unfinished(name)
     if not mine and not jobs:
         raise UnknownPool(
-            f"no pool named {name} has nodes or unfinished jobs; a scaler registers nodes with it"
+            f"pool {name} has no nodes and no unfinished jobs; check its name, or start a "
+            "scaler, which registers nodes"
         )
     last = tx.pools.round(name)
     sharing = sum(job.document.optimize_mode is OptimizeMode.CLUSTER for job in jobs)

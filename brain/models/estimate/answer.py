@@ -80,7 +80,9 @@ def check(question: EstimateQuestion) -> None:
         BadInput: the error names the field.
     """
     if question.steps is not None and question.examples is not None:
-        raise BadInput("steps and examples say the same; give one of them", field="steps")
+        raise BadInput(
+            "steps and examples both give the length; give only one of them", field="steps"
+        )
     for name in _FIGURES:
         value = getattr(question, name)
         # NaN is not above 0 either.
@@ -158,9 +160,9 @@ def _missing(
 
 def _no_work(asked: SizeQuestion, question: EstimateQuestion) -> str:
     """Return the reason why the estimate has no time to finish."""
-    assert asked.model is not None, "without a model more is missing than the work"
+    assert asked.model is not None, "without a model the throughput is missing, not only the work"
     if asked.model.present.examples_per_step is None and question.examples is not None:
-        return "Time: no batch size was seen, so examples are not known; give --steps."
+        return "Time: the batch size is unknown, so the number of examples is, too; give --steps."
     return (
         "Time: the document declares no `steps` and no similar job ended well; give --steps, "
         "--examples, or `epochs` with --examples-per-epoch."

@@ -65,7 +65,9 @@ def growth(hourly_maxima: Sequence[float], *, limit_bytes: float) -> Growth:
     values = np.asarray(hourly_maxima, dtype=float)
     if len(values) < 4 or not np.isfinite(values).all():
         raise Undetermined(
-            f"memory was seen for {len(values)} whole hours; four are needed", code="no-usage"
+            f"memory was read in {len(values)} whole hours, but four are needed; wait for more "
+            "readings",
+            code="no-usage",
         )
     hours = np.arange(len(values))
     slope = float(scipy.stats.theilslopes(values, hours).slope) / _HOUR_SECONDS

@@ -149,12 +149,13 @@ def servers_for(request_bytes: float, servers: int, *, most_bytes: float) -> int
 def _expect_readings(x: _Floats, used: _Floats, base_bytes: float) -> None:
     if len(x) != len(used) or len(x) < _LEAST_READINGS:
         raise Undetermined(
-            f"memory of the server was read {len(x)} times; {_LEAST_READINGS} are needed",
+            f"memory of the server was read {len(x)} times, but {_LEAST_READINGS} are needed; "
+            "wait for more readings",
             code="no-usage",
         )
     sound = np.isfinite(x).all() and np.isfinite(used).all() and (x > 0).all()
     if not sound or (np.diff(x) <= 0).any() or not 0 <= base_bytes < math.inf:
-        raise Undetermined("readings must be finite, with examples that rise", code="no-usage")
+        raise Undetermined("readings must be finite, and their examples must grow", code="no-usage")
     if used[-1] <= base_bytes:
         raise Undetermined("the server has not grown yet", code="no-growth")
 

@@ -64,7 +64,8 @@ class ServedJob:
         for one in self.servers:
             if not (0 < one.cpus < math.inf and 0 <= one.used_cpus < math.inf):
                 raise Undetermined(
-                    f"a server that uses {one.used_cpus:g} of {one.cpus:g} processors says nothing",
+                    f"a server that uses {one.used_cpus:g} of {one.cpus:g} processors is not "
+                    "loaded enough to measure",
                     code="no-usage",
                 )
 

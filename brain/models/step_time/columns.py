@@ -70,12 +70,12 @@ def design(X: ArrayLike) -> Floats:
     if found.ndim != 2 or found.shape[1] != len(COLUMNS):
         raise ValueError(f"X has shape {found.shape}; it needs the columns {', '.join(COLUMNS)}")
     if not np.isfinite(found).all():
-        raise ValueError("X holds NaN or infinity; leave out what was not measured")
+        raise ValueError("X has NaN or infinity; leave out configurations without a measurement")
     nodes, replicas, batch, accumulation = found.T
     if len(found) and (min(nodes.min(), accumulation.min()) < 1 or batch.min() <= 0):
-        raise ValueError("nodes and accumulation begin at 1, a local batch above 0")
+        raise ValueError("nodes and accumulation must be at least 1, and the local batch above 0")
     if (replicas < nodes).any():
-        raise ValueError("fewer replicas than nodes; a node without a replica is none of the job's")
+        raise ValueError("there are fewer replicas than nodes; leave out nodes without a replica")
     return found
 
 
@@ -88,11 +88,14 @@ def seconds(y: ArrayLike, count: int) -> Floats:
     """
     found: Floats = np.asarray(y, dtype=np.float64)
     if found.shape != (count,):
-        raise ValueError(f"y has shape {found.shape} for {count} configurations")
+        raise ValueError(
+            f"y has shape {found.shape}, but X has {count} configurations; give one step time "
+            "for each"
+        )
     if not count:
         raise Undetermined("no configuration was measured; measure one", code="no-steps")
     if not np.isfinite(found).all():
-        raise ValueError("y holds NaN or infinity; step times are positive seconds")
+        raise ValueError("y has NaN or infinity; give positive seconds per step")
     return found
 
 

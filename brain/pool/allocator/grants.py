@@ -106,7 +106,7 @@ class _Rivals:
     def of(self, job: int, column: int, gain: float) -> str | None:
         """Return a job that holds the accelerators ``job`` lacks for ``column``.
 
-        None where enough accelerators are free, and where the column brings no gain.
+        Return None if enough accelerators are free, or if the column gains nothing.
         """
         seating = self.seating
         columns, choice = seating.problem.columns, int(seating.stock.choice[job])
@@ -149,9 +149,9 @@ def _because(seating: Seating, job: PoolJob, index: int, refused: Mapping[int, s
 def ordered(
     jobs: Sequence[PoolJob], grants: Mapping[str, Grant], nodes: Iterable[PoolNode]
 ) -> tuple[Move, ...]:
-    """The changes of a round, each after those whose accelerators it needs.
+    """The changes of a round, in order: each follows the changes that free its accelerators.
 
-    Where jobs wait for each other in a circle, the one of least worth lets go first.
+    If jobs wait for each other in a circle, the least valuable one frees its accelerators first.
     """
     free = {node.name: node.capacity for node in nodes}
     leaving: dict[str, list[tuple[str, int]]] = defaultdict(list)

@@ -86,7 +86,7 @@ def unusable(job: PoolJob) -> str | None:
     if job.gpus_per_replica < 1:
         return f"gpus_per_replica is {job.gpus_per_replica}: a replica takes 1 or more"
     if not any(len(curve.rows) for curve in job.curves.values()):
-        return "it has no configuration: nothing was measured yet, or its bounds allow none"
+        return "it has no configuration: none was measured yet, or its bounds allow none"
     return None
 
 
@@ -103,7 +103,7 @@ def impossible(job: PoolJob, room: Mapping[str, int], quota: Quota | None) -> st
     kind = min(least, key=lambda name: (least[name], name))
     needs = least[kind] * job.gpus_per_replica
     if quota and quota.limit is not None and needs > quota.limit:
-        return f"it needs {needs} accelerators, its tenant {job.tenant} may have {quota.limit}"
+        return f"it needs {needs} accelerators, but its tenant {job.tenant} may have {quota.limit}"
     return (
         f"it is larger than the cluster: it takes {needs} accelerators of {kind} at least, "
         f"{job.gpus_per_replica} on one node each, of {room[kind]}"

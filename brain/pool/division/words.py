@@ -68,8 +68,7 @@ def facts(
 ) -> PoolRound:
     """Return the round as it is stored; ``plans`` are the generations that carry it out, by job.
 
-    Where no job may change, no accelerator is traded, and the prices are those of the ``last``
-    round.
+    If no job may change, no accelerator is traded, and the prices of the ``last`` round remain.
     """
     prices: dict[str, float] = dict(last.prices) if last else {}
     capacity: dict[str, float] = {}

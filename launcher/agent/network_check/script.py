@@ -187,9 +187,10 @@ def received(connection: socket.socket, count: int) -> bytes:
 
 
 def typical(act: Callable[[], object], repeats: int, agree: Callable[[int], int] = int) -> Timed:
-    """The median of many times and its standard error, after one that warms up.
+    """The median of many timings and its standard error, in seconds, after one warm-up run.
 
-    Where one takes long there are fewer; ``agree`` makes them as many for all who take part.
+    If one run takes long, there are fewer runs; ``agree`` gives all participants the same number of
+    runs.
     """
     act()
     first = timed(act)

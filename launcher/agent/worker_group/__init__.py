@@ -1,4 +1,4 @@
-"""Orders of the coordinator, carried out on this agent's workers.
+"""The coordinator's orders, carried out on the workers of this agent.
 
 group        orders, one after the other
 in_process   changes of the world that end no process

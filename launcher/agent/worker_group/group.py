@@ -1,7 +1,7 @@
-"""The workers of one agent: those that run, and those that wait at the gate for the next world.
+"""The workers of one agent: the running ones, and those that wait at the gate for the next world.
 
-Orders come from the coordinator and are carried out one after the other. What is told back goes
-through ``tell``, which swallows messages while there is no coordinator.
+Orders come from the coordinator and are carried out one after the other. Reports go out through
+``tell``, which drops messages while there is no coordinator.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ class WorkerGroup:
         self._fork_server = await ForkServer.open(self.config, self._say)
 
     async def warm(self) -> None:
-        """Tell the coordinator once imports are done; then wait for ever."""
+        """Report to the coordinator once imports are done; then wait forever."""
         assert self._fork_server is not None
         try:
             async with asyncio.timeout(_WARM_SECONDS):
@@ -137,7 +137,7 @@ class WorkerGroup:
         return workers is not None and bool(workers.exits or workers.catching(signum))
 
     def take_batch(self, desired: BatchWish | None) -> None:
-        """Tell the script, if it asks, which batch to take; nothing restarts for it."""
+        """Send the desired batch to the script, if it asks for one; nothing restarts."""
         self._batch_file.desired = desired
         workers = self._workers or self._next
         if workers is not None:
@@ -324,7 +324,9 @@ class WorkerGroup:
             await self._discard()
         workers = self._workers
         if workers is None or workers.sessions is None:
-            self._tell(messages.Torn(epoch=world.epoch, reason="no worker is left", unbuilt=True))
+            self._tell(
+                messages.Torn(epoch=world.epoch, reason=("all workers have ended"), unbuilt=True)
+            )
             return
         group_rank = rank_in(world, self.config.replica)
         if built:

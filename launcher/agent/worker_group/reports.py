@@ -80,14 +80,15 @@ class WorkerReports:
 
 
 def grace_told(signum: signal.Signals, grace_seconds: float, *, by_hand: bool) -> str:
-    """Say how long workers have to end, and which setting says so.
+    """Return a sentence with the time that workers have to end, in seconds, and the setting that
+    gives it.
 
     >>> grace_told(signal.SIGTERM, 30.0, by_hand=True)
     'waiting: workers that catch SIGTERM have 30 s to save and end (--shutdown-timeout)'
     """
     setting = "--shutdown-timeout" if by_hand else "checkpoint.graceSeconds"
     given = f"have {grace_seconds:g} s to save and end ({setting})"
-    return f"waiting: workers that catch {signal.Signals(signum).name} {given}"
+    return f"waiting: workers that handle {signal.Signals(signum).name} {given}"
 
 
 def _lost_its_port(world: WorldDocument, exit: WorkerExit, progress: tuple[Progress, ...]) -> bool:

@@ -15,8 +15,8 @@ from launcher.workers.workers import Workers
 _HELD_LEASES = 2
 _HELD = "held: processes {}, whose leases ran out, until it is proved that no other world was begun"
 _NOT_RENEWED = (
-    "process {} was held for {:g} s, and nobody proved that no other world was begun; it is ended, "
-    "and its world begins again from the checkpoint"
+    "process {} was held for {:g} s without proof that no other world began; it is ended, and "
+    "its world starts again from the checkpoint"
 )
 
 

@@ -62,8 +62,9 @@ def shipped() -> Torchrun:
 
 
 def torchrun_of(interpreter: str, environment: Mapping[str, str]) -> Torchrun:
-    """The torchrun flags of the torch that ``interpreter`` imports; the newest known ones, with a
-    note that says so, where it has none or cannot be asked."""
+    """Return the torchrun flags of the torch that ``interpreter`` imports. If it has no torch or
+    cannot be asked, return the newest known flags, with a note.
+    """
     newest = shipped()
     torch = installed_torch(interpreter)
     if torch is None:

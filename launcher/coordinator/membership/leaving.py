@@ -1,4 +1,4 @@
-"""Members that gave notice, and agents that are let go."""
+"""Members that gave notice, and agents that the coordinator releases."""
 
 from brain.types.world import DesiredWorld
 from launcher.coordinator.membership.facts import goal_of

@@ -33,7 +33,8 @@ def may_form(
 def decides(
     last: Sequence[int], gone: Collection[int], coordinated: int | None, witness: WitnessObserved
 ) -> int | None:
-    """Return the member whose half goes on where only halves are left; None: nobody knows yet.
+    """Return the member whose half continues when the world was cut in two; None if that is not
+    known yet.
 
     Who ``coordinated`` knows for sure whether the witness is in force, and everybody knows of one
     that may be: once that member is gone, a witness that is known of counts. Without a witness it

@@ -73,7 +73,9 @@ def extent(members: Iterable[Member | AgentObserved], shape: Shape | None) -> in
 def layout(
     members: Sequence[Member], agents: Sequence[AgentObserved], unit: int, rules: WorldRules
 ) -> str:
-    """Say which agents wait as warm spares and why, and which groups of ranks cross a switch."""
+    """Return a text that names the warm spares with the reason, and the groups of ranks that cross
+    a switch.
+    """
     said = [explain(members, agents, unit if rules.shape is None else 1)]
     copy = rules.tensor * rules.pipeline
     known = any(member.topology for member in members)

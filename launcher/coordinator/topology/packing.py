@@ -27,8 +27,9 @@ def pack(
     minimum: int,
     shape: Shape,
 ) -> list[AgentObserved]:
-    """Return agents whose processes are ``goal``; where that cannot be, the nearest sum above it
-    up to ``shape.most``, else the nearest below it down to ``minimum``; none where there is none.
+    """Return agents with ``goal`` processes in total; if no choice has that sum, the nearest sum
+    above it up to ``shape.most``, else the nearest below it down to ``minimum``; else an empty
+    list.
 
     Of all that fit, those with most processes of the last world, then the fewest agents; of alike
     ones, those that fill switches. Sums are multiples of ``unit``.

@@ -74,7 +74,7 @@ def groups(
 
 
 def crossings(found: Iterable[ParallelGroup]) -> str:
-    """Say in a sentence which kinds of groups leave machines and switches.
+    """Return a sentence with the kinds of groups that span machines and switches.
 
     Tensor groups are counted where they leave a machine, the others where they cross a switch.
     """

@@ -39,7 +39,7 @@ def keep(
 
 
 def explain(members: Sequence[Member], agents: Sequence[AgentObserved], unit: int) -> str:
-    """Say in a sentence which agents wait as warm spares and why; empty where none does."""
+    """Return a sentence with the warm spares and the reason; empty without spares."""
     known = {member.replica for member in members}
     spares = [a for a in agents if a.replica not in known and a.leaving_since is None and a.ready]
     if not spares:

@@ -145,7 +145,7 @@ async def swap(it: CoordinatorState, *, planned: bool) -> None:
 
 
 def stop(it: CoordinatorState, cause: Cause | None, *, quietly: bool = False) -> None:
-    """Stop the workers; a world that was lost is told of, unless ``quietly``.
+    """Stop the workers; report the loss of a world, unless ``quietly``.
 
     They are told before it is written down: should this process die in between, its successor sees
     workers that have ended, and one failure is not counted.
@@ -170,7 +170,7 @@ def stop(it: CoordinatorState, cause: Cause | None, *, quietly: bool = False) ->
 
 
 async def form(it: CoordinatorState, formed: observation.FormWorld) -> None:
-    """Start the workers of the next world, or let go of those that wait for it at the gate."""
+    """Start the workers of the next world, or release those that wait for it at the gate."""
     try:
         await _put_back(it, formed.cause is Cause.REVERT)
     except pins.CannotPin as cannot:

@@ -312,7 +312,9 @@ class CoordinatorState:
         return (*ledger.barren, world.failed)
 
     def loss(self, cause: Cause, monitor: WorldMonitor | None = None) -> str:
-        """Say in a sentence why ``monitor``'s or the latest world was lost; empty if unknown."""
+        """Return a sentence with the reason why ``monitor``'s or the latest world was lost; empty
+        if unknown.
+        """
         monitor = monitor or self.monitor
         if monitor is None:
             return ""
@@ -331,7 +333,7 @@ class CoordinatorState:
     def found(self, cause: Cause, monitor: WorldMonitor | None = None) -> Diagnosis | None:
         """Diagnose the first failure of the latest world, or of ``monitor``'s.
 
-        None where nothing tells who failed first.
+        Return None if nothing shows which rank failed first.
         """
         monitor = monitor or self.monitor
         if monitor is None or monitor.port_taken:

@@ -47,7 +47,7 @@ class WitnessOffer:
                 return
 
     def came(self, peer: Peer) -> None:
-        """Tell a member that was away of the witness."""
+        """Inform a member that was away of the witness."""
         seen = self._it.witness.seen
         if seen.path and peer.hello.epoch == seen.epoch:
             self._tell(peer)

@@ -1,7 +1,7 @@
-"""The kind of one worker's failure, and the words that tell so. Pure.
+"""The kind of one worker's failure, and the words that show it. Pure.
 
-What the hardware and the kernel say counts before what the script says, and the exception that
-left the script before what was printed around it.
+Evidence of the hardware and the kernel counts before that of the script, and the exception that
+left the script before the output around it.
 """
 
 import re

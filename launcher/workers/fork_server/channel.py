@@ -66,8 +66,8 @@ class Child:
     def poll(self) -> int | None:
         """Return the exit code, negative if a signal ended the process; None while it runs.
 
-        The server keeps what has ended until it is told that we know, so no process id comes to
-        mean another process.
+        The server keeps an ended process until this process acknowledges it, so no process id is
+        used again too early.
         """
         if self._code is None and select.select([self._pidfd], [], [], 0)[0]:
             self._code = self._ended()
@@ -147,7 +147,7 @@ class Channel:
             Unavailable: the server refuses, or is gone.
         """
         if not self.alive:
-            raise Unavailable("the fork server is gone")
+            raise Unavailable("the fork server has ended")
         try:
             copies = [os.dup(fd) for fd in fds]
         except OSError as closed:
@@ -300,7 +300,7 @@ class Channel:
             for fd in fds:
                 os.close(fd)
         self._outbox.clear()
-        gone = Unavailable("the fork server is gone")
+        gone = Unavailable("the fork server has ended")
         lost: list[asyncio.Future[Any]] = [*self._waiting.values(), self.ready]
         for asked in lost:
             if not asked.done():

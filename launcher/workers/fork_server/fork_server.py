@@ -1,7 +1,7 @@
 """The fork server of an agent: workers are forked from a process that has imported what they need.
 
-Where that cannot be (no such interpreter, a library that starts threads, a server that died) the
-caller starts workers as ever, slower and as correct; the reason is said once.
+If that is impossible (no such interpreter, a library that starts threads, a server that died), the
+caller starts workers as usual: slower, but equally correct; the reason is printed once.
 """
 
 import asyncio
@@ -140,7 +140,7 @@ class ForkServer:
         except TimeoutError as hangs:
             self._once("the fork server hangs; workers are started by themselves")
             self._replace(None)
-            raise Unavailable("the fork server hangs") from hangs
+            raise Unavailable("the fork server does not answer") from hangs
         except Unavailable as cannot:
             if not self._learned.plain:
                 self._once(f"a worker is started by itself, without the fork server: {cannot}")

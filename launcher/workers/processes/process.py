@@ -194,7 +194,7 @@ class Guard:
         self._tell(b"add", os.fsencode(directory), b"%d" % pid, mark)
 
     def done(self, directory: Path) -> None:
-        """Tell the reaper that nothing of that directory is left."""
+        """Inform the reaper that nothing of that directory is left."""
         self._tell(b"done", os.fsencode(directory))
 
     def close(self) -> None:
@@ -253,6 +253,6 @@ def free_port(host: str) -> int:
                 return int(probe.getsockname()[1])
     except OSError as cannot:
         raise BadInput(
-            f"{host} is no address of this machine: {cannot}", field="master_addr"
+            f"{host} is not an address of this machine: {cannot}", field="master_addr"
         ) from cannot
     raise BadInput(f"{host} has no free port", field="master_addr")

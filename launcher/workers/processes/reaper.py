@@ -51,8 +51,9 @@ def become(parent: int, argv: list[str]) -> None:
 
 
 def ignore_warning() -> None:
-    """Slurm sends its warning to every process of a step; a script that handles it says so later,
-    and any other one must not die of it before its checkpoint."""
+    """Slurm sends its warning to every process of a step. A script that handles the signal reports
+    that later; any other script must not die of it before its checkpoint.
+    """
     if "SLURM_STEP_ID" in os.environ:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 

@@ -1,7 +1,7 @@
 """The lines to the sessions of one agent's workers (``launcher.elastic``), and what they said.
 
-A change of the world that ends no process is told to all of them, and is done here when the last
-one said so. The messages stand in docs/reference/protocols.md.
+All sessions get a change of the world that ends no process; it is complete once the last one
+confirmed it. docs/reference/protocols.md describes the messages.
 """
 
 import asyncio

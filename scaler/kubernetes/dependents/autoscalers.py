@@ -35,13 +35,13 @@ class Autoscalers:
         said: dict[Reason, str] = {}
         if name := found.get(HPA):
             said[Reason.AUTOSCALER] = (
-                f"HorizontalPodAutoscaler {name} sets the size, so Brain only advises; delete it "
-                "to have Brain resize the job"
+                f"HorizontalPodAutoscaler {name} sets the size of this job, so Brain only "
+                "advises; delete the autoscaler to let Brain resize the job"
             )
         if name := found.get(VPA):
             said[Reason.VERTICAL] = (
-                f"VerticalPodAutoscaler {name} sets what replicas reserve, so Brain changes no "
-                "amounts; set its updateMode to Off, and Brain does"
+                f"VerticalPodAutoscaler {name} sets what replicas reserve, so Brain does not; "
+                "set its updateMode to Off to let Brain do it"
             )
         return said
 

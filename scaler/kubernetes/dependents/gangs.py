@@ -76,7 +76,7 @@ class Gangs:
         if left > 0:
             waiting = self._open(job, document, mine, now, leaving)
             until = now + timedelta(seconds=left)
-            said = f"{len(held)} of {least} pods have nodes, and keep them until {until:%H:%M} UTC"
+            said = f"{len(held)} of {least} pods have nodes and keep them until {until:%H:%M} UTC"
             return GangState(waiting=f"{said}; {waiting}" if waiting else said, look_seconds=left)
         pending = [pod for pod in gang.begun(mine) if pod not in held]
         if pending and placed(pending, self._room.capacity(pending)).refusals is None:
@@ -84,9 +84,11 @@ class Gangs:
         for pod in (*held, *pending):
             end(pod)
         return GangState(
-            let_go=f"{len(held)} of the {least} pods that begin together had nodes for "
-            f"{_said(patience.total_seconds())} and no further node came: they let go of them, and "
-            f"begin again once there is room for {least}"
+            let_go=(
+                f"{len(held)} of the {least} pods that must start together had nodes for "
+                f"{_said(patience.total_seconds())}, and no further node became free: these "
+                f"pods release their nodes, and try again once {least} fit"
+            )
         )
 
     def forget(self, job: str) -> None:
@@ -125,8 +127,8 @@ class Gangs:
         why = f" ({counted(ready.refusals)})" if ready.refusals else ""
         kept = "" if begun else " and holds nothing until then"
         return (
-            f"{len(waiting) - len(ready.pods)} pods wait for room{why}: the job begins with "
-            f"{least} together{kept}"
+            f"{len(waiting) - len(ready.pods)} pods wait for room{why}: the job starts once "
+            f"{least} pods fit together{kept}"
         )
 
     def _since(self, broke: datetime, mine: Sequence[Object]) -> datetime:

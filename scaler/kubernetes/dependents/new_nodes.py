@@ -73,7 +73,10 @@ class NewNodes:
             self._ask(job, size, mine, house, now)
         if never is None or left <= 0:
             return Outlook(lacking=never, look_seconds=left if left > 0 else None)
-        asked = f"{never}; pods ask for the nodes that are missing, in case somebody makes them"
+        asked = (
+            f"{never}; the pods stay pending, so that a cluster autoscaler can add the missing "
+            "nodes"
+        )
         return Outlook(lacking=asked, yet=True, look_seconds=left)
 
     def end(self, job: ElasticJob) -> None:

@@ -90,18 +90,18 @@ def following(pod: Object, document: Resources, wanted: Resources, *, offered: b
         # The pod is older than recorded amounts, or somebody else made it: it stays as it is.
         return Next(Way.NOTHING)
     if before != wanted:
-        why = "" if offered else "the server resizes no pods in place"
+        why = "" if offered else "the API server cannot resize pods in place"
         return Next(Way.RESIZE if offered else Way.RESTART, why)
     state, said = amounts.held(pod)
     match state:
         case AmountsHeld.HELD:
             return Next(Way.NOTHING)
         case AmountsHeld.COMING:
-            return Next(Way.WAIT, said or "its kubelet is at it")
+            return Next(Way.WAIT, said or "its kubelet is applying the change")
         case AmountsHeld.DEFERRED:
-            return Next(Way.RESTART, f"its node has no room for it now: {said}")
+            return Next(Way.RESTART, f"its node has no room for the change now: {said}")
         case AmountsHeld.INFEASIBLE:
-            return Next(Way.RESTART, f"its node cannot: {said}")
+            return Next(Way.RESTART, f"its node cannot make the change: {said}")
 
 
 def unenforced(view: JobView, found: Resized) -> str:
@@ -195,7 +195,7 @@ class Resizing:
         if left and due and now >= due:
             for pod in left:
                 end(pod)
-            return Resized(Reason.RESTARTS, f"{_named(left)} restart, for other amounts")
+            return Resized(Reason.RESTARTS, f"{_named(left)} restart to get other amounts")
         return _told(todo, found, due, bool(left))
 
     def _way(self, pod: Object, document: Resources, wanted: Resources) -> Next:
@@ -247,13 +247,13 @@ class Resizing:
             return Next(Way.WAIT, str(why))
         except (Invalid, NotAllowed) as why:
             if isinstance(why, Incapable) or (isinstance(why, Invalid) and why.final):
-                self._refused[_uid(pod)] = wanted, f"the server refuses: {why}"
-                return Next(Way.RESTART, f"the server refuses: {why}")
+                self._refused[_uid(pod)] = wanted, f"the API server refuses the change: {why}"
+                return Next(Way.RESTART, f"the API server refuses the change: {why}")
             quota = over_quota(str(why))
             reason = Reason.FORBIDDEN if quota is None else Reason.NO_QUOTA
-            return Next(Way.WAIT, f"it is tried again: {why}", reason)
+            return Next(Way.WAIT, f"the change is tried again: {why}", reason)
         self._pods.learn(noted)
-        return Next(Way.WAIT, "its kubelet is at it")
+        return Next(Way.WAIT, "its kubelet is applying the change")
 
 
 _NONE = Next(Way.NOTHING)
@@ -282,11 +282,13 @@ def _told(
     if not restarts:
         return Resized(max((found[_uid(pod)].reason for pod in todo), key=_gravity), said)
     if due is None:
-        return Resized(Reason.WAITS_FOR_RESTART, f"{said}. Advice of Brain's own restarts no pod")
+        return Resized(
+            Reason.WAITS_FOR_RESTART, f"{said}. Brain restarts no pod for its own advice"
+        )
     return Resized(
         Reason.WAITS_FOR_RESTART,
-        f"{said}. Such pods have their amounts after their next restart, which comes at "
-        f"{due:%H:%M} UTC at the latest",
+        f"{said}. These pods get their new amounts at their next restart, by {due:%H:%M} UTC "
+        "at the latest",
     )
 
 

@@ -34,13 +34,13 @@ def held(world: World | None, obj: Object | None, house: Installation) -> frozen
     """Return the replicas that only the job's coordinator lets go; None: no world is known.
 
     Without an agent there is no coordinator, and without a Brain no coordinator learns which
-    replicas to let go: surplus replicas would never go.
+    replicas to release, so surplus replicas would stay forever.
     """
     try:
         if obj is not None and not elastic(read_elastic_job(obj), house):
             return frozenset()
     except BadInput as why:
-        log.debug("what runs stays as it is: %s", why)
+        log.debug("running pods stay as they are: %s", why)
     if world is None or world.ended_at is not None:
         return None if house.brain_url else frozenset()
     return frozenset(member.replica for member in world.members)

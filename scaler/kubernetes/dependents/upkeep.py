@@ -87,7 +87,7 @@ class Upkeep:
         cut_off: Collection[int] = (),
         members: Collection[int] = (),
     ) -> None:
-        """Tell each pod where the others are, and which replicas are gone.
+        """Send each pod the addresses of the others, and the replicas that have ended.
 
         ``cut_off``: unreachable replicas; ``members``: replicas of the last world.
         """

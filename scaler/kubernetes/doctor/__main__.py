@@ -34,7 +34,7 @@ def findings(
     try:
         cluster = Cluster(connect(kubeconfig=kubeconfig, context=context)).hasty(_SECONDS)
     except (BrainError, ImportError) as none:
-        yield Finding("bad", "no cluster to look at", str(none))
+        yield Finding("bad", "there is no cluster to check", str(none))
         return
     try:
         for part in (installed.examine(cluster), rights.examine(cluster, asking)):
@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--context")
     parser.add_argument("--namespace", action="append", default=[], help="served; default: all")
     parser.add_argument("--own", default="brain", help="namespace of the operator (brain)")
-    parser.add_argument("--user", help="ask for this user instead of the one that asks")
+    parser.add_argument("--user", help="check the rights of this user instead of your own")
     return parser
 
 

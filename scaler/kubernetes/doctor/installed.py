@@ -12,11 +12,11 @@ from scaler.kubernetes.runtime.cluster import NODE, Cluster, Object
 _CRDS = "brain migrate --crds"
 #: Features of our served kinds; DLRover's own kinds lack some.
 _SERVED = {
-    "elasticjobs": "jobs are unknown to the API server",
-    "elasticjobs/status": "what became of a job cannot be said",
+    "elasticjobs": "the API server does not know ElasticJobs",
+    "elasticjobs/status": "the operator cannot write the status of a job",
     "elasticjobs/scale": "`kubectl scale` does not work",
-    "scaleplans": "plans are unknown to the API server",
-    "scaleplans/status": "what became of a plan cannot be said",
+    "scaleplans": "the API server does not know ScalePlans",
+    "scaleplans/status": "the operator cannot write the status of a plan",
 }
 _ZONE = "topology.kubernetes.io/zone"
 #: First Kubernetes version with scheduling gates on by default.
@@ -34,16 +34,18 @@ def examine(cluster: Cluster) -> Iterator[Finding]:
 def nodes(found: Sequence[Object]) -> Iterator[Finding]:
     """Report labels that nodes lack."""
     if not found:
-        yield Finding("bad", "the cluster has no nodes", "add one, or look at its autoscaler")
+        yield Finding(
+            "bad", "the cluster has no nodes", "add a node, or check the cluster's autoscaler"
+        )
         return
     with_gpus = [each for each in found if _gpus(each)]
     bare = [_name(each) for each in with_gpus if not _has(each, PRODUCT_LABELS)]
     if bare:
         yield Finding(
             "note",
-            f"{_some(bare)} with GPUs: no label names their product ({PRODUCT_LABELS[0]})",
-            "run their vendor's node labeller, or label them by hand; meanwhile kinds of GPU "
-            "cannot be told apart",
+            f"{_some(bare)} with GPUs: no label names the GPU product ({PRODUCT_LABELS[0]})",
+            "run the GPU vendor's node labeller, or label the nodes by hand; until then Brain "
+            "cannot tell kinds of GPU apart",
         )
     zoneless = [_name(each) for each in found if not _has(each, (_ZONE,))]
     if zoneless and len(found) > 1:
@@ -78,7 +80,9 @@ def _kinds(cluster: Cluster) -> Iterator[Finding]:
     served = _resources(cluster, f"/apis/{GROUP}/v1alpha1")
     missing = [name for name in _SERVED if name not in served]
     for name in missing:
-        yield Finding("bad", f"{name}.{GROUP} is not served: {_SERVED[name]}", _CRDS)
+        yield Finding(
+            "bad", f"the API server does not serve {name}.{GROUP}: {_SERVED[name]}", _CRDS
+        )
     if not missing:
         yield Finding("ok", "ElasticJob and ScalePlan are installed")
 

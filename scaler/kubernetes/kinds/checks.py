@@ -52,13 +52,13 @@ def check_plan(plan: ScalePlan) -> None:
         )
     if not any((spec.replica_resource_specs, *_groups(plan).values(), spec.ps_hosts)):
         raise BadInput(
-            "spec asks for nothing; give replicaResourceSpecs.worker.replicas", field="spec"
+            "spec changes nothing; give replicaResourceSpecs.worker.replicas", field="spec"
         )
     for role, wanted in spec.replica_resource_specs.items():
         path = f"spec.replicaResourceSpecs.{role}"
         _check_role(role, path)
         if wanted.replicas is None and not wanted.resource:
-            raise BadInput(f"{path} asks for nothing; give replicas or resource", field=path)
+            raise BadInput(f"{path} changes nothing; give replicas or resource", field=path)
         for name, amount in wanted.resource.items():
             quantity(amount, f"{path}.resource.{name}")
     for path, pod in _pods(plan):
@@ -122,12 +122,14 @@ def _check_term(term: Mapping[str, Any], path: str) -> None:
         _check_objects(selector.get("matchExpressions"), f"{where}.matchExpressions")
     if not _texts(term.get("namespaces") or []):
         raise BadInput(
-            f"{path}.namespaces {term['namespaces']!r} is no list of names; begin each with `- `",
+            f"{path}.namespaces {term['namespaces']!r} is not a list of names; begin each name "
+            "with `- `",
             field=f"{path}.namespaces",
         )
     if not isinstance(term.get("topologyKey", ""), str):
         raise BadInput(
-            f"{path}.topologyKey {term['topologyKey']!r} is no label of nodes; write its name",
+            f"{path}.topologyKey {term['topologyKey']!r} is not a node label; write the "
+            "label's name",
             field=f"{path}.topologyKey",
         )
 
@@ -135,7 +137,9 @@ def _check_term(term: Mapping[str, Any], path: str) -> None:
 def _check_objects(value: object, path: str) -> None:
     listed = [] if value is None else value
     if not isinstance(listed, list) or not all(isinstance(each, Mapping) for each in listed):
-        raise BadInput(f"{path} {value!r} is no list of objects; begin each with `- `", field=path)
+        raise BadInput(
+            f"{path} {value!r} is not a list of objects; begin each object with `- `", field=path
+        )
 
 
 def _check_mapping(value: object, path: str) -> None:
@@ -149,7 +153,7 @@ def _check_labels(value: object, path: str) -> None:
     for name, text in given.items():
         if not isinstance(text, str):
             raise BadInput(
-                f"{path}.{name} {text!r} is no text; put it in quotes", field=f"{path}.{name}"
+                f"{path}.{name} {text!r} is not text; put it in quotes", field=f"{path}.{name}"
             )
 
 
@@ -169,7 +173,9 @@ def _check_amounts(amounts: object, path: str) -> None:
 
 def _check_container(container: object, path: str) -> None:
     if not isinstance(container, Mapping):
-        raise BadInput(f"{path} {container!r} is no container; give name and image", field=path)
+        raise BadInput(
+            f"{path} {container!r} is not a container; give its name and image", field=path
+        )
     if not isinstance(container.get("image"), str) or not container["image"].strip():
         raise BadInput(
             f"{path}.image of container {container.get('name', '')!r} is missing; "
@@ -179,7 +185,7 @@ def _check_container(container: object, path: str) -> None:
     for word in ("command", "args"):
         if not _texts(container.get(word) or []):
             raise BadInput(
-                f"{path}.{word} {container[word]!r} is no list of texts; put each word in quotes",
+                f"{path}.{word} {container[word]!r} is not a list of texts; put each one in quotes",
                 field=f"{path}.{word}",
             )
     for name in ("env", "ports", "volumeMounts"):
@@ -200,8 +206,8 @@ def _texts(value: object) -> bool:
 def _check_name(name: str) -> None:
     if not _LABEL.fullmatch(name):
         raise BadInput(
-            f"metadata.name {name!r} must be 1 to 63 small letters, digits or `-`, and begin and "
-            "end with a letter or digit: it stands in names and labels of pods",
+            f"metadata.name {name!r} must have 1 to 63 lower-case letters, digits or `-`, and "
+            "begin and end with a letter or digit, because it is part of pod names and labels",
             field="metadata.name",
         )
 
@@ -211,7 +217,9 @@ def _check_role(role: str, path: str) -> None:
     if role not in known:
         near = get_close_matches(role.lower(), known, n=1)
         hint = f"did you mean {near[0]}?" if near else "rename it"
-        raise BadInput(f"{path}: {role!r} is none of {', '.join(known)}; {hint}", field=path)
+        raise BadInput(
+            f"{path}: {role!r} is not a role; known: {', '.join(known)}; {hint}", field=path
+        )
 
 
 def _check_bounds(spec: ReplicaSpec, path: str) -> None:
@@ -238,8 +246,8 @@ def _check_priority(spec: ReplicaSpec, path: str) -> None:
     named = said in ("high", "low") or _LABEL.fullmatch(said.replace(".", "-"))
     if not named and not _SHARE.fullmatch(said):
         raise BadInput(
-            f"{path}.priority {said!r} is neither high, low, a share such as 0.5, nor the name of "
-            "a PriorityClass",
+            f"{path}.priority {said!r} is not valid; give high, low, a share such as 0.5, or "
+            "the name of a PriorityClass",
             field=f"{path}.priority",
         )
 

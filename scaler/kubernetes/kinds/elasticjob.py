@@ -153,7 +153,7 @@ class ElasticJobSpec(Fields, frozen=True, kw_only=True):
         ),
         Rule(
             cel="has(self.steps) || !has(self.deadline) && !has(self.budget)",
-            message="deadline and budget need to know how much there is to do; declare steps",
+            message="deadline and budget need the length of the job; declare steps",
         ),
         Rule(
             cel="self.managedBy == oldSelf.managedBy",
@@ -320,7 +320,9 @@ class ElasticJob(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             cel="size(self.metadata.name) <= 63",
-            message="a job's name has at most 63 characters: it stands in labels of its pods",
+            message=(
+                "a job's name has at most 63 characters, because it is part of its pods' labels"
+            ),
         ),
     )
     COLUMNS: ClassVar[tuple[PrinterColumn, ...]] = (

@@ -42,10 +42,10 @@ def quantity(value: object, field: str) -> Decimal:
         number = _number("" if isinstance(value, bool) else str(value))
     except (ValueError, ArithmeticError) as bad:
         raise BadInput(
-            f"{field} {value!r} is no quantity; write `2`, `500m` or `3Gi`", field=field
+            f"{field} {value!r} is not a quantity; write `2`, `500m` or `3Gi`", field=field
         ) from bad
     if number < 0:
-        raise BadInput(f"{field} {value!r} is less than nothing; give 0 or more", field=field)
+        raise BadInput(f"{field} {value!r} is negative; give 0 or more", field=field)
     return number
 
 

@@ -115,9 +115,13 @@ def _said(value: object, kind: Any, path: str, form: str | None, said: str) -> B
         words = [str(word) for word in kind]
         near = get_close_matches(str(value), words, n=1)
         hint = f"did you mean {near[0]}?" if near else "write one of them"
-        return BadInput(f"{field} {value!r} is none of {', '.join(words)}; {hint}", field=path)
+        return BadInput(
+            f"{field} {value!r} is not allowed; choose one of {', '.join(words)}; {hint}",
+            field=path,
+        )
     return BadInput(
-        f"{field} {_short(value)} cannot be: {_why(said)}; give {form or _form(kind)}", field=path
+        f"{field} {_short(value)} is not valid: {_why(said)}; give {form or _form(kind)}",
+        field=path,
     )
 
 

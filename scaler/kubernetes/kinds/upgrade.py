@@ -115,9 +115,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="brain migrate --crds", description=__doc__)
-    parser.add_argument("--dry-run", action="store_true", help="look and tell, change nothing")
-    parser.add_argument("--kubeconfig", help="file that says where the cluster is")
-    parser.add_argument("--context", help="context of that file")
+    parser.add_argument("--dry-run", action="store_true", help="check and report, change nothing")
+    parser.add_argument("--kubeconfig", help="kubeconfig of the cluster")
+    parser.add_argument("--context", help="context in the kubeconfig")
     return parser
 
 
@@ -165,7 +165,8 @@ def _await(
             return
         sleep(0.2)
     raise Unavailable(
-        f"{name} is not served after {patience_seconds:g} s; `kubectl describe crd {name}` says why"
+        f"{name} is not served after {patience_seconds:g} s; `kubectl describe crd {name}` "
+        "gives the reason"
     )
 
 

@@ -38,7 +38,7 @@ from scaler.ports import NOTHING, Observed, ReplicaPhase
 log = logging.getLogger(__name__)
 
 _OVER = ("Succeeded", "Failed")
-_ADVISED = "DLRover's master runs this job; Brain only advises"
+_ADVISED = "DLRover's own master runs this job, so Brain only advises"
 
 
 class KubernetesBackend(Replicas):
@@ -119,7 +119,7 @@ class KubernetesBackend(Replicas):
                 return
             obj = self._find(wish.job)
             if obj is None:
-                raise BadInput(f"job {wish.name}: its ElasticJob is not there any more")
+                raise BadInput(f"job {wish.name}: its ElasticJob was deleted")
             job, known = read_elastic_job(obj), self._job(wish.job)
             known.next = max(known.next or first, replica + 1)
             going = [id for id, one in seen.items() if one.leaving]
@@ -199,7 +199,7 @@ class KubernetesBackend(Replicas):
     def has_token(self, job: JobId) -> bool:
         """True if the job's Secret has a token.
 
-        Where Brain only advises, none is needed.
+        If Brain only advises, no token is needed.
         """
         return self._advised(job) or self._secrets.has_token(job)
 
@@ -255,12 +255,12 @@ class KubernetesBackend(Replicas):
         A malformed pod stays refused; after a quota's or policy's refusal, another attempt may
         succeed.
         """
-        said = f"no pod can be created, it is tried again: {why}"
+        said = f"no pod can be created, and the operator tries again: {why}"
         with self._lock:
             known = self._job(job)
             known.sent.pop(replica, None)
             if isinstance(why, Invalid) and why.final:
-                said = f"the API server refuses the pod: {why}; mend the template"
+                said = f"the API server refuses the pod: {why}; fix the pod template"
                 ending = ReplicaEnd(exit=ReplicaExit.FAILED, detail=said, at=now)
                 known.gone[replica] = ended_as(look(pod, replica), ending)
             known.refuse(said, now, heard=not isinstance(why, (Unavailable, Overloaded)))
@@ -304,11 +304,11 @@ class KubernetesBackend(Replicas):
         """Return why the job's object allows no further replica."""
         obj = self._find(job)
         if obj is None:
-            return "its ElasticJob is not there"
+            return "its ElasticJob was deleted"
         try:
             read = read_elastic_job(obj)
         except BadInput as why:
-            return f"its ElasticJob cannot be used: {why}"
+            return f"its ElasticJob is invalid: {why}"
         role = read.spec.replica_specs[read.scaled]
         return exhausted(self._of_role(job, read.scaled), role.restart_count)
 

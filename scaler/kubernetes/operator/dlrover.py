@@ -23,7 +23,8 @@ def refuse_beside(cluster: Cluster, own_namespace: str, now: datetime) -> None:
     if holder is not None:
         raise BadInput(
             f"lease {DLROVER_LEASE} is held by {holder}: DLRover's controller serves "
-            "ElasticJobs here; stop it, or name disjoint namespaces with --namespace",
+            "ElasticJobs in this cluster; stop it, or give Brain other namespaces with "
+            "--namespace",
             field="namespace",
         )
 

@@ -130,10 +130,13 @@ class ElasticJobs:
         if job.spec.managed_by == DLROVER:
             return self._advise(obj, job, document, now)
         if job.spec.managed_by not in OURS:
-            message = f"spec.managedBy is {job.spec.managed_by}; Brain leaves the job to it"
+            message = f"spec.managedBy is {job.spec.managed_by}, so Brain does not manage the job"
             return self._refuse(obj, Reason.NOT_OURS, message, now)
         if master := self._master_of(job):
-            message = f"pod {master} of DLRover's own master runs this job; delete it to hand over"
+            message = (
+                f"pod {master} of DLRover's own master runs this job; delete the pod to let "
+                "Brain run it"
+            )
             return self._refuse(obj, Reason.NOT_OURS, message, now, type=JobCondition.CONFLICT)
         return self._keep(obj, job, document, now)
 
@@ -186,7 +189,7 @@ class ElasticJobs:
                 if not elastic(job, rules.house):
                     self._as_coordinator(id, document, view, mine)
             except _SAID as why:
-                trouble = f"it is tried again: {why}"
+                trouble = f"the operator tries again: {why}"
         waiting = whole.waiting or moving
         if whole.let_go:
             self._events.record(obj, "Warning", Reason.LET_GO, whole.let_go)
@@ -238,7 +241,7 @@ class ElasticJobs:
         try:
             found = self._new_nodes.tend(job, document.replicas.min, view, rules.house, now)
         except _SAID as why:
-            return held_up(f"no pod can ask for nodes, it is tried again: {why}"), None
+            return held_up(f"no pod can request nodes, and the operator tries again: {why}"), None
         return feasible(found.lacking, yet=found.yet), found.look_seconds
 
     def _stand_beside(

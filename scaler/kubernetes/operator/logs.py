@@ -56,8 +56,8 @@ def send_logs(
             if request.replica is not None and not asked:
                 if not readers:
                     raise UnknownReplica(
-                        f"replica {request.replica}: its pod is gone from the cluster, and its "
-                        "output with it"
+                        f"replica {request.replica}: its pod was deleted from the cluster, and "
+                        "its output with it"
                     )
                 # The last lines of the pod are still on their way.
                 ended = True

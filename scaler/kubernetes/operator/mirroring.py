@@ -59,7 +59,7 @@ class JobMirror:
         self.unheard: set[JobId] = set()
 
     def take(self, obj: Object) -> None:
-        """Tell Brain of a new object at once.
+        """Send a new object to Brain at once.
 
         Raises:
             BadInput, Conflict: Brain refuses it.
@@ -99,7 +99,7 @@ class JobMirror:
         try:
             view = self._brain.mirror(id, wire.document_plain(document), owner_of(job))
         except AWAY as why:
-            message = f"Brain is away, the job goes on as it is: {why}"
+            message = f"Brain is unreachable, and the job keeps its size: {why}"
             return accepted(None, Reason.NO_BRAIN, message), view
         except REFUSED as why:
             self._say(obj, "Warning", Reason.REFUSED, str(why))
@@ -115,7 +115,7 @@ class JobMirror:
             self.learn(id)
 
     def learn(self, id: JobId) -> None:
-        """Tell the backend which replicas Brain believes in, and which are in its world."""
+        """Give the backend Brain's list of replicas, and the members of Brain's world."""
         try:
             detail = self._brain.detail(id)
             if detail is not None:

@@ -66,7 +66,7 @@ DEPOSED = 75
 
 
 class Operator:
-    """One operator process. ``run`` returns when it is told to end, or has lost its lease."""
+    """One operator process. ``run`` returns when it is asked to end, or after it lost its lease."""
 
     def __init__(
         self,
@@ -313,12 +313,12 @@ class Operator:
             if work.done():
                 work.result()
             if not self.manager.leading:
-                log.warning("the lease is lost; another operator leads")
+                log.warning("this operator lost the lease; another operator leads")
                 return DEPOSED
             beats += 1
             if beats % 40 == 0:
                 await asyncio.to_thread(self._sweep)
-        log.info("ends; agents go on")
+        log.info("the operator stops; agents keep running")
         return 0
 
     def _sweep(self) -> None:

@@ -64,7 +64,7 @@ def operator_options(said: argparse.Namespace, home: Path) -> OperatorOptions:
     token = "" if url is None else (said.token_file or home / "scaler.token").read_text().strip()
     if url is None and said.submit_to:
         raise BadInput(
-            "--submit-to needs a Brain that people submit to; leave it out with --brain none",
+            "--submit-to needs a Brain for users to submit to; leave it out with --brain none",
             field="submit-to",
         )
     return OperatorOptions(
@@ -94,7 +94,7 @@ def _submit_to(named: Sequence[str], served: Sequence[str]) -> tuple[str, ...]:
     for namespace in named:
         if served and namespace not in served:
             raise BadInput(
-                f"--submit-to {namespace} is none of the namespaces that are served "
+                f"--submit-to {namespace} is not among the served namespaces "
                 f"({', '.join(served)}); add --namespace {namespace}",
                 field="submit-to",
             )
@@ -104,7 +104,7 @@ def _submit_to(named: Sequence[str], served: Sequence[str]) -> tuple[str, ...]:
 def _lease(namespace: str, seconds: float) -> ElectionTerms:
     if seconds < 1.0:
         raise BadInput(
-            f"--lease-seconds {seconds:g} is too short for a network; give 10 or so",
+            f"--lease-seconds {seconds:g} is too short for a network; give about 10",
             field="lease-seconds",
         )
     return ElectionTerms(
@@ -125,7 +125,7 @@ def _ports(said: str) -> tuple[int, int]:
     found = re.fullmatch(r"(\d+)-(\d+)", said)
     if not found or not 1024 <= int(found[1]) <= int(found[2]) <= 65535:
         raise BadInput(
-            f"--host-ports {said!r} is no range of ports; give 20000-29999 for example",
+            f"--host-ports {said!r} is not a range of ports; give 20000-29999 for example",
             field="host-ports",
         )
     return int(found[1]), int(found[2])

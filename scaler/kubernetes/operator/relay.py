@@ -84,7 +84,7 @@ class RelayedRequests:
         try:
             send(ScalerAnswer(refusal=RelayedError(kind=_kind(why), detail=str(why), field=field)))
         except _Unread:
-            log.info("request %s was refused unheard: %s", request.id, why)
+            log.info("request %s was refused without being run: %s", request.id, why)
 
 
 def _kind(why: BrainError) -> str:

@@ -72,9 +72,9 @@ class Submissions:
         if project not in self._allowed:
             allowed = ", ".join(self._allowed) or "none"
             raise BadInput(
-                f"project {project!r}: its jobs run in the namespace of that name, in which the "
-                f"scaler may make none; namespaces open to submissions: {allowed}; name one of "
-                f"them, or start the scaler with --submit-to {project}",
+                f"project {project!r}: its jobs would run in the namespace of that name, where "
+                f"the scaler may not create any; namespaces open to submissions: {allowed}; "
+                f"name one of them, or start the scaler with --submit-to {project}",
                 field="project",
             )
 
@@ -96,15 +96,15 @@ class Submissions:
             return self._cluster.create(JOB, wanted, dry_run=dry_run)
         except AlreadyExists:
             there = self._cluster.get(JOB, namespace, name)
-            phase = (there.get("status") or {}).get("phase") or "not looked at yet"
+            phase = (there.get("status") or {}).get("phase") or "not reconciled yet"
             raise NameTaken(
                 f"ElasticJob {namespace}/{name} exists already ({phase}); choose another name, or "
                 f"delete it: kubectl -n {namespace} delete elasticjob {name}"
             ) from None
         except NotFound as why:
             raise BadInput(
-                f"project {namespace!r} has no namespace in the cluster, or the kinds are not "
-                f"installed: {why}",
+                f"project {namespace!r} has no namespace in the cluster, or the custom "
+                f"resource definitions are not installed: {why}",
                 field="project",
             ) from why
 
@@ -131,8 +131,9 @@ class Submissions:
             labels = there["metadata"].get("labels") or {}
             if not identity.selector(metadata["name"]).items() <= labels.items():
                 raise Conflict(
-                    f"Secret {namespace}/{name} is another's, and the job's environment belongs "
-                    "there; delete it, or choose another name for the job"
+                    f"Secret {namespace}/{name}, which should get the job's environment, "
+                    "belongs to something else; delete the Secret, or choose another name for "
+                    "the job"
                 ) from None
             # An earlier job of this name owns the existing Secret, which goes with that job; this
             # one stays.

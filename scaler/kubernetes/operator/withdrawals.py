@@ -86,7 +86,7 @@ class Withdrawals:
         try:
             self._brain.cancel(id)
         except Conflict:
-            log.debug("job %s is over already", id)
+            log.debug("job %s has already ended", id)
         self._forget(id)
         self._orphaned.discard(id)
 

@@ -148,7 +148,9 @@ def _alive(job: OwnJob, alive: list[Replica], waiting: str | None, now: datetime
         return job
     running = sum(one.state is ReplicaState.RUNNING for one in alive)
     if running + _succeeded(job.replicas.values()) >= job.size:
-        return job.moved(JobState.RUNNING, f"{count(running, 'replica')} run; no Brain", now)
+        return job.moved(
+            JobState.RUNNING, f"{count(running, 'replica')} run; there is no Brain", now
+        )
     state = JobState.DEGRADED if job.state in _BEGUN else job.state
     why = waiting or f"{running} of {count(job.size, 'replica')} run"
     return job.moved(state, why, now)
@@ -161,9 +163,9 @@ def _all_gone(job: OwnJob, last: Replica, now: datetime) -> OwnJob:
     # A failure counts once: the next report finds the job starting.
     failures, limit = job.failures + 1, job.document.restarts.limit
     if failures > limit:
-        why = f"lost {failures} times, more than restarts.limit {limit}"
+        why = f"it was lost {failures} times, more than restarts.limit {limit}"
         return job.moved(JobState.FAILED, why, now, failures=failures)
-    why = f"replica {last.id} was lost; another is started from the checkpoint"
+    why = f"replica {last.id} was lost; another one starts from the checkpoint"
     return job.moved(JobState.STARTING, why, now, failures=failures)
 
 
@@ -258,12 +260,12 @@ class OwnRule:
         document, now = wire.job_document(said.document), self._clock()
         if document.optimize_mode is not OptimizeMode.MANUAL:
             raise Unavailable(
-                f"optimizeMode {document.optimize_mode} needs one, and this operator has none; set "
-                f"optimizeMode: manual, or {_REMEDY}"
+                f"optimizeMode {document.optimize_mode} needs a Brain, and this operator runs "
+                f"without one; set optimizeMode: manual, or {_REMEDY}"
             )
         known, obj = self._jobs.get(JobId(id)), self._find(JobId(id))
         if known is None and obj is None:
-            raise UnknownJob(f"job {id} has no ElasticJob any more")
+            raise UnknownJob(f"the ElasticJob of job {id} was deleted")
         if known is None:
             assert obj is not None
             known = begun(read_elastic_job(obj), document, said.owner, now)
@@ -285,8 +287,8 @@ class OwnRule:
     def _change(self, what: str, id: str, call: Call[Any]) -> Any:
         self._job(id)
         raise Unavailable(
-            f"this operator has none, and without one {what} stays as it is; {_REMEDY}, and the "
-            "request is made to it"
+            f"this operator runs without a Brain, so {what} cannot change; {_REMEDY}, and send "
+            "it the request"
         )
 
     def _intend(self, intent: Intent, id: str, call: Call[Any]) -> JobView:

@@ -97,7 +97,7 @@ class Migrations:
         due = [pod for pod in moving if ready >= wished or at_once(pod)]
         kept = [pod["metadata"]["name"] for pod in due if not self._evict(pod)]
         if kept:
-            return f"a disruption budget keeps {', '.join(kept)} for now"
+            return f"a disruption budget keeps {', '.join(kept)} in place for now"
         if len(due) < len(moving):
             waiting = len(moving) - len(due)
             return f"{waiting} pods move once {wished - ready} others run elsewhere"
@@ -131,8 +131,8 @@ def movable(name: str, mine: dict[str, Object], index: int) -> Object:
     if pod is None or not alive(pod):
         running = ", ".join(sorted(each for each, pod in mine.items() if alive(pod)))
         raise BadInput(
-            f"spec.migratePods.{index}.name {name!r} is no replica that plans scale and that runs; "
-            f"there are {running or 'none'}",
+            f"spec.migratePods.{index}.name {name!r} is not a running replica that plans "
+            f"scale; running: {running or 'none'}",
             field=f"spec.migratePods.{index}.name",
         )
     return pod

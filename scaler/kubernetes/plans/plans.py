@@ -105,8 +105,8 @@ class Plans:
         job = self._job_of(plan)
         if job is None:
             message = (
-                f"there is no ElasticJob {plan.job} in namespace {plan.metadata.namespace}; name "
-                "one in spec.ownerJob, or create it"
+                f"ElasticJob {plan.job} does not exist in namespace {plan.metadata.namespace}; "
+                "name another in spec.ownerJob, or create it"
             )
             return self._shown.refuse(obj, Reason.NO_JOB, message, now, final=False)
         if (job.get("spec") or {}).get("managedBy") == DLROVER and own_generation(plan) is None:
@@ -155,12 +155,12 @@ class Plans:
             message = f"Brain does not know job {plan.job} yet; {self._why_unknown(job)}"
             return self._shown.wait(obj, Reason.NO_BRAIN, message, now)
         if view.state in FINISHED:
-            message = f"job {plan.job} is {view.state}; nothing of it can change"
+            message = f"job {plan.job} is {view.state} and cannot change any more"
             return self._shown.refuse(obj, Reason.JOB_ENDED, message, now, job=job)
         if own is not None and own <= view.generation:
             message = (
-                f"it was made for generation {own} and {view.generation} stands; look again and "
-                "create a plan without that annotation"
+                f"it was made for generation {own}, but generation {view.generation} is in "
+                "force; check the job again and create a plan without that annotation"
             )
             return self._shown.refuse(obj, Reason.STALE, message, now, job=job)
         return self._request(obj, plan, job, view, now)
@@ -182,7 +182,7 @@ class Plans:
             answer = self._brain.resize(id, size, why, key, by, resources=reserved)
         except AWAY as away:
             return self._shown.wait(
-                obj, Reason.NO_BRAIN, f"Brain is away, it is asked again: {away}", now
+                obj, Reason.NO_BRAIN, f"Brain is unreachable and is asked again: {away}", now
             )
         except REFUSED as refusal:
             return self._shown.refuse(obj, why_refused(refusal), str(refusal), now, job=job)
@@ -212,7 +212,7 @@ class Plans:
     ) -> Result:
         """Have pods replaced: their number stays, so Brain is not asked."""
         if view.plan is not None and view.plan.state in _CHANGES:
-            message = f"plan {view.plan.generation} is under way; create this one when it is done"
+            message = f"plan {view.plan.generation} is in progress; create this one when it is done"
             return self._shown.refuse(obj, Reason.ANOTHER_ACTIVE, message, now, job=owner)
         names = self._moves.begin(plan, job)
         self._events.record(obj, "Normal", "Accepted", f"moves {', '.join(names)}")
@@ -228,7 +228,7 @@ class Plans:
             self._shown.state(obj, moved(), "Verified", now)
         elif plan.spec.expires_at is not None and now >= plan.spec.expires_at:
             self._moves.stop(plan, job)
-            message = "it expired before others ran elsewhere; what has not gone stays"
+            message = "it expired before others ran elsewhere; the remaining pods stay"
             return self._shown.refuse(obj, Reason.EXPIRED, message, now, phase="Expired")
         return Result(requeue_after_seconds=SOON_SECONDS)
 
@@ -262,7 +262,7 @@ class Plans:
 
     def _follow(self, obj: Object, plan: ScalePlan, job: Object, now: datetime) -> Result:
         """Show the course of the plan that the request became."""
-        assert plan.status.generation is not None, "the caller has looked"
+        assert plan.status.generation is not None, "the person who asked has looked"
         try:
             found = self._standing(JobId(job["metadata"]["uid"]), plan.status.generation)
         except AWAY as away:

@@ -66,8 +66,8 @@ class Requests:
             obj,
             "Warning",
             Reason.DEADLINE,
-            f"the job was active for its activeDeadlineSeconds {seconds} and is ended; raise them "
-            "and submit it again to go on from its checkpoint",
+            f"the job reached its activeDeadlineSeconds {seconds} and was ended; raise the "
+            "value and submit it again to continue from its checkpoint",
         )
         try:
             return self._brain.cancel(JobId(job.metadata.uid))
@@ -81,14 +81,14 @@ class Requests:
         generation, known = job.metadata.generation, job.status.request
         answer: dict[str, Any] = {"observedGeneration": generation, "replicas": asked}
         if known is None:
-            told = {"outcome": "accepted", "generation": 0, "message": "the size it began with"}
+            told = {"outcome": "accepted", "generation": 0, "message": "the size at its start"}
             return answer | told | {"granted": view.replicas_wished or asked}
         waits = known.outcome == "waiting"
         if asked == known.replicas and not waits:
             return None
         if waits and asked == view.replicas_wished:
             # The edit was taken back before Brain heard of it.
-            taken = {"outcome": "accepted", "message": "the size that it has"}
+            taken = {"outcome": "accepted", "message": "the present size"}
             return answer | taken | {"granted": asked}
         if not asked or (generation == known.observed_generation and not waits):
             # Brain chooses the size; or nobody wrote it, and a newer schema added it as default.
@@ -114,7 +114,7 @@ class Requests:
             why = f"replicas of ElasticJob {job.metadata.name} were set to {asked}"
             plan = self._brain.resize(JobId(job.metadata.uid), asked, why, request_key(obj), by)
         except AWAY as away:
-            return {"outcome": "waiting", "message": f"Brain is away: {away}"}
+            return {"outcome": "waiting", "message": f"Brain is unreachable: {away}"}
         except REFUSED as refusal:
             self._say(obj, "Warning", Reason.REFUSED, str(refusal))
             return {"outcome": "refused", "message": str(refusal)}

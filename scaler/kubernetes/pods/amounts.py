@@ -155,15 +155,15 @@ def reserved_by(pod: Object) -> Resources:
 def unserved(template: Object, before: Resources, wished: Resources) -> str:
     """Return why a replica cannot change from ``before`` to ``wished``; empty: it can."""
     if wished.gpus != before.gpus:
-        return "accelerators stay those of the template; edit that"
+        return "plans cannot change accelerators; edit the template"
     changed = {"cpu": wished.cpu_millis, "memory": wished.memory_bytes}
     same = {"cpu": before.cpu_millis, "memory": before.memory_bytes}
     known = of_main(template, wished)
     for name in NAMES:
         if changed[name] != same[name] and name not in known:
             return (
-                f"its main container has no {name} of its own to change: the template requests "
-                "none for it, or other containers hold more; edit that"
+                f"Brain cannot change {name} of its main container: the template requests none "
+                "for it, or other containers reserve more; edit the template"
             )
     return ""
 

@@ -32,9 +32,9 @@ def _outside(item: Mapping[str, Any], container: Amounts) -> Iterator[str]:
             amount, shown = quantity(text, name), f"{name} {part} of {text}"
             most, least = ((item.get(each) or {}).get(name) for each in ("max", "min"))
             if most is not None and amount > quantity(most, name):
-                yield f"{shown} are more than {most}, the most of a container"
+                yield f"{shown} are more than {most}, the largest allowed for a container"
             if least is not None and amount < quantity(least, name):
-                yield f"{shown} are less than {least}, the least of a container"
+                yield f"{shown} are less than {least}, the smallest allowed for a container"
 
 
 def beyond_quota(quotas: Sequence[Object], more: Sequence[tuple[Amounts, Amounts]]) -> str:
@@ -57,7 +57,8 @@ def beyond_quota(quotas: Sequence[Object], more: Sequence[tuple[Amounts, Amounts
                 name, quota = key.rpartition(".")[2], obj["metadata"]["name"]
                 return (
                     f"ResourceQuota {quota} has {said(name, left)} of {key} {hard} left, and "
-                    f"{said(name, wanted)} more are wanted"
+                    f"the change needs {said(name, wanted)} more; raise the quota, or ask for "
+                    "less"
                 )
     return ""
 

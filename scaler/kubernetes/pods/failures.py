@@ -59,7 +59,9 @@ def failure(pod: Object) -> PodFailure:
         return PodFailure(Remedy.ELSEWHERE, f"{reason} on {_node(pod)}{said}")
     ended = terminated(pod)
     if ended is None:
-        return PodFailure(Remedy.RETRY, f"{reason or 'gone without a word'} on {_node(pod)}{said}")
+        return PodFailure(
+            Remedy.RETRY, f"{reason or 'lost without a reason'} on {_node(pod)}{said}"
+        )
     code = ended.get("exitCode")
     if ended.get("reason") == "OOMKilled" or code == 247:
         return PodFailure(Remedy.MEMORY, f"out of memory on {_node(pod)}", code)
@@ -69,9 +71,11 @@ def failure(pod: Object) -> PodFailure:
         )
     if code in _FATAL:
         return PodFailure(
-            Remedy.FATAL, f"the container ended with {code}{_last_words(ended)}", code
+            Remedy.FATAL, f"the container exited with code {code}{_last_words(ended)}", code
         )
-    return PodFailure(Remedy.RETRY, f"the container ended with {code}{_last_words(ended)}", code)
+    return PodFailure(
+        Remedy.RETRY, f"the container exited with code {code}{_last_words(ended)}", code
+    )
 
 
 def terminated(pod: Object) -> Mapping[str, Any] | None:
@@ -154,7 +158,7 @@ def over_quota(refusal: str) -> ExceededQuota | None:
         name, said = unsaid["name"], unsaid["fields"].split(";")
         fields = ", ".join(each.partition(" for:")[0].strip() for each in said)
         return ExceededQuota(
-            f"quota {name} wants {fields} of every container; add them", never=True
+            f"quota {name} requires {fields} of every container; add them", never=True
         )
     found = _EXCEEDED.search(refusal)
     if found is None:
@@ -163,12 +167,13 @@ def over_quota(refusal: str) -> ExceededQuota | None:
     if never := [name for name in asked if name in most and _more(asked[name], most[name])]:
         wants = ", ".join(f"{name}={asked[name]}" for name in never)
         allows = ", ".join(f"{name}={most[name]}" for name in never)
-        remedy = "raise it, or ask for less"
-        message = f"quota {found['name']} allows {allows} and one pod wants {wants}; {remedy}"
+        remedy = "raise the quota, or ask for less"
+        message = f"quota {found['name']} allows {allows}, but one pod needs {wants}; {remedy}"
         return ExceededQuota(message, never=True)
     return ExceededQuota(
-        f"quota {found['name']} is used up: a pod wants {found['asked']}, {found['used']} of "
-        f"{found['most']} are taken; raise it, end what uses it, or ask for less",
+        f"quota {found['name']} is used up: a pod needs {found['asked']}, and {found['used']} "
+        f"of {found['most']} are taken; raise the quota, end other pods that use it, or ask "
+        "for less",
         never=False,
     )
 
@@ -211,4 +216,4 @@ def _node(pod: Object) -> str:
 
 def _last_words(ended: Mapping[str, Any]) -> str:
     words = str(ended.get("message") or "").strip().splitlines()
-    return f"; it last said: {words[-1][-300:]}" if words else ""
+    return f"; its last output: {words[-1][-300:]}" if words else ""

@@ -105,21 +105,22 @@ def infeasible(pod: Object, least: int, nodes: Sequence[Object]) -> str | None:
         return None
     if found.nodes:
         return (
-            f"{least} replicas at least are needed and {len(found.nodes)} fit the {len(nodes)} "
-            f"nodes, even when they are empty: {counted(found.refusals)}; lower minReplicas or "
-            "what a replica requests, or add nodes"
+            f"the job needs at least {least} replicas, but {len(found.nodes)} fit the "
+            f"{len(nodes)} nodes, even when these are empty: {counted(found.refusals)}; lower "
+            "minReplicas or the requests of a replica, or add nodes"
         )
     takers = [empty.free[name] for name, why in found.refusals.items() if why.startswith("has too")]
     for resource, amount in needs(pod["spec"]).items() if takers else ():
         most = max(offers(amounts, resource) for amounts in takers)
         if amount > most and resource != "pods":
             return (
-                f"a replica needs {_shown(resource, amount)} and no node that it may come to has "
-                f"more than {_shown(resource, most)}; lower its request, or add a node that has it"
+                f"a replica needs {_shown(resource, amount)}, and no node that its pod may use "
+                f"has more than {_shown(resource, most)}; lower the request, or add a larger "
+                "node"
             )
     return (
-        f"no node takes a replica: {counted(found.refusals)}; change what the template asks of "
-        "its node, or the nodes"
+        f"no node accepts a replica: {counted(found.refusals)}; change the template's "
+        "constraints on nodes, or change the nodes"
     )
 
 
@@ -173,8 +174,8 @@ def excess(each: Amounts, replicas: int, limits: Mapping[str, Any]) -> str | Non
         wanted = each.get(_alias(name, each), Decimal(0)) * replicas
         if wanted > limit:
             return (
-                f"{replicas} replicas need {_shown(name, wanted)} and resourceLimits.{name} is "
-                f"{_shown(name, limit)}; raise it, or ask for less"
+                f"{replicas} replicas need {_shown(name, wanted)}, but resourceLimits.{name} "
+                f"is {_shown(name, limit)}; raise the limit, or ask for less"
             )
     return None
 

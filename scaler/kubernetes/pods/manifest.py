@@ -35,7 +35,7 @@ _SMALL = {"requests": {"cpu": "50m", "memory": "64Mi"}}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentInjection:
-    """How the agent gets into a container."""
+    """The way in which the agent gets into a container."""
 
     #: Image whose ``/opt/brain`` is copied; None: the job's own image has the agent.
     image: str | None

@@ -267,8 +267,8 @@ def exhausted(pods: Sequence[Object], limit: int | None) -> str | None:
     if before.relaunches <= limit:
         return None
     return (
-        f"rank {before.rank} failed {before.relaunches} times of its own, more than restartCount "
-        f"{limit}; raise it, or look at what the last one said"
+        f"rank {before.rank} failed {before.relaunches} times by itself, more than "
+        f"restartCount {limit}; raise the limit, or read the output of the last replica"
     )
 
 
@@ -277,8 +277,8 @@ def tensorflow_config(
 ) -> dict[str, dict[str, str]]:
     """Build ``TF_CONFIG`` of one process, where the job's strategy needs it.
 
-    Where the number of workers may change no process gets that number: workers come and go without
-    a restart of the others.
+    If the number of workers may change, no process gets that number, so workers can come and go
+    without a restart of the others.
     """
     task = Task(role, rank)
     if job.strategy is not Strategy.PARAMETER_SERVER or task not in tensorflow.tasks(sizes):

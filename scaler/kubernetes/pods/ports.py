@@ -42,7 +42,7 @@ def choose(taken: set[int], first: int = FIRST, last: int = LAST) -> int:
         if port not in taken:
             return port
     raise BadInput(
-        f"every host port from {first} to {last} is taken; widen --host-ports, or end jobs that "
-        "use hostNetwork",
+        f"every host port from {first} to {last} is in use; widen --host-ports, or end jobs "
+        "that use hostNetwork",
         field="hostNetwork",
     )

@@ -42,7 +42,7 @@ def repelled(pod: Object, node: Object) -> str:
     """Return why a node's taints repel a pod; empty: they do not."""
     for taint in _taints(node):
         if taint.get("effect") in _KEEP_OFF and not _tolerated(taint, pod["spec"]):
-            return f"has taint {said_taint(taint)} that is not tolerated"
+            return f"has taint {said_taint(taint)}, which the pod does not tolerate"
     return ""
 
 

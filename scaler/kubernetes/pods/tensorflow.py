@@ -28,25 +28,26 @@ def check(roles: Mapping[str, int]) -> None:
     """
     for role in sorted(set(roles) - {*CLUSTER, EVALUATOR}):
         raise BadInput(
-            f"replicaSpecs.{role} is no role of ParameterServerStrategy; "
-            f"known: {', '.join((*CLUSTER, EVALUATOR))}",
+            f"replicaSpecs.{role} is not a role of ParameterServerStrategy; known: "
+            f"{', '.join((*CLUSTER, EVALUATOR))}",
             field=f"replicaSpecs.{role}",
         )
     for role in SINGLE:
         if roles.get(role, 0) > 1:
             raise BadInput(
-                f"replicaSpecs.{role}.replicas {roles[role]}: there is one {role} at most",
+                f"replicaSpecs.{role}.replicas {roles[role]}: there can be one {role} at most; "
+                "lower it to 1",
                 field=f"replicaSpecs.{role}.replicas",
             )
     if not roles.get(PS):
         raise BadInput(
-            "replicaSpecs.ps is missing or empty: ParameterServerStrategy keeps its variables "
-            "there; add ps, or use AllreduceStrategy",
+            "replicaSpecs.ps is missing or empty, but ParameterServerStrategy keeps its "
+            "variables there; add ps, or use AllreduceStrategy",
             field="replicaSpecs.ps",
         )
     if not roles.get(WORKER) and not roles.get(CHIEF):
         raise BadInput(
-            "replicaSpecs has neither worker nor chief: nobody would train; add worker",
+            "replicaSpecs has neither worker nor chief, so no replica would train; add worker",
             field="replicaSpecs.worker",
         )
 

@@ -1,7 +1,7 @@
 """Carries out changes of pods on threads of their own: many at a time, each once.
 
-The API server may take seconds to answer, or not answer at all. The threads that look at jobs or
-hear of pods do not wait for its answer; they learn the outcome later.
+The API server may take seconds to answer, or not answer at all. The threads that reconcile jobs or
+receive changes of pods do not wait for its answer; they learn the outcome later.
 """
 
 import logging

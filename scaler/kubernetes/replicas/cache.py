@@ -95,9 +95,7 @@ class JobCache:
             return one
         del self.sent[id]
         # The replica never ran, so no work is lost.
-        never = ReplicaEnd(
-            exit=ReplicaExit.CANCELLED, detail="its pod never came into being", at=now
-        )
+        never = ReplicaEnd(exit=ReplicaExit.CANCELLED, detail="its pod was never created", at=now)
         self.gone[id] = ended_as(one, never)
         return self.gone[id]
 

@@ -37,7 +37,7 @@ _NOTICES = frozenset(
 class NodeLoss(StrEnum):
     """The loss of a node."""
 
-    SILENT = "its node is silent"
+    SILENT = "its node stopped reporting"
     DRAINING = "its node is being drained"
     CORDONED = "its node is cordoned"
     OUT = "its node is out of service"

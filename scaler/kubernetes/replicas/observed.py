@@ -93,7 +93,7 @@ class Replicas:
                         phase=ReplicaPhase.GONE,
                         generation=0,
                         started_at=now,
-                        detail="its pod is gone; no scaler was there to see it end",
+                        detail="its pod was deleted, and no scaler saw it end",
                     )
 
     def pods_of(self, job: JobId) -> list[Object]:

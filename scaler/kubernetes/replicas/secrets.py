@@ -62,7 +62,7 @@ class JobSecrets:
         """
         obj = self._find(job)
         if obj is None:
-            raise BadInput(f"job {job}: its ElasticJob is not there any more")
+            raise BadInput(f"job {job}: its ElasticJob was deleted")
         with self._writing.setdefault(job, threading.Lock()):
             known = self._look(job) or _Known()
             if known.there or known.foreign:
@@ -93,7 +93,7 @@ class JobSecrets:
     ) -> None:
         known, obj = self._look(job), self._find(job)
         if known is None or obj is None:
-            raise BadInput(f"job {job}: its ElasticJob is not there any more")
+            raise BadInput(f"job {job}: its ElasticJob was deleted")
         news = dict(environment) if not environment.items() <= known.environment.items() else {}
         if replica < known.reserved and not news:
             return
@@ -147,8 +147,8 @@ class JobSecrets:
         where, name = metadata["namespace"], identity.secret_name(metadata["name"])
         if known.foreign:
             raise Conflict(
-                f"Secret {name} is another's: that of a job of this name before goes with it; "
-                "delete it where it is somebody else's"
+                f"Secret {name} belongs to something else: that of an earlier job with this "
+                "name is deleted with it; otherwise delete the Secret yourself"
             )
         patch: dict[str, Any] = {
             "metadata": {

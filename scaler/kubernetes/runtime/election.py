@@ -49,8 +49,9 @@ class ElectionTerms:
     def __post_init__(self) -> None:
         if not self.retry_seconds < self.renew_seconds < self.lease_seconds:
             raise ValueError(
-                f"retry_seconds {self.retry_seconds:g} < renew_seconds {self.renew_seconds:g} < "
-                f"lease_seconds {self.lease_seconds:g} must hold, or two could lead at once"
+                f"retry_seconds {self.retry_seconds:g}, renew_seconds {self.renew_seconds:g} "
+                f"and lease_seconds {self.lease_seconds:g} must grow in this order, or two "
+                "instances could lead at once"
             )
 
 
@@ -192,7 +193,10 @@ class Election:
         try:
             self._write(seen, {"holderIdentity": "", "leaseDurationSeconds": 1})
         except BrainError as why:
-            log.info("the lease could not be handed back, another waits for its end: %s", why)
+            log.info(
+                "the lease could not be released, so another instance waits until it expires: %s",
+                why,
+            )
 
     def _take(self, now: float) -> bool:
         """Look at the lease and try to take it if it is free; True if it is this operator's."""

@@ -214,7 +214,7 @@ class Manager:
             self.election.release()
         else:
             # A write may still be on its way: the next leader waits for the lease to run out.
-            log.warning("work that was begun does not end; the lease is left to run out")
+            log.warning("some work does not end; the lease is left to expire")
 
     def _work(self) -> None:
         """Start the workers once all stores are full; then look at everything now and then."""

@@ -35,7 +35,7 @@ class RuntimeMetrics:
         self._queues()
         self._controllers()
         self._leader = self._gauge(
-            "leader_election_master_status", "Whether this process holds the lease.", "name"
+            "leader_election_master_status", "1 while this process holds the lease.", "name"
         )
 
     def text(self) -> bytes:
@@ -65,31 +65,37 @@ class RuntimeMetrics:
         )
         self.latency = self._histogram(
             "rest_client_request_duration_seconds",
-            "Seconds until an answer.",
+            "Seconds from request to answer.",
             "verb host",
             _REQUEST,
         )
 
     def _queues(self) -> None:
         self.depth = self._gauge("workqueue_depth", "Keys that wait.", "name")
-        self.adds = self._counter("workqueue_adds", "Keys that began to wait.", "name")
+        self.adds = self._counter("workqueue_adds", "Keys added to the queue.", "name")
         self.retries = self._counter("workqueue_retries", "Keys that failed.", "name")
         self.waited = self._histogram(
-            "workqueue_queue_duration_seconds", "Seconds that a key waited.", "name", _QUEUE
+            "workqueue_queue_duration_seconds",
+            "Seconds that a key waited in the queue.",
+            "name",
+            _QUEUE,
         )
         self.worked = self._histogram(
-            "workqueue_work_duration_seconds", "Seconds that a key was worked on.", "name", _QUEUE
+            "workqueue_work_duration_seconds",
+            "Seconds that a key took to reconcile.",
+            "name",
+            _QUEUE,
         )
 
     def _controllers(self) -> None:
         self.reconciles = self._counter(
-            "controller_runtime_reconcile", "Reconciles by how they ended.", "controller result"
+            "controller_runtime_reconcile", "Reconciles by outcome.", "controller result"
         )
         self.errors = self._counter(
             "controller_runtime_reconcile_errors", "Reconciles that failed.", "controller"
         )
         self.panics = self._counter(
-            "controller_runtime_reconcile_panics", "Reconciles that met a bug.", "controller"
+            "controller_runtime_reconcile_panics", "Reconciles that ended with a bug.", "controller"
         )
         self.seconds = self._histogram(
             "controller_runtime_reconcile_time_seconds",

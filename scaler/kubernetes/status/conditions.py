@@ -26,16 +26,18 @@ def honoured(job: ElasticJob, house: Installation) -> list[StatusCondition]:
     unknown = list(misspelt(job))
     missing = [*unknown, *unserved(job, house.brain_url or "")]
     if not elastic(job, house):
-        missing.append("its size is fixed: no agent of ours runs its command")
+        missing.append("its size is fixed, because Brain's agent does not run its command")
     wanted = job.spec.replica_specs[job.scaled].batch_scheduler
     if wanted is BatchScheduler.VOLCANO and not house.volcano:
-        missing.append("BatchScheduler volcano is not installed: scheduling gates admit the gang")
+        missing.append(
+            "BatchScheduler volcano is not installed; scheduling gates hold the gang back instead"
+        )
     if QUEUE in job.metadata.labels and not house.kueue:
         missing.append(f"label {QUEUE}: Kueue is not installed, so the job waits in no queue")
     if opaque(job):
         missing.append(
-            "nothing is to be seen of what its image starts, so both forms of environment are "
-            "set; give the container a command"
+            "the operator cannot see the program in the job's image, so both forms of "
+            "environment are set; give the container a command"
         )
     type, text = JobCondition.HONOURED, "; ".join(missing)
     honoured = StatusCondition(type=type, status=True, reason=Reason.SERVED)
@@ -50,7 +52,7 @@ def _telemetry(job: ElasticJob, house: Installation) -> StatusCondition:
     if house.brain_url is None:
         return condition_of(type, False, Reason.UNMEASURED, "there is no Brain to measure for")
     if not elastic(job, house):
-        message = "only its nodes are measured, no steps are seen"
+        message = "Brain measures only its nodes and sees no steps"
         return condition_of(type, False, Reason.NODE_ONLY, message)
     return condition_of(type, True, Reason.FULL, "")
 
@@ -61,7 +63,7 @@ def misspelt(job: ElasticJob) -> Iterator[str]:
         path = f"spec.replicaSpecs.{role}.template.spec"
         for where, near in unknown_pod_fields((spec.template or {}).get("spec") or {}, path):
             remedy = f"did you mean {near}?" if near else "correct or remove it"
-            yield f"{where} is no field of pods that is known here; {remedy}"
+            yield f"{where} is not a known pod field; {remedy}"
 
 
 def contested(others: Iterable[tuple[Reason, str]]) -> StatusCondition:
@@ -86,14 +88,14 @@ def size_differs(job: ElasticJob, view: JobView, request: Mapping[str, Any]) -> 
     # A job that is suspended, or has not begun, has no size to compare.
     if not size or asked in (0, size) or coming or answers or waits:
         return condition_of(type, False, Reason.AS_ASKED, "")
-    there = f"spec.replicaSpecs.{job.scaled}.replicas is {asked} and the size is {size}"
+    there = f"spec.replicaSpecs.{job.scaled}.replicas is {asked}, but the size is {size}"
     again = (
-        "`kubectl scale` to the number that is there already changes nothing, so nobody sees it; "
-        f"`BRAIN_PROJECT={job.metadata.namespace} brain resize {job.metadata.name} {asked}` asks "
-        "for it"
+        "`kubectl scale` to the number in the spec changes nothing, so the operator does not "
+        f"notice it; `BRAIN_PROJECT={job.metadata.namespace} brain resize {job.metadata.name} "
+        f"{asked}` makes the request"
     )
     if request.get("outcome") == "refused" and request.get("replicas") == asked:
-        why = f"the request was refused: {request.get('message')}"
+        why = f"Brain refused the request: {request.get('message')}"
         return condition_of(type, True, Reason.REFUSED, f"{there}: {why}; {again} again")
     return condition_of(
         type, True, Reason.ANOTHER_PLAN, f"{there}, by plan {view.generation}; {again}"
@@ -140,7 +142,8 @@ def held_up(refusal: str) -> StatusCondition:
     """
     if (denied := denial(refusal)) is not None:
         message = (
-            f"{denied}; it is tried again, ever more seldom: do as it says, or have it changed"
+            f"{denied}; the operator tries again at growing intervals: follow the message, or "
+            "have the rule changed"
         )
         return condition_of(JobCondition.SCHEDULED, False, Reason.DENIED, message)
     quota = over_quota(refusal)

@@ -28,7 +28,7 @@ def happenings(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
         pods = "1 pod was" if made == 1 else f"{made} pods were"
         yield Happening("Normal", "Created", f"{pods} created, {after['replicas']} exist")
     if _turned(before, after, JobCondition.RUNNING, "True") and "startTime" not in before:
-        yield Happening("Normal", "Started", f"a world trains, {ready} replicas are ready")
+        yield Happening("Normal", "Started", f"a world is training, {ready} replicas are ready")
     restarts = after.get("restarts", 0)
     if restarts > before.get("restarts", 0):
         message = f"{restarts} so far: {after.get('message', '')}"
@@ -53,9 +53,9 @@ def _turns(before: Mapping[str, Any], after: Mapping[str, Any], ready: int) -> I
         generation = after.get("generation", 0)
         yield Happening("Normal", "Resized", f"{ready} replicas are ready, generation {generation}")
     if _turned(before, after, JobCondition.SUSPENDED, "True"):
-        yield Happening("Normal", "Suspended", "its pods have left")
+        yield Happening("Normal", "Suspended", "its pods have ended")
     if _turned(before, after, JobCondition.SUSPENDED, "False") and goes_on:
-        yield Happening("Normal", "Resumed", "pods are made again")
+        yield Happening("Normal", "Resumed", "its pods are being created again")
 
 
 def _reserves(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Happening]:

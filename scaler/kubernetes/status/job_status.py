@@ -138,7 +138,7 @@ def advised(
     """Return the status of a job that DLRover runs: this operator writes conditions alone."""
     known: Mapping[str, Any] = obj.get("status") or {}
     generation = int(obj["metadata"].get("generation") or 1)
-    runs = "DLRover's master runs this job: Brain's plans are shown and never carried out"
+    runs = "DLRover's own master runs this job: Brain shows plans and never applies them"
     if taken.status:
         taken = accepted(True, Reason.ADVISE_ONLY, runs)
     plan = active_plan(view)
@@ -268,7 +268,7 @@ def _scheduled(
     type, alive = JobCondition.SCHEDULED, [pod for pod in pods if _stays(pod)]
     for pod in alive:
         if why := stuck(pod):
-            message = f"pod {pod['metadata']['name']} cannot start: {why}; mend the template"
+            message = f"pod {pod['metadata']['name']} cannot start: {why}; fix the pod template"
             return condition_of(type, False, Reason.IMAGE, message)
     for pod in alive:
         if why := unschedulable(pod):
@@ -279,13 +279,13 @@ def _scheduled(
     placed = sum(bool((pod.get("spec") or {}).get("nodeName")) for pod in alive)
     mine = sum(_type(pod) == job.scaled for pod in alive)
     if placed < len(alive):
-        message = f"{placed} of {len(alive)} pods have their nodes"
+        message = f"{placed} of {len(alive)} pods have nodes"
         reason = Reason.WAITING if found.message else Reason.STARTING
         return condition_of(type, False, reason, found.message or message)
     if mine < found.least:
-        message = f"{mine} of the {found.least} pods exist that begin together"
+        message = f"{mine} of the {found.least} pods that start together exist"
         return condition_of(type, False, Reason.PODS_MISSING, message)
-    return condition_of(type, True, Reason.ADMITTED, f"{len(alive)} pods have their nodes")
+    return condition_of(type, True, Reason.ADMITTED, f"{len(alive)} pods have nodes")
 
 
 def _why_no_pods(view: JobView | None) -> Reason:

@@ -84,7 +84,7 @@ def event_of(plan: Standing) -> tuple[Literal["Normal", "Warning"], str]:
 
 def _approved(plan: Standing) -> StatusCondition:
     if plan.approval is None:
-        waits = "a person approves it in Brain: brain approve, or the inbox"
+        waits = "a person must approve it: with `brain approve`, or in the dashboard's inbox"
         return _said(PlanCondition.APPROVED, False, Reason.PROPOSED, waits)
     by_policy = plan.approval.by.startswith("policy:")
     reason = Reason.POLICY if by_policy else Reason.PERSON
@@ -100,7 +100,7 @@ def _executing(plan: Standing) -> StatusCondition:
 
 def _complete(plan: Standing) -> StatusCondition:
     met = plan.state in _MET
-    message = f"world {plan.outcome.epoch} met the target" if plan.outcome.epoch else ""
+    message = f"world {plan.outcome.epoch} reached the target" if plan.outcome.epoch else ""
     return _said(PlanCondition.COMPLETE, met, Reason.APPLIED if met else Reason.PROPOSED, message)
 
 
@@ -153,8 +153,8 @@ def wanted(plan: ScalePlan, job: ElasticJob, view: JobView) -> tuple[int, Resour
     for role in spec.replica_resource_specs:
         if role != job.scaled:
             raise BadInput(
-                f"spec.replicaResourceSpecs.{role}: plans change the size of {job.scaled} alone; "
-                f"edit {role} in the ElasticJob",
+                f"spec.replicaResourceSpecs.{role}: plans only resize {job.scaled}; edit "
+                f"{role} in the ElasticJob",
                 field=f"spec.replicaResourceSpecs.{role}",
             )
     one = spec.replica_resource_specs.get(job.scaled)
@@ -166,8 +166,8 @@ def wanted(plan: ScalePlan, job: ElasticJob, view: JobView) -> tuple[int, Resour
     if created or removed or each is not None:
         return view.replicas_wished + created - removed, each
     raise BadInput(
-        f"spec changes no number of replicas; give replicaResourceSpecs.{job.scaled}.replicas, or "
-        "resource with what each is to reserve",
+        f"spec changes no number of replicas; give replicaResourceSpecs.{job.scaled}.replicas, "
+        "or resource with the amounts for each replica",
         field="spec",
     )
 
@@ -184,8 +184,8 @@ def _each(given: Mapping[str, Any], now: Resources, role: str) -> Resources:
     asked = resources(given, path)
     if asked.gpus not in (0, now.gpus):
         raise BadInput(
-            f"{path} asks for {asked.gpus} accelerators and a replica has {now.gpus}; plans change "
-            "cpu and memory, so edit the template",
+            f"{path} asks for {asked.gpus} accelerators, but a replica has {now.gpus}; plans "
+            "change only cpu and memory, so edit the template",
             field=path,
         )
     return Resources(
@@ -204,7 +204,7 @@ def check_served(plan: ScalePlan) -> None:
     spec = plan.spec
     if spec.ps_hosts:
         raise BadInput(
-            "spec.psHosts: addresses follow from the pods that there are; leave it out",
+            "spec.psHosts is ignored: the addresses follow from the pods; leave it out",
             field="spec.psHosts",
         )
     groups = {
@@ -216,8 +216,8 @@ def check_served(plan: ScalePlan) -> None:
         for index, pod in enumerate(pods):
             if pod.resource:
                 raise BadInput(
-                    f"spec.{group}.{index}.resource: replicas of a role reserve the same; give "
-                    f"replicaResourceSpecs.{pod.type}.resource",
+                    f"spec.{group}.{index}.resource: all replicas of a role reserve the same; "
+                    f"give replicaResourceSpecs.{pod.type}.resource",
                     field=f"spec.{group}.{index}.resource",
                 )
 
@@ -241,7 +241,9 @@ def only_moves(plan: ScalePlan, job: ElasticJob) -> bool:
 def moving(names: Sequence[str]) -> list[StatusCondition]:
     """Return conditions of a plan whose pods are moving."""
     message = f"{', '.join(names)} are replaced on other nodes"
-    asked = "who may create ScalePlans may have pods replaced; Brain decides about sizes"
+    asked = (
+        "this user may create ScalePlans, so the pods are replaced; Brain decides only about sizes"
+    )
     return [
         _said(PlanCondition.ACCEPTED, True, Reason.VALID, message),
         _said(PlanCondition.APPROVED, True, Reason.PERSON, asked),
@@ -290,7 +292,7 @@ def why_refused(refusal: BrainError) -> Reason:
 def published(job: Object, view: JobView) -> dict[str, Any]:
     """Build the object of a plan that came from no object."""
     plan, metadata = view.plan, job["metadata"]
-    assert plan is not None, "the caller has looked"
+    assert plan is not None, "the person who asked has looked"
     scaled = read_elastic_job(job).scaled
     owner = identity.owner(metadata["name"], metadata["uid"]) | {"controller": False}
     return {

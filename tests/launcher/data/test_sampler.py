@@ -210,7 +210,7 @@ def test_a_larger_batch_that_leaves_nothing_ends_the_epoch() -> None:
 
 
 def test_nothing_to_sample_is_refused() -> None:
-    with pytest.raises(BadInput, match="of 3 examples there is no batch of 4"):
+    with pytest.raises(BadInput, match="3 examples do not fill one batch of 4"):
         sampler(3, 4, keep_last=False)
 
 

@@ -195,7 +195,9 @@ def test_what_needs_room_that_a_person_refused_ends_with_that_reason():
     with fleet.stores.transaction(read_only=True) as tx:
         needs = tx.plans.get(needs.job, needs.generation)
     assert needs.state is PlanState.EXPIRED
-    assert needs.outcome.detail == "plan 2 of bad was to make room and is Rejected"
+    assert needs.outcome.detail == (
+        "plan 2 of bad, which should have freed room for this plan, is Rejected"
+    )
 
 
 def test_a_person_who_said_no_is_not_asked_again_within_the_hour():

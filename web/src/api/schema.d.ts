@@ -13,7 +13,7 @@ export interface paths {
         };
         /**
          * Audit
-         * @description Who did what to what, and why, newest first.
+         * @description The audit log: each change with its author, target and reason, newest first.
          */
         get: operations["audit"];
         put?: never;
@@ -57,13 +57,13 @@ export interface paths {
         };
         /**
          * Freezes
-         * @description What is frozen, by whom and why.
+         * @description The freezes in force, with author and reason.
          */
         get: operations["freezes"];
         put?: never;
         /**
          * Freeze
-         * @description Stop applying plans of a job, a project or everything; healing goes on.
+         * @description Stop applying plans of a job, a project or all jobs; failed replicas are still replaced.
          */
         post: operations["freeze"];
         delete?: never;
@@ -84,7 +84,7 @@ export interface paths {
         post?: never;
         /**
          * Thaw All
-         * @description Lift the freeze of everything.
+         * @description Lift the freeze of all jobs.
          */
         delete: operations["thaw_all"];
         options?: never;
@@ -104,7 +104,7 @@ export interface paths {
         post?: never;
         /**
          * Thaw
-         * @description Lift the freeze of a job or project; where there is none nothing happens.
+         * @description Lift the freeze of a job or project; without a freeze the request changes nothing.
          */
         delete: operations["thaw"];
         options?: never;
@@ -121,7 +121,7 @@ export interface paths {
         };
         /**
          * Health
-         * @description How the service is, and who is asking.
+         * @description The state of the service, and the identity of the caller.
          */
         get: operations["health"];
         put?: never;
@@ -141,16 +141,17 @@ export interface paths {
         };
         /**
          * Jobs
-         * @description Jobs, newest first; ``since`` and ``until`` are about when they were submitted.
+         * @description Jobs, newest first; ``since`` and ``until`` bound the times of submission.
          */
         get: operations["jobs"];
         put?: never;
         /**
          * Submit
-         * @description Start a job from its document. Values of ``environment`` are sealed; answers name them.
+         * @description Start a job from its document. Values of ``environment`` are stored encrypted; answers show
+         *     only their names.
          *
-         *     In the pool of a cluster the document becomes an ElasticJob, made by the pool's scaler; what
-         *     the cluster refuses is refused here, in its words.
+         *     In a cluster's pool, the pool's scaler creates an ElasticJob from the document; an error quotes
+         *     the reason for which the cluster refuses it.
          */
         post: operations["submit"];
         delete?: never;
@@ -173,7 +174,7 @@ export interface paths {
         get: operations["job"];
         /**
          * Mirror
-         * @description Keep the copy of a cluster's job under its object's uid; for the scaler alone.
+         * @description Store a cluster's job under its object's uid; only the scaler may call this.
          */
         put: operations["mirror"];
         post?: never;
@@ -182,9 +183,10 @@ export interface paths {
         head?: never;
         /**
          * Edit
-         * @description Change what each replica of a job reserves, or its size; the answer is the plan that does it.
+         * @description Change the amounts of a job's replicas, or its size; the answer is the plan that makes the
+         *     change.
          *
-         *     Its explanation's ``next_step`` says what applies now, and what at the safe point.
+         *     The explanation's ``next_step`` tells the changes that apply now from those at the safe point.
          */
         patch: operations["edit"];
         trace?: never;
@@ -199,7 +201,7 @@ export interface paths {
         get?: never;
         /**
          * Conditions
-         * @description Keep what a cluster says of the job's object; for the scaler alone.
+         * @description Store the conditions of a job's object in its cluster; only the scaler may call this.
          */
         put: operations["conditions"];
         post?: never;
@@ -238,7 +240,8 @@ export interface paths {
         };
         /**
          * Job Events
-         * @description What happened to a job, oldest first; ``after`` is the id of the last event that is known.
+         * @description The events of a job, oldest first; ``after`` is the id of the last event that the client
+         *     has.
          */
         get: operations["job_events"];
         put?: never;
@@ -258,9 +261,9 @@ export interface paths {
         };
         /**
          * Job Logs
-         * @description What the workers print, the last ``tail`` lines of each replica.
+         * @description The output of the workers: the last ``tail`` lines of each replica.
          *
-         *     ``follow`` goes on with new lines until the job has finished or the token has ended.
+         *     With ``follow``, new lines are sent until the job finishes or the token ends.
          */
         get: operations["job_logs"];
         put?: never;
@@ -280,7 +283,7 @@ export interface paths {
         };
         /**
          * Model
-         * @description What is known of how a job scales: the fit's report, its promises, looks that would tell.
+         * @description The model of how a job scales: the fit, past promises, and measurements that would help.
          */
         get: operations["model"];
         put?: never;
@@ -306,7 +309,8 @@ export interface paths {
         put?: never;
         /**
          * Resize
-         * @description A person's or program's request for a size: taken, clamped to what fits, or refused.
+         * @description Request a size for a job; the request is accepted, reduced to a size that fits, or
+         *     refused.
          */
         post: operations["resize"];
         delete?: never;
@@ -324,7 +328,8 @@ export interface paths {
         };
         /**
          * Recommendation
-         * @description The latest decision about a job, hold or not; null before the first turn that saw it.
+         * @description The latest decision about a job, hold or not; null before Brain's first turn with this
+         *     job.
          */
         get: operations["recommendation"];
         put?: never;
@@ -346,7 +351,7 @@ export interface paths {
         put?: never;
         /**
          * Report Replicas
-         * @description Tell what a scaler observed. Repeating a report changes nothing.
+         * @description Report a scaler's observations. Repeating a report changes nothing.
          */
         post: operations["report_replicas"];
         delete?: never;
@@ -364,7 +369,8 @@ export interface paths {
         };
         /**
          * Report
-         * @description What each replica reserves, uses and should reserve, and the document for next time.
+         * @description The amounts that each replica reserves, uses and should reserve, and the document for next
+         *     time.
          */
         get: operations["report"];
         put?: never;
@@ -464,13 +470,14 @@ export interface paths {
         };
         /**
          * World
-         * @description The wished world; 304 when it is still that of ``If-None-Match`` after ``wait`` seconds.
+         * @description The desired world of a job; 304 if it still matches ``If-None-Match`` after ``wait``
+         *     seconds.
          */
         get: operations["world"];
         put?: never;
         /**
          * Report World
-         * @description Tell what a coordinator observed. Repeating a report changes nothing.
+         * @description Report a coordinator's observations. Repeating a report changes nothing.
          */
         post: operations["report_world"];
         delete?: never;
@@ -490,7 +497,7 @@ export interface paths {
         put?: never;
         /**
          * Cancel
-         * @description End a job for good.
+         * @description End a job; it cannot be resumed.
          */
         post: operations["cancel"];
         delete?: never;
@@ -510,7 +517,7 @@ export interface paths {
         put?: never;
         /**
          * Lift Advise Only
-         * @description Let Brain act again, by its policy mode, on a job for which it only advises.
+         * @description Let Brain change a job again, by its policy mode, after a time of advice only.
          */
         post: operations["lift_advise_only"];
         delete?: never;
@@ -530,7 +537,7 @@ export interface paths {
         put?: never;
         /**
          * Resume
-         * @description Let a suspended job go on from its checkpoint.
+         * @description Resume a suspended job from its checkpoint.
          */
         post: operations["resume"];
         delete?: never;
@@ -550,7 +557,7 @@ export interface paths {
         put?: never;
         /**
          * Suspend
-         * @description Stop a job at its next safe point and free what it holds.
+         * @description Stop a job at its next safe point and free its nodes.
          */
         post: operations["suspend"];
         delete?: never;
@@ -570,7 +577,8 @@ export interface paths {
         put?: never;
         /**
          * Cancel Jobs
-         * @description End jobs for good: those that are named, or that did not end and match a filter.
+         * @description End the named jobs, or the unfinished jobs that match a filter; ended jobs cannot be
+         *     resumed.
          */
         post: operations["cancel_jobs"];
         delete?: never;
@@ -590,7 +598,7 @@ export interface paths {
         put?: never;
         /**
          * Estimate
-         * @description What a job would need, from jobs that were alike; nothing is started or stored.
+         * @description The estimated needs of a job, from similar jobs; nothing is started or stored.
          */
         post: operations["estimate"];
         delete?: never;
@@ -610,7 +618,7 @@ export interface paths {
         put?: never;
         /**
          * Resume Jobs
-         * @description Let suspended jobs go on from their checkpoints; named as in ``jobs:cancel``.
+         * @description Resume suspended jobs from their checkpoints; select them as in ``jobs:cancel``.
          */
         post: operations["resume_jobs"];
         delete?: never;
@@ -630,7 +638,8 @@ export interface paths {
         put?: never;
         /**
          * Suspend Jobs
-         * @description Stop jobs at their next safe points and free what they hold; named as in ``jobs:cancel``.
+         * @description Stop jobs at their next safe points and free their nodes; select them as in
+         *     ``jobs:cancel``.
          */
         post: operations["suspend_jobs"];
         delete?: never;
@@ -648,7 +657,8 @@ export interface paths {
         };
         /**
          * Models
-         * @description Promised against measured over all jobs: do 90 % bands hold nine in ten?
+         * @description Promised and measured throughput over all jobs, with the share of measurements within 90 %
+         *     bands.
          */
         get: operations["models"];
         put?: never;
@@ -689,7 +699,7 @@ export interface paths {
         get?: never;
         /**
          * Put Node
-         * @description Register a node, or say that it is still there; the service's clock says when.
+         * @description Register a node or renew its registration; the time is that of the service's clock.
          */
         put: operations["put_node"];
         post?: never;
@@ -708,9 +718,9 @@ export interface paths {
         };
         /**
          * Plans
-         * @description Plans of all jobs, newest first: the inbox is ``filter=state:Proposed``.
+         * @description Plans of all jobs, newest first; ``filter=state:Proposed`` lists the inbox.
          *
-         *     ``since`` and ``until`` are about when they were proposed.
+         *     ``since`` and ``until`` bound the times at which plans were proposed.
          */
         get: operations["plans"];
         put?: never;
@@ -732,7 +742,7 @@ export interface paths {
         put?: never;
         /**
          * Approve
-         * @description Say yes to a proposed plan, as it was seen.
+         * @description Approve a proposed plan in the version that the person saw.
          */
         post: operations["approve"];
         delete?: never;
@@ -752,7 +762,7 @@ export interface paths {
         put?: never;
         /**
          * Reject
-         * @description Say no to a proposed or approved plan.
+         * @description Reject a proposed or approved plan.
          */
         post: operations["reject"];
         delete?: never;
@@ -772,7 +782,7 @@ export interface paths {
         put?: never;
         /**
          * Rollback
-         * @description Go back to what stood before the plan that stands; the answer is the plan that does it.
+         * @description Return to the size before the plan in force; the answer is the plan that makes the change.
          */
         post: operations["rollback"];
         delete?: never;
@@ -790,7 +800,7 @@ export interface paths {
         };
         /**
          * Policies
-         * @description The policies of all pools that have one, by pool.
+         * @description The policies of all pools, by pool.
          */
         get: operations["policies"];
         put?: never;
@@ -815,13 +825,13 @@ export interface paths {
         get: operations["policy"];
         /**
          * Put Policy
-         * @description Divide a pool among projects; what was written before is replaced as a whole.
+         * @description Replace the policy that divides a pool among projects.
          */
         put: operations["put_policy"];
         post?: never;
         /**
          * Remove Policy
-         * @description Let every project have what it can use.
+         * @description Remove the policy of a pool; every project may then use all of it.
          */
         delete: operations["remove_policy"];
         options?: never;
@@ -858,7 +868,8 @@ export interface paths {
         };
         /**
          * Pool
-         * @description A pool: its nodes, its policy, and what the latest round of those that share it came to.
+         * @description A pool: its nodes, its policy, and the result of the latest round of the jobs that share
+         *     it.
          */
         get: operations["pool"];
         put?: never;
@@ -878,7 +889,7 @@ export interface paths {
         };
         /**
          * Scaler Requests
-         * @description Requests that nobody took yet; whoever reads them answers them.
+         * @description Requests that no scaler has taken yet; the reader of a request answers it.
          */
         get: operations["scaler_requests"];
         put?: never;
@@ -900,7 +911,7 @@ export interface paths {
         put?: never;
         /**
          * Answer Request
-         * @description Answer a request, or a part of it; 404 where nobody waits for the answer any more.
+         * @description Answer a request, or a part of it; 404 if no client waits for the answer any more.
          */
         post: operations["answer_request"];
         delete?: never;
@@ -918,7 +929,8 @@ export interface paths {
         };
         /**
          * Wishes
-         * @description What a scaler should make true; 304 when still that of ``If-None-Match`` after ``wait``.
+         * @description The desired state for a scaler; 304 if it still matches ``If-None-Match`` after ``wait``
+         *     seconds.
          */
         get: operations["wishes"];
         put?: never;
@@ -938,7 +950,7 @@ export interface paths {
         };
         /**
          * Saved
-         * @description What plans saved, counted from what was measured; by default in the last 24 hours.
+         * @description The savings of measured plans; by default those of the last 24 hours.
          */
         get: operations["saved"];
         put?: never;
@@ -980,7 +992,7 @@ export interface paths {
         put?: never;
         /**
          * New Code
-         * @description A one-time code that signs somebody's browser in as admin; good for ten minutes.
+         * @description Create a one-time code, valid for ten minutes, that signs a browser in as admin.
          */
         post: operations["new_code"];
         delete?: never;
@@ -1000,7 +1012,7 @@ export interface paths {
         put?: never;
         /**
          * Sign Out
-         * @description End this session. Other tokens are revoked by an admin.
+         * @description End this session; an administrator revokes other tokens.
          */
         post: operations["sign_out"];
         delete?: never;
@@ -1067,7 +1079,7 @@ export interface paths {
         post?: never;
         /**
          * Revoke
-         * @description End a token; whoever uses it is signed out at once.
+         * @description End a token; its user is signed out at once.
          */
         delete: operations["revoke"];
         options?: never;
@@ -1104,7 +1116,7 @@ export interface paths {
         };
         /**
          * Readyz
-         * @description The stores answer; what else is degraded is listed, one line each.
+         * @description Readiness: the database answers; other degraded parts are listed, one line each.
          */
         get: operations["readyz"];
         put?: never;
@@ -1267,7 +1279,8 @@ export interface components {
         };
         /**
          * BestBatch
-         * @description The batch of most goodput at the present size, within what the owner allows.
+         * @description The batch with the most goodput at the present size, in examples, within the owner's
+         *     limits.
          */
         BestBatch: {
             /** Accumulation */
@@ -1283,7 +1296,8 @@ export interface components {
         };
         /**
          * Calibrated
-         * @description How promises came out: do 90 % bands hold nine in ten?
+         * @description The outcomes of promises, to compare with the share of nine in ten that 90 % bands
+         *     promise.
          */
         Calibrated: {
             /** Bias */
@@ -1307,7 +1321,7 @@ export interface components {
         Cause: "start" | "plan" | "failure" | "membership" | "revert";
         /**
          * CodeRequest
-         * @description Whom a sign-in code is for; by default for who asks.
+         * @description The person for whom to create a sign-in code; by default the caller.
          */
         CodeRequest: {
             /**
@@ -1329,7 +1343,7 @@ export interface components {
         };
         /**
          * DesiredJob
-         * @description What a scaler needs to know of one job.
+         * @description The desired state of one job, for a scaler.
          */
         DesiredJob: {
             /** Document */
@@ -1758,7 +1772,8 @@ export interface components {
         };
         /**
          * EstimateRequest
-         * @description What a job is that does not run yet, and what is asked: ``POST jobs:estimate``.
+         * @description A job that does not run yet and the questions about it: the body of ``POST
+         *     jobs:estimate``.
          */
         EstimateRequest: {
             /** Document */
@@ -1847,7 +1862,7 @@ export interface components {
         FailureKind: "code" | "exit" | "memory" | "shared-memory" | "device-memory" | "device" | "network" | "storage" | "crash" | "killed" | "hang" | "node";
         /**
          * Fit
-         * @description What the fit of one kind of accelerator rests on.
+         * @description The data behind the fit for one kind of accelerator.
          */
         Fit: {
             /** Accelerator */
@@ -1867,7 +1882,7 @@ export interface components {
         };
         /**
          * FreeTrial
-         * @description Micro-batches that would tell about a size, at no restart.
+         * @description Micro-batches whose measurement would improve the model of a size without a restart.
          */
         FreeTrial: {
             /** Accumulation */
@@ -1902,7 +1917,7 @@ export interface components {
         };
         /**
          * FreezeRequest
-         * @description What to freeze: a job (id or name), a project, or all (no target); and why.
+         * @description The target to freeze: a job (id or name), a project, or all (no target); and the reason.
          */
         FreezeRequest: {
             scope: components["schemas"]["FreezeScope"];
@@ -2286,7 +2301,8 @@ export interface components {
         };
         /**
          * JobEdit
-         * @description What a running job should have from now on: ``PATCH jobs/{job}``; None leaves it as it is.
+         * @description The wanted amounts of a running job: the body of ``PATCH jobs/{job}``; None leaves a field as
+         *     it is.
          */
         JobEdit: {
             /**
@@ -2328,7 +2344,8 @@ export interface components {
         };
         /**
          * JobOutcome
-         * @description What came of one of several jobs: the job as it is now, or why it was not changed.
+         * @description The outcome for one of several jobs: the job as it is now, or the reason why it was not
+         *     changed.
          */
         JobOutcome: {
             /** Asked */
@@ -2446,7 +2463,7 @@ export interface components {
         JobState: "Queued" | "Starting" | "Running" | "Changing" | "Degraded" | "Suspended" | "Succeeded" | "Failed" | "Cancelled";
         /**
          * JobView
-         * @description A job with what was observed of it, as lists and the head of its page show it.
+         * @description A job with its observations, as lists and the head of its page show it.
          */
         JobView: {
             /** Advise Only */
@@ -2534,7 +2551,8 @@ export interface components {
         };
         /**
          * JobsRequest
-         * @description Jobs that ``POST jobs:cancel`` and its like are about: those named, or a filter's.
+         * @description The jobs of ``POST jobs:cancel`` and similar requests: named jobs, or those that match a
+         *     filter.
          */
         JobsRequest: {
             /**
@@ -2579,7 +2597,7 @@ export interface components {
         };
         /**
          * LogsRequest
-         * @description The output of a job's replicas is to be read.
+         * @description A request to read the output of a job's replicas.
          */
         LogsRequest: {
             /**
@@ -2678,7 +2696,7 @@ export interface components {
         };
         /**
          * ModelView
-         * @description What is known of how a job scales, and how far to trust it.
+         * @description The model of how a job scales, with its uncertainty.
          */
         ModelView: {
             /** Basis */
@@ -2748,7 +2766,7 @@ export interface components {
         };
         /**
          * NewToken
-         * @description A minted token; the only time its secret is shown.
+         * @description A new token; only this answer shows its secret.
          */
         NewToken: {
             /** Id */
@@ -2840,7 +2858,7 @@ export interface components {
         };
         /**
          * Noise
-         * @description What sampled gradients say of a job, or why they say nothing.
+         * @description The noise of a job's sampled gradients, or the reason why it is unknown.
          */
         Noise: {
             /** Batch */
@@ -3053,7 +3071,8 @@ export interface components {
         Phase: "warmup" | "training" | "evaluation" | "checkpoint";
         /**
          * PlanDecision
-         * @description Body of ``:approve :reject :rollback``; ``version`` is that of the plan that was seen.
+         * @description The body of ``:approve``, ``:reject`` and ``:rollback``; ``version`` is that of the plan that
+         *     the person saw.
          */
         PlanDecision: {
             /**
@@ -3197,7 +3216,7 @@ export interface components {
         };
         /**
          * PoolView
-         * @description A pool: what it has, how it is divided, and what its latest round came to.
+         * @description A pool: its nodes, its policy, and the results of its latest round.
          */
         PoolView: {
             capacity: components["schemas"]["Resources"];
@@ -3234,7 +3253,7 @@ export interface components {
         };
         /**
          * Problem
-         * @description RFC 9457.
+         * @description A problem document of RFC 9457.
          */
         Problem: {
             /** Detail */
@@ -3381,7 +3400,7 @@ export interface components {
         };
         /**
          * ReplicaExit
-         * @description How a replica ended.
+         * @description The way in which a replica ended.
          * @enum {string}
          */
         ReplicaExit: "succeeded" | "failed" | "left" | "cancelled" | "lost";
@@ -3709,7 +3728,7 @@ export interface components {
         };
         /**
          * ScalerRequest
-         * @description A request with the id under which it is answered; one of the two is set.
+         * @description A request with its id for the answer; exactly one of the two kinds is set.
          */
         ScalerRequest: {
             /** Id */
@@ -3733,7 +3752,7 @@ export interface components {
         };
         /**
          * Series
-         * @description One metric over time.
+         * @description One metric of a job over time.
          */
         Series: {
             /** Metric */
@@ -3780,7 +3799,7 @@ export interface components {
         };
         /**
          * SignInCode
-         * @description A fresh one-time code, whom it is for, and the path that uses it.
+         * @description A new one-time code, the person it is for, and the path that uses it.
          */
         SignInCode: {
             /** Code */
@@ -3792,7 +3811,7 @@ export interface components {
         };
         /**
          * SignedIn
-         * @description Who a session belongs to.
+         * @description The person to whom a session belongs.
          */
         SignedIn: {
             /** Role */
@@ -3910,7 +3929,7 @@ export interface components {
         };
         /**
          * SubmitRequest
-         * @description A job document that is to become an object of the pool's cluster.
+         * @description A job document from which the scaler creates an object in the pool's cluster.
          */
         SubmitRequest: {
             /** Document */
@@ -4023,7 +4042,7 @@ export interface components {
         };
         /**
          * TokenRequest
-         * @description What to mint: a name, a role, and days until it expires (None: never).
+         * @description The token to create: a name, a role, and days until it expires (None: never).
          */
         TokenRequest: {
             /**
@@ -4066,7 +4085,7 @@ export interface components {
         };
         /**
          * ToldBatch
-         * @description The batch that a script is asked to take, because it asks (``batch.tune``).
+         * @description The batch that a script receives if it asks for one (``batch.tune``), in examples.
          */
         ToldBatch: {
             /** Accumulation */
@@ -4118,7 +4137,7 @@ export interface components {
         };
         /**
          * WorkerView
-         * @description One worker's step time against its peers.
+         * @description A worker's step time beside the times of the other workers.
          */
         WorkerView: {
             /** Deviation */
@@ -4458,7 +4477,7 @@ export interface operations {
     freeze: {
         parameters: {
             query?: {
-                /** @description Do everything but keep it */
+                /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
             header?: {
@@ -4560,7 +4579,7 @@ export interface operations {
     thaw_all: {
         parameters: {
             query?: {
-                /** @description Do everything but keep it */
+                /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
             header?: {
@@ -4651,7 +4670,7 @@ export interface operations {
     thaw: {
         parameters: {
             query?: {
-                /** @description Do everything but keep it */
+                /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
             header?: {
@@ -4819,11 +4838,11 @@ export interface operations {
             query?: {
                 page_size?: number;
                 page_token?: string;
-                /** @description state:Running,Queued project:x owner:me word */
+                /** @description for example: state:Running,Queued project:x owner:me word */
                 filter?: string;
                 since?: string | null;
                 until?: string | null;
-                /** @description Fields of each item that are wanted, with commas: id,name,state */
+                /** @description Fields to return of each item, separated by commas: id,name,state */
                 fields?: string;
             };
             header?: never;
@@ -4895,9 +4914,9 @@ export interface operations {
     submit: {
         parameters: {
             query?: {
-                /** @description default: the only one there is, else local */
+                /** @description default: the only pool that exists, else local */
                 pool?: string;
-                /** @description Do everything but keep it */
+                /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
             header?: {
@@ -4999,7 +5018,7 @@ export interface operations {
     job: {
         parameters: {
             query?: {
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
             };
             header?: never;
@@ -5078,7 +5097,7 @@ export interface operations {
     mirror: {
         parameters: {
             query?: {
-                /** @description Do everything but keep it */
+                /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
             header?: {
@@ -5182,9 +5201,9 @@ export interface operations {
     edit: {
         parameters: {
             query?: {
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
-                /** @description Do everything but keep it */
+                /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
             header?: {
@@ -5306,9 +5325,9 @@ export interface operations {
     conditions: {
         parameters: {
             query?: {
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
-                /** @description Do everything but keep it */
+                /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
             header?: {
@@ -5427,7 +5446,7 @@ export interface operations {
     environment: {
         parameters: {
             query?: {
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
             };
             header?: never;
@@ -5510,7 +5529,7 @@ export interface operations {
             query?: {
                 after?: number;
                 page_size?: number;
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
             };
             header?: never;
@@ -5590,13 +5609,13 @@ export interface operations {
         parameters: {
             query?: {
                 replica?: number | null;
-                /** @description of the replica in its world */
+                /** @description rank of the replica in its world */
                 rank?: number | null;
-                /** @description the one that was there before */
+                /** @description the previous replica with this rank */
                 previous?: boolean;
                 tail?: number;
                 follow?: boolean;
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
             };
             header?: never;
@@ -5675,7 +5694,7 @@ export interface operations {
     model: {
         parameters: {
             query?: {
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
             };
             header?: never;
@@ -5754,7 +5773,7 @@ export interface operations {
     plans_of: {
         parameters: {
             query?: {
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
             };
             header?: never;
@@ -5833,9 +5852,9 @@ export interface operations {
     resize: {
         parameters: {
             query?: {
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
-                /** @description Do everything but keep it */
+                /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
             header?: {
@@ -5957,7 +5976,7 @@ export interface operations {
     recommendation: {
         parameters: {
             query?: {
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
             };
             header?: never;
@@ -6036,9 +6055,9 @@ export interface operations {
     report_replicas: {
         parameters: {
             query?: {
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
-                /** @description Do everything but keep it */
+                /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
             header?: {
@@ -6149,7 +6168,7 @@ export interface operations {
     report: {
         parameters: {
             query?: {
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
             };
             header?: never;
@@ -6231,9 +6250,9 @@ export interface operations {
                 metric?: string;
                 since?: string | null;
                 until?: string | null;
-                /** @description pixels of the chart */
+                /** @description width of the chart in pixels */
                 width?: number;
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
             };
             header?: never;
@@ -6312,9 +6331,9 @@ export interface operations {
     mint_agent_token: {
         parameters: {
             query?: {
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
-                /** @description Do everything but keep it */
+                /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
             header?: {
@@ -6414,7 +6433,7 @@ export interface operations {
     what_if: {
         parameters: {
             query?: {
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
             };
             header?: never;
@@ -6493,7 +6512,7 @@ export interface operations {
     workers: {
         parameters: {
             query?: {
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
             };
             header?: never;
@@ -6572,9 +6591,9 @@ export interface operations {
     world: {
         parameters: {
             query?: {
-                /** @description seconds to wait for a change */
+                /** @description how many seconds to wait for a change */
                 wait?: number;
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
             };
             header?: {
@@ -6662,9 +6681,9 @@ export interface operations {
     report_world: {
         parameters: {
             query?: {
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
-                /** @description Do everything but keep it */
+                /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
             header?: {
@@ -6775,9 +6794,9 @@ export interface operations {
     cancel: {
         parameters: {
             query?: {
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
-                /** @description Do everything but keep it */
+                /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
             header?: {
@@ -6895,9 +6914,9 @@ export interface operations {
     lift_advise_only: {
         parameters: {
             query?: {
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
-                /** @description Do everything but keep it */
+                /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
             header?: {
@@ -7015,9 +7034,9 @@ export interface operations {
     resume: {
         parameters: {
             query?: {
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
-                /** @description Do everything but keep it */
+                /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
             header?: {
@@ -7135,9 +7154,9 @@ export interface operations {
     suspend: {
         parameters: {
             query?: {
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
-                /** @description Do everything but keep it */
+                /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
             header?: {
@@ -7255,9 +7274,9 @@ export interface operations {
     cancel_jobs: {
         parameters: {
             query?: {
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
-                /** @description Do everything but keep it */
+                /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
             header?: {
@@ -7437,9 +7456,9 @@ export interface operations {
     resume_jobs: {
         parameters: {
             query?: {
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
-                /** @description Do everything but keep it */
+                /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
             header?: {
@@ -7532,9 +7551,9 @@ export interface operations {
     suspend_jobs: {
         parameters: {
             query?: {
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
-                /** @description Do everything but keep it */
+                /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
             header?: {
@@ -7694,7 +7713,7 @@ export interface operations {
             query?: {
                 page_size?: number;
                 page_token?: string;
-                /** @description Fields of each item that are wanted, with commas: id,name,state */
+                /** @description Fields to return of each item, separated by commas: id,name,state */
                 fields?: string;
             };
             header?: never;
@@ -7766,7 +7785,7 @@ export interface operations {
     put_node: {
         parameters: {
             query?: {
-                /** @description Do everything but keep it */
+                /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
             header?: {
@@ -7861,11 +7880,11 @@ export interface operations {
             query?: {
                 page_size?: number;
                 page_token?: string;
-                /** @description state:Proposed kind:resize job:name word */
+                /** @description for example: state:Proposed kind:resize job:name word */
                 filter?: string;
                 since?: string | null;
                 until?: string | null;
-                /** @description Fields of each item that are wanted, with commas: id,name,state */
+                /** @description Fields to return of each item, separated by commas: id,name,state */
                 fields?: string;
             };
             header?: never;
@@ -7937,9 +7956,9 @@ export interface operations {
     approve: {
         parameters: {
             query?: {
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
-                /** @description Do everything but keep it */
+                /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
             header?: {
@@ -8062,9 +8081,9 @@ export interface operations {
     reject: {
         parameters: {
             query?: {
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
-                /** @description Do everything but keep it */
+                /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
             header?: {
@@ -8187,9 +8206,9 @@ export interface operations {
     rollback: {
         parameters: {
             query?: {
-                /** @description Project of a job that is given by name */
+                /** @description Project of a job that the path gives by name */
                 project?: string;
-                /** @description Do everything but keep it */
+                /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
             header?: {
@@ -8456,7 +8475,7 @@ export interface operations {
     put_policy: {
         parameters: {
             query?: {
-                /** @description Do everything but keep it */
+                /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
             header?: {
@@ -8560,7 +8579,7 @@ export interface operations {
     remove_policy: {
         parameters: {
             query?: {
-                /** @description Do everything but keep it */
+                /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
             header?: {
@@ -8978,7 +8997,7 @@ export interface operations {
     wishes: {
         parameters: {
             query?: {
-                /** @description seconds to wait for a change */
+                /** @description how many seconds to wait for a change */
                 wait?: number;
             };
             header?: {
@@ -9212,7 +9231,7 @@ export interface operations {
     new_code: {
         parameters: {
             query?: {
-                /** @description Do everything but keep it */
+                /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
             header?: {
@@ -9547,7 +9566,7 @@ export interface operations {
     mint: {
         parameters: {
             query?: {
-                /** @description Do everything but keep it */
+                /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
             header?: {
@@ -9640,7 +9659,7 @@ export interface operations {
     revoke: {
         parameters: {
             query?: {
-                /** @description Do everything but keep it */
+                /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
             header?: {

@@ -153,15 +153,16 @@ def elastic_job(document: JobDocument) -> dict[str, Any]:
             machine.
     """
     if not document.image:
-        raise BadInput("image is missing; a cluster runs containers: name one", field="image")
+        raise BadInput("image is missing; pods run containers, so name an image", field="image")
     if document.roles:
         raise BadInput(
-            "roles of a document are for one machine; apply an ElasticJob with replicaSpecs.ps",
+            "roles in a document work on one machine only; for a cluster apply an ElasticJob "
+            "with replicaSpecs.ps",
             field="roles",
         )
     if document.preemptible:
         raise BadInput(
-            "preemptible is not known to an ElasticJob; leave it out, and set priority",
+            "an ElasticJob has no field preemptible; leave it out, and set priority",
             field="preemptible",
         )
     container: dict[str, Any] = {"name": "main", "image": document.image}
@@ -228,8 +229,9 @@ def _impossible(job: ElasticJob, low: int, high: int, unit: int) -> ImpossibleBo
     if most is not None and most < max(low, unit):
         limits = ", ".join(f"{k} {v}" for k, v in job.spec.resource_limits.items())
         return ImpossibleBounds(
-            f"spec.resourceLimits ({limits}) hold {most} replicas of {job.scaled}, the least is "
-            f"{max(low, unit)}; raise them, or lower {path}.minReplicas",
+            f"spec.resourceLimits ({limits}) allow {most} replicas of {job.scaled}, but the "
+            f"job needs at least {max(low, unit)}; raise the limits, or lower "
+            f"{path}.minReplicas",
             field="spec.resourceLimits",
         )
     return ImpossibleBounds(
@@ -320,11 +322,14 @@ def unserved(job: ElasticJob, brain: str) -> tuple[str, ...]:
     """
     spec, found = job.spec, []
     if spec.brain_service and spec.brain_service != brain:
-        found.append(f"spec.brainService {spec.brain_service} is not used, but {brain}")
+        found.append(f"spec.brainService {spec.brain_service} is ignored, but {brain}")
     if spec.enable_dynamic_sharding:
-        found.append("spec.enableDynamicSharding: data are not sharded here; the script reads all")
+        found.append(
+            "spec.enableDynamicSharding is ignored: Brain does not divide the data; the script "
+            "reads all of it"
+        )
     if ReplicaType.MASTER in spec.replica_specs:
-        found.append("spec.replicaSpecs.dlrover-master: no master pod is needed, and none is made")
+        found.append("spec.replicaSpecs.dlrover-master is ignored: Brain needs no master pod")
     return tuple(found)
 
 
@@ -342,8 +347,12 @@ def plan_unserved(plan: ScalePlan, scaled: str) -> tuple[str, ...]:
         and wanted.replicas is not None
         and (spec.create_pods or spec.remove_pods)
     ):
-        found.append("spec.createPods and removePods: the number of replicas says it already")
+        found.append(
+            "spec.createPods and removePods are not supported; give the number of replicas instead"
+        )
     sized = wanted is not None and wanted.replicas is not None
     if spec.migrate_pods and (sized or spec.create_pods or spec.remove_pods):
-        found.append("spec.migratePods: a plan changes a size or moves pods; create one for each")
+        found.append(
+            "spec.migratePods: one plan either changes a size or moves pods; create a plan for each"
+        )
     return tuple(found)

@@ -53,8 +53,8 @@ def configuration(kubeconfig: str | None, context: str | None) -> Any:
             config.load_kube_config(kubeconfig, context, client_configuration=found)
     except (config.ConfigException, OSError) as why:
         raise BadInput(
-            f"kubeconfig {kubeconfig or 'KUBECONFIG'}: {why}; name a file with --kubeconfig, "
-            "or run in a pod with a service account",
+            f"kubeconfig {kubeconfig or 'KUBECONFIG'}: {why}; name another file with "
+            "--kubeconfig, or run in a pod with a service account",
             field="kubeconfig",
         ) from why
     return found
@@ -168,7 +168,9 @@ class OfficialStream:
         except (*_NO_ANSWER, ValueError, AttributeError) as why:
             # The last two: urllib3 raises them when our own ``close`` takes its connection away.
             if not self._closed:
-                raise Unreachable(f"{self._asked} was cut: {_words(why)}") from why
+                raise Unreachable(
+                    f"the answer to {self._asked} ended too early: {_words(why)}"
+                ) from why
 
     def close(self) -> None:
         self._closed = True
