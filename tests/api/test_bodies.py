@@ -54,7 +54,7 @@ def test_a_field_that_is_none_is_refused_by_name(
 
     assert (answer.status_code, answer.json()["field"]) == (422, field)
     assert answer.json()["type"] == "/problems/UnknownField"
-    assert meant in answer.json()["detail"].partition(" is no field; ")[2]
+    assert meant in answer.json()["detail"].partition(" is not a known field; ")[2]
 
 
 def test_a_slip_changes_nothing(queued: Api) -> None:

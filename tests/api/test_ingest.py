@@ -64,7 +64,7 @@ def test_a_bad_sample_is_listed_and_the_good_ones_are_stored(api: Api) -> None:
 @pytest.mark.parametrize(
     ("measured_at", "says"),
     [
-        (NOW - timedelta(hours=25), "older than the 24 h"),
+        (NOW - timedelta(hours=25), "is older than 24 h"),
         (NOW + timedelta(minutes=6), "5 min ahead"),
     ],
 )
@@ -194,7 +194,7 @@ def test_a_window_that_would_end_every_turn_is_rejected_by_name(
 def test_a_reading_that_adds_up_to_no_number_is_rejected_by_name(api: Api) -> None:
     job = _job(api)
     receipt = _send(api, host(0, job=job, network_send_bytes_per_second=1.7e308), job=job)
-    assert "network_send_bytes_per_second 1.7e+308 is beyond" in receipt.rejected[0].reason
+    assert "network_send_bytes_per_second 1.7e+308 is too large" in receipt.rejected[0].reason
 
 
 #: Recorded from probes of before and with gradients; both must stay readable.
@@ -254,7 +254,7 @@ def test_an_agent_writes_its_own_job_only(api: Api) -> None:
     job = _job(api)
     receipt = _send(api, throughput(job="another"), throughput(job=job), job=job)
     assert receipt.stored == 1
-    assert receipt.rejected[0].reason == "job another is not the job of this token"
+    assert receipt.rejected[0].reason == "job another is not the job of this token; send the token of that job"
 
 
 def test_samples_of_no_job_are_rejected(api: Api) -> None:

@@ -204,7 +204,7 @@ def test_a_file_outside_of_the_jobs_directory_is_refused_when_it_is_named(
         wanted = digits(environment={"KEY": {"fromFile": path}}, directory=str(tmp_path))
         with (
             api.client(Role.ADMIN) as ada,
-            pytest.raises(BadInput, match=rf"KEY.fromFile {path} is not in the job's directory"),
+            pytest.raises(BadInput, match=rf"KEY.fromFile {path} is outside the job's directory"),
         ):
             ada.send(calls.submit(wanted))
 
@@ -212,8 +212,8 @@ def test_a_file_outside_of_the_jobs_directory_is_refused_when_it_is_named(
 @pytest.mark.parametrize(
     ("prepare", "why"),
     [
-        (lambda mine, home: (mine / "key").symlink_to(home / "admin.token"), "is not in the job's"),
-        (lambda mine, home: (mine / "key").symlink_to("/etc/hostname"), "is not in the job's"),
+        (lambda mine, home: (mine / "key").symlink_to(home / "admin.token"), "is outside the job's"),
+        (lambda mine, home: (mine / "key").symlink_to("/etc/hostname"), "is outside the job's"),
         (lambda mine, home: None, "No such file"),
         (lambda mine, home: (mine / "key").mkdir(), "Is a directory"),
         (lambda mine, home: (mine / "key").write_bytes(b"\xff"), "is not UTF-8"),
@@ -241,7 +241,7 @@ def test_the_services_own_files_are_read_for_no_job(api: Api) -> None:
     environment = {"KEY": {"fromFile": "admin.token"}}
     with api.client() as admin, api.client(Role.SCALER) as scaler:
         admin.send(calls.submit(digits(environment=environment, directory=str(api.home))))
-        with pytest.raises(BadInput, match="not in the job's directory"):
+        with pytest.raises(BadInput, match="outside the job's directory"):
             scaler.send(calls.environment("digits"))
 
 

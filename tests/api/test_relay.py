@@ -106,7 +106,7 @@ def test_what_brain_refuses_is_asked_of_no_cluster(api: Api) -> None:
 def test_a_pool_without_a_scaler_is_refused_with_those_that_have_one(api: Api) -> None:
     with (
         api.client() as client,
-        pytest.raises(errors.BadInput, match="pools with one: kubernetes") as refused,
+        pytest.raises(errors.BadInput, match="pools with a scaler: kubernetes") as refused,
     ):
         client.send(calls.submit(digits(), pool="elsewhere"))
     assert refused.value.field == "pool"
@@ -204,7 +204,7 @@ def test_an_answer_waits_for_its_reader_and_is_refused_once_that_left() -> None:
         await asyncio.sleep(0.05)
         assert not waiting.done()
         await parts.aclose()
-        with pytest.raises(errors.NotFound, match="nobody waits"):
+        with pytest.raises(errors.NotFound, match="no client waits"):
             await waiting
 
     asyncio.run(run())

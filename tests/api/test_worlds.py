@@ -165,7 +165,7 @@ def test_a_node_is_registered_on_service_time(api: Api) -> None:
 
 def test_a_node_of_another_name_than_the_path_is_refused(api: Api) -> None:
     call = replace(calls.put_node(node("other")), path="/api/v1/nodes/laptop")
-    with api.client(Role.SCALER) as scaler, pytest.raises(BadInput, match="not the 'laptop'"):
+    with api.client(Role.SCALER) as scaler, pytest.raises(BadInput, match="differs from 'laptop'"):
         scaler.send(call)
 
 
