@@ -181,13 +181,15 @@ def test_what_a_plan_cannot_change_is_said(place: Place):
     asked = place.apply(made)
 
     field = "spec.migratePods.0.resource"
-    place.says(asked, "Accepted", "False", "OutOfBounds", f"{field}: replicas of a role reserve")
+    place.says(
+        asked, "Accepted", "False", "OutOfBounds", f"{field}: all replicas of a role reserve"
+    )
 
 
 def test_a_plan_for_no_job_waits_for_one(place: Place):
     asked = place.apply(plan(3))
     place.says(asked, "Accepted", "False", "JobNotFound", "ElasticJob digits")
-    place.told("JobNotFound", "name one in spec.ownerJob")
+    place.told("JobNotFound", "name another in spec.ownerJob")
 
     accepted(place, replicas=1, minReplicas=1, maxReplicas=4)
     place.says(asked, "Accepted", "True", "Valid")

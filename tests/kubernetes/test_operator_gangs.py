@@ -347,7 +347,7 @@ def test_a_gang_keeps_what_it_has_in_part_for_a_quarter_of_an_hour():
     gang.pod(0, "n0")
     gang.pod(1, gated=True)
 
-    assert "1 of 2 pods have nodes, and keep them until 12:15 UTC" in gang.look(0).waiting
+    assert "1 of 2 pods have nodes and keep them until 12:15 UTC" in gang.look(0).waiting
     assert (gang.look(899).let_go, gang.ended) == ("", [])
     assert "no further node became free" in gang.look(900).let_go
     assert gang.ended == ["p0"]

@@ -96,7 +96,7 @@ def test_a_size_that_another_plan_made_is_told_with_what_works(server: Ground, p
     place.says(made, "SizeDiffers", "False", "AsAsked")
     resized(place, made, 1)
     place.says(
-        made, "SizeDiffers", "True", "AnotherPlan", "replicas is 3 and the size is 1, by plan 1"
+        made, "SizeDiffers", "True", "AnotherPlan", "replicas is 3, but the size is 1, by plan 1"
     )
     place.told("SizeDiffers", f"`BRAIN_PROJECT={place.namespace} brain resize digits 3`")
 

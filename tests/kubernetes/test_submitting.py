@@ -170,7 +170,7 @@ def test_a_submission_that_cannot_be_is_refused_with_field_and_remedy(
         assert done.returncode not in (0, 3), done.stdout
         return done.stderr
 
-    assert "pool 'nowhere' has no scaler, pools with one: kubernetes" in refused(
+    assert "pool 'nowhere' has no scaler; pools with a scaler: kubernetes" in refused(
         "--pool", "nowhere"
     )
     assert "image is missing" in refused("--pool", POOL, image=None)

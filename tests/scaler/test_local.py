@@ -179,7 +179,7 @@ def test_one_that_dies_before_its_lock_says_how(backend: LocalBackend):
     backend.start(wish(), 0, {"FAKE_AGENT": "mute"}, NOW)
 
     seen = reaching(backend, ReplicaPhase.GONE)
-    assert seen.detail == "its agent exited with 1; it last said: no such interpreter"
+    assert seen.detail == "its agent exited with 1; its last output: no such interpreter"
 
 
 def test_one_that_is_killed_says_by_what(backend: LocalBackend, tmp_path: Path):

@@ -262,7 +262,7 @@ class Plans:
 
     def _follow(self, obj: Object, plan: ScalePlan, job: Object, now: datetime) -> Result:
         """Show the course of the plan that the request became."""
-        assert plan.status.generation is not None, "the person who asked has looked"
+        assert plan.status.generation is not None, "the caller has looked"
         try:
             found = self._standing(JobId(job["metadata"]["uid"]), plan.status.generation)
         except AWAY as away:

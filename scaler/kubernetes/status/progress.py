@@ -292,7 +292,7 @@ def why_refused(refusal: BrainError) -> Reason:
 def published(job: Object, view: JobView) -> dict[str, Any]:
     """Build the object of a plan that came from no object."""
     plan, metadata = view.plan, job["metadata"]
-    assert plan is not None, "the person who asked has looked"
+    assert plan is not None, "the caller has looked"
     scaled = read_elastic_job(job).scaled
     owner = identity.owner(metadata["name"], metadata["uid"]) | {"controller": False}
     return {
