@@ -34,7 +34,7 @@ USED_UP = (
         (UnknownJob("no such job"), Reason.NO_JOB),
         (NotAllowed("role viewer"), Reason.NOT_ALLOWED),
         (KeyReused("another body"), Reason.REFUSED),
-        (Conflict("a plan is under way"), Reason.ANOTHER_ACTIVE),
+        (Conflict("plan 3 is being applied, and n0 is away"), Reason.ANOTHER_ACTIVE),
     ],
 )
 def test_every_refusal_of_a_plan_has_its_word(refusal: BrainError, reason: Reason):

@@ -286,7 +286,7 @@ def why_refused(refusal: BrainError) -> Reason:
         case NotAllowed():
             return Reason.NOT_ALLOWED
         case _:
-            return Reason.ANOTHER_ACTIVE if "under way" in str(refusal) else Reason.REFUSED
+            return Reason.ANOTHER_ACTIVE if "is being applied" in str(refusal) else Reason.REFUSED
 
 
 def published(job: Object, view: JobView) -> dict[str, Any]:
