@@ -1,5 +1,6 @@
 """Telemetry in: 200 means committed, bad samples come back with reasons."""
 
+import gc
 import gzip
 import json
 import re
@@ -12,12 +13,13 @@ import zstandard
 
 from brain import calls, wire
 from brain.api.metrics import SILENCE, Metrics, ServiceCondition
-from brain.errors import TooLarge, UnknownVersion
+from brain.errors import BadInput, TooLarge, UnknownVersion
 from brain.settings import Settings
 from brain.types.record import Role
 from brain.types.telemetry import GpuReading, Receipt, Sample
 from tests.api.app import Api, digits
 from tests.builders import NOW, at, host, throughput
+from tests.serving import eventually
 
 
 def _job(api: Api) -> str:
@@ -48,6 +50,20 @@ def test_a_repeated_batch_is_absorbed(api: Api) -> None:
     job = _job(api)
     _send(api, throughput(job=job), job=job)
     assert _send(api, throughput(job=job), job=job) == Receipt(stored=0, duplicates=1)
+
+
+def test_a_refused_body_is_let_go_without_a_collection(api: Api) -> None:
+    job = _job(api)
+    gc.collect()
+    gc.disable()
+    try:
+        for role in (Role.AGENT, Role.ADMIN):  # one is read on the loop, the other in a thread
+            with api.http(api.token(role, job=job if role is Role.AGENT else None)) as http:
+                assert http.post("/api/v1/telemetry", content=b"{" * 100_000).status_code == 422
+        # The thread lets the error go after it was answered.
+        eventually(lambda: not any(isinstance(each, BadInput) for each in gc.get_objects()))
+    finally:
+        gc.enable()
 
 
 def test_a_bad_sample_is_listed_and_the_good_ones_are_stored(api: Api) -> None:

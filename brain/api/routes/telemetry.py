@@ -70,6 +70,9 @@ async def answer(here: Context, scope: Scope, receive: Receive, send: Send) -> N
         if isinstance(refused, Unavailable):
             note_lost(here, refused, request_id)
         told = problems.answer(refused, request_id)
+        # Its frames hold the body, and the future that they wait for holds the error: a cycle,
+        # which would stay until the next collection.
+        refused.__traceback__ = None
         await _send(here, send, told.status_code, bytes(told.body), told.raw_headers, request_id)
     except Exception:
         told = problems.bug(request_id)
