@@ -138,6 +138,44 @@ def test_what_was_there_before_a_restore_is_set_aside(tmp_path: Path) -> None:
         assert aside.execute("SELECT id FROM jobs").fetchall() == [(id,)]
 
 
+def test_a_damaged_database_gives_way_to_a_backup(tmp_path: Path) -> None:
+    home, file = tmp_path / "home", tmp_path / "brain.tar"
+    with service(home) as running:
+        with running.client() as admin:
+            id = admin.send(calls.submit(digits())).id
+        brain("backup", file, "--home", home)
+    for part in ("brain.db", "brain.db-wal"):
+        (home / part).write_bytes(b"damaged" * 1000)
+    done = brain("restore", file, "--home", home, "--overwrite")
+    assert done.returncode == 0, done.stderr
+    assert (home / "brain.db.before-restore").read_bytes() == b"damaged" * 1000
+    with service(home) as running, running.client() as admin:
+        assert [job.id for job in admin.send(calls.jobs()).items] == [id]
+
+
+def test_a_restore_that_fails_leaves_the_database_as_it_was(
+    places: list[tuple[str, ...]], tmp_path: Path
+) -> None:
+    home, file = tmp_path / "home", tmp_path / "brain.tar"
+    with service(home, *places[0]) as running:
+        brain("backup", file, "--home", home, *places[0])
+        with running.client() as admin:
+            id = admin.send(calls.submit(digits())).id
+    with tarfile.open(file) as tar:
+        tar.extractall(tmp_path / "parts", filter="data")
+    database = tmp_path / "parts" / "database"
+    # PostgreSQL's tables come before the rows, of which some are missing.
+    database.write_bytes(database.read_bytes()[:-500] if places[0] else b"damaged" * 1000)
+    with tarfile.open(tmp_path / "bad.tar", "w") as tar:
+        for part in (tmp_path / "parts").iterdir():
+            tar.add(part, part.name)
+    done = brain("restore", tmp_path / "bad.tar", "--home", home, *places[0], "--overwrite")
+    assert done.returncode == 1
+    assert done.stderr.startswith("brain: ")
+    with service(home, *places[0]) as running, running.client() as admin:
+        assert [job.id for job in admin.send(calls.jobs()).items] == [id]
+
+
 def test_a_backup_of_a_later_schema_or_another_database_is_refused_with_the_remedy(
     postgresql: Server, tmp_path: Path
 ) -> None:

@@ -4,12 +4,13 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import sqlalchemy as sa
 
 from brain.db.engine import database_url, open_engine, sqlite_file
-from brain.db.schema import copy_sqlite, current, set_aside
+from brain.db.schema import copy_sqlite, current, displace
 from brain.errors import Conflict, NotFound, Unavailable
 
 #: Characters of a program's last words that are shown.
@@ -37,7 +38,7 @@ def dump(url: str, file: Path) -> str:
         copy_sqlite(sqlite_file(found), file)
         return _revision(f"sqlite:///{file}", found)
     revision = _revision(url, found)
-    _postgresql("pg_dump", found, "--format=custom", f"--file={file}")
+    _dump_postgresql(found, file)
     return revision
 
 
@@ -47,43 +48,73 @@ def load(url: str, file: Path, *, overwrite: bool) -> Path | None:
 
     Raises:
         Conflict: there is a database already, or a Brain is connected to it.
-        Unavailable: it cannot be written, or pg_restore is not installed.
+        Unavailable: it cannot be written, or PostgreSQL's client is not
+            installed.
     """
     found = database_url(url)
     if backend_of(url) == "sqlite":
         return _load_sqlite(sqlite_file(found), file, overwrite=overwrite)
-    _make_empty(url, overwrite=overwrite)
-    _postgresql("pg_restore", found, "--single-transaction", "--exit-on-error", str(file))
+    _replay(found, file, _occupying(url, overwrite=overwrite))
     return None
 
 
 def _load_sqlite(target: Path, file: Path, *, overwrite: bool) -> Path | None:
-    before = None
-    if target.exists():
-        if not overwrite:
-            raise _occupied(str(target))
-        before = set_aside(target, "restore")
-        for each in (target, *(target.with_name(target.name + end) for end in ("-wal", "-shm"))):
-            each.unlink(missing_ok=True)
-    copy_sqlite(file, target)
+    if target.exists() and not overwrite:
+        raise _occupied(str(target))
+    # Whole beside the file from before, which may be damaged, and which goes only then.
+    ready = target.with_name(f"{target.name}.restoring")
+    copy_sqlite(file, ready)
+    before = displace(target, "restore") if target.exists() else None
+    for end in ("-wal", "-shm"):  # of a file that somebody removed: read into the next one
+        target.with_name(target.name + end).unlink(missing_ok=True)
+    ready.replace(target)
     return before
 
 
-def _make_empty(url: str, *, overwrite: bool) -> None:
+def _occupying(url: str, *, overwrite: bool) -> Sequence[str]:
+    """Return the quoted names of the tables that give way to the restored ones."""
     engine = open_engine(url)
     where = engine.url.render_as_string(hide_password=True)
     try:
         if not _left_alone(engine):
             raise Conflict(f"a Brain is connected to {where}; stop all of them, then restore")
-        with engine.begin() as connection:
+        with engine.connect() as connection:
             tables = sa.inspect(connection).get_table_names()
-            if tables and not overwrite:
-                raise _occupied(where)
-            for table in tables:
-                quoted = engine.dialect.identifier_preparer.quote(table)
-                connection.exec_driver_sql(f"DROP TABLE {quoted} CASCADE")
     finally:
         engine.dispose()
+    if tables and not overwrite:
+        raise _occupied(where)
+    return [engine.dialect.identifier_preparer.quote(table) for table in tables]
+
+
+def _replay(found: sa.URL, file: Path, tables: Sequence[str]) -> None:
+    """Drop tables and restore others in one transaction, which nobody commits if anything fails."""
+    _expect_installed("psql")
+    _expect_installed("pg_restore")
+    first = ["BEGIN", *(f"DROP TABLE {table} CASCADE" for table in tables)]
+    with subprocess.Popen(
+        [
+            *("psql", "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1"),
+            f"--dbname={_bare(found)}",
+            *(f"--command={statement}" for statement in first),
+            "--file=-",
+        ],
+        env=os.environ | _password(found),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as psql:
+        restored = subprocess.run(
+            ["pg_restore", "--no-owner", "--no-acl", "--file=-", str(file)],
+            stdout=psql.stdin,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        _, said = psql.communicate("" if restored.returncode else "COMMIT;\n")
+    # If psql failed, pg_restore only lost its reader.
+    _expect_done("psql", psql.returncode, said)
+    _expect_done("pg_restore", restored.returncode, restored.stderr)
 
 
 def _left_alone(engine: sa.Engine) -> bool:
@@ -128,24 +159,38 @@ def _revision(url: str, found: sa.URL) -> str:
     return revision
 
 
-def _postgresql(program: str, url: sa.URL, *arguments: str) -> None:
-    """Run a program of PostgreSQL's; the password is in its environment, which nobody else reads.
+def _dump_postgresql(url: sa.URL, file: Path) -> None:
+    _expect_installed("pg_dump")
+    done = subprocess.run(
+        [
+            *("pg_dump", "--no-owner", "--no-acl", "--format=custom"),
+            f"--dbname={_bare(url)}",
+            f"--file={file}",
+        ],
+        env=os.environ | _password(url),
+        capture_output=True,
+        text=True,
+    )
+    _expect_done("pg_dump", done.returncode, done.stderr)
 
-    Raises:
-        Unavailable: it is not installed, or it failed; with its last words.
-    """
+
+def _bare(url: sa.URL) -> str:
+    return url.set(drivername="postgresql", password=None).render_as_string(hide_password=False)
+
+
+def _password(url: sa.URL) -> dict[str, str]:
+    """Return the variable of the password: nobody else reads a process's environment."""
+    return {"PGPASSWORD": str(url.password)} if url.password else {}
+
+
+def _expect_installed(program: str) -> None:
     if shutil.which(program) is None:
         raise Unavailable(
             f"{program} is not installed, which does this for PostgreSQL; install the client of "
             "your server's version (Debian: apt-get install postgresql-client)"
         )
-    bare = url.set(drivername="postgresql", password=None).render_as_string(hide_password=False)
-    password = {"PGPASSWORD": str(url.password)} if url.password else {}
-    done = subprocess.run(
-        [program, "--no-owner", "--no-acl", f"--dbname={bare}", *arguments],
-        env=os.environ | password,
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        raise Unavailable(f"{program} failed: {done.stderr.strip()[-_LAST_WORDS:]}")
+
+
+def _expect_done(program: str, code: int, said: str) -> None:
+    if code:
+        raise Unavailable(f"{program} failed: {said.strip()[-_LAST_WORDS:]}")

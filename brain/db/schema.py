@@ -5,7 +5,7 @@ import itertools
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -202,16 +202,38 @@ def set_aside(database: Path, name: str) -> Path:
 
     An earlier copy stays: a database that was restored and is migrated again is a different one.
     """
+    copy = _free_name(database, name)
+    copy_sqlite(database, copy)
+    _forget_old(database)
+    return copy
+
+
+def displace(database: Path, name: str) -> Path:
+    """Rename an SQLite file that nobody uses, damaged or not, to ``….before-<name>``."""
+    copy = _free_name(database, name)
+    with suppress(sqlite3.Error), closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    # What a damaged file has left of its log goes with it: it would be read into the next file.
+    for end in ("-wal", "-shm", ""):
+        if (part := database.with_name(database.name + end)).exists():
+            part.rename(copy.with_name(copy.name + end))
+    os.utime(copy)  # the newest, whenever it was written
+    _forget_old(database)
+    return copy
+
+
+def _free_name(database: Path, name: str) -> Path:
     first = database.with_name(f"{database.name}.before-{name}")
     more = (first.with_name(f"{first.name}.{number}") for number in itertools.count(2))
-    copy = next(path for path in itertools.chain([first], more) if not path.exists())
-    copy_sqlite(database, copy)
-    copies = sorted(
-        database.parent.glob(f"{database.name}.before-*"), key=lambda each: each.stat().st_mtime
-    )
-    for old in copies[:-_COPIES]:
-        old.unlink()
-    return copy
+    return next(path for path in itertools.chain([first], more) if not path.exists())
+
+
+def _forget_old(database: Path) -> None:
+    found = database.parent.glob(f"{database.name}.before-*")
+    copies = [each for each in found if not each.name.endswith(("-wal", "-shm"))]
+    for old in sorted(copies, key=lambda each: each.stat().st_mtime)[:-_COPIES]:
+        for end in ("", "-wal", "-shm"):
+            old.with_name(old.name + end).unlink(missing_ok=True)
 
 
 def copy_sqlite(database: Path, copy: Path) -> None:
