@@ -115,6 +115,15 @@ def test_a_log_has_a_bounded_size_and_is_followed_over_its_rotation(tmp_path: Pa
     assert kept <= 2 * (1000 + 10)
 
 
+def test_a_line_that_a_full_disk_cut_before_a_rotation_holds_nothing_up(tmp_path: Path) -> None:
+    reader = Reader(tmp_path, None, 100)
+    write(tmp_path, "0", "whole\ncu")
+    log = tmp_path / "0" / "output.log"
+    log.rename(f"{log}.1")
+    write(tmp_path, "0", "next\n")
+    assert [reader.read() for _ in range(4)] == [b"whole\n", b"cu\n", b"next\n", b""]
+
+
 def test_a_tail_reaches_into_the_file_before(tmp_path: Path) -> None:
     with printing(tmp_path, 1000) as write_line:
         for number in range(150):

@@ -77,6 +77,10 @@ class Reader:
                 file, offset = files[-1], 0
                 data = _read(file, offset)
             end = data.rfind(b"\n") + 1
+            if end == 0 and data and file is not files[-1]:
+                # A full disk cut the last line there, and no more comes.
+                self._places[path] = _Place(_inode(file), offset + len(data))
+                return data + b"\n"
             if end == 0 and len(data) == _CHUNK:
                 # A line longer than a chunk goes out in pieces.
                 end = _CHUNK
