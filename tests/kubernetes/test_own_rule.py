@@ -98,8 +98,11 @@ def test_a_job_that_was_refused_is_begun_once_it_can_be_used() -> None:
 @pytest.mark.parametrize(
     ("call", "what"),
     [
-        (calls.resize(ID, ResizeRequest(replicas=3, why="more")), "the size stays"),
-        (calls.edit(ID, JobEdit(cpu_millis=2000, why="more")), "what each replica reserves stays"),
+        (calls.resize(ID, ResizeRequest(replicas=3, why="more")), "so the size cannot change"),
+        (
+            calls.edit(ID, JobEdit(cpu_millis=2000, why="more")),
+            "so what each replica reserves cannot change",
+        ),
     ],
 )
 def test_a_change_waits_for_a_brain(call: Call[Any], what: str) -> None:
