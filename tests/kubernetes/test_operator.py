@@ -290,7 +290,7 @@ def test_a_secret_of_the_job_before_is_not_taken(place: Place):
     secrets = JobSecrets(place.cluster, lambda _: made)
 
     assert not secrets.has_token(made["metadata"]["uid"])
-    with pytest.raises(Conflict, match="another's"):
+    with pytest.raises(Conflict, match="does not belong to this job"):
         secrets.put_token(made["metadata"]["uid"], "brn_x")
 
 

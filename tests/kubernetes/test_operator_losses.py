@@ -131,7 +131,7 @@ def test_what_a_quota_forbids_says_so_and_goes_on_when_it_is_raised(stage: Stage
     stage.ground.hands.create(("", "resourcequotas"), {**hard, "spec": {"hard": {"pods": "1"}}})
     made = accepted(place, replicas=2, minReplicas=2)
     with looping(place):
-        place.says(made, "Scheduled", "False", "QuotaExceeded", "raise it")
+        place.says(made, "Scheduled", "False", "QuotaExceeded", "raise the quota")
         place.told("QuotaExceeded", "quota q is used up")
         stage.ground.hands.delete(("", "resourcequotas"), (place.namespace, "q"))
         until("both run", lambda: len(place.run()) == 2, lambda: place.status(made))

@@ -147,8 +147,8 @@ class JobSecrets:
         where, name = metadata["namespace"], identity.secret_name(metadata["name"])
         if known.foreign:
             raise Conflict(
-                f"Secret {name} belongs to something else: that of an earlier job with this "
-                "name is deleted with it; otherwise delete the Secret yourself"
+                f"Secret {name} does not belong to this job; the Secret of an earlier job with "
+                "this name is deleted together with that job, any other you must delete yourself"
             )
         patch: dict[str, Any] = {
             "metadata": {
