@@ -65,7 +65,7 @@ def test_a_quota_on_what_the_template_does_not_say_asks_for_it():
     said = over_quota('pods "a" is forbidden: failed quota: team: must specify limits.cpu (403)')
 
     assert said is not None
-    assert said.message == "quota team wants limits.cpu of every container; add them"
+    assert said.message == "quota team requires limits.cpu of every container; add them"
 
 
 def test_brain_is_told_what_it_does_not_know_itself():
