@@ -72,12 +72,14 @@ def test_what_ended_jobs_left_goes_and_nothing_of_others(tmp_path: Path) -> None
 def test_a_directory_that_a_job_closed_keeps_no_other(tmp_path: Path) -> None:
     stores = MemoryStores()
     with stores.transaction() as tx:
-        for name in ("closed", "ended"):
+        for name in ("closed", "linked", "ended"):
             made = job(name, name=name, state=JobState.CANCELLED, finished_at=NOW)
             tx.jobs.add(made)
             (tmp_path / "replicas" / name / "0").mkdir(parents=True)
-    # A lock that cannot be opened: nobody knows who holds it.
+    # A lock that cannot be opened, or is another file of the machine: nobody knows who holds it.
     (tmp_path / "replicas" / "closed" / "0" / "lock").mkdir()
+    (tmp_path / "replicas" / "linked" / "0" / "lock").symlink_to(tmp_path / "key")
+    (tmp_path / "key").touch()
     gone = sweep(tmp_path, stores, Settings(ended_job_seconds=0), NOW + timedelta(hours=1))
     assert [each.id for each in gone] == ["ended"]
     assert (tmp_path / "replicas" / "closed").exists()

@@ -100,7 +100,8 @@ def _in_use(path: Path) -> bool:
 
 def _locked(file: Path) -> bool:
     try:
-        descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+        # The directory is the job's: a link there could name any file of the machine.
+        descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return False
     try:
