@@ -199,7 +199,7 @@ def test_a_check_names_what_a_migration_would_do_and_changes_nothing(tmp_path: P
     assert not home.exists()
     migrate()
     assert before[0] == 1
-    assert before[1].startswith("the database lacks 0001, 0002, ")
+    assert before[1].startswith("the database lacks the migrations 0001, 0002, ")
     assert before[1].endswith("; run brain migrate\n")
     assert migrate("--check") == (0, "nothing to do\n")
 

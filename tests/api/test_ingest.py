@@ -270,7 +270,8 @@ def test_an_agent_writes_its_own_job_only(api: Api) -> None:
     job = _job(api)
     receipt = _send(api, throughput(job="another"), throughput(job=job), job=job)
     assert receipt.stored == 1
-    assert receipt.rejected[0].reason == "job another is not the job of this token; send the token of that job"
+    why = "job another is not the job of this token; send the token of that job"
+    assert receipt.rejected[0].reason == why
 
 
 def test_samples_of_no_job_are_rejected(api: Api) -> None:

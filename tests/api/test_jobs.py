@@ -212,7 +212,10 @@ def test_a_file_outside_of_the_jobs_directory_is_refused_when_it_is_named(
 @pytest.mark.parametrize(
     ("prepare", "why"),
     [
-        (lambda mine, home: (mine / "key").symlink_to(home / "admin.token"), "is outside the job's"),
+        (
+            lambda mine, home: (mine / "key").symlink_to(home / "admin.token"),
+            "is outside the job's",
+        ),
         (lambda mine, home: (mine / "key").symlink_to("/etc/hostname"), "is outside the job's"),
         (lambda mine, home: None, "No such file"),
         (lambda mine, home: (mine / "key").mkdir(), "Is a directory"),

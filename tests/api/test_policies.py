@@ -66,7 +66,8 @@ def test_a_dry_run_keeps_nothing(api: Api) -> None:
 
 
 def test_only_an_administrator_divides_a_pool(api: Api) -> None:
-    with api.client(Role.OPERATOR) as operator, pytest.raises(NotAllowed, match="needs the role admin"):
+    refused = pytest.raises(NotAllowed, match="needs the role admin")
+    with api.client(Role.OPERATOR) as operator, refused:
         operator.send(calls.put_policy("local", {"projects": {}}))
 
 
