@@ -56,10 +56,13 @@ def _advised(
     world = tx.worlds.latest(job.id)
     current = _of_world(used, world) if role == WORKER else None
     age = now.timestamp() - use.until_seconds
+    plans = tx.plans.of(job.id)
     signs = RoleSigns(
         replicas=_replicas(tx, job, world, role),
         coupled=role == WORKER and waits(job),
-        reserved=standing(tx.plans.of(job.id), job)[1].amounts.get(role, Resources()),
+        reserved=standing(plans, job)[1].amounts.get(role, Resources()),
+        # Amounts that neither the document nor a plan gave are those of earlier runs.
+        guessed=job.amounts is not None and not any(plan.changes_resources for plan in plans),
         largest=largest,
         lasts_seconds=used.memory_lasts if current and age <= settings.stale_seconds else None,
         starved=_starved(use, current),

@@ -1,19 +1,26 @@
-"""The amounts that a new job begins with, from the outcomes of similar ones."""
+"""The amounts that a new job begins with, from earlier runs of the same script."""
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from brain.estimates.asking import ask
 from brain.estimates.history import unsubmitted
+from brain.estimates.usage import KIND, used_by
 from brain.lifecycle.capacity import largest
-from brain.models.estimate.past import ALIKE
+from brain.models.estimate.past import script_of
+from brain.models.resources.advice import RoleSigns, advise
+from brain.models.resources.use import RoleUse
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.document import UNSAID
-from brain.types.estimate import EstimateQuestion
-from brain.types.job import JobDocument, OptimizeMode, PolicyMode
+from brain.types.job import JobDocument, JobState, OptimizeMode, PolicyMode
 from brain.types.resources import PoolName, Resources
+from brain.types.roles import WORKER
 from brain.typeset import cores, gibibytes
+
+#: Newest jobs that are searched for runs of the script, and runs whose use counts.
+_ASKED, _HEARD = 200, 6
+#: Time for which a run must have been read: the use at the start is not that of training.
+_READ = timedelta(minutes=30)
 
 
 def first_amounts(
@@ -25,32 +32,55 @@ def first_amounts(
     settings: Settings,
     now: datetime,
 ) -> tuple[Resources, str] | None:
-    """Return the amounts of each replica that ``brain estimate`` answers, with the reason; None if
-    the document names amounts, a person approves changes, or no similar job was measured.
+    """Return the amounts of each replica that earlier runs needed, with the reason; None if the
+    document names amounts, a person approves changes, or no such run was read for long enough.
     """
     mode = document.policy.mode or PolicyMode(settings.policy_mode)
     alone = document.optimize_mode is OptimizeMode.SINGLE_JOB and not document.roles
     named = document.resources.memory_bytes or document.resources.cpu_millis != UNSAID.cpu_millis
     if named or mode is not PolicyMode.AUTO or not alone:
         return None
-    found = ask(
-        tx, document, EstimateQuestion(), owner=owner, pool=pool, settings=settings, now=now
+    first = document.replicas.first
+    use = _earlier(tx, document, owner)
+    signs = RoleSigns(
+        replicas=first, coupled=not document.independent, reserved=Resources(), largest=None
     )
-    rows = [row for row in found.sizes if row.chosen or row.replicas == document.replicas.first]
-    row = max(rows, key=lambda row: row.chosen, default=None)
-    if row is None or not found.similar or found.similar[0].likeness <= ALIKE:
+    found = advise(use, signs, now_seconds=now.timestamp())
+    if found is None or found.cpu is None or found.memory is None:
         return None
-    cpu, memory = row.cpu_millis, row.memory_bytes
-    if cpu is None or memory is None:
-        return None
-    amounts = replace(
-        document.resources, cpu_millis=round(cpu.value), memory_bytes=round(memory.value)
-    )
+    cpu, memory = round(found.cpu.target), round(found.memory.target)
+    amounts = replace(document.resources, cpu_millis=cpu, memory_bytes=memory)
     fits = largest(tx, replace(unsubmitted(document, pool, now), amounts=amounts))
-    if fits is not None and fits < document.replicas.first:
+    if fits is not None and fits < first:
         return None
     return amounts, (
-        f"each replica begins with {cores(cpu.value)} and {gibibytes(memory.value)}, as similar "
-        f"jobs needed ({found.similar[0].name}: {found.similar[0].same}); exploring: what it uses "
-        "corrects that after ten minutes"
+        f"each replica begins with {cores(cpu)} and {gibibytes(memory)}, as earlier runs of its "
+        f"script needed ({', '.join(use.runs)}); exploring: what it uses corrects that"
+    )
+
+
+def _earlier(tx: Transaction, document: JobDocument, owner: str) -> RoleUse:
+    """Return the use of a worker in the newest runs that differ in nothing that memory follows.
+
+    A reservation of memory is a limit, so a run that is only similar is no reason for one.
+    """
+    mine, use = _followed(document, owner), RoleUse(role=WORKER)
+    for job in tx.jobs.page(after=None, size=_ASKED):
+        if job.state is JobState.FAILED or _followed(job.document, job.owner) != mine:
+            continue
+        seen = used_by(tx.fits.get(job.id, KIND)).role(WORKER)
+        if seen is not None and seen.days >= _READ / timedelta(days=1):
+            use = use.inheriting(seen, job.document.name)
+        if len(use.runs) == _HEARD:
+            break
+    return use
+
+
+def _followed(document: JobDocument, owner: str) -> tuple[object, ...]:
+    """Return what memory follows: script, options, batch and accelerators."""
+    return (
+        script_of(document, owner),
+        document.batch,
+        document.accelerator,
+        document.resources.gpus,
     )

@@ -67,6 +67,13 @@ def test_a_reservation_that_is_far_too_large_falls_to_use_with_a_margin():
     assert found.changes
 
 
+def test_a_guess_of_cpu_falls_although_it_is_near_but_not_for_a_tenth():
+    near, nearest = Resources(cpu_millis=1350), Resources(cpu_millis=1100)
+    assert not cpu(seen(900), reserved=near).changes
+    assert cpu(seen(900), reserved=near, guessed=True).target < 1200
+    assert not cpu(seen(900), reserved=nearest, guessed=True).changes
+
+
 def test_a_reservation_that_is_near_stays():
     found = asked(seen(), reserved=Resources(cpu_millis=1100, memory_bytes=3 * GIB))
     assert found.cpu is not None

@@ -25,6 +25,8 @@ _QUIET, _AMPLE = 0.5, 0.999
 _LEAST_DAYS = 0.01
 #: Factors of the wanted memory between which the present reservation stays.
 _MEMORY_UP, _MEMORY_DOWN = 1.05, 0.70
+#: The present share of CPU down to which it stays if it was a guess: nobody asked for it.
+_GUESS_DOWN = 0.90
 #: Share of its limit above which memory use may have been held down.
 _MEMORY_FULL = 0.98
 #: Time in days that halves the excess of the high memory.
@@ -52,6 +54,8 @@ class RoleSigns:
     replicas: int
     coupled: bool
     reserved: Resources
+    #: True if the reservation is still the one that earlier runs needed.
+    guessed: bool = False
     #: Resources of the largest node; None: no node is known.
     largest: Resources | None = None
     #: Time until leaking memory runs out.
@@ -88,8 +92,11 @@ def _cpu(use: RoleUse, signs: RoleSigns) -> AmountAdvice | None:
     reserved = float(signs.reserved.cpu_millis)
     # A server that is busier than that keeps workers in its queue.
     margin = 1 / EASY if use.role == PS else cpu.MARGIN
+    down = _GUESS_DOWN if signs.guessed else cpu.DOWN
     try:
-        wanted = cpu.request(use.cpu, share=share, present=reserved or None, margin=margin)
+        wanted = cpu.request(
+            use.cpu, share=share, present=reserved or None, margin=margin, down=down
+        )
     except Undetermined:
         return None
     used = use.cpu.quantile(share)

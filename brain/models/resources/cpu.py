@@ -160,6 +160,7 @@ def request(
     present: float | None = None,
     recent_peak: float | None = None,
     margin: float = MARGIN,
+    down: float = DOWN,
 ) -> float:
     """Return the mCPU that a replica should reserve.
 
@@ -173,6 +174,7 @@ def request(
         present: The present reservation in mCPU; None for a new replica.
         recent_peak: Highest use within the last hour, in mCPU.
         margin: Factor of head-room.
+        down: Share of the present reservation down to which it stays.
 
     Raises:
         Undetermined: nothing was measured.
@@ -184,7 +186,7 @@ def request(
     wanted = margin * usage.quantile(share)
     if recent_peak is not None:
         wanted = max(wanted, recent_peak)
-    if present is not None and DOWN * present <= wanted <= UP * present:
+    if present is not None and down * present <= wanted <= UP * present:
         return present
     return wanted
 
