@@ -358,7 +358,8 @@ def test_amounts_that_a_vertical_autoscaler_owns_are_left_to_it(stage: Stage, tm
         made = running(place, a_job())
         spec = {"targetRef": TARGET, "updatePolicy": {"updateMode": "Recreate"}}
         where = {"name": "up", "namespace": place.namespace}
-        place.cluster.create(VPA, {"metadata": where, "spec": spec})
+        named = {"apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler"}
+        place.cluster.create(VPA, {**named, "metadata": where, "spec": spec})
         place.says(made, "Conflict", "True", "VerticalPodAutoscaler", "up sets what replicas")
         before = seen(stage, place)
         failed(place, made, advised(place, made, LESS), "so Brain does not")
