@@ -128,7 +128,7 @@ def test_a_plan_that_was_answered_asks_for_no_answer():
 def test_an_empty_policy_of_a_pool_is_told_how_one_begins(tmp_path: Path):
     path = tmp_path / "policy.yaml"
     path.write_text("")
-    with pytest.raises(errors.BadInput, match="begins with `projects:`"):
+    with pytest.raises(errors.BadInput, match="start the document with `projects:`"):
         read_document(str(path), begins="projects")
 
 

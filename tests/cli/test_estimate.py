@@ -69,5 +69,5 @@ def test_programs_get_the_whole_answer(capsys: pytest.CaptureFixture[str]):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 0.0])
 def test_a_figure_that_is_none_is_refused_by_its_option(value: float):
-    with pytest.raises(BadInput, match=r"--examples .* must be above 0, and finite"):
+    with pytest.raises(BadInput, match=r"--examples .* must be a finite number above 0"):
         expect_figures({"--deadline": None, "--examples": value})

@@ -114,7 +114,7 @@ def gone(*pids: int) -> None:
 def test_it_starts_both_and_says_where_to_sign_in(tmp_path: Path):
     with started(tmp_path) as up:
         up.child("scaler")
-        said = up.says("Sign in")
+        said = up.says("sign in")
 
         assert f"Brain is up at {up.url()}" in said
         assert (
@@ -156,7 +156,7 @@ def test_a_child_that_dies_is_started_again(tmp_path: Path):
         os.kill(first, signal.SIGKILL)
         up.child("scaler", other_than=first)
 
-        assert "scaler ended (SIGKILL); again in 0.5 s" in up.says("scaler ended")
+        assert "scaler ended (SIGKILL) and restarts in 0.5 s" in up.says("scaler ended")
 
 
 def test_the_service_keeps_its_port_when_it_is_started_again(tmp_path: Path):
@@ -243,7 +243,7 @@ def test_a_taken_port_is_named_with_the_remedy(tmp_path: Path):
         ran = brain_up(tmp_path / "home", f"--port={port}")
 
     assert ran.returncode == 1
-    assert f"port 127.0.0.1:{port} is taken" in ran.stderr
+    assert f"port 127.0.0.1:{port} is in use" in ran.stderr
     assert "choose another with --port" in ran.stderr
 
 

@@ -222,7 +222,7 @@ def test_a_lost_node_takes_no_new_pods(cluster: Cluster) -> None:
 def test_a_volcano_gang_starts_when_enough_of_it_is_there(cluster: Cluster) -> None:
     cluster.server.install(Path(__file__).parent / "volcano-podgroups.yaml")
     cluster.kubelet.add_nodes("n0", gpus=8)
-    group = {"metadata": {"name": "g"}, "spec": {"minMember": 2}}
+    group = {"kind": "PodGroup", "metadata": {"name": "g"}, "spec": {"minMember": 2}}
     path = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
     assert cluster.http.post(path, json=group).status_code == 201
     for name in ("a", "b"):

@@ -56,7 +56,7 @@ def test_no_signal_is_no_noise_scale(square: float, variance: float, batch: floa
 
 
 def test_one_batch_size_tells_nothing():
-    with pytest.raises(Undetermined, match="accumulate or add a worker"):
+    with pytest.raises(Undetermined, match="accumulate, or add a worker"):
         gradient_statistics(32, 1.0, 32, 1.0)
 
 

@@ -84,7 +84,7 @@ def grace_told(signum: signal.Signals, grace_seconds: float, *, by_hand: bool) -
     gives it.
 
     >>> grace_told(signal.SIGTERM, 30.0, by_hand=True)
-    'waiting: workers that catch SIGTERM have 30 s to save and end (--shutdown-timeout)'
+    'waiting: workers that handle SIGTERM have 30 s to save and end (--shutdown-timeout)'
     """
     setting = "--shutdown-timeout" if by_hand else "checkpoint.graceSeconds"
     given = f"have {grace_seconds:g} s to save and end ({setting})"

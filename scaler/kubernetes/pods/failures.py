@@ -152,7 +152,7 @@ def over_quota(refusal: str) -> ExceededQuota | None:
     >>> over_quota("exceeded quota: q, requested: cpu=2, used: cpu=3, limited: cpu=4 (403)").never
     False
     >>> over_quota("failed quota: q: must specify cpu for: main; memory for: main").message
-    'quota q wants cpu, memory of every container; add them'
+    'quota q requires cpu, memory of every container; add them'
     """
     if unsaid := _UNSAID.search(refusal):
         name, said = unsaid["name"], unsaid["fields"].split(";")
