@@ -383,7 +383,7 @@ def _wait_until_up(process: subprocess.Popen[bytes], log: Path, *, seconds: floa
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         text = log.read_text(errors="replace")
-        if "Sign in" in text:
+        if "sign in" in text:
             return
         if process.poll() is not None:
             raise NotReached(f"brain up ended with {process.returncode}:\n{text.strip()}")
