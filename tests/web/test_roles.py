@@ -113,7 +113,7 @@ def test_an_action_that_is_refused_says_why_where_it_was_asked_for(
         page.keyboard.press("Enter")
         refused = dialog.get_by_role("status")
         expect(refused).to_contain_text(
-            "job handed-on belongs to grace; an operator may act on it"
+            "job handed-on belongs to grace; ask the owner or an operator to change it"
         )
         expect(dialog).to_be_visible()
         page.keyboard.press("Escape")
