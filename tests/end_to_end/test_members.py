@@ -153,7 +153,8 @@ def test_a_directory_that_a_job_cannot_use_is_named_with_what_to_do(machine: Pat
 
 def test_a_file_is_read_for_an_administrator_alone(brain: Brain, machine: Path):
     secret = {"environment": {"KEY": {"fromFile": "key"}}, "directory": str(machine)}
-    with member(brain, "mallory") as mallory, pytest.raises(BadInput, match="files that mallory may not"):
+    refused = pytest.raises(BadInput, match="files that mallory may not")
+    with member(brain, "mallory") as mallory, refused:
         submit(mallory, machine, "reader", "-c", "", **secret)
 
 
