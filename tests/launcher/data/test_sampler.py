@@ -188,7 +188,9 @@ def test_an_epoch_without_steps_is_an_error_that_says_what_to_call() -> None:
 
 
 def test_other_data_than_the_checkpoints_is_refused_by_name() -> None:
-    with pytest.raises(BadInput, match="size: the checkpoint was trained with 20, this is 21"):
+    with pytest.raises(
+        BadInput, match="size: the checkpoint was trained with 20, but this sampler has 21"
+    ):
         sampler(21).load_state_dict(sampler(20).state_dict())
 
 
