@@ -234,7 +234,7 @@ def test_a_budget_is_respected_and_named():
 
     said = carried_out(hands, a_pod(0, moved_by="p"), a_pod(1), wished=1)
 
-    assert said == "a disruption budget keeps digits-edljob-worker-0 for now"
+    assert said == "a disruption budget keeps digits-edljob-worker-0 in place for now"
 
 
 def brains(state: PlanState = PlanState.APPLYING, **nodes: int) -> ScalePlan:
