@@ -215,7 +215,7 @@ def test_a_gang_that_lost_a_node_lets_go_of_the_others_after_its_patience(
             stage.kubelet.evict_lost("n1")
             stage.kubelet.forget_pods("n1")
             until("none is held", lambda: not homes(place), lambda: homes(place))
-            place.told("GangLetGo", "1 of the 2 pods that start together")
+            place.told("GangLetGo", "1 of the 2 pods that must start together")
             assert (place.condition(made, "Scheduled") or ("",))[0] == "False"
         finally:
             stage.kubelet.find_node("n1")

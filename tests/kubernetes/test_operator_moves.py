@@ -173,7 +173,7 @@ def test_a_quota_that_holds_no_pod_is_told_on_the_job(stage: Stage, place: Place
     made = accepted(place, replicas=1, minReplicas=1, maxReplicas=2)
     with living(place):
         place.says(made, "Feasible", "False", "QuotaExceeded", "quota small allows")
-    place.told("QuotaExceeded", "raise the limit, or ask for less")
+    place.told("QuotaExceeded", "raise the quota, or ask for less")
 
 
 # -- without a cluster -----------------------------------------------------------------------------
