@@ -58,9 +58,10 @@ class PlanStatus:
             type=PlanCondition.ACCEPTED, status=False, reason=reason, message=message
         )
         self._say(obj, "Warning", reason, message)
-        self.state(obj, [no], phase if final else "Pending", now)
         if job is not None:
+            # First: whoever reads the refusal may delete the job at once.
             self.belong(obj, job)
+        self.state(obj, [no], phase if final else "Pending", now)
         return Result(requeue_after_seconds=self._keeping.seconds if final else None)
 
     def state(
