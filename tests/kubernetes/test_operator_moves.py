@@ -2,31 +2,38 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from brain import lifecycle
-from brain.errors import BadInput, Overloaded
+from brain.errors import BadInput, NotFound, Overloaded
+from brain.lifecycle import applying
 from brain.types.allocation import Allocation
 from brain.types.job import ApprovalPolicy, JobId, PolicyMode
 from brain.types.plan import PlanState, ScalePlan
 from brain.types.resources import NodeName
 from brain.types.world import Cause, Member, WorldEvent, WorldReport
 from scaler.kubernetes.kinds.reading import read_elastic_job, read_scale_plan
+from scaler.kubernetes.operator.backend import KubernetesBackend
 from scaler.kubernetes.plans.migration import Migrations, left_by, marked, surplus
 from scaler.kubernetes.pods import identity, places
+from scaler.kubernetes.pods.orders import Installation
 from scaler.kubernetes.pods.sight import look
-from scaler.kubernetes.runtime.cluster import Kind
+from scaler.kubernetes.runtime.cluster import POD, Kind
 from scaler.kubernetes.runtime.store import Store
 from scaler.kubernetes.status.progress import only_moves
 from tests import builders
 from tests.kubernetes import jobs
 from tests.kubernetes.operating import Place, Stage, accepted, living, operating, staged, until
+from tests.scaler.wished import NOW, wish
 
 Json = dict[str, Any]
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 QUOTA = Kind("", "v1", "resourcequotas", "ResourceQuota")
 
 
@@ -104,7 +111,7 @@ def steps(place: Place, made: Json, epoch: int) -> None:
     )
     with place.api.stores.transaction() as tx:
         job = tx.jobs.get(JobId(made["metadata"]["uid"]))
-        wish = lifecycle.wish(tx, job, place.api.settings)
+        wished = lifecycle.wish(tx, job, place.api.settings)
         for event in (WorldEvent.FORMED, WorldEvent.STEPPING):
             said = WorldReport(
                 job=job.id,
@@ -112,7 +119,7 @@ def steps(place: Place, made: Json, epoch: int) -> None:
                 epoch=epoch,
                 members=members,
                 cause=Cause.PLAN if epoch > 1 else Cause.START,
-                generation=wish.generation,
+                generation=wished.generation,
                 at=place.api.now,
                 downtime_seconds=1.0 if epoch > 1 and event is WorldEvent.STEPPING else None,
                 steps_redone=0 if epoch > 1 and event is WorldEvent.STEPPING else None,
@@ -144,6 +151,32 @@ def test_a_plan_of_brains_that_names_nodes_moves_pods_to_them(place: Place, comm
         )
 
     assert len(place.run()) == 2
+
+
+@pytest.mark.parametrize("command", ["torchrun", "brain-run"])
+def test_pods_of_a_move_that_is_given_up_run_elsewhere(place: Place, command: str):
+    made = place.apply(jobs.job(command, "t.py", resources={"cpu": "1"}, replicas=2))
+    with living(place):
+        until("it runs", lambda: len(place.run()) == 2, place.pods)
+        if command == "brain-run":
+            steps(place, made, 1)
+        until("Brain knows that it trains", lambda: place.job(made).job.state == "Running")
+        generation = advise_nodes(place, made, {"full": 2})
+        until("pods wait for that node", lambda: nodes_of(place)[""] == 2, place.pods)
+        for pod in place.pods().values():
+            if pod["spec"].get("nodeName"):  # lost meanwhile
+                name = pod["metadata"]["name"]
+                with suppress(NotFound):
+                    place.cluster.delete(POD, place.namespace, name, grace_seconds=0)
+        plan, late = plan_of(place, made, generation), place.api.settings.verify_seconds
+        with place.api.stores.transaction() as tx:
+            then = plan.updated_at + timedelta(seconds=late)
+            applying.apply(tx, plan, settings=place.api.settings, now=then)
+
+        until("it runs again", lambda: len(place.run()) == 2, place.pods)
+        until("no pod waits", lambda: len(place.pods()) == 2, place.pods)
+
+    assert plan_of(place, made, generation).state is PlanState.FAILED
 
 
 def test_a_pod_that_is_not_there_is_named(place: Place):
@@ -197,6 +230,32 @@ class Hands:
         if name in self.kept:
             raise Overloaded("a budget says no", retry_after_seconds=1.0)
         self.evicted.append(name)
+
+
+class Pods:
+    """A cluster that makes pods and Secrets."""
+
+    def __init__(self) -> None:
+        self.made: list[Json] = []
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Json:
+        raise NotFound("no Secret is there")
+
+    def create(self, kind: Kind, obj: Json) -> Json:
+        if kind == POD:
+            self.made.append(obj)
+        return obj
+
+
+class Marks:
+    """A cluster that keeps marks of pods."""
+
+    def __init__(self) -> None:
+        self.marks: dict[str, str | None] = {}
+
+    def merge(self, kind: Kind, namespace: str, name: str, patch: Json) -> Json:
+        self.marks[name] = patch["metadata"]["annotations"][identity.MOVES]
+        return a_pod(int(name[-1]))
 
 
 def carried_out(hands: Hands, *pods: Json, wished: int, at_once: bool = False) -> str:
@@ -268,6 +327,40 @@ def test_a_plan_that_is_over_or_changes_the_size_moves_nothing():
     grows = replace(brains(n2=2), current=Allocation(replicas=1))
 
     assert surplus(brains(PlanState.FAILED, n2=2), pods) == surplus(grows, pods) == []
+
+
+def test_a_wish_that_is_older_than_the_move_binds_no_pod_to_its_nodes():
+    made, cluster = jobs.job("brain-run", "t.py"), Pods()
+    made["metadata"] |= {"uid": "u", "namespace": "team"}
+    backend = KubernetesBackend(
+        cast(Any, cluster),
+        pods=Store(),
+        nodes=Store(),
+        find=lambda job: made,
+        house=Installation,
+        pool="pool",
+    )
+    old = wish(1, job=JobId("u"))
+    old = replace(old, wish=replace(old.wish, nodes=((NodeName("n0"), 1),)))
+    backend.moving[old.job] = ((NodeName("n1"), 1),)
+
+    backend.start(old, 0, {}, NOW)
+    backend.close_down()
+
+    (pod,) = cluster.made
+    (term,) = pod["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    assert [each["values"] for each in term["matchExpressions"]] == [["n1"]]
+    assert pod["metadata"]["annotations"][identity.MOVES_TO] == "n1"
+
+
+def test_pods_that_a_person_moves_keep_the_mark_of_their_plan():
+    pods, cluster = [made_for(4, a_pod(0, moved_by="mine")), made_for(4, a_pod(1))], Marks()
+    moves = Migrations(cast(Any, cluster), Store())
+
+    moves.follow(brains(n2=2), pods)
+    moves.follow(brains(PlanState.FAILED, n2=2), pods)
+
+    assert cluster.marks == {"digits-edljob-worker-1": "brain/5"}
 
 
 def test_a_replica_goes_to_a_node_that_lacks_one():

@@ -126,14 +126,17 @@ class KubernetesBackend(Replicas):
             before = past(self._of_role(wish.job, job.scaled), going)
             left = {str(node) for node in unfit_nodes(seen.values(), now) if node is not None}
             left.update(left_by(self._pods.by("job", wish.job)))
+            # A wish may be older than the plan that moves replicas.
+            there = self.moving.get(wish.job)
+            chosen = wish.wish.nodes if there is None else there
             made = order(
                 job,
                 wish,
                 replica,
                 replace(before, avoid=before.avoid | left),
                 self._house(),
-                nearest=places.nearest(wish.wish.nodes, seen.values()),
-                only_there=wish.job in self.moving,
+                nearest=places.nearest(chosen, seen.values()),
+                only_there=there is not None,
                 now=now,
                 epoch=known.epoch,
                 place=self._place(wish.job),
@@ -224,7 +227,7 @@ class KubernetesBackend(Replicas):
         """Drop the memory of a finished job whose object and pods are gone."""
         with self._lock:
             self._known.pop(job, None)
-            self.moving.discard(job)
+            self.moving.pop(job, None)
             self._secrets.forget(job)
 
     def close_down(self) -> None:

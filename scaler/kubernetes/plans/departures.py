@@ -14,7 +14,7 @@ from brain.views import JobView
 from scaler.kubernetes.dependents.gangs import patience_of
 from scaler.kubernetes.dependents.upkeep import Upkeep
 from scaler.kubernetes.kinds import ElasticJob
-from scaler.kubernetes.plans.migration import Migrations, marked, under_way
+from scaler.kubernetes.plans.migration import Migrations, marked, stranded, under_way
 from scaler.kubernetes.pods import gang, identity
 from scaler.kubernetes.replicas.observed import Replicas
 from scaler.kubernetes.runtime.cluster import Object
@@ -38,10 +38,12 @@ class Departures:
         """
         id, wished = JobId(job.metadata.uid), view.replicas_wished
         if view.plan is not None and under_way(view.plan):
-            self._replicas.moving.add(id)
+            self._replicas.moving[id] = view.plan.target.nodes
         else:
-            self._replicas.moving.discard(id)
+            self._replicas.moving.pop(id, None)
         self._moves.follow(view.plan, mine)
+        for pod in stranded(mine, dict(self._replicas.moving.get(id, ()))):
+            self._upkeep.replace(pod)
         until = self._replicas.leaving(id, patience_of(job), now)
         free = {replica for replica, at in until.items() if at is None or at <= now}
         if not fixed and view.state in _TRAINS:

@@ -10,7 +10,7 @@ agent hands over at a safe point.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 
 from brain.errors import BadInput, NotFound, Overloaded
 from brain.types.plan import PlanState
@@ -68,6 +68,8 @@ class Migrations:
     def follow(self, plan: BrainsPlan | None, mine: Sequence[Object]) -> None:
         """Mark the pods that a plan of Brain moves, and unmark those of a plan that was given up.
 
+        Marks of ScalePlans stay: their pods leave anyway.
+
         ``plan``: the newest plan of Brain; ``mine``: the job's pods.
         """
         moves: dict[str, str] = {}
@@ -75,9 +77,9 @@ class Migrations:
             name = f"{_BRAINS}{plan.generation}"
             moves = {str(pod["metadata"]["name"]): name for pod in surplus(plan, mine)}
         for pod in mine:
-            wanted = moves.get(pod["metadata"]["name"])
-            changes = marked(pod) != wanted if wanted else marked(pod).startswith(_BRAINS)
-            if changes and gang.stays(pod):
+            wanted, mark = moves.get(pod["metadata"]["name"]), marked(pod)
+            ours = not mark or mark.startswith(_BRAINS)
+            if ours and mark != (wanted or "") and gang.stays(pod):
                 self._mark(pod, wanted)
 
     def carry_out(
@@ -163,6 +165,21 @@ def surplus(plan: BrainsPlan, pods: Iterable[Object]) -> list[Object]:
             going.append(pod)
         room[node] -= 1
     return going
+
+
+def stranded(pods: Iterable[Object], nodes: Container[str]) -> list[Object]:
+    """Return pods that wait for a node to which no plan moves replicas any more.
+
+    ``nodes``: those that the plan names.
+    """
+    return [
+        pod
+        for pod in pods
+        if (to := (pod["metadata"].get("annotations") or {}).get(identity.MOVES_TO))
+        and to not in nodes
+        and gang.stays(pod)
+        and not _node(pod)
+    ]
 
 
 def left_by(pods: Iterable[Object]) -> Collection[str]:

@@ -38,6 +38,8 @@ PLACE = f"{DOMAIN}/place"
 
 #: The plan that moves the pod elsewhere: the name of a ScalePlan, or ``brain/`` and a generation.
 MOVES = f"{DOMAIN}/moved-by"
+#: The only node that the pod may run on, because a plan moves it there.
+MOVES_TO = f"{DOMAIN}/moved-to"
 
 #: Amounts of the pod's replica, from its start or last resize: JSON.
 RESERVES = f"{DOMAIN}/reserves"

@@ -184,6 +184,8 @@ def _metadata(order: PodOrder, restart: str) -> dict[str, Any]:
     }
     if order.reserves is not None:
         annotations[identity.RESERVES] = written(order.reserves)
+    if order.nearest is not None and order.only_there:
+        annotations[identity.MOVES_TO] = order.nearest
     if order.volcano:
         annotations[gang.GROUP] = identity.service_name(crowd.job, identity.WORKER)
     theirs = {k: v for k, v in order.annotations.items() if not k.startswith("kubectl.")}

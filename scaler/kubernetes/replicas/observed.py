@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from brain.types.job import JobId
+from brain.types.resources import NodeName
 from brain.types.world import ReplicaExit
 from scaler.kubernetes.pods import gang, identity
 from scaler.kubernetes.pods.sight import look, node_of, vanished
@@ -43,8 +44,8 @@ class Replicas:
         self._pods.index("their job", identity.their_index)
         self._lock = threading.RLock()
         self._known: dict[JobId, JobCache] = {}
-        #: Jobs whose plan only moves replicas: new ones go to the nodes that the plan names.
-        self.moving: set[JobId] = set()
+        #: Replicas on each node by the plan of a job, where it only moves them: new ones go there.
+        self.moving: dict[JobId, tuple[tuple[NodeName, int], ...]] = {}
 
     def changed(self, change: StoreChange, now: datetime) -> None:
         """Note that a pod came, changed or went; the watching thread calls this."""
