@@ -103,6 +103,50 @@ def test_the_guides_job_waits_and_runs(place: Place, kueue: PlayedKueue):
     place.says(made, "Admitted", "True", "QuotaReserved", "research: 2 replicas")
 
 
+def test_a_waiting_job_asks_for_what_it_is_edited_to(place: Place, kueue: PlayedKueue):
+    kueue.quota = 2
+    big = queued(replicas=3, minReplicas=3)
+    big["metadata"]["labels"] = {QUEUE: "nowhere"}
+    made = place.apply(big)
+    place.says(made, "Admitted", "False", "WaitsInQueue", "nowhere: insufficient unused quota")
+    place.apply(queued())
+    runs(place, made, 2)
+
+    (workload,) = kueue.workloads(place.namespace).values()
+    (asked,) = workload["spec"]["podSets"]
+    assert (workload["spec"]["queueName"], asked["count"]) == ("research", 2)
+
+
+def test_an_edit_raises_no_job_above_its_quota(place: Place, kueue: PlayedKueue):
+    kueue.quota = 2
+    made = place.apply(queued())
+    runs(place, made, 2)
+    place.apply(queued(replicas=4, minReplicas=4))
+    place.says(made, "Admitted", "False", "WaitsForQuota", "research: 2 of 4 replicas")
+    kept = sorted(place.pods())
+    kueue.quota = 4
+    runs(place, made, 4)
+
+    assert kept == ["0", "1"]
+    assert sorted(kueue.workloads(place.namespace)) == ["0", "1", "2"]
+
+
+def test_a_job_that_leaves_its_queue_runs_and_gives_its_quota_back(
+    place: Place, kueue: PlayedKueue
+):
+    made = place.apply(queued())
+    place.says(made, "Admitted", "False", "WaitsInQueue")
+    free = queued()
+    free["metadata"]["labels"] = {}
+    place.apply(free)
+    runs(place, made, 2)
+    place.says(made, "Admitted", "True", "InNoQueue")
+    until("it asks for nothing", lambda: not kueue.workloads(place.namespace))
+    with place.api.client() as client:
+        client.send(calls.suspend(made["metadata"]["uid"]))
+    place.says(made, "Suspended", "True", "Suspended")
+
+
 def test_growth_waits_for_its_quota_unit_by_unit(place: Place, kueue: PlayedKueue):
     kueue.quota = 3
     made = place.apply(queued(replicas=4))

@@ -15,8 +15,7 @@ import msgspec
 from brain.errors import BadInput, NotAllowed
 from brain.types.job import JobDocument, JobState
 from brain.views import JobView
-from scaler.kubernetes.kinds import ElasticJob, Reason
-from scaler.kubernetes.kinds.documents import job_document
+from scaler.kubernetes.kinds import ElasticJob, JobCondition, Reason
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.pods.orders import gang_size
 from scaler.kubernetes.pods.quota import (
@@ -26,6 +25,8 @@ from scaler.kubernetes.pods.quota import (
     counts,
     is_true,
     job_of,
+    outdated,
+    pods_in,
     queue_of,
     runs,
     words,
@@ -75,8 +76,7 @@ class Queues:
         if obj is None or self._store is None or queue_of(obj) is None:
             return None
         with suppress(BadInput):
-            replicas = job_document(read_elastic_job(obj)).replicas
-            return admitted(self._of(obj["metadata"]["uid"]), replicas.min, replicas.unit)
+            return admitted(self._of(obj["metadata"]["uid"]), read_elastic_job(obj).scaled)
         return 0
 
     def tend(
@@ -91,7 +91,7 @@ class Queues:
         """Look once at the Workloads of a job; ``mine``: its pods."""
         queue = queue_of(obj)
         if queue is None or self._store is None:
-            return Standing(job=job)
+            return Standing(job=job, told=self._leave(obj))
         try:
             return self._look(queue, job, document, view, mine, now)
         except (NotAllowed, BadInput) as why:
@@ -115,6 +115,7 @@ class Queues:
                 self._delete(have.values())
             said = "the job is suspended and asks for nothing"
             return Standing(job=job, told=((False, Reason.SUSPENDED, said),))
+        have = self._renewed(job, queue, have, least, unit)
         if 0 not in have:
             have = {0: self._create(workload(job, queue, 0, counts(job, least)))} | have
         if not runs(have[0]):
@@ -124,8 +125,10 @@ class Queues:
             said = f"{queue}: {words(have[0])}"
             return Standing(job=_suspended(job), held=True, told=((False, Reason.QUEUED, said),))
         wished = max(least, view.replicas_wished if view is not None else 0)
-        self._grow(job, queue, have, math.ceil((wished - least) / unit), unit, alive - least)
-        size = admitted(have, least, unit)
+        first = pods_in(have[0], job.scaled)
+        units = max(0, math.ceil((wished - first) / unit))
+        self._grow(job, queue, have, units, unit, alive - first)
+        size = admitted(have, job.scaled)
         evicted = [each for number, each in have.items() if number and is_true(each, "Evicted")]
         if alive <= size:
             for each in evicted:
@@ -147,6 +150,24 @@ class Queues:
                 type="Finished", status=True, reason=reason, message=f"the job is {state}"
             )
             self._say(have[0], [said], {}, now)
+
+    def _leave(self, obj: Object) -> tuple[tuple[bool, Reason, str], ...]:
+        """Give the quota of a job in no queue back; return what to say if it was in one."""
+        with suppress(NotAllowed):
+            self._delete(self._of(obj["metadata"]["uid"]).values())
+        known = (obj.get("status") or {}).get("conditions") or ()
+        was = any(each.get("type") == JobCondition.ADMITTED for each in known)
+        return ((True, Reason.NO_QUEUE, "it is in no queue of Kueue"),) if was else ()
+
+    def _renewed(
+        self, job: ElasticJob, queue: str, have: Mapping[int, Object], least: int, unit: int
+    ) -> dict[int, Object]:
+        """Delete Workloads without quota that do not ask for what the job asks for now."""
+        asked = {n: {job.scaled: unit} if n else counts(job, least) for n in have}
+        made = {number: workload(job, queue, number, pods) for number, pods in asked.items()}
+        old = {number for number, each in have.items() if outdated(each, made[number])}
+        self._delete(have[number] for number in old)
+        return {number: each for number, each in have.items() if number not in old}
 
     def _grow(
         self,

@@ -85,6 +85,7 @@ class Reason(StrEnum):
     QUEUED = "WaitsInQueue"
     QUOTA = "QuotaReserved"
     NO_SHARE = "WaitsForQuota"
+    NO_QUEUE = "InNoQueue"
     LET_GO = "GangLetGo"
     PODS_READY = "PodsReady"
     PODS_MISSING = "PodsMissing"

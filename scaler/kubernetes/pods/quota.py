@@ -7,6 +7,9 @@ trains, with no feature gate.
 
 from collections.abc import Mapping
 from typing import Any
+from zlib import crc32
+
+import msgspec
 
 from scaler.kubernetes.kinds import ElasticJob, ReplicaType
 from scaler.kubernetes.pods import identity
@@ -16,7 +19,9 @@ WORKLOAD = Kind("kueue.x-k8s.io", "v1beta2", "workloads", "Workload")
 #: Label by which a job is put into a queue, and the one by which a Workload names its job.
 QUEUE, JOB_UID = (f"kueue.x-k8s.io/{word}" for word in ("queue-name", "job-uid"))
 #: Label with a Workload's number: 0 is the least size, each other one a further unit.
-NUMBER = f"{identity.UID.partition('/')[0]}/unit"
+NUMBER = f"{identity.DOMAIN}/unit"
+#: Annotation that tells a Workload whose job asks for something else by now.
+_ASKS = f"{identity.DOMAIN}/asks"
 
 
 def queue_of(obj: Object) -> str | None:
@@ -36,11 +41,22 @@ def runs(workload: Object) -> bool:
     return is_true(workload, "Admitted") and not is_true(workload, "Evicted")
 
 
-def admitted(have: Mapping[int, Object], least: int, unit: int) -> int:
-    """Return the replicas that the admitted Workloads are for."""
+def pods_in(workload: Object, role: str) -> int:
+    """Return the pods of a role that a Workload is for, whatever its job asks for by now."""
+    return sum(each["count"] for each in workload["spec"]["podSets"] if each["name"] == role)
+
+
+def admitted(have: Mapping[int, Object], role: str) -> int:
+    """Return the replicas of a role that the admitted Workloads are for."""
     if 0 not in have or not runs(have[0]):
         return 0
-    return least + unit * sum(number > 0 and runs(each) for number, each in have.items())
+    return sum(pods_in(each, role) for each in have.values() if runs(each))
+
+
+def outdated(workload: Object, made: Object) -> bool:
+    """True if a Workload holds no quota, and its job asks by ``made`` for something else."""
+    said = (workload["metadata"].get("annotations") or {}).get(_ASKS)
+    return said != made["metadata"]["annotations"][_ASKS] and not is_true(workload, "QuotaReserved")
 
 
 def words(workload: Object) -> str:
@@ -70,6 +86,14 @@ def workload(job: ElasticJob, queue: str, number: int, pods: Mapping[str, int]) 
     """Build the Workload for so many pods of each role. The job owns it."""
     meta = job.metadata
     specs = {role: (job.spec.replica_specs[role].template or {}).get("spec") or {} for role in pods}
+    spec = {
+        "queueName": queue,
+        "podSets": [
+            {"name": role, "count": count, "template": {"spec": specs[role]}}
+            for role, count in pods.items()
+        ],
+    }
+    asks = crc32(msgspec.json.encode(spec, order="deterministic"))
     return {
         "apiVersion": WORKLOAD.api_version,
         "kind": WORKLOAD.kind,
@@ -77,15 +101,10 @@ def workload(job: ElasticJob, queue: str, number: int, pods: Mapping[str, int]) 
             "name": f"elasticjob-{meta.name}-{meta.uid[:5]}-{number}",
             "namespace": meta.namespace,
             "labels": {JOB_UID: meta.uid, NUMBER: str(number)},
+            "annotations": {_ASKS: f"{asks:08x}"},
             "ownerReferences": [identity.owner(meta.name, meta.uid)],
         },
-        "spec": {
-            "queueName": queue,
-            "podSets": [
-                {"name": role, "count": count, "template": {"spec": specs[role]}}
-                for role, count in pods.items()
-            ],
-        },
+        "spec": spec,
     }
 
 
