@@ -27,7 +27,7 @@ from brain.lifecycle.observed import ThroughputObserved, look, remember
 from brain.lifecycle.scores import score
 from brain.lifecycle.surroundings import situate
 from brain.models.fitting import Point
-from brain.optimizer import Situation, guards, recommend
+from brain.optimizer import guards, recommend
 from brain.pool import rounds
 from brain.pool.division import shares
 from brain.pool.rounds import CachedLook, Memo
@@ -40,7 +40,6 @@ from brain.types.record import Event
 from brain.types.resources import PoolName
 from brain.types.sharing import PoolRound
 from brain.typeset import duration
-from brain.views import Scaling, WhatIf
 
 #: States in which Brain decides, if only to explain why it does nothing.
 _DECIDED = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED, JobState.SUSPENDED})
@@ -374,35 +373,3 @@ def decide(
     if last is None or last.explanation.code != code:
         tx.events.add(Event(at=now, kind="hold", job=job.id, message=reason, data={"code": code}))
     return decision
-
-
-def scaling(tx: Transaction, job: Job, settings: Settings, now: datetime) -> Scaling:
-    """Return the model's curve over the sizes that a job may have, for *what if*."""
-    sight = look(tx, job, settings=settings, now=now)
-    _, current = lifecycle.standing(tx.plans.of(job.id), job)
-    last = tx.plans.decision(job.id) if shares(job) else None
-    situation = None if last else situate(tx, job, sight, settings=settings, now=now)
-    advised = recommend(situation).target if situation else last.target if last else current
-    active = tx.plans.active(job.id)
-    return Scaling(
-        current=current.replicas,
-        recommended=(active.target if active else advised).replicas,
-        sizes=tuple(
-            _what_if(sight, situation, size, active) for size in job.document.replicas.sizes()
-        ),
-        basis=sight.model.basis if sight.model else sight.missing,
-    )
-
-
-def _what_if(
-    sight: ThroughputObserved, situation: Situation | None, size: int, active: ScalePlan | None
-) -> WhatIf:
-    if active and active.promised and active.current.replicas != size == active.target.replicas:
-        # A promise stands until it is renewed, and is the same everywhere.
-        return WhatIf(replicas=size, prediction=active.promised, measured=sight.at(size))
-    try:
-        served = situation if situation is not None and situation.serves else sight
-        prediction, why = served.predict(size), None
-    except Undetermined as unknown:
-        prediction, why = None, str(unknown)
-    return WhatIf(replicas=size, prediction=prediction, undetermined=why, measured=sight.at(size))

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from brain import cycle, lifecycle
+from brain import lifecycle
+from brain.scaling import expected_scaling
 from brain.types.job import ApprovalPolicy, Checkpoint, JobState, PolicyMode
 from brain.types.plan import PlanKind, PlanState, Verdict
 from brain.types.pool import Freeze, FreezeScope
@@ -396,7 +397,7 @@ def test_what_if_answers_up_to_twice_what_was_seen():
     laptop = Laptop(scaling_by(0.9), cpus=8).start().train(30)
 
     with laptop.transaction() as (tx, job):
-        answer = cycle.scaling(tx, job, laptop.settings, laptop.now)
+        answer = expected_scaling(tx, job, laptop.settings, laptop.now)
 
     known = {size.replicas: size.prediction for size in answer.sizes}
     assert known[2] is not None

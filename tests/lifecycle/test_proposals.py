@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from brain import cycle, lifecycle
+from brain import lifecycle
 from brain.errors import VersionMismatch
+from brain.scaling import expected_scaling
 from brain.types.job import ApprovalPolicy, PolicyMode
 from brain.types.plan import PlanKind, PlanState
 from brain.types.recommendation import Prediction
@@ -92,7 +93,7 @@ def test_the_curve_promises_what_the_proposal_promises():
         promised = Prediction(examples_per_second=1000, low=900, high=1100)
         put = tx.plans.put(replace(before, promised=promised))
     with here.transaction() as (tx, job):
-        curve = cycle.scaling(tx, job, here.settings, here.now)
+        curve = expected_scaling(tx, job, here.settings, here.now)
 
     (there,) = [one for one in curve.sizes if one.replicas == curve.recommended]
     assert there.prediction == put.promised

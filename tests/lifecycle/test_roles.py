@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from brain import cycle, lifecycle, wire
+from brain import lifecycle, wire
 from brain.api import views
 from brain.errors import BadInput, Conflict
 from brain.estimates.history import rooms
 from brain.lifecycle.amounts import recent_use
 from brain.lifecycle.capacity import fitting, holding
 from brain.lifecycle.work import accelerators_of
+from brain.scaling import expected_scaling
 from brain.types.allocation import Allocation, Bounds
 from brain.types.document import JobDocument
 from brain.types.job import ApprovalPolicy, OptimizeMode, PolicyMode
@@ -248,14 +249,18 @@ def test_what_if_asks_the_servers_and_not_the_model_of_equal_workers():
     here = managed(PolicyMode.SHADOW)
     decided(here, 20, r0=100, r1=50, r2=40, r3=900, r4=900)
     with here.transaction() as (tx, job):
-        known = {one.replicas: one for one in cycle.scaling(tx, job, here.settings, here.now).sizes}
+        known = {
+            one.replicas: one for one in expected_scaling(tx, job, here.settings, here.now).sizes
+        }
     assert known[6].prediction is not None
     assert known[6].prediction.exploring
 
     here = managed(PolicyMode.SHADOW)
     here.live(20)
     with here.transaction() as (tx, job):
-        known = {one.replicas: one for one in cycle.scaling(tx, job, here.settings, here.now).sizes}
+        known = {
+            one.replicas: one for one in expected_scaling(tx, job, here.settings, here.now).sizes
+        }
     assert known[6].prediction is None
     assert "its servers" in (known[6].undetermined or "")
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from brain import cycle, errors, lifecycle
+from brain import errors, lifecycle
 from brain.api import views
 from brain.api.acting import Act
 from brain.api.deps import AboutJob, Here, PageSize, Who, answer, asked
@@ -16,6 +16,7 @@ from brain.api.problems import problems
 from brain.api.queries import Fields, picked
 from brain.api.spans import Instant, range_of
 from brain.ports import Transaction
+from brain.scaling import expected_scaling
 from brain.types.job import JobId
 from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.recommendation import Recommendation
@@ -202,7 +203,7 @@ def recommendation(about: AboutJob) -> Response:
 def what_if(about: AboutJob) -> Response:
     """The model's curve over the sizes that the job may have."""
     here = about.here
-    return about.read(lambda tx, job: cycle.scaling(tx, job, here.settings, here.clock()))
+    return about.read(lambda tx, job: expected_scaling(tx, job, here.settings, here.clock()))
 
 
 @router.get("/jobs/{job}/model", response_model=ModelView, responses=problems(errors.UnknownJob))
