@@ -1,12 +1,15 @@
 """The end of an approved plan's wait for room or for replicas: the plan goes on, or ends."""
 
+from dataclasses import replace
 from datetime import datetime
 
 from brain.lifecycle.amounts import refused
 from brain.lifecycle.capacity import Room, lacks_nodes
-from brain.lifecycle.plans import AUTO, ROLLBACK, expire, fail, obstacle, relent, settle, stay
+from brain.lifecycle.plans import AUTO, ROLLBACK, expire, fail, obstacle, reserving, settle
+from brain.lifecycle.records import move_job, move_plan
 from brain.ports import Transaction
 from brain.settings import Settings
+from brain.types.job import JobState
 from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.typeset import duration, reallocation
 
@@ -16,13 +19,14 @@ def apply(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetime
     plan = settle(tx, plan, settings=settings, now=now)
     why = refused(tx, plan, now) or overdue(plan, settings, now)
     if plan.state is PlanState.APPLYING and not why and shut_out(tx, plan, settings, now):
-        return stay(
-            tx, plan, f"its nodes had no room within {duration(settings.verify_seconds)}", now
+        span = duration(settings.verify_seconds)
+        return _give_up(
+            tx, plan, f"its nodes had no room within {span}; the job goes on where it is", now
         )
     if plan.state is not PlanState.APPLYING or not why:
         return plan
     if plan.kind is PlanKind.RESTORE:
-        return relent(tx, plan, why, now)
+        return _relent(tx, plan, why, now)
     return fail(tx, plan, why, settings=settings, now=now)
 
 
@@ -46,6 +50,23 @@ def shut_out(tx: Transaction, plan: ScalePlan, settings: Settings, now: datetime
     late = (now - plan.updated_at).total_seconds() >= settings.verify_seconds
     waits = plan.state is PlanState.APPLYING and plan.only_moves and late
     return waits and lacks_nodes(tx, plan)
+
+
+def _relent(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> ScalePlan:
+    """Give up a RESTORE whose amounts a replica refuses; the larger amounts stand from then on."""
+    most = plan.target.resources.loosest(plan.current.resources)
+    reserving(tx, tx.jobs.get(plan.job), most, now)
+    return _give_up(tx, plan, f"{why}; the larger amounts stay", now)
+
+
+def _give_up(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> ScalePlan:
+    """End a plan without another one: the job goes on as it is."""
+    outcome = replace(plan.outcome, detail=why)
+    failed = move_plan(tx, plan, PlanState.FAILED, why, now, outcome=outcome)
+    job = tx.jobs.get(plan.job)
+    if job.state is JobState.CHANGING:
+        move_job(tx, job, JobState.RUNNING, why, now)
+    return failed
 
 
 def lapse(tx: Transaction, plan: ScalePlan, *, now: datetime, room: Room) -> None:

@@ -252,30 +252,6 @@ def fail(
     return failed
 
 
-def relent(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> ScalePlan:
-    """Give up a RESTORE whose amounts a replica refuses; the larger amounts stand from then on."""
-    most = plan.target.resources.loosest(plan.current.resources)
-    why = f"{why}; the larger amounts stay"
-    outcome = replace(plan.outcome, detail=why)
-    plan = move_plan(tx, plan, PlanState.FAILED, why, now, outcome=outcome)
-    job = reserving(tx, tx.jobs.get(plan.job), most, now)
-    if job.state is JobState.CHANGING:
-        move_job(tx, job, JobState.RUNNING, why, now)
-    return plan
-
-
-def stay(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> ScalePlan:
-    """Give up a plan that only moves replicas: the job goes on where it is."""
-    why = f"{why}; the job goes on where it is"
-    plan = move_plan(
-        tx, plan, PlanState.FAILED, why, now, outcome=replace(plan.outcome, detail=why)
-    )
-    job = tx.jobs.get(plan.job)
-    if job.state is JobState.CHANGING:
-        move_job(tx, job, JobState.RUNNING, why, now)
-    return plan
-
-
 def reserving(tx: Transaction, job: Job, amounts: Resources, now: datetime) -> Job:
     """Store the amounts that each replica of a job reserves from now on."""
     kept = None if amounts == job.document.resources else amounts
