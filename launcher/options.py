@@ -152,9 +152,7 @@ def nodes(said: str) -> tuple[int, int]:
     least = int(found[1])
     most = int(found[2] or least)
     if not 0 < least <= most:
-        raise BadInput(
-            f"--nnodes={said}: MIN must be between 1 and MAX; correct it", field="nnodes"
-        )
+        raise BadInput(f"--nnodes={said}: MIN must be between 1 and MAX", field="nnodes")
     return least, most
 
 

@@ -257,7 +257,7 @@ def _unfit(wish: DesiredJob, seen: Observed, now: datetime) -> str | None:
         return None
     until = last.ended_at + UNFIT
     return (
-        f"replica {last.id} avoids this node, and none starts here before {until:%H:%M} UTC or "
+        f"replica {last.id} left this node, and none starts here before {until:%H:%M} UTC or "
         f"the next plan: {last.unfit}"
     )
 

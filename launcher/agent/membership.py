@@ -182,11 +182,9 @@ class AgentMembership:
             for task in background:
                 if task.done():
                     task.result()
-            return (
-                serving.result()
-                if serving.done()
-                else self._gone("a second signal asked the agent to end")
-            )
+            if serving.done():
+                return serving.result()
+            return self._gone("a second signal asked the agent to end")
         finally:
             hurry.cancel()
 

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +24,7 @@ from scaler.adapters.training import document
 from scaler.kubernetes.runtime.cluster import NAMESPACE, POD, Cluster, Denied, Invalid, connect
 from scaler.ports import ReplicaPhase
 from tests.kubernetes.apiserver import Server, serving
+from tests.kubernetes.eventually import repeating
 from tests.kubernetes.kubelet import FakeKubelet
 from tests.kubernetes.neighbours.jobset import PlayedJobSets, jobset
 from tests.kubernetes.operating import until
@@ -194,24 +194,6 @@ def test_the_webhook_keeps_replicas_and_the_server_keeps_lone_completions(server
 
 
 @contextmanager
-def acting(played: PlayedJobSets) -> Iterator[None]:
-    """The controllers, until the block ends."""
-    done = threading.Event()
-
-    def turns() -> None:
-        while not done.wait(0.05):
-            played.settle()
-
-    thread = threading.Thread(target=turns, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join(60)
-
-
-@contextmanager
 def adapters(server: Server, url: str, token: Path, home: Path) -> Iterator[None]:
     """The program that the guide starts."""
     command = [sys.executable, "-m", "scaler.adapters", f"--url={url}", f"--token-file={token}"]
@@ -240,7 +222,7 @@ def test_a_jobset_of_the_guide_is_resized_by_a_person(server: Server, tmp_path: 
 
     with (
         service(home, "--tick-seconds=0.3") as brain,
-        acting(played),
+        repeating(played.settle),
         adapters(server, brain.url, home / "scaler.token", home),
         brain.client() as admin,
     ):

@@ -17,6 +17,7 @@ from tests.kubernetes import jobs
 from tests.kubernetes.apiserver import Server
 from tests.kubernetes.apiserver.hands import key_of
 from tests.kubernetes.clusters import only_emulated
+from tests.kubernetes.eventually import repeating
 from tests.kubernetes.neighbours.kueue import WORKLOADS, PlayedKueue
 from tests.kubernetes.operating import (
     Json,
@@ -43,7 +44,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 def kueue(stage: Stage) -> Iterator[PlayedKueue]:
     assert isinstance(stage.ground, Server)
     played = PlayedKueue(stage.ground, quota=0)
-    with played.working():
+    with repeating(played.turn):
         yield played
     for key in [key_of(each) for each in stage.ground.objects(WORKLOAD.plural, WORKLOAD.group)]:
         stage.ground.hands.delete(WORKLOADS, key)

@@ -382,7 +382,7 @@ def test_the_only_node_gets_no_replica_while_it_is_left_as_sick():
     (waits,) = decide(order(wish(2)), sight, NOW)
 
     assert waits == Wait(
-        "replica 1 avoids this node, and none starts here before 12:59 UTC or the next plan: "
+        "replica 1 left this node, and none starts here before 12:59 UTC or the next plan: "
         "an accelerator of it failed"
     )
 

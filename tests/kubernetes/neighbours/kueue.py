@@ -1,8 +1,5 @@
 """Kueue played: a queue with a quota of CPU, first come first admitted; a rule of its webhook."""
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from scaler.kubernetes.pods.quota import WORKLOAD, is_true
@@ -50,23 +47,6 @@ class PlayedKueue:
                 said = f"insufficient unused quota for cpu, {_cpus(each) - left} more needed"
                 if not _has(each, said):
                     self._tell(each, {}, ("QuotaReserved", False, "WaitingForQuota", said))
-
-    @contextmanager
-    def working(self) -> Iterator[None]:
-        """Take turns until the block ends."""
-        done = threading.Event()
-
-        def turns() -> None:
-            while not done.wait(0.05):
-                self.turn()
-
-        thread = threading.Thread(target=turns, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join(60)
 
     def _admit(self, workload: Json) -> None:
         sets = [
