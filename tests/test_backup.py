@@ -210,6 +210,6 @@ def test_no_database_and_no_backup_are_said(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no tar")
     done = brain("restore", tmp_path / "text", "--home", tmp_path)
     assert done.returncode == 1
-    assert "text is no backup of Brain" in done.stderr
+    assert "text is no backup of Brain (file could not be opened successfully); name" in done.stderr
     missing = brain("restore", tmp_path / "missing", "--home", tmp_path)
     assert missing.stderr == f"brain: {tmp_path / 'missing'}: No such file or directory\n"

@@ -121,7 +121,11 @@ def restore(home: Path, file: Path, *, overwrite: bool) -> str:
             with home_of_one(home), database_of_one(home, settings):
                 return _restored(home, url, tar, manifest, overwrite=overwrite)
     except (tarfile.TarError, KeyError) as bad:
-        raise BadInput(f"{file} is no backup of Brain: {bad}", field="file") from bad
+        why = str(bad.args[0]).partition("\n")[0].rstrip(":")  # then each compression's own words
+        raise BadInput(
+            f"{file} is no backup of Brain ({why}); name a file that `brain backup` wrote",
+            field="file",
+        ) from bad
 
 
 def _restored(
