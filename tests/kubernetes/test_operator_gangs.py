@@ -90,7 +90,22 @@ def others(place: Place, stage: Stage, *names: str) -> list[str]:
         stage.ground.hands.create(("", "pods"), {"metadata": metadata, "spec": spec})
     found = [f"others-{name}" for name in names]
     until("they run", lambda: all(phase(place, name) == "Running" for name in found))
+    known(place, *found)
     return found
+
+
+def known(place: Place, *names: str) -> None:
+    """Wait until the operator has heard on which nodes pods of others are.
+
+    A gate that opens before that lets a gang in where they are; it lets go after its patience.
+    """
+    seen = place.operator.manager.store(POD)
+
+    def placed(name: str) -> bool:
+        pod = seen.get(Key(place.namespace, name))
+        return pod is not None and bool(pod["spec"].get("nodeName"))
+
+    until("the operator has heard of them", lambda: all(placed(name) for name in names))
 
 
 def phase(place: Place, name: str) -> str:
@@ -197,6 +212,7 @@ def test_pods_that_want_another_near_begin_in_all_its_domains(stage: Stage, plac
         metadata = {"name": f"cache-{name}", "namespace": place.namespace}
         labels = {"labels": {"app": "cache"}}
         stage.ground.hands.create(("", "pods"), {"metadata": metadata | labels, "spec": spec})
+    known(place, "cache-n0", "cache-n2")
     cache = {"labelSelector": {"matchLabels": {"app": "cache"}}, "topologyKey": ZONE}
 
     place.apply(gang(2, affinity={"podAffinity": {REQUIRED: [cache]}}))
