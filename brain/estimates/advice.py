@@ -27,8 +27,9 @@ from brain.types.roles import WORKER
 from brain.types.world import ReplicaState, World
 from brain.typeset import percent
 
-#: Time for which a run must be read before less is advised than it reserves.
-_LOWER_CPU, _LOWER_MEMORY = timedelta(minutes=10), timedelta(minutes=30)
+#: Time for which a run must be read before less memory is advised than it reserves, unless growth
+#: is foreseen.
+_LOWER_MEMORY = timedelta(minutes=30)
 #: Used share of a file system from which on it is nearly full.
 _FULL = 0.9
 
@@ -98,13 +99,13 @@ def _patient(found: ResourceAdvice | None, use: RoleUse) -> ResourceAdvice | Non
     """
     if found is None:
         return None
-    seen = timedelta(days=use.days)
-    # The growth of servers is foreseen, so that what they have yet to hold is in the advice.
-    needed = _LOWER_CPU if use.growth.servers else _LOWER_MEMORY
+    # What servers, or runs like earlier ones, have yet to hold is in the advice.
+    grows = bool(use.growth.servers) or use.foreseen
+    lowers = use.explored if grows else timedelta(days=use.days) >= _LOWER_MEMORY
     return replace(
         found,
-        cpu=_kept(found.cpu) if seen < _LOWER_CPU else found.cpu,
-        memory=_kept(found.memory) if seen < needed else found.memory,
+        cpu=found.cpu if use.explored else _kept(found.cpu),
+        memory=found.memory if lowers else _kept(found.memory),
     )
 
 
@@ -186,10 +187,10 @@ def _starved(use: RoleUse, world: WorldUse | None) -> Starved | None:
     Processors at their limit count as the cause before storage does: they wait less, the more the
     loaders have to do.
     """
-    if world is None or not use.cpu.weights or not 0 < world.wait_share < 1:
+    if world is None or not use.known_cpu.weights or not 0 < world.wait_share < 1:
         return None
     wait, limit = world.wait_share, use.cpu_limit_millis
-    full = limit > 0 and cpu.censored(use.cpu, limit_millis=limit)
+    full = limit > 0 and cpu.censored(use.known_cpu, limit_millis=limit)
     stalled = world.io_stalled_share if world.io_readings else None
     signs = cpu.LoaderSigns(data_wait_share=wait, censored=full, io_stalled_share=stalled)
     if not cpu.waits_for_data(signs) or not cpu.loader_bound(signs):
@@ -206,7 +207,7 @@ def _starved(use: RoleUse, world: WorldUse | None) -> Starved | None:
         of=Starvation.CPU,
         because=f"{waits} their processors are at their limit: loading needs CPU before replicas",
         loader_millis=cpu.loader_millis(
-            used_millis=use.cpu.quantile(0.5),
+            used_millis=use.known_cpu.quantile(0.5),
             idle_millis=0.0,
             step_seconds=1.0,
             device_seconds=1 - wait,

@@ -50,9 +50,10 @@ def propose(
     if not _settled(tx, job, current) or _too_soon(tx, job, settings, now):
         return None
     target, changed = current, list[ResourceAdvice]()
-    for role in current.amounts:
-        found = advised(tx, job, settings, now, role=role)
-        aim = found and _aim(tx, job, target, role, found, now, room)
+    known = {role: advised(tx, job, settings, now, role=role) for role in current.amounts}
+    held_back = any(_cpu_rises(current.of(role), found) for role, found in known.items())
+    for role, found in known.items():
+        aim = found and _aim(tx, job, target, role, found, now, room, keep_cpu=held_back)
         if found and aim:
             target = aim
             changed.append(found)
@@ -75,11 +76,13 @@ def _aim(
     found: ResourceAdvice,
     now: datetime,
     room: Room,
+    *,
+    keep_cpu: bool,
 ) -> Allocation | None:
     """Return the allocation with the amounts advised for a role; None if they stay, or do not fit.
 
-    Early in a run, and after less proved to be too little, amounts are only raised. A leak gets no
-    more memory, which would only delay its end.
+    Early in a run, and after less proved to be too little, amounts are only raised. With
+    ``keep_cpu`` CPU is not lowered. A leak gets no more memory, which would only delay its end.
     """
     if found.memory_unresolved or found.memory_lasts_seconds is not None:
         return None
@@ -87,6 +90,8 @@ def _aim(
     whole = wanted(reserved, found)
     if found.exploring or _chastened(tx, job, now):
         whole = whole.loosest(reserved)
+    if keep_cpu:
+        whole = replace(whole, cpu_millis=max(whole.cpu_millis, reserved.cpu_millis))
     # Running out of memory costs work, so more memory does not wait for processors that no node
     # has.
     for amounts in (whole, replace(whole, cpu_millis=reserved.cpu_millis)):
@@ -109,6 +114,13 @@ def wanted(reserved: Resources, advice: ResourceAdvice) -> Resources:
     if advice.memory is not None and memory:
         memory = _amount(memory, advice.memory.target, advice.memory.high)
     return replace(reserved, cpu_millis=millis, memory_bytes=memory)
+
+
+def _cpu_rises(reserved: Resources, advice: ResourceAdvice | None) -> bool:
+    """Return True if a role gets more CPU: the job will be faster, and what its other roles used
+    while they waited for this one says too little of their need.
+    """
+    return advice is not None and wanted(reserved, advice).cpu_millis > reserved.cpu_millis
 
 
 def explanation(advice: ResourceAdvice) -> Explanation:
@@ -150,6 +162,8 @@ def _too_soon(tx: Transaction, job: Job, settings: Settings, now: datetime) -> b
     for plan in tx.plans.of(job.id):
         if plan.changes_resources:
             unwanted = plan.state in _UNWANTED
+            if plan.only_raises and plan.outcome.verdict is Verdict.KEPT:
+                continue
             rest = _CHASTENED if unwanted else timedelta(seconds=settings.dwell_seconds)
             if now - plan.updated_at < rest:
                 return True

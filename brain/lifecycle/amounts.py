@@ -85,7 +85,8 @@ def fell_short(
         after = _use(since, sight.world, role)
         if after.readings < _READINGS:
             return "", Undetermined("its machines were not read often enough since")
-        found.append(shortage(reserved, _use(earlier, sight.world, role), after))
+        before = _use(earlier, sight.world, role) if plan.lowers_cpu else after
+        found.append(shortage(reserved, before, after))
     samples = [one for one in sight.samples if one.measured_at > applied]
     present = achieved(samples, settings, independent=job.document.independent)
     return " and ".join(dict.fromkeys(filter(None, found))), present

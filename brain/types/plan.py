@@ -194,6 +194,14 @@ class ScalePlan:
         """Return True if the plan changes only the amounts of replicas, and lowers none of them."""
         return self.in_place and self.target.loosest(self.current).amounts == self.target.amounts
 
+    @property
+    def lowers_cpu(self) -> bool:
+        """Return True if replicas of any role get less CPU."""
+        return any(
+            amounts.loosest(self.current.of(role)).cpu_millis != amounts.cpu_millis
+            for role, amounts in self.target.amounts.items()
+        )
+
     def moved(self, to: PlanState, now: datetime) -> "ScalePlan":
         """Return the plan in state ``to``.
 

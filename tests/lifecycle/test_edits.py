@@ -115,6 +115,17 @@ def test_amounts_that_are_too_little_are_rolled_back_where_brain_may_act():
     assert here.wish().resources is None, "the document's again"
 
 
+def test_stops_are_no_fault_of_a_plan_that_lowers_no_cpu():
+    here = training(AUTO)
+    measure(here, 60, replica_memory_bytes=GIB)
+    edit(here, memory_bytes=int(1.5 * GIB))
+    here.turn()
+    measure(here, 30, replica_memory_bytes=GIB, throttled_share=0.4)
+    here.turn()
+
+    assert here.plans[0].outcome.verdict is Verdict.KEPT
+
+
 def test_an_amount_where_none_was_is_lowered_too():
     here = training(AUTO, resources=Resources())
     edit(here, cpu_millis=500)

@@ -306,6 +306,27 @@ def test_memory_that_servers_nearly_fill_is_raised_for_them_alone():
     assert plan.target.of("worker") == plan.current.of("worker")
 
 
+def test_cpu_of_workers_falls_once_servers_hold_them_up_no_longer():
+    two = Resources(cpu_millis=2000)
+    here = training(
+        optimize_mode=OptimizeMode.SINGLE_JOB,
+        policy=ApprovalPolicy(mode=PolicyMode.AUTO),
+        replicas=Bounds(min=5, max=5),
+        resources=two,
+        roles={"chief": RoleSize(resources=ONE), "ps": RoleSize(replicas=2, resources=two)},
+    )
+    for _ in range(60):
+        wish = here.wish()
+        servers, workers = dict(wish.roles)["ps"].resources or two, wish.resources or two
+        held = enumerate((ONE, servers, servers, workers, workers))
+        here.observe(*(builders.replica(id, resources=amounts) for id, amounts in held))
+        decided(here, 20, r0=100, r1=1990, r2=1990, r3=500, r4=500)
+    later, first = [one for one in here.plans if one.changes_resources][-2:]
+    assert first.target.of("ps").cpu_millis > 2000
+    assert first.target.of("worker").cpu_millis == 2000, "they may use more beside such servers"
+    assert later.target.of("worker").cpu_millis < 1000
+
+
 SMALL = Resources(cpu_millis=500)
 
 

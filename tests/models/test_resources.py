@@ -51,7 +51,9 @@ def test_the_more_ranks_wait_the_rarer_one_is_throttled():
     assert shares[-1] == 0.995
 
 
-@pytest.mark.parametrize(("present", "stays"), [(1100, True), (1600, True), (1000, False)])
+@pytest.mark.parametrize(
+    ("present", "stays"), [(1100, True), (1400, True), (1600, False), (1000, False)]
+)
 def test_a_request_stays_while_it_is_near(present: float, stays: bool):
     # Use of 1000 with its margin is about 1170.
     assert (cpu.request(used(*[1000.0] * 20), share=0.98, present=present) == present) is stays

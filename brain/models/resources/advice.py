@@ -29,10 +29,8 @@ _MEMORY_UP, _MEMORY_DOWN = 1.05, 0.70
 _GUESS_DOWN = 0.90
 #: Share of its limit above which memory use may have been held down.
 _MEMORY_FULL = 0.98
-#: Time in days that halves the excess of the high memory.
-_HOUR_DAYS = 1 / 24
-#: Days of readings below which a run counts as exploring.
-_EXPLORED_DAYS = 600 / _DAY_SECONDS
+#: Time in days that halves the excess of the high memory, and head-room of it above the target.
+_HALF_HOUR_DAYS, _AMPLER = 0.5 / 24, 1.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +77,7 @@ def advise(use: RoleUse, signs: RoleSigns, *, now_seconds: float) -> ResourceAdv
         scratch=_space(use.scratch_bytes, use.scratch_capacity_bytes),
         basis=_basis(use),
         reason=unresolved or _first(processor, memory, signs),
-        exploring=use.days < _EXPLORED_DAYS,
+        exploring=not use.explored,
         memory_lasts_seconds=signs.lasts_seconds,
         memory_unresolved=unresolved,
         starved=signs.starved.of if signs.starved else None,
@@ -92,25 +90,23 @@ def _cpu(use: RoleUse, signs: RoleSigns) -> AmountAdvice | None:
     reserved = float(signs.reserved.cpu_millis)
     # A server that is busier than that keeps workers in its queue.
     margin = 1 / EASY if use.role == PS else cpu.MARGIN
-    down = _GUESS_DOWN if signs.guessed else cpu.DOWN
+    down, seen = (_GUESS_DOWN if signs.guessed else cpu.DOWN), use.known_cpu
     try:
-        wanted = cpu.request(
-            use.cpu, share=share, present=reserved or None, margin=margin, down=down
-        )
+        wanted = cpu.request(seen, share=share, present=reserved or None, margin=margin, down=down)
     except Undetermined:
         return None
-    used = use.cpu.quantile(share)
+    used = seen.quantile(share)
     said = f"a replica used up to {cores(used)} in {percentile(share)} of the time"
     limit = use.cpu_limit(reserved)
     loader = signs.starved.loader_millis if signs.starved else 0.0
     if loader > max(wanted, 1.5 * limit):
         wanted = loader
         said = f"loading of data hides behind computing from {cores(loader)} on"
-    elif limit > 0 and cpu.censored(use.cpu, limit_millis=limit):
-        wanted = max(wanted, cpu.raised(limit, loader))
+    elif limit > 0 and cpu.censored(seen, limit_millis=limit):
+        wanted = max(wanted, cpu.raised(limit, loader, throttled_share=use.throttled))
         said = f"use was at the limit of {cores(limit)}, which hides the need: half as much again"
     return _amount(
-        use.cpu,
+        seen,
         1.0,
         wanted=wanted,
         used=used,
@@ -118,22 +114,24 @@ def _cpu(use: RoleUse, signs: RoleSigns) -> AmountAdvice | None:
         reserved=reserved,
         largest=signs.largest.cpu_millis if signs.largest else None,
         reason=said,
-        ample=cpu.request(use.cpu, share=_AMPLE, margin=margin),
+        ample=cpu.request(seen, share=_AMPLE, margin=margin),
         learns_days=1.0,
         show=cores,
     )
 
 
 def _memory(use: RoleUse, signs: RoleSigns, now_seconds: float) -> AmountAdvice | None:
-    try:
-        peak = use.memory.quantile(1.0) * MIB
-    except Undetermined:
+    seen, peak = use.known_memory, use.peak_bytes
+    if not peak:
         return None
     reserved, limit = float(signs.reserved.memory_bytes), use.memory_limit_bytes
     wanted, said = host_memory.request(peak), f"a replica used {gibibytes(peak)} at most"
     leaks = signs.lasts_seconds is not None
+    down = _GUESS_DOWN if signs.guessed else _MEMORY_DOWN
     growing = leaks or signs.grows is not None
-    ample, learns_days = 1.5 * wanted, _HOUR_DAYS
+    ample, learns_days = _AMPLER * wanted, _HALF_HOUR_DAYS
+    if use.foreseen:
+        ample, learns_days = wanted, 0.0
     if signs.grows is not None:
         soon, last = signs.grows
         if soon.request_bytes > wanted:
@@ -143,7 +141,7 @@ def _memory(use: RoleUse, signs: RoleSigns, now_seconds: float) -> AmountAdvice 
     if limit > 0 and peak > _MEMORY_FULL * limit:
         wanted = max(wanted, host_memory.raised(limit, growing=growing))
         said = f"use was at the limit of {gibibytes(limit)}, which hides the need"
-    elif reserved and _MEMORY_DOWN * reserved <= wanted <= _MEMORY_UP * reserved:
+    elif reserved and down * reserved <= wanted <= _MEMORY_UP * reserved:
         wanted = reserved
     kill = _worst(use, now_seconds)
     level = host_memory.raised(kill.limit_bytes, growing=growing) if kill is not None else 0.0
@@ -152,7 +150,7 @@ def _memory(use: RoleUse, signs: RoleSigns, now_seconds: float) -> AmountAdvice 
     if leaks and signs.lasts_seconds is not None:
         said = f"{said}, and memory leaks: {duration(signs.lasts_seconds.value)} are left"
     return _amount(
-        use.memory,
+        seen,
         MIB,
         wanted=wanted,
         used=peak,
@@ -192,7 +190,7 @@ def _amount(
     """Return an amount between its bounds, which are wider for shorter histories.
 
     As in Kubernetes' vertical autoscaler the upper bound is ``1 + 1 day / history`` times as high;
-    for memory it is ``1 + 1 hour / history``, because training repeats itself within hours, and
+    for memory it is ``1 + 0.5 hours / history``, because training repeats itself within hours, and
     for servers the forecast alone, which is renewed as they grow.
     """
     target = min(wanted, float(largest)) if largest else wanted

@@ -23,9 +23,9 @@ HALF_LIFE_SECONDS = 24 * 3600.0
 #: Head-room above the percentile.
 MARGIN = 1.15
 #: Factors of a new request between which the present one stays: less is not worth a restart.
-UP, DOWN = 1.10, 0.70
+UP, DOWN = 1.10, 0.80
 #: Percentile for roles whose replicas wait for no other.
-ASYNCHRONOUS = 0.95
+ASYNCHRONOUS = 0.97
 _TOP = 0.995
 #: Use above this share of the limit, or a larger share of throttled periods, hides the need.
 _NEAR_LIMIT, _THROTTLED = 0.9, 0.05
@@ -206,12 +206,19 @@ def censored(usage: CpuUsage, *, limit_millis: float, throttled_share: float = 0
     return throttles(throttled_share) or usage.quantile(0.95) > _NEAR_LIMIT * limit_millis
 
 
-def raised(limit_millis: float, loader: float | None = None) -> float:
+def raised(
+    limit_millis: float, loader: float | None = None, *, throttled_share: float = 0.0
+) -> float:
     """Return a larger limit, in mCPU, for a replica whose limit holds its use down.
 
-    The new limit is 1.5 times the old one, or the need of the loader if that is more.
+        max(1.5 limit, loader)
+        max((1 + share / 2) limit, loader)    where the share of throttled periods is known
+
+    >>> raised(1000), raised(1000, throttled_share=0.2)
+    (1500.0, 1100.0)
     """
-    return max(1.5 * limit_millis, loader or 0.0)
+    factor = 1 + throttled_share / 2 if throttles(throttled_share) else 1.5
+    return max(factor * limit_millis, loader or 0.0)
 
 
 def loader_millis(

@@ -15,8 +15,11 @@ USABLE = 0.92
 _DAY_SECONDS = 24 * 3600.0
 #: The most seconds between two readings that count as seen.
 _PAUSE_SECONDS = 120.0
-#: Weight of earlier runs' readings, in readings of this run: ten minutes of those correct them.
+#: Most weight of an earlier run's readings, so that long runs do not hide short ones.
 _INHERITED = 120.0
+#: Time after which this run's own use counts: alone, and where earlier runs of its script did the
+#: same until then.
+_OWN_SECONDS, _KNOWN_SECONDS = 600.0, 300.0
 #: Width of a bucket of memory use.
 _BUCKET = 1.05
 
@@ -33,8 +36,18 @@ class MemoryKill:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierUse:
+    """Use of one replica of a role in earlier runs of a script."""
+
+    cpu: CpuUsage = CpuUsage()
+    memory: CpuUsage = CpuUsage()
+    #: The most memory of a run by that of its first minutes, the largest of all runs; 0: unknown.
+    rise: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoleUse:
-    """Use of one replica of a role, over all worlds of a job and earlier runs of its script.
+    """Use of one replica of a role, over all worlds of a job.
 
     If replicas wait for each other, it is the use of the busiest, else that of all.
     """
@@ -59,7 +72,10 @@ class RoleUse:
     scratch_capacity_bytes: float = 0.0
     #: Kills, oldest first.
     kills: tuple[MemoryKill, ...] = ()
-    #: Names of earlier runs whose use is in the histograms.
+    #: Highest memory use in the first minutes, in bytes.
+    first_bytes: float = 0.0
+    #: Use in earlier runs of the script, and their names.
+    earlier: EarlierUse = EarlierUse()
     runs: tuple[str, ...] = ()
     #: Largest share of scheduler periods in which a quota stopped a replica, at the last readings.
     throttled: float = 0.0
@@ -71,14 +87,48 @@ class RoleUse:
         """Return the days for which this run was read, without pauses between readings."""
         return self.read_seconds / _DAY_SECONDS
 
+    @property
+    def explored(self) -> bool:
+        """Return True if enough of this run was read to reserve less CPU."""
+        return self.read_seconds >= (_KNOWN_SECONDS if self.runs else _OWN_SECONDS)
+
+    @property
+    def rise(self) -> float:
+        """Return the most memory of this run by that of its first minutes; 0: unknown."""
+        known = self.first_bytes > 0 and self.read_seconds >= _OWN_SECONDS
+        return _peak_bytes(self.memory) / self.first_bytes if known else 0.0
+
+    @property
+    def foreseen(self) -> bool:
+        """Return True if earlier runs tell how much memory this run has yet to use."""
+        return self.explored and self.earlier.rise > 0 and self.first_bytes > 0
+
+    @property
+    def known_cpu(self) -> CpuUsage:
+        """Return the CPU use of this run, with that of earlier runs until it was explored."""
+        return self.cpu if self.explored else self.cpu.merged(self.earlier.cpu)
+
+    @property
+    def known_memory(self) -> CpuUsage:
+        """Return the memory use of this run, with that of earlier runs until it is foreseen."""
+        return self.memory if self.foreseen else self.memory.merged(self.earlier.memory)
+
+    @property
+    def peak_bytes(self) -> float:
+        """Return the most memory that a replica used, or will use by what earlier runs tell; 0 if
+        nothing was measured.
+        """
+        rises = self.first_bytes * self.earlier.rise if self.foreseen else 0.0
+        return max(_peak_bytes(self.known_memory), rises)
+
     def memory_limit(self, reserved_bytes: float) -> float:
         """Return the bytes at which a replica is killed: its reservation, unless it was seen to
         use more.
         """
-        peak = self.memory.quantile(1.0) * MIB if self.memory.weights else 0.0
         allowed = self.memory_limit_bytes or reserved_bytes
         # The peak is the upper bound of its bucket.
-        return min(allowed, reserved_bytes) if 0 < peak <= _BUCKET * reserved_bytes else allowed
+        within = 0 < _peak_bytes(self.memory) <= _BUCKET * reserved_bytes
+        return min(allowed, reserved_bytes) if within else allowed
 
     def cpu_limit(self, reserved_millis: float) -> float:
         """Return the mCPU to which a replica is held: its reservation if a quota stops it."""
@@ -108,8 +158,10 @@ class RoleUse:
         """Return the use with the replicas' use at one time added."""
         begun = at_seconds if self.since_seconds is None else self.since_seconds
         apart = 0.0 if self.since_seconds is None else max(0.0, at_seconds - self.until_seconds)
+        early = self.read_seconds < _KNOWN_SECONDS
         return replace(
             self,
+            first_bytes=max(self.first_bytes, *memory_bytes) if early else self.first_bytes,
             cpu=self.cpu.added(cpu_millis, at_seconds),
             memory=self.memory.added([each / MIB for each in memory_bytes], at_seconds),
             since_seconds=begun,
@@ -118,13 +170,20 @@ class RoleUse:
         )
 
     def inheriting(self, other: "RoleUse", name: str) -> Self:
-        """Return the use with that of an earlier run added, which ten minutes of this run
-        outweigh.
-        """
+        """Return the use with that of an earlier run beside it."""
+        known = self.earlier
+        earlier = EarlierUse(
+            cpu=known.cpu.merged(other.cpu, most=_INHERITED),
+            memory=known.memory.merged(other.memory, most=_INHERITED),
+            rise=max(known.rise, other.rise),
+        )
         return replace(
             self,
-            cpu=self.cpu.merged(other.cpu, most=_INHERITED),
-            memory=self.memory.merged(other.memory, most=_INHERITED),
+            earlier=earlier,
             kills=(*(replace(each, epoch=0) for each in other.kills), *self.kills),
             runs=(*self.runs, name),
         )
+
+
+def _peak_bytes(memory: CpuUsage) -> float:
+    return memory.quantile(1.0) * MIB if memory.weights else 0.0
