@@ -8,16 +8,11 @@ from brain.models.resources.server_memory import (
     ServerGrowth,
     forecast,
     look_ahead,
-    servers_for,
 )
 from brain.models.resources.servers import (
     ParameterServer,
     ServedJob,
     hot_server,
-    relieved,
-    servers_needed,
-    stragglers,
-    workers_worth,
 )
 
 
@@ -38,38 +33,21 @@ def test_no_number_of_workers_is_faster_than_the_busiest_server():
     assert found[-1] == pytest.approx(40, rel=0.01)
 
 
-def test_a_worker_that_brings_less_than_half_of_the_first_is_not_worth_it():
-    assert workers_worth(job(0.1), 8) == 8
-    assert 4 < workers_worth(job(1.0), 64) < 12
-
-
 def test_incident_workers_were_added_while_a_server_was_full():
     assert not job(3.6).grows()
-    assert workers_worth(job(3.6, workers=3), 64) == 3
+    assert job(3.6, workers=3).best(8)[0] == 5
 
 
 def test_incident_one_hot_server_held_up_all_workers():
     busy = job(3.8, 1.0, 1.2, workers=4)
 
     assert hot_server(busy.servers) == 0
-    wider = relieved(busy, 12.0)
-    assert wider[0].cpus == pytest.approx(0.38 * 12 / 0.7)
-    assert busy.rate(4, cpus=[one.cpus for one in wider]) > busy.rate(4)
 
 
 def test_servers_that_are_all_full_are_too_few_not_hot():
     full = job(3.6, 3.7, 3.8)
 
     assert hot_server(full.servers) is None
-    assert servers_needed(full, 10, cpus=4) == 4
-
-
-def test_incident_a_slow_worker_was_replaced_for_one_bad_minute():
-    even, slow = [10.0, 10.0, 10.0], [10.0, 10.0, 4.0]
-
-    assert stragglers([slow]) == []
-    assert stragglers([even, slow, slow]) == []
-    assert stragglers([slow, slow, slow]) == [2]
 
 
 @pytest.mark.parametrize(
@@ -124,11 +102,6 @@ def test_the_look_ahead_covers_two_moves_of_a_server():
     end = look_ahead(0, 100, examples_per_second=10, move_seconds=30)
 
     assert (soon, end) == (600, 100)
-
-
-def test_what_no_node_holds_is_spread_over_more_servers():
-    assert servers_for(40e9, 2, most_bytes=64e9) == 2
-    assert servers_for(100e9, 2, most_bytes=64e9) == 4
 
 
 @pytest.mark.parametrize(

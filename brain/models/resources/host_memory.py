@@ -42,12 +42,6 @@ class Growth:
     #: True if the growth is more than chance, and large enough to matter.
     significant: bool
 
-    def seconds_to(self, limit_bytes: float, used_bytes: float) -> float:
-        """Return the seconds until ``limit_bytes`` are used; infinite without growth."""
-        if not self.significant:
-            return math.inf
-        return max(0.0, limit_bytes - used_bytes) / self.bytes_per_second
-
 
 def growth(hourly_maxima: Sequence[float], *, limit_bytes: float) -> Growth:
     """Judge the growth of the highest uses of the last hours, given oldest first.
@@ -59,8 +53,8 @@ def growth(hourly_maxima: Sequence[float], *, limit_bytes: float) -> Growth:
         Undetermined: fewer than four hours were seen; three values are in order by chance.
 
     >>> found = growth([1e9, 1.1e9, 1.2e9, 1.3e9, 1.4e9, 1.5e9], limit_bytes=8e9)
-    >>> found.significant, round(found.seconds_to(8e9, 1.5e9) / 3600)
-    (True, 65)
+    >>> found.significant, round(3600 * found.bytes_per_second)
+    (True, 100000000)
     """
     values = np.asarray(hourly_maxima, dtype=float)
     if len(values) < 4 or not np.isfinite(values).all():

@@ -135,17 +135,6 @@ def look_ahead(
     return seen + min(to_come, max(_AHEAD * to_come, _MOVES * move_seconds * examples_per_second))
 
 
-def servers_for(request_bytes: float, servers: int, *, most_bytes: float) -> int:
-    """Return the number of servers needed if no node holds more than ``most_bytes``.
-
-    Together they hold the memory that ``servers`` servers of ``request_bytes`` each would hold.
-
-    >>> servers_for(90e9, 2, most_bytes=64e9)
-    3
-    """
-    return max(servers, math.ceil(request_bytes * servers / most_bytes))
-
-
 def _expect_readings(x: _Floats, used: _Floats, base_bytes: float) -> None:
     if len(x) != len(used) or len(x) < _LEAST_READINGS:
         raise Undetermined(

@@ -12,7 +12,7 @@ models.md section 3.5 has the rules and their constants). Tested on simulated se
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 
 from brain.errors import Undetermined
@@ -22,10 +22,6 @@ SHARPNESS = 4.0
 #: Busy share above which a server is full; excess over the others' median above which it is hot;
 #: busy share at which a good size leaves it.
 FULL, HOT, EASY = 0.8, 1.3, 0.7
-#: Least gain of the next worker, as a share of the first one's.
-LEAST_SHARE = 0.5
-#: A worker below this share of the others' median, for this number of windows, is replaced.
-SLOW_SHARE, SLOW_WINDOWS = 0.5, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,17 +78,15 @@ class ServedJob:
         waited = sum(d / one.cpus for d, one in zip(self.demands, self.servers, strict=True))
         return max(0.0, self.workers / self.steps_per_second - waited)
 
-    def rate(self, workers: int, *, cpus: Sequence[float] | None = None) -> float:
-        """Return the steps per second of ``workers`` workers, with the servers' processors ``cpus``
-        if given.
+    def rate(self, workers: int) -> float:
+        """Return the steps per second of ``workers`` workers.
 
         >>> server = ParameterServer(cpus=4, used_cpus=1)
         >>> job = ServedJob(workers=2, steps_per_second=10, servers=(server,))
         >>> round(job.rate(2), 1), round(job.rate(32), 1)
         (10.0, 40.0)
         """
-        given = tuple(one.cpus for one in self.servers) if cpus is None else tuple(cpus)
-        service = [d / c for d, c in zip(self.demands, given, strict=True)]
+        service = [d / one.cpus for d, one in zip(self.demands, self.servers, strict=True)]
         return _rate(workers, self.think_seconds + sum(service), max(service))
 
     def fullest(self, servers: int) -> float:
@@ -116,10 +110,11 @@ class ServedJob:
         No server is given up, because its rows may not fit the others. No worker is added while a
         server is full.
 
-        >>> one, other = (ParameterServer(cpus=4, used_cpus=used) for used in (3.9, 1))
-        >>> job = ServedJob(workers=2, steps_per_second=10, servers=(one, other))
-        >>> job.best(5)[0], replace(job, servers=(other, other)).best(5)[0]
-        (3, 2)
+        >>> full, other = (ParameterServer(cpus=4, used_cpus=used) for used in (3.9, 1))
+        >>> ServedJob(workers=2, steps_per_second=10, servers=(full, other)).best(5)[0]
+        3
+        >>> ServedJob(workers=2, steps_per_second=10, servers=(other, other)).best(5)[0]
+        2
         """
         cpus, least = max(one.cpus for one in self.servers), len(self.servers)
         if not self.grows():
@@ -159,53 +154,3 @@ def hot_server(servers: Sequence[ParameterServer]) -> int | None:
     at = max(range(len(servers)), key=lambda index: servers[index].busy)
     usual = median(one.busy for one in servers)
     return at if servers[at].busy > FULL and servers[at].busy > HOT * usual else None
-
-
-def relieved(job: ServedJob, steps_per_second: float) -> tuple[ParameterServer, ...]:
-    """Return the servers with enough processors for that rate at an easy busy share; none
-    shrinks.
-    """
-    return tuple(
-        replace(one, cpus=max(one.cpus, demand * steps_per_second / EASY))
-        for one, demand in zip(job.servers, job.demands, strict=True)
-    )
-
-
-def servers_needed(job: ServedJob, steps_per_second: float, *, cpus: float) -> int:
-    """Return the number of servers of ``cpus`` that the rate needs, with the load spread evenly.
-
-    >>> server = ParameterServer(cpus=4, used_cpus=2)
-    >>> job = ServedJob(workers=2, steps_per_second=10, servers=(server,))
-    >>> servers_needed(job, 40, cpus=4)
-    3
-    """
-    return max(1, math.ceil(sum(job.demands) * steps_per_second / (EASY * cpus)))
-
-
-def workers_worth(job: ServedJob, most: int) -> int:
-    """Return the largest number of workers of which the last one brings half of the first one's
-    gain.
-    """
-    if not job.grows():
-        return min(job.workers, most)
-    first, chosen = job.rate(1), 1
-    while chosen < most and job.rate(chosen + 1) - job.rate(chosen) >= LEAST_SHARE * first:
-        chosen += 1
-    return chosen
-
-
-def stragglers(windows: Sequence[Sequence[float]]) -> list[int]:
-    """Return the workers whose rate is below half of the median in each of the last windows.
-
-    Args:
-        windows: Steps per second of each worker, newest window last.
-    """
-    last = windows[-SLOW_WINDOWS:]
-    if len(last) < SLOW_WINDOWS:
-        return []
-    limits = [SLOW_SHARE * median(window) for window in last]
-    return [
-        worker
-        for worker in range(len(last[0]))
-        if all(window[worker] < limit for window, limit in zip(last, limits, strict=True))
-    ]
