@@ -232,7 +232,7 @@ def coverage(scores: Scores) -> list[Row]:
         inside = 100 * float(np.mean(scores["Brain", points].inside))
         table.append(
             Row(
-                metric=f"90 % bands from {count(points, 'point')}: away from 87 … 95 %",
+                metric=f"90 % bands from {count(points, 'point')}, tuning set: away from 87 … 95 %",
                 value=max(0.0, 87 - inside, inside - 95),
                 unit="points",
                 bar=0.0,
