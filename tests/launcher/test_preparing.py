@@ -24,6 +24,7 @@ from tests.launcher.observations import agent, ended, members, observation, park
 
 NOW = 1000.0
 RULES = WorldRules()
+ONE_IMPORTS = "1 of 2 replicas are here; 1 agent imports modules before that"
 TWO = FormWorld(members([0, 1]), Cause.PLAN, 1, 2)
 
 
@@ -181,7 +182,7 @@ def test_a_joiner_that_is_not_ready_is_no_reason_to_change() -> None:
     seen = observation(2, world=world(0, goal=2), agents=cold, rules=RULES)
     seen = replace(seen, desired=desired(2, patience_seconds=0))
 
-    assert decide(seen, NOW) == WaitFor("1 of 2 replicas are here", NOW + 10)
+    assert decide(seen, NOW) == WaitFor(ONE_IMPORTS, NOW + 10)
     assert decide(seen, NOW + 10) == STAY
 
 
@@ -198,7 +199,7 @@ def test_a_first_world_waits_for_those_that_get_ready_but_not_for_long() -> None
     cold = (agent(0), agent(1, ready=False, since=NOW))
     seen = replace(observation(2, agents=cold, rules=RULES), desired=desired(2, patience_seconds=0))
 
-    assert decide(seen, NOW) == WaitFor("1 of 2 replicas are here", NOW + 10)
+    assert decide(seen, NOW) == WaitFor(ONE_IMPORTS, NOW + 10)
     assert decide(seen, NOW + 10) == FormWorld(members([0]), Cause.START, 0, 2)
 
 

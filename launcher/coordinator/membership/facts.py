@@ -32,6 +32,13 @@ def counted(observation: JobObserved) -> str:
     return "replicas" if observation.rules.shape is None else "processes"
 
 
+def attendance(observation: JobObserved, here: int, wanted: str) -> str:
+    """Return how many of those that are ``wanted`` a world could have now, and why not more yet."""
+    cold = sum(not agent.ready and agent.leaving_since is None for agent in observation.agents)
+    imports = f"; {cold} {'agent imports' if cold == 1 else 'agents import'} modules before that"
+    return f"{here} of {wanted} {counted(observation)} are here{imports if cold else ''}"
+
+
 def warming_until(observation: JobObserved) -> float:
     """Return until when to wait for agents that are here but not ready; 0.0 where all are ready."""
     slow = [a.since for a in observation.agents if not a.ready and a.leaving_since is None]

@@ -5,9 +5,9 @@ import math
 from brain.types.job import Intent
 from brain.types.world import Cause, DesiredWorld, ReplicaExit
 from launcher.coordinator.membership.facts import (
+    attendance,
     available,
     chosen,
-    counted,
     goal_of,
     size_of,
     warming_until,
@@ -68,7 +68,7 @@ def between(observation: JobObserved, now: float) -> Action:
 def _too_few(observation: JobObserved, desired: DesiredWorld, now: float) -> Action:
     need = max(desired.minimum, desired.unit)
     here = extent(available(observation), observation.rules.shape)
-    too_few = f"{here} of at least {need} {counted(observation)} are here"
+    too_few = attendance(observation, here, f"at least {need}")
     if observation.world is not None or math.isinf(observation.rules.join_seconds):
         return WaitFor(too_few)
     until = observation.desired_since + observation.rules.join_seconds
@@ -186,8 +186,7 @@ def _patience(
     until = max(
         observation.desired_since + max(desired.patience_seconds, alone), warming_until(observation)
     )
-    here = f"{size} of {goal} {counted(observation)} are here"
-    return WaitFor(here, until) if now < until else None
+    return WaitFor(attendance(observation, size, f"{goal}"), until) if now < until else None
 
 
 def _end(desired: DesiredWorld) -> End:

@@ -3,8 +3,8 @@
 from brain.types.roles import alike, roles_in
 from launcher.coordinator.membership import changing
 from launcher.coordinator.membership.facts import (
+    attendance,
     chosen,
-    counted,
     goal_of,
     resting,
     size_of,
@@ -47,9 +47,7 @@ def compare(observation: JobObserved, world: WorldObserved, now: float) -> Actio
         until = max(observation.desired_since, world.since) + desired.patience_seconds
         until = max(until, warming_until(observation)) if target <= size else until
         if now < until:
-            return _wait(
-                observation, world, f"{target} of {goal} {counted(observation)} are here", until
-            )
+            return _wait(observation, world, attendance(observation, target, f"{goal}"), until)
         if target <= size:
             return _short(observation, world, planned, target, goal)
     if target == 0 or target == size < goal or (not planned and resting(observation, world)):
