@@ -182,7 +182,7 @@ class Server:
             self.place.stages.begin()
             try:
                 with printed.importing():
-                    importlib.import_module(module)
+                    import_uncollected(module)
             except Exception:  # noqa: BLE001 - the script meets it itself, and tells it better
                 pass
             self.place.stages.imported(module)
@@ -284,7 +284,7 @@ class Server:
         self.stages.begin()
         try:
             with self.printed.importing():
-                importlib.import_module(module)
+                import_uncollected(module)
         except BaseException as cannot:  # noqa: BLE001 - SystemExit too: it is one library's whim
             self.failed[module] = "%s: %s" % (type(cannot).__name__, cannot)
         else:
@@ -335,6 +335,17 @@ class Server:
                 os.waitpid(ended.si_pid, 0)
         except ChildProcessError:
             return
+
+
+def import_uncollected(module: str) -> None:
+    """Import without the collector of cycles: it finds next to nothing, in a fifth of the time."""
+    standing = gc.get_threshold()
+    gc.set_threshold(0)  # not gc.disable(): a library that disables it shall find it so
+    try:
+        importlib.import_module(module)
+    finally:
+        first, *others = gc.get_threshold()
+        gc.set_threshold(first or standing[0], *others)
 
 
 def origin_of(module: str) -> str:

@@ -1,6 +1,7 @@
 """A worker that does one thing, named by its first argument, and says what it saw."""
 
 import atexit
+import gc
 import json
 import multiprocessing
 import os
@@ -70,6 +71,7 @@ def interpreter() -> None:
         "tracing": [sys.gettrace(), sys.getprofile()],
         "hooks": [sys.excepthook is sys.__excepthook__, sys.displayhook is sys.__displayhook__],
         "assertions": __debug__,
+        "collector": [gc.isenabled(), gc.get_threshold(), gc.get_debug(), len(gc.callbacks)],
     }
     for name, fact in facts.items():
         say(f"{name}: {json.dumps(fact, default=str)}")
