@@ -24,6 +24,8 @@ _TORCH_DEFAULT_SEED = 67280421310721
 _WRITTEN_BELOW = 1 << 32
 #: Where numpy's own generator stands as long as nobody has drawn from it.
 _NUMPY_UNDRAWN = 623
+#: ``rich.style`` draws so many bits from ``random`` as it is imported.
+_RICH_BITS = 24
 #: What ``uuid`` remembers of what it made in this process, as a fresh process has it.
 _UUID_STATE = {
     "_node": None,
@@ -40,10 +42,13 @@ class Generators:
     def __init__(self) -> None:
         #: Those that drew their seed from the system, with their state right after it.
         self._drawn: "dict[int, tuple[random.Random, Any]]" = {}
+        #: Those of numpy that did, and from which nobody has drawn.
+        self._bits: "dict[int, Any]" = {}
         self._seed = random.Random.seed
         self._standard = random.getstate()
         self._modules = set(sys.modules)
         self._used: "set[str]" = set()
+        self._rich = False
         self._watch()
 
     def accept(self) -> None:
@@ -51,17 +56,18 @@ class Generators:
         self._look()
         gc.freeze()
 
-    def trace(self) -> "str | None":
+    def trace(self, seeds: "set[int]") -> "str | None":
         """Return what the modules imported since the last look made that no worker could renew.
 
-        None if they made no such thing.
+        None if they made no such thing. ``seeds`` were drawn from the system, for numpy it may be.
         """
         used = self._look()
         objects = gc.get_objects()
         gc.freeze()  # so that the next look is at what is new; a fork freezes it anyway
         if used:
             return "it seeds %s, or draws from it, as it is imported" % used
-        if self._numbers_drawn() or any(_unseeded(each) for each in self._others(objects)):
+        unseeded = [each for each in self._others(objects) if _unseeded(each)]
+        if not all([self._renewable(each, seeds) for each in unseeded]) or self._numbers_drawn():
             return "it makes random numbers as it is imported"
         return None
 
@@ -71,7 +77,10 @@ class Generators:
         random.seed()
         for generator, _ in self._drawn.values():
             generator.seed()
+        for bits in self._bits.values():
+            bits.__init__()  # in place: it draws another seed
         _renew_sympy()
+        _renew_rich()
         _renew_numpy_and_torch()
         _renew_names()
 
@@ -90,6 +99,7 @@ class Generators:
 
     def _look(self) -> "str | None":
         """Return a generator that scripts seed and that was used for the first time; None: none."""
+        self._look_at_rich()
         users = {
             "random": lambda: random.getstate() != self._standard,
             "numpy.random": _numpy_used,
@@ -103,7 +113,28 @@ class Generators:
         """True if numbers of a generator that cannot be renewed may be kept somewhere."""
         known = {id(each) for each in _of_sympy()}
         drawn = (pair for at, pair in self._drawn.items() if at not in known)
-        return any(generator.getstate() != state for generator, state in drawn)
+        if any(generator.getstate() != state for generator, state in drawn):
+            return True
+        return any(_drawn_from(bits) for bits in self._bits.values())
+
+    def _renewable(self, generator: "Any", seeds: "set[int]") -> bool:
+        """True for one of numpy that drew its seed itself: one that is written down is no draw."""
+        bits = getattr(generator, "_bit_generator", generator)
+        if getattr(_seed_of_numpy(bits), "entropy", None) not in seeds:
+            return False
+        self._bits[id(bits)] = bits
+        return True
+
+    def _look_at_rich(self) -> None:
+        """Accept that ``rich.style``, once imported, drew where its numbers begin, and no more."""
+        if self._rich or "rich.style" not in sys.modules:
+            return
+        self._rich = True
+        like = random.Random(0)
+        like.setstate(self._standard)
+        like.getrandbits(_RICH_BITS)
+        if random.getstate() == like.getstate():
+            self._standard = like.getstate()
 
     def _others(self, objects: "list[Any]") -> "Iterable[Any]":
         """Generators of numpy and torch among these, and in the modules that are new."""
@@ -189,6 +220,12 @@ def _seed_of_numpy(generator: "Any") -> "Any":
     return getattr(generator, "seed_seq", None) or getattr(generator, "_seed_seq", None)
 
 
+def _drawn_from(bits: "Any") -> bool:
+    """True if a generator of numpy does not stand where its seed puts it."""
+    like = type(bits)(_seed_of_numpy(bits))
+    return repr(like.state) != repr(bits.state)
+
+
 def _of_numpy(kind: type) -> bool:
     numpy = sys.modules.get("numpy.random.mtrand")
     if numpy is None:
@@ -210,3 +247,10 @@ def _renew_sympy() -> None:
     dummy = getattr(sys.modules.get("sympy.core.symbol"), "Dummy", None)
     if hasattr(dummy, "_base_dummy_index"):
         dummy._base_dummy_index = dummy._prng.randint(10**6, 9 * 10**6)  # type: ignore[union-attr]
+
+
+def _renew_rich() -> None:
+    style = sys.modules.get("rich.style")
+    if hasattr(style, "_id_generator"):
+        begin = random.getrandbits(_RICH_BITS)
+        style._id_generator = type(style._id_generator)(begin)  # type: ignore[union-attr]

@@ -298,7 +298,7 @@ class Server:
             if self.lacks and self.lacks["plain"]:
                 why = self.lacks["why"]
         else:
-            why = why or self.traces.found() or self.generators.trace()
+            why = why or self.traces.found() or self.generators.trace(self.traces.seeds)
         if why:
             self.spoiled = {"module": module, "why": why, "origin": origin_of(module)}
         else:

@@ -83,6 +83,8 @@ class Traces:
         self._sequence: "Any" = vars(tempfile)["_RandomNameSequence"]
         self._next = self._sequence.__next__
         self._drawn, self._urandom = 0, os.urandom
+        #: Numbers that may have become seeds of numpy's generators.
+        self.seeds: "set[int]" = set()
         self._watch()
 
     def accept(self) -> None:
@@ -142,8 +144,13 @@ class Traces:
             return name
 
         def urandom(size: int) -> bytes:
-            self._drawn += not _renewed(sys._getframe(1))
-            return self._urandom(size)
+            content: bytes = self._urandom(size)
+            frame = sys._getframe(1)
+            if frame.f_code.co_name == "getrandbits" and frame.f_locals.get("k") == _SEED_BITS:
+                self.seeds.add(int.from_bytes(content, "big"))
+            elif frame.f_globals.get("__name__") != _DRAWS:
+                self._drawn += 1
+            return content
 
         os.environ.decodevalue = decodevalue
         if decodeb is not None:
@@ -178,13 +185,6 @@ class Traces:
                 if type(value) is int and value == mine and "pid" in name.lower():
                     return "%s.%s" % (module, name)
         return None
-
-
-def _renewed(frame: "Any") -> bool:
-    """True if what is drawn from the system in this frame is looked at, or renewed, elsewhere."""
-    if frame.f_code.co_name == "getrandbits" and frame.f_locals.get("k") == _SEED_BITS:
-        return True
-    return bool(frame.f_globals.get("__name__") == _DRAWS)
 
 
 def unsafe() -> "str | None":

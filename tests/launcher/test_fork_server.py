@@ -467,8 +467,14 @@ STEP = (
         ("import numpy, multiprocessing, secrets, uuid, random\nown = random.Random()\n"
          "numpy.random.default_rng()",
          ["library"]),
-        ("import numpy\ngenerator = numpy.random.default_rng()",
-         ["library is not imported ahead: it makes random numbers as it is imported"]),
+        ("import numpy\ngenerator, old = numpy.random.default_rng(), numpy.random.RandomState()",
+         ["library"]),
+        *((f"import numpy\nown = numpy.random.default_rng({seed})\n{drawn}",
+           ["library is not imported ahead: it makes random numbers as it is imported"])
+          for seed, drawn in (("", "first = own.random()"), (3 << 64, ""))),
+        ("import rich.style", ["library"]),
+        ("import rich.style, random\nfirst = random.random()",
+         ["library is not imported ahead: it seeds random, or draws from it, as it is imported"]),
         ("import torch\ngenerator = torch.Generator()\ngenerator.seed()",
          ["library is not imported ahead: it makes random numbers as it is imported"]),
         ("import numpy, random\nown = [numpy.random.default_rng(3), random.Random(3)]",
@@ -520,19 +526,26 @@ def test_names_of_joblib_are_new_in_each_worker(tmp_path: Path) -> None:
 def test_a_generator_of_a_library_is_new_in_each_worker_unless_it_was_seeded(
     tmp_path: Path,
 ) -> None:
-    library = "import random\nown, seeded = random.Random(), random.Random(3)"
-    environment = a_library(tmp_path, "library", library)
+    library = (
+        "import random, numpy, rich.style\n"
+        "def names(): return next(rich.style._id_generator)\n"
+        "own, seeded = random.Random(), random.Random(3)\n"
+        "new, old = numpy.random.default_rng(), numpy.random.RandomState()\n"
+        "def drawn():\n"
+        "    return own.random(), new.random(), new.spawn(1)[0].random(), old.rand(), names()"
+    )
+    environment = a_library(tmp_path, "library", library) | {"OMP_NUM_THREADS": "1"}
     script = "import library\n"
     assert asyncio.run(
         asyncio.wait_for(learned(tmp_path, script + STEP, environment), _PATIENCE_SECONDS)
     ) == ["library"]
     (tmp_path / "output.log").unlink()
-    says = "import sys\nprint('library' in sys.modules)\n" + script
-    says += "print(library.own.random(), library.seeded.random())"
+    says = "import _brain_settings\nprint('library' in _brain_settings.current.hidden)\n" + script
+    says += "print(library.seeded.random(), *library.drawn())"
     asyncio.run(run_to_end(a_script(tmp_path, says, environment=environment), 2))
     (there, *first), (_, *second) = (printed(tmp_path, rank).split() for rank in range(2))
     assert there == "True"
-    assert (first[0] != second[0], first[1]) == (True, second[1])
+    assert [one == other for one, other in zip(first, second, strict=True)] == [True] + [False] * 5
 
 
 OWN = "import library, colorsys, json\nprint(library.found, colorsys.found, json.found)\n"
