@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import collections
 import json
 import os
@@ -62,7 +63,8 @@ class Sender:
         """Begin to send; called at the first step, so that scripts without steps get no thread."""
         # No signal comes to it: a script may block one in all of its own threads and wait for it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        threading.Thread(target=self._run, name="brain-probe", daemon=True).start()
+        # Not a ``Thread``: a script may wait for all that ``threading`` knows.
+        _thread.start_new_thread(self._run, ())
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def hand(self, measured: tuple[Any, ...]) -> None:

@@ -329,8 +329,7 @@ def _threads_run_on() -> bool:
     threading = sys.modules.get("threading")
     if threading is None:
         return False
-    main = threading.main_thread()
-    return any(each is not main and each.name != "brain-probe" for each in threading.enumerate())
+    return bool(threading.enumerate() != [threading.main_thread()])
 
 
 def _clear(names: "dict[str, Any]") -> None:

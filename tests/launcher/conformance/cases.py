@@ -168,6 +168,7 @@ PROCESSES = {
         for where in ("before", "before, by rank", "between", "between, by rank")
     },
     "warnings": Case(["warned.py"]),
+    "threads after a step": Case(["stepping.py"]),
 }
 
 #: How workers end, and what the launcher makes of it.
