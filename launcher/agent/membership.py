@@ -211,7 +211,7 @@ class AgentMembership:
             finally:
                 self._connection, self._search.following = None, ""
                 self._worker_group.order(messages.Discard(epoch=0))
-            connection.shut()  # else it stays open until it is collected
+                connection.shut()  # else it stays open until it is collected
             self.say("the coordinator is gone")
 
     def _connected(self, connection: Connection) -> None:

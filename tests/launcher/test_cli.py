@@ -159,6 +159,13 @@ def test_brain_off_that_is_neither_yes_nor_no_is_refused(tmp_path: Path) -> None
     assert (ran.returncode, "BRAIN_OFF=true must be 0 or 1" in ran.stderr) == (2, True)
 
 
+def test_warnings_that_a_script_takes_for_errors_are_none_of_the_launchers(tmp_path: Path) -> None:
+    script = a_script(tmp_path, "import os; os.write(1, b'ran')")
+    ran = brain_run(tmp_path, script, environment={"PYTHONWARNINGS": "error"})
+    assert (ran.returncode, ran.stdout) == (0, "ran"), ran.stderr
+    assert "Warning" not in ran.stderr
+
+
 def test_it_ends_with_the_code_of_the_worker_that_failed(tmp_path: Path) -> None:
     script = a_script(tmp_path, "import os, sys; sys.exit(7 * int(os.environ['RANK']))")
     ran = brain_run(tmp_path, "--nproc-per-node=2", script)
