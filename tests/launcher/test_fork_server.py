@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from launcher.workers.fork_server.fork_server import ForkServer
+from launcher.workers.fork_server.learned import ImportMemory
 from tests.launcher.building import DEADLINE_SECONDS, file_appears, running, soon
 from tests.launcher.fork_servers import (
     a_command,
@@ -506,6 +507,18 @@ def test_what_a_script_imports_is_imported_ahead_the_next_time_if_that_is_safe(
         asyncio.run(asyncio.wait_for(learned(tmp_path, script, environment), _PATIENCE_SECONDS))
         == then
     )
+
+
+def test_a_verdict_holds_as_long_as_the_rules_by_which_it_was_found(tmp_path: Path) -> None:
+    rule = tmp_path / "traces.py"
+    verdicts = []
+    for text in ("strict", "strict", "lenient"):
+        rule.write_text(text)
+        environment = {"XDG_CACHE_HOME": str(tmp_path)}
+        memory = ImportMemory(environment, sys.executable, "2.13", "train.py", rules=[rule])
+        verdicts.append(memory.recall().unsafe)
+        memory.keep(memory.recall().but("library", "it starts threads"))
+    assert verdicts == [{}, {"library": "it starts threads"}, {}]
 
 
 def test_names_of_joblib_are_new_in_each_worker(tmp_path: Path) -> None:

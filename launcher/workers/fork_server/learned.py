@@ -15,6 +15,9 @@ from pathlib import Path
 
 #: Names beyond this are left to the script; a message to the server must not grow without end.
 _MODULES = 5000
+_INJECT = Path(__file__).parents[2] / "inject"
+#: Files that say what a trace is: verdicts hold as long as these are the same.
+RULES = (_INJECT / "generators.py", _INJECT / "traces.py")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +171,12 @@ class ImportMemory:
     """The files of one script and of its environment."""
 
     def __init__(
-        self, environment: Mapping[str, str], python: str, version: str, *about: str
+        self,
+        environment: Mapping[str, str],
+        python: str,
+        version: str,
+        *about: str,
+        rules: Sequence[Path] = RULES,
     ) -> None:
         """``environment`` says where the cache is; ``python`` and torch's ``version`` tell one
         environment of libraries from others, ``about`` the script from others there."""
@@ -176,7 +184,8 @@ class ImportMemory:
             environment.get("HOME") or os.path.expanduser("~"), ".cache"
         )
         self._script = _place(root, "preload", python, version, *about)
-        self._libraries = _place(root, "libraries", python, version)
+        said = (rule.read_text() for rule in rules)
+        self._libraries = _place(root, "libraries", python, version, *said)
 
     def recall(self) -> Learned:
         """Return the remembered knowledge."""
