@@ -12,9 +12,9 @@ from brain.cli import output
 from brain.cli.connect import dry_run_option, project, say_dry_run, with_client
 from brain.cli.documents import complete, document_of, read_document
 from brain.client import BrainClient, error_of
-from brain.errors import BadInput
+from brain.errors import BadInput, BrainError
 from brain.types.job import JobState
-from brain.types.plan import PlanVerdict
+from brain.types.plan import PlanState, PlanVerdict
 from brain.typeset import percent
 from brain.views import JobOutcome, JobView, Page
 
@@ -228,7 +228,12 @@ def lift_advise_only(client: BrainClient, jobs: tuple[str, ...], dry_run: bool, 
     show_default=True,
     help="The state to wait for: finished, state=STATE[,STATE] or plan=STATE[,STATE].",
 )
-@click.option("--timeout", type=click.FloatRange(min=0), default=None, metavar="SECONDS")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Give up after this time; default: never.",
+)
 @with_client
 def wait(client: BrainClient, job: str, goal: str, timeout: float | None) -> None:
     """Wait until a job, or its newest plan, is in a state.
@@ -236,25 +241,19 @@ def wait(client: BrainClient, job: str, goal: str, timeout: float | None) -> Non
     Ends with 0 when it is, 1 when it no longer can be (or finished without success), 124 when the
     time is up.
     """
-    kind, _, wanted = goal.partition("=")
-    if kind not in ("finished", "state", "plan") or (kind != "finished" and not wanted):
-        raise click.UsageError(
-            f"--for {goal!r} is not valid; give finished, state=STATE or plan=STATE"
-        )
+    kind, wanted = _goal(goal)
     deadline = None if timeout is None else time.monotonic() + timeout
     while deadline is None or time.monotonic() < deadline:
         found = client.send(calls.job(job)).job
         plan = found.plan.state if found.plan else ""
         ended = found.finished_at is not None
-        if {"finished": ended, "state": found.state in wanted.split(",")}.get(
-            kind, plan in wanted.split(",")
-        ):
+        if {"finished": ended, "state": found.state in wanted}.get(kind, plan in wanted):
             click.echo(f"{found.name}: {found.state}{f', plan {plan}' if plan else ''}")
             if kind == "finished" and found.state is not JobState.SUCCEEDED:
-                raise click.ClickException(found.reason)
+                raise BrainError(found.reason)
             return
         if ended:
-            raise click.ClickException(f"{found.name} is {found.state}: {found.reason}")
+            raise BrainError(f"{found.name} is {found.state}: {found.reason}")
         time.sleep(0.5)
     click.echo(
         f"{job} did not reach {goal} within {timeout:g} s; wait longer with --timeout, or look "
@@ -262,6 +261,19 @@ def wait(client: BrainClient, job: str, goal: str, timeout: float | None) -> Non
         err=True,
     )
     sys.exit(124)
+
+
+def _goal(goal: str) -> tuple[str, set[str]]:
+    """``--for`` as its kind and the states that it names; no other state can be waited for."""
+    kind, _, said = goal.partition("=")
+    states: dict[str, set[str]] = {"finished": {""}, "state": {*JobState}, "plan": {*PlanState}}
+    wanted, known = set(said.split(",")), states.get(kind, set())
+    if not wanted <= known:
+        names = f"; STATE is one of {', '.join(sorted(known))}" if len(known) > 1 else ""
+        raise click.UsageError(
+            f"--for {goal!r} is not valid; give finished, state=STATE or plan=STATE{names}"
+        )
+    return kind, wanted
 
 
 @click.command()

@@ -69,3 +69,22 @@ def test_a_job_of_no_project_is_told_where_jobs_are_listed(service: dict[str, st
         3,
         True,
     )
+
+
+@pytest.mark.parametrize(
+    ("goal", "known"),
+    [("state=Runing", "Queued, Running, Starting"), ("plan=Running", "Superseded, Verified")],
+)
+def test_a_state_that_never_comes_is_not_waited_for(
+    service: dict[str, str], goal: str, known: str
+) -> None:
+    told = typed("wait", "digits", "--for", goal, environment=service)
+    assert (told.returncode, f"--for '{goal}' is not valid" in told.stderr) == (2, True)
+    assert known in told.stderr
+
+
+def test_a_wait_for_a_job_that_failed_says_so_as_every_error_is_said(
+    service: dict[str, str],
+) -> None:
+    told = typed("wait", "tall-with-a-name-of-many-words", environment=service)
+    assert (told.returncode, told.stderr.startswith("brain: File")) == (1, True)
