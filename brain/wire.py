@@ -282,6 +282,8 @@ def _of_another_type(data: object, kind: Any, path: str) -> BadInput | None:
 def _no_value_of(data: object, kind: Any, path: str) -> BadInput | None:
     options = [one for one in get_args(kind) if one is not type(None)] or [kind]
     said = next((_WRITE[one] for one in options if one in _WRITE), None)
+    if path.endswith("Bytes"):
+        said = f"not a number of bytes; write for example {4 << 30} for 4 GiB"
     if said is None and (inner := _dataclass_in(kind)) is not None:
         first = camel(fields(inner)[0].name)
         said = f"not a group of fields; write the fields below it, for example {first}"

@@ -98,6 +98,17 @@ def say_dry_run(dry_run: bool, form: str) -> None:
         click.echo("Nothing was changed. The command would change:")
 
 
+def gpus_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--gpus``."""
+    return click.option(
+        "--gpus",
+        type=click.IntRange(min=0),
+        default=0,
+        metavar="N",
+        help="GPUs of each replica, which sees no others; default: none, and it sees them all.",
+    )(command)
+
+
 def dry_run_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--dry-run``."""
     return click.option(

@@ -3,8 +3,10 @@ with what only this machine knows."""
 
 import hashlib
 import os
+import re
 import shutil
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -32,6 +34,18 @@ def read_document(path: str, *, begins: str = "name") -> dict[str, Any]:
     if not isinstance(document, dict):
         raise BadInput(f"{path} has no fields; start the document with `{begins}:`")
     return document
+
+
+def expect_one(verb: str, path: str | None, words: Sequence[str]) -> None:
+    """Refuse a command line that has no job, or two.
+
+    Raises:
+        BadInput: there is neither a document nor a command, or there are both.
+    """
+    if path is None and not words:
+        raise BadInput(f"there is nothing to {verb}; give -f FILE, or a command after --")
+    if path is not None and words:
+        raise BadInput(f"{path} and the command {' '.join(words)} are two jobs; give one of them")
 
 
 def parse_yaml(text: str, path: str) -> Any:
@@ -91,19 +105,23 @@ def document_of(
     independent: bool = False,
     image: str | None = None,
     roles: tuple[str, ...] = (),
+    gpus: int = 0,
 ) -> dict[str, Any]:
     """Build the document that a command line stands for."""
     low, _, high = replicas.partition(":")
     if not low.isdigit() or not (high or low).isdigit():
-        raise BadInput(f"--replicas {replicas!r} is neither N nor MIN:MAX", field="replicas")
-    script = next((word for word in words[1:] if not word.startswith("-")), words[0])
+        raise BadInput(
+            f"--replicas {replicas!r} is neither N nor MIN:MAX; write 2 or 1:4", field="replicas"
+        )
     document: dict[str, Any] = {
-        "name": name if name is not None else Path(script).stem,
+        "name": name if name is not None else called(words),
         "command": list(words),
         "replicas": {"min": int(low), "max": int(high or low)},
         "processesPerReplica": nproc,
         "environment": dict(_pair(item) for item in env),
     }
+    if gpus:
+        document["resources"] = {"gpus": gpus}
     if roles:
         document["roles"] = dict(map(_role, roles))
     if image:
@@ -117,6 +135,20 @@ def document_of(
     if grace is not None:
         document.setdefault("checkpoint", {})["graceSeconds"] = grace
     return document
+
+
+def called(words: Sequence[str]) -> str:
+    """The name of a job that has none: that of its script, else of its module or its program.
+
+    >>> called(["python", "-u", "my train.py"]), called(["torchrun", "--nnodes", "2", "train.py"])
+    ('my-train', 'train')
+    >>> called(["python", "-m", "vision.train", "--epochs", "3"]), called(["sleep", "5"])
+    ('vision.train', 'sleep')
+    """
+    script = next((Path(word).stem for word in words if word.endswith((".py", ".sh"))), "")
+    module = words[words.index("-m") + 1] if "-m" in words[:-1] else Path(words[0]).name
+    usable = re.sub(r"[^A-Za-z0-9._-]+", "-", script or module)
+    return usable[:63].strip("-_.") or "job"
 
 
 def _role(said: str) -> tuple[str, dict[str, int]]:

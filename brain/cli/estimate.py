@@ -8,8 +8,8 @@ import click
 
 from brain import calls
 from brain.cli import output
-from brain.cli.connect import with_client
-from brain.cli.documents import complete, document_of, read_document
+from brain.cli.connect import gpus_option, with_client
+from brain.cli.documents import complete, document_of, expect_one, read_document
 from brain.client import BrainClient
 from brain.errors import BadInput
 from brain.settings import prices_of
@@ -88,8 +88,11 @@ def columns(currency: str) -> tuple[output.Column[SizeEstimate], ...]:
     "--replicas", default="1", show_default=True, help=("Replicas as MIN:MAX, or one number.")
 )
 @click.option("--nproc", default=1, show_default=True, help="Processes per replica.")
+@gpus_option
 @click.option(
-    "--checkpoint", help=("Directory of the script's checkpoints; `none` if it saves nothing.")
+    "--checkpoint",
+    metavar="PATH",
+    help="File or directory that the script saves to; `none` if it saves nothing.",
 )
 @click.option(
     "--env",
@@ -160,8 +163,7 @@ def estimate(
     brain estimate -f job.yaml --price A100=2.5
     brain estimate --probe --replicas 1:4 --checkpoint last.pt --steps 5000 -- python train.py
     """
-    if (path is None) == (not words):
-        raise click.UsageError("nothing to estimate; give either -f FILE or a command after --")
+    expect_one("estimate", path, words)
     declared = checkpoint if checkpoint != "none" else None
     document = (
         read_document(path)

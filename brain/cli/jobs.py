@@ -9,8 +9,8 @@ import click
 
 from brain import calls
 from brain.cli import output
-from brain.cli.connect import dry_run_option, project, say_dry_run, with_client
-from brain.cli.documents import complete, document_of, read_document
+from brain.cli.connect import dry_run_option, gpus_option, project, say_dry_run, with_client
+from brain.cli.documents import complete, document_of, expect_one, read_document
 from brain.client import BrainClient, error_of
 from brain.errors import BadInput, BrainError
 from brain.types.job import JobState
@@ -64,8 +64,11 @@ COLUMNS = (
 )
 @click.option("--nproc", default=1, show_default=True, help="Processes per replica.")
 @click.option("--policy", type=click.Choice(["off", "shadow", "approve", "auto"]))
+@gpus_option
 @click.option(
-    "--checkpoint", help=("Directory of the script's checkpoints, if Brain cannot detect it.")
+    "--checkpoint",
+    metavar="PATH",
+    help="File or directory that the script saves to, if Brain cannot detect it.",
 )
 @click.option(
     "--grace",
@@ -102,8 +105,7 @@ def submit(
     brain submit --replicas 5:8 --role chief=1 --role ps=2 -- python ads.py
     brain submit --pool kubernetes --image registry.example/digits:1 -- python train.py
     """
-    if (path is None) == (not words):
-        raise click.UsageError("nothing to submit; give either -f FILE or a command after --")
+    expect_one("submit", path, words)
     if len(words) == 1 and words[0].endswith((".yaml", ".yml")):
         raise BadInput(
             f"command: {words[0]} is a document; submit it with -f {words[0]}", field="command"

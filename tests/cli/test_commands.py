@@ -42,6 +42,40 @@ def test_a_command_becomes_a_document_named_after_its_script():
     assert document["replicas"] == {"min": 1, "max": 4}
 
 
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (("python", "my train.py"), "my-train"),
+        (("torchrun", "--nproc-per-node", "2", "train.py"), "train"),
+        (("accelerate", "launch", "train.py"), "train"),
+        (("python", "-m", "vision.train", "--epochs", "3"), "vision.train"),
+        (("sleep", "5"), "sleep"),
+        (("bash", "-c", "sleep 5; echo done"), "bash"),
+    ],
+)
+def test_a_name_that_nobody_gave_is_one_that_a_job_may_have(command: tuple[str, ...], name: str):
+    document = document_of(command, name=None, replicas="1", **NOTHING)
+    assert job_document(document).name == name
+
+
+def test_gpus_of_a_command_are_those_of_each_replica():
+    document = document_of(("python", "train.py"), name=None, replicas="1:4", gpus=2, **NOTHING)
+    assert job_document(document).resources.gpus == 2
+
+
+def test_memory_with_a_unit_is_told_how_bytes_are_written():
+    document = document_of(("python", "train.py"), name=None, replicas="1", **NOTHING)
+    with pytest.raises(errors.BadInput, match=r"'4Gi' is not a number of bytes; .* 4294967296"):
+        job_document(document | {"resources": {"memoryBytes": "4Gi"}})
+
+
+@pytest.mark.parametrize("verb", ["submit", "estimate"])
+def test_two_jobs_on_one_command_line_are_named(verb: str):
+    words = [verb, "-f", "job.yaml", "--", "python", "train.py"]
+    told = CliRunner().invoke(cli, words, env=SOMEWHERE)
+    assert "job.yaml and the command python train.py are two jobs" in str(told.exception)
+
+
 def test_an_empty_name_is_refused_and_not_replaced():
     document = document_of(("python", "train.py"), name="", replicas="1", **NOTHING)
     with pytest.raises(errors.BadInput, match="name ''"):
