@@ -213,7 +213,7 @@ def test_a_job_without_checkpoints_is_not_resized_because_it_would_lose_its_work
 
     said = laptop.decision.explanation
     assert said.code == "no-checkpoint"
-    assert said.reason.startswith("I will not resize this job: it would lose 4 min")
+    assert said.reason.startswith("a resize would lose 4 min")
     assert laptop.plans == []
 
 

@@ -54,7 +54,7 @@ class TestSubmitting:
 
     def test_more_than_the_machine_has_is_refused_with_what_it_has(self):
         with pytest.raises(
-            BadInput, match=r"9.replicas to begin with do not fit.*: 4 do"
+            BadInput, match=r"replicas\.min 9 does not fit.*room for 4 replicas"
         ) as refused:
             laptop(replicas=Bounds(min=9, max=9))
 
@@ -496,7 +496,10 @@ class TestWorlds:
 
         job = here.report(WorldEvent.HELD, detail="no checkpoint was seen")
 
-        assert job.reason == "it is to be suspended, but no checkpoint was seen"
+        assert job.reason == (
+            "it is to be suspended, but no checkpoint was seen; its next save suspends it, "
+            "`brain cancel` ends it"
+        )
 
     def test_a_change_that_failed_leaves_the_job_to_advice(self):
         here = running()
@@ -703,7 +706,7 @@ class TestCapacity:
         assert here.plans[0].state is PlanState.APPLYING
 
     def test_a_node_of_another_accelerator_is_no_room(self):
-        with pytest.raises(BadInput, match="0 do"):
+        with pytest.raises(BadInput, match="room for 0"):
             laptop(accelerator="H100")
 
     def test_replicas_are_packed_node_by_node(self):

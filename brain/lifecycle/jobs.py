@@ -76,8 +76,8 @@ def submit(
     if fits is not None and fits < first:
         field = "replicas.start" if document.replicas.start is not None else "replicas.min"
         raise BadInput(
-            f"{count(first, 'replica')} to begin with do not fit the pool {pool}, even when it is "
-            f"empty: {fits} do; {compared(tx, asked)}; lower {field} or resources",
+            f"{field} {first} does not fit the pool {pool}, even when it is empty: it has room "
+            f"for {count(fits, 'replica')}; {compared(tx, asked)}; lower {field} or resources",
             field=field,
         )
     inherit(tx, job, now)
@@ -181,7 +181,7 @@ def suspend(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
     _note_preemption(tx, job, "", now)
     if job.state in _STILL:
         return move_job(tx, job, JobState.SUSPENDED, f"suspended by {by}", now)
-    why = f"{by} asked to suspend it at its next safe point{_grace(job)}"
+    why = f"{by} asked to suspend it at its next safe point, the end of a save{_grace(job)}"
     return move_job(tx, job, job.state, why, now)
 
 

@@ -236,7 +236,8 @@ def _held(tx: Transaction, job: Job, report: WorldReport, settings: Settings, no
     if plan is not None:
         fail(tx, plan, why, settings=settings, now=now)
     elif job.intent is Intent.SUSPEND:
-        return move_job(tx, job, job.state, f"it is to be suspended, but {why}", now)
+        why = f"it is to be suspended, but {why}; its next save suspends it, `brain cancel` ends it"
+        return move_job(tx, job, job.state, why, now)
     return tx.jobs.get(job.id)
 
 

@@ -56,7 +56,7 @@ def not_running(situation: Situation) -> Hold | None:
         return None
     return Hold(
         code="suspended",
-        reason=f"the job is {job.state}, its owner said {job.intent}",
+        reason=f"the job is {job.state}; its owner asked to {job.intent} it",
         short="the job is not meant to run",
         next_step="It is looked at again when it has been resumed.",
     )
@@ -169,7 +169,7 @@ def unsaved(situation: Situation) -> Hold | None:
     lost = duration(situation.unsaved_seconds)
     return Hold(
         code="no-checkpoint",
-        reason=f"I will not resize this job: it would lose {lost}, no checkpoint was seen",
+        reason=f"a resize would lose {lost} of work: no checkpoint was seen",
         short="it would lose its work",
         next_step="Let the script save, or declare `checkpoint` in the job document.",
     )

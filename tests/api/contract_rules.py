@@ -38,7 +38,7 @@ RULES = (
     r"metric .* is",
     r"pool .* has no scaler",
     r"replicas \d+ (is not within the bounds|counts all roles)",
-    r"\d+ replicas? to begin with do not fit",
+    r"replicas\.(min|start) \d+ does not fit",
     r"role .* is none of the job's",
     r"environment\..*\.from(File|Secret) ",
 )

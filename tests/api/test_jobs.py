@@ -63,7 +63,7 @@ def test_a_document_that_cannot_be_used_is_refused_with_field_and_remedy(
 
 def test_more_than_the_machine_has_is_refused(api: Api) -> None:
     api.add_node(cpus=2)
-    with api.client() as client, pytest.raises(BadInput, match="do not fit the pool"):
+    with api.client() as client, pytest.raises(BadInput, match="does not fit the pool"):
         client.send(calls.submit(digits(replicas={"min": 8, "max": 9})))
 
 

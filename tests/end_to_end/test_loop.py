@@ -230,7 +230,7 @@ def test_more_than_the_machine_has_is_refused_with_what_it_has(brain: Brain):
     while not brain.send(calls.nodes()).items:  # the scaler has still to tell what there is
         assert not patience.over, brain.logs()
         time.sleep(0.1)
-    with pytest.raises(BadInput, match=r"do not fit the pool local.*4 do"):
+    with pytest.raises(BadInput, match=r"does not fit the pool local.*room for 4"):
         brain.submit("counted.py", name="huge", replicas={"min": 64, "max": 64})
 
 

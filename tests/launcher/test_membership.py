@@ -151,7 +151,7 @@ def test_without_a_checkpoint_the_hold_says_what_it_would_lose() -> None:
     action = decide(seen, NOW + 600)
 
     assert isinstance(action, HoldWorld)
-    assert "it would lose 10 minutes of work" in action.reason
+    assert "to resize this job would lose 10 minutes of work" in action.reason
 
 
 def test_a_declared_checkpoint_is_waited_for() -> None:
@@ -165,7 +165,7 @@ def test_a_safe_point_is_waited_for_twice_the_interval() -> None:
 
     assert decide(seen, NOW + 1) == WaitFor("a safe point", NOW + 20)
     assert decide(seen, NOW + 20) == HoldWorld(
-        "I will not resize this job now: no checkpoint was completed within 20 s"
+        "no checkpoint was completed within 20 s, so no safe point came"
     )
 
 

@@ -34,8 +34,7 @@ def at_safe_point(
         if resting(observation, world):
             return STAY
         return HoldWorld(
-            f"I will not {what} this job: no checkpoint was seen or declared, "
-            f"it would lose {span(age)} of work"
+            f"no checkpoint was seen or declared: to {what} this job would lose {span(age)} of work"
         )
     if world.parking is None:
         if resting(observation, world):
@@ -47,9 +46,7 @@ def at_safe_point(
     until = world.parking.since + limit
     if now < until:
         return WaitFor("a safe point", until)
-    return HoldWorld(
-        f"I will not {what} this job now: no checkpoint was completed within {limit:.0f} s"
-    )
+    return HoldWorld(f"no checkpoint was completed within {limit:.0f} s, so no safe point came")
 
 
 def patience_for(saves: Saves, rules: WorldRules) -> float:

@@ -58,7 +58,7 @@ def compare(observation: JobObserved, world: WorldObserved, now: float) -> Actio
         if healing and now - world.since < _YOUNG_SECONDS:
             return Swap(planned=False)
         until = max(observation.desired_since, world.since) + observation.rules.first_step_seconds
-        late = HoldWorld("I will not resize this job: it has not made a step yet")
+        late = HoldWorld("the job has not made a step yet")
         return WaitFor("the world has not stepped yet", until) if now < until else late
     return changing.at_safe_point(observation, world, now, Swap(planned=planned), "resize")
 

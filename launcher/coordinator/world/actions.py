@@ -132,7 +132,7 @@ async def swap(it: CoordinatorState, *, planned: bool) -> None:
     try:
         kept = await asyncio.to_thread(pins.pin_all, checkpoints, job=it.terms.job)
     except pins.CannotPin as cannot:
-        hold(it, f"I will not resize this job now: {cannot}")
+        hold(it, str(cannot))
         return
     monitor.change = observation.WorldChange(
         from_goal=len(monitor.document.members) if planned else monitor.goal,
