@@ -216,6 +216,13 @@ def networks_of(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
     return tuple(found)
 
 
+#: Type of a setting -> the words of an error about another type.
+_KINDS: dict[type, str] = {
+    int: "a whole number; write for example 4",
+    float: "a number; write for example 0.5",
+}
+
+
 def _typed(key: str, value: Any, kind: type) -> Any:
     if key in _CHOICES and value not in _CHOICES[key]:
         raise BadInput(
@@ -229,9 +236,7 @@ def _typed(key: str, value: Any, kind: type) -> Any:
     try:
         typed = kind(value)
     except (TypeError, ValueError) as bad:
-        raise BadInput(
-            f"{key} {value!r} has the wrong type; give a value of type {kind.__name__}", field=key
-        ) from bad
+        raise BadInput(f"{key} {value!r} is not {_KINDS[kind]}", field=key) from bad
     _check_range(key, typed, kind)
     return typed
 

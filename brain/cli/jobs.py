@@ -152,13 +152,15 @@ def job(client: BrainClient, job: str, watching: bool, form: str) -> None:
         output.show([detail.job], COLUMNS, form, name=lambda found: found.id)
         if form == "name":
             return
+        decision = None if detail.job.finished_at else detail.job.decision
         for condition in detail.job.conditions:
+            if decision and condition.reason == decision.explanation.reason:
+                continue  # it is the line `Why`
             click.echo(f"{condition.kind}: {condition.reason}")
         if said := _memory(detail.job):
             click.echo(said)
         for line in output.finding(detail.worlds):
             click.echo(line)
-        decision = None if detail.job.finished_at else detail.job.decision
         if decision:
             click.echo(f"Why: {decision.explanation.reason}")
             click.echo(f"Next: {decision.explanation.next_step}")

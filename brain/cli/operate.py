@@ -166,11 +166,11 @@ def freeze(
         if target is not None
     ]
     if len(chosen) > 1:
-        raise click.UsageError(
-            "nothing was named to freeze; give one of JOB, --project NAME or --all"
-        )
+        raise click.UsageError("a freeze has one scope; give one of JOB, --project NAME or --all")
     if not chosen and (off or why):
-        raise click.UsageError("nothing was named to freeze; give JOB, --project NAME or --all")
+        raise click.UsageError(
+            f"nothing was named to {'thaw' if off else 'freeze'}; give JOB, --project NAME or --all"
+        )
     if not chosen:
         call = calls.freezes()
     else:
@@ -186,6 +186,9 @@ def freeze(
         output.Column[Freeze]("SINCE", lambda freeze: output.clock(freeze.at), rank=2),
         output.Column[Freeze]("WHY", lambda freeze: freeze.why, least=16),
     )
+    if not found and form == "table":
+        click.echo("Nothing is frozen.")
+        return
     output.show(found, columns, form, name=lambda freeze: freeze.target)
 
 
@@ -201,7 +204,13 @@ def _frozen(client: BrainClient, freeze: Freeze) -> str:
 
 @click.command()
 @click.option("--mint", metavar="NAME", help="Create a token with this name.")
-@click.option("--role", type=click.Choice([role.value for role in Role]), default="viewer")
+@click.option(
+    "--role",
+    type=click.Choice([role.value for role in Role]),
+    default="viewer",
+    show_default=True,
+    help="Role of the token that --mint makes.",
+)
 @click.option("--days", type=float, help="Days until the token expires; default: never.")
 @click.option("--revoke", metavar="ID", help="End a token.")
 @output.output_option

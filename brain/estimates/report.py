@@ -64,7 +64,7 @@ def report(
         exploring=mine is None or mine.exploring,
         rejected=mine.rejected if mine else 0,
         rejected_because=mine.rejected_because if mine else "",
-        missing=tuple(_missing(mine, prices)),
+        missing=tuple(_missing(mine, prices, job.finished)),
         document=_next(document, mine),
     )
     return replace(card, headline=_headline(card))
@@ -203,10 +203,12 @@ def _device_share(tx: Transaction, job: Job, now: datetime) -> float | None:
     return drawn[-1].mean if drawn else None
 
 
-def _missing(advice: ResourceAdvice | None, prices: _Prices) -> list[str]:
+def _missing(advice: ResourceAdvice | None, prices: _Prices, ended: bool) -> list[str]:
     if advice is None:
         return [
-            "no machine of this job was read yet; a collector must run beside it "
+            "this job ended before its machine was read"
+            if ended
+            else "no machine of this job was read yet; a collector must run beside it "
             "(`brain doctor` says whether one does)"
         ]
     unpriced = [

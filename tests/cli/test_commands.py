@@ -231,6 +231,16 @@ def test_without_a_service_the_remedy_is_named(tmp_path: Path):
     assert "brain up" in answer.stderr
 
 
+def test_a_misspelt_command_is_told_the_nearest_one():
+    told = CliRunner().invoke(cli, ["sumbit"])
+    assert (told.exit_code, "Did you mean 'submit'?" in told.output) == (2, True)
+
+
+def test_a_freeze_of_two_things_is_not_told_that_it_named_none():
+    told = CliRunner().invoke(cli, ["freeze", "digits", "--all"], env=SOMEWHERE)
+    assert (told.exit_code, "a freeze has one scope" in told.output) == (2, True)
+
+
 def test_an_unknown_command_is_a_usage_error(tmp_path: Path):
     assert brain("frobnicate", home=tmp_path).returncode == 2
 

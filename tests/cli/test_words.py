@@ -88,3 +88,19 @@ def test_a_wait_for_a_job_that_failed_says_so_as_every_error_is_said(
 ) -> None:
     told = typed("wait", "tall-with-a-name-of-many-words", environment=service)
     assert (told.returncode, told.stderr.startswith("brain: File")) == (1, True)
+
+
+def test_a_list_of_freezes_without_one_says_so(service: dict[str, str]) -> None:
+    assert typed("freeze", environment=service).stdout == "Nothing is frozen.\n"
+
+
+def test_a_job_says_once_why_brain_holds_it(service: dict[str, str]) -> None:
+    said = typed("job", "volume-seg", environment=service).stdout
+    assert said.count("no checkpoint was seen") == 1
+
+
+def test_the_report_of_a_job_that_ended_unread_asks_for_no_collector(
+    service: dict[str, str],
+) -> None:
+    said = typed("report", "tall-with-a-name-of-many-words", environment=service).stdout
+    assert "this job ended before its machine was read" in said
