@@ -12,45 +12,54 @@ its source gets a time one microsecond after it.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 #: Largest offset that counts as latency of network and service, not as an error of the clock.
 TOLERANCE = timedelta(seconds=1)
 _MICROSECOND = timedelta(microseconds=1)
+_TOLERANCE = TOLERANCE // _MICROSECOND
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceClock:
-    """The offset of one source's clock, and the newest stamp of the source."""
+class SourceClock(NamedTuple):
+    """The offset of one source's clock, and the newest stamp of the source, in microseconds."""
 
     #: Service time less the source's; 0, or more than ``TOLERANCE`` at the moment that it was
     #: adopted.
-    offset: timedelta = timedelta(0)
-    #: The newest stamp of the source as it was sent, and its service time.
-    newest: tuple[datetime, datetime] | None = None
+    offset: int = 0
+    #: The newest stamp of the source as it was sent, and its service time, both since 1970.
+    newest: tuple[int, int] | None = None
 
 
-def beyond_latency(offset: timedelta) -> timedelta:
-    """Return ``offset`` if it is larger than latency explains, else 0."""
-    return offset if abs(offset) > TOLERANCE else timedelta(0)
+def microseconds_of(at: datetime) -> int:
+    """Return whole microseconds since 1970."""
+    return (at - _EPOCH) // _MICROSECOND
+
+
+def at_microseconds(count: int) -> datetime:
+    """Return the time that is so many microseconds after 1970."""
+    return _EPOCH + timedelta(microseconds=count)
+
+
+def beyond_latency(seconds: float) -> float:
+    """Return an offset if it is larger than latency explains, else 0."""
+    return seconds if abs(seconds) > TOLERANCE.total_seconds() else 0.0
 
 
 def corrected(
-    clock: SourceClock, stamps: Iterable[datetime], offset: timedelta
-) -> tuple[Mapping[datetime, datetime], SourceClock]:
+    clock: SourceClock, stamps: Iterable[int], offset: int
+) -> tuple[Mapping[int, int], SourceClock]:
     """Return the service time of each stamp of a source, and the source's clock after them.
 
-    ``offset`` is that of the batch, as measured. Stamps that are not newer than the source's
-    earlier ones get the earlier offset, and change nothing.
+    All are microseconds. ``offset`` is that of the batch, as measured. Stamps that are not newer
+    than the source's earlier ones get the earlier offset, and change nothing.
 
-    >>> from datetime import UTC
-    >>> noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
-    >>> slow = timedelta(minutes=10)
-    >>> instants, clock = corrected(SourceClock(), [noon - slow], slow)
-    >>> instants[noon - slow] == noon
-    True
-    >>> corrected(clock, [noon], slow + timedelta(milliseconds=40))[1].offset == slow
+    >>> slow = 600_000_000
+    >>> instants, clock = corrected(SourceClock(), [0], slow)
+    >>> instants
+    {0: 600000000}
+    >>> corrected(clock, [slow], slow + 40_000)[1].offset == slow
     True
     """
     ordered = sorted(set(stamps))
@@ -63,11 +72,13 @@ def corrected(
     last = known[1] if known else None
     for stamp in newer:
         instant = stamp + kept
-        last = instant if last is None else max(instant, last + _MICROSECOND)
+        last = instant if last is None else max(instant, last + 1)
         instants[stamp] = last
     assert last is not None, "there are newer timestamps"
     return instants, SourceClock(offset=kept, newest=(newer[-1], last))
 
 
-def _moved(kept: timedelta, measured: timedelta) -> timedelta:
-    return kept if abs(measured - kept) <= TOLERANCE else beyond_latency(measured)
+def _moved(kept: int, measured: int) -> int:
+    if abs(measured - kept) <= _TOLERANCE:
+        return kept
+    return measured if abs(measured) > _TOLERANCE else 0

@@ -1,23 +1,27 @@
 """Clocks that are wrong, batches that are late: what instants become of their stamps."""
 
-from datetime import timedelta
-
 import pytest
 
-from brain.clocks import SourceClock, beyond_latency, corrected
+from brain.clocks import SourceClock, beyond_latency, corrected, microseconds_of
 from tests.builders import NOW, at
 
 
-def seconds(value: float) -> timedelta:
-    return timedelta(seconds=value)
+def seconds(value: float) -> int:
+    """So many seconds in microseconds."""
+    return round(value * 1e6)
+
+
+def stamp(value: float) -> int:
+    """The microseconds of so many seconds from NOW."""
+    return microseconds_of(at(value))
 
 
 def sent(*batches: tuple[list[float], float], clock: SourceClock | None = None) -> list[float]:
     """Where the stamps of batches of (stamps, offset) end up; all in seconds from NOW."""
     clock, found = clock or SourceClock(), list[float]()
     for stamps, offset in batches:
-        instants, clock = corrected(clock, [at(stamp) for stamp in stamps], seconds(offset))
-        found += [(instants[at(stamp)] - NOW).total_seconds() for stamp in stamps]
+        instants, clock = corrected(clock, map(stamp, stamps), seconds(offset))
+        found += [(instants[stamp(each)] - microseconds_of(NOW)) / 1e6 for each in stamps]
     return found
 
 
@@ -29,7 +33,7 @@ def test_a_clock_that_is_off_is_corrected(offset: float):
 @pytest.mark.parametrize("offset", [0, 0.04, 1, -1])
 def test_what_latency_explains_moves_nothing(offset: float):
     assert sent(([0, 1], offset)) == [0, 1]
-    assert beyond_latency(seconds(offset)) == seconds(0)
+    assert beyond_latency(offset) == 0
 
 
 def test_jitter_of_the_offset_moves_nothing_and_reorders_nothing():
@@ -55,5 +59,5 @@ def test_what_comes_late_gets_the_offset_that_its_source_had():
 
 
 def test_what_is_known_moves_no_clock():
-    _, clock = corrected(SourceClock(), [NOW], seconds(600))
-    assert corrected(clock, [NOW], seconds(0))[1] == clock
+    _, clock = corrected(SourceClock(), [stamp(0)], seconds(600))
+    assert corrected(clock, [stamp(0)], seconds(0))[1] == clock

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache, lru_cache
 from typing import Any, Generic, TypeVar
@@ -15,12 +15,10 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from brain import wire
+from brain.clocks import at_microseconds, microseconds_of
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 #: Most decoded values in the cache, and longest text of one: 8 MiB of text at most.
 _REMEMBERED, _LONGEST_REMEMBERED = 4096, 2048
@@ -53,7 +51,7 @@ class Instant(sa.TypeDecorator[datetime]):
             return None
         if isinstance(value, datetime):
             return value.astimezone(UTC)
-        return _EPOCH + timedelta(microseconds=value)
+        return at_microseconds(value)
 
     def result_processor(self, dialect: sa.Dialect, coltype: object) -> Any:
         """Convert without the calls of the base class on SQLite: a turn reads thousands of
@@ -139,7 +137,7 @@ class Word(sa.TypeDecorator[E], Generic[E]):
 
 
 def _instant_of(microseconds: int | None) -> datetime | None:
-    return None if microseconds is None else _EPOCH + timedelta(microseconds=microseconds)
+    return None if microseconds is None else at_microseconds(microseconds)
 
 
 class AskedRows(FunctionElement[Any]):
@@ -236,11 +234,6 @@ def asked_rows(rows: Iterable[tuple[str, datetime, datetime | None, int | None]]
         for job, since, until, width in rows
     ]
     return {"asked": json.dumps(asked)}
-
-
-def microseconds_of(at: datetime) -> int:
-    """Return whole microseconds since 1970."""
-    return (at - _EPOCH) // _MICROSECOND
 
 
 def insert(connection: sa.Connection, table: sa.Table) -> Any:

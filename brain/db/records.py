@@ -7,8 +7,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from brain import wire
 from brain.db.columns import row, upsert, value
-from brain.db.tables import answers, audit, codes, events, freezes, jobs, secrets, tokens
+from brain.db.tables import answers, audit, codes, events, freezes, secrets, tokens
 from brain.errors import Conflict, NotFound
 from brain.types.job import JobId
 from brain.types.pool import Freeze
@@ -68,8 +69,10 @@ class SqlTokenUses:
         self._connection.execute(_NOTE_USE, {"ids": list(ids), "at": at})
 
     def doubtful(self, ids: Collection[str]) -> frozenset[str]:
-        good = self._connection.execute(_GOOD, {"ids": list(ids)}).scalars()
-        return frozenset(ids) - frozenset(good)
+        statement = _GOOD[self._connection.dialect.name]
+        asked = (wire.encode(list(ids)).decode(),)
+        good = (id for (id,) in self._connection.exec_driver_sql(statement, asked))
+        return frozenset(ids).difference(good)
 
 
 #: A locked row means that a holder of the writers' turn is changing the token.
@@ -86,12 +89,15 @@ _NOTE_USE = (
 )
 
 
-_GOOD = (
-    sa.select(tokens.c.id)
-    .outerjoin(jobs, jobs.c.id == tokens.c.job)
-    .where(tokens.c.id.in_(sa.bindparam("ids", expanding=True)))
-    .where(tokens.c.revoked_at.is_(None) & jobs.c.finished_at.is_(None))
-)
+_VALID = """
+ON t.id = w.value LEFT JOIN jobs AS j ON j.id = t.job
+WHERE t.revoked_at IS NULL AND j.finished_at IS NULL
+"""
+_GOOD = {
+    "sqlite": f"SELECT t.id FROM json_each(?) AS w CROSS JOIN tokens AS t {_VALID}",
+    "postgresql": f"SELECT t.id FROM json_array_elements_text(%s::json) AS w(value) "
+    f"JOIN tokens AS t {_VALID}",
+}
 
 
 class SqlAccess:

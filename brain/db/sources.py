@@ -1,22 +1,21 @@
 """Counts and clock of each source: the row that a writer of its samples locks."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
 from brain import wire
-from brain.clocks import SourceClock
-from brain.db.columns import microseconds_of
+from brain.clocks import SourceClock, microseconds_of
 from brain.types.telemetry import LossSample, Sample
 
 #: Job and source.
 Source = tuple[str, str]
 Clocks = dict[Source, SourceClock]
-#: Newest time of a source that was locked before its first sample.
-_NEVER = datetime(1, 1, 1, tzinfo=UTC)
+#: Newest time of a source that was locked before its first sample: the year 1.
+_NEVER = -62_135_596_800_000_000
 
 
 @dataclass(slots=True)
@@ -44,14 +43,12 @@ def add_up(
     for source, of in sorted(counts.items()):
         clock = clocks[source]
         assert clock.newest is not None, "something was heard"
-        seconds = clock.offset.total_seconds()
-        instants = of.heard_at, *clock.newest
-        rows.append((*source, of.highest, of.stored, of.dropped, seconds, *instants))
+        seconds, heard = clock.offset / 1e6, microseconds_of(of.heard_at)
+        rows.append((*source, of.highest, of.stored, of.dropped, seconds, heard, *clock.newest))
     if rows and connection.dialect.name == "postgresql":
         connection.exec_driver_sql(_COUNT_POSTGRESQL, (wire.encode(rows).decode(),))
     elif rows:
-        whole = [(*row[:6], *map(microseconds_of, row[6:])) for row in rows]
-        connection.exec_driver_sql(_COUNT_SQLITE, whole)
+        connection.exec_driver_sql(_COUNT_SQLITE, rows)
 
 
 def clocks_of(connection: sa.Connection, wanted: Iterable[Source]) -> Clocks:
@@ -59,11 +56,11 @@ def clocks_of(connection: sa.Connection, wanted: Iterable[Source]) -> Clocks:
     asked = sorted(wanted)
     if connection.dialect.name == "sqlite":
         found = connection.exec_driver_sql(_CLOCKS_SQLITE, (wire.encode(asked).decode(),))
-        return _read(found, _instant)
+        return _read(found)
     # Two batches of one source take turns, or the later batch could be stored before the earlier.
     clocks = _locked(connection, asked)
     if missing := [source for source in asked if source not in clocks]:
-        connection.exec_driver_sql(_LOCKED, (_NEVER, _NEVER, _NEVER, wire.encode(missing).decode()))
+        connection.exec_driver_sql(_LOCKED, (wire.encode(missing).decode(),))
         # Another writer may have been faster.
         clocks |= _locked(connection, missing)
     return {source: clock for source, clock in clocks.items() if clock.newest != (_NEVER, _NEVER)}
@@ -71,14 +68,12 @@ def clocks_of(connection: sa.Connection, wanted: Iterable[Source]) -> Clocks:
 
 def _locked(connection: sa.Connection, asked: Sequence[Source]) -> Clocks:
     given = (wire.encode(asked).decode(),)
-    return _read(connection.exec_driver_sql(_CLOCKS_POSTGRESQL, given), _utc)
+    return _read(connection.exec_driver_sql(_CLOCKS_POSTGRESQL, given))
 
 
-def _read(found: Iterable[Any], read: Callable[[Any], datetime]) -> Clocks:
+def _read(found: Iterable[Any]) -> Clocks:
     return {
-        (job, source): SourceClock(
-            offset=timedelta(seconds=seconds), newest=(read(stamp), read(instant))
-        )
+        (job, source): SourceClock(round(seconds * 1e6), (stamp, instant))
         for job, source, seconds, stamp, instant in found
     }
 
@@ -88,16 +83,20 @@ SELECT s.job, s.source, s.offset_seconds, s.measured_at, s.corrected_at
 FROM json_each(?) AS w CROSS JOIN sources AS s
 ON s.job = json_extract(w.value, '$[0]') AND s.source = json_extract(w.value, '$[1]')
 """
+#: A time by its microseconds since 1970.
+_INSTANT = "timestamptz 'epoch' + {} * interval '1 microsecond'"
 _ASKED_POSTGRESQL = "json_array_elements(%s::json) AS r"
 _CLOCKS_POSTGRESQL = f"""
-SELECT job, source, offset_seconds, measured_at, corrected_at FROM sources
+SELECT job, source, offset_seconds, (extract(epoch FROM measured_at) * 1000000)::int8,
+    (extract(epoch FROM corrected_at) * 1000000)::int8 FROM sources
 WHERE (job, source) IN (SELECT r->>0, r->>1 FROM {_ASKED_POSTGRESQL})
 ORDER BY job, source FOR UPDATE
 """
 _LOCKED = f"""
 INSERT INTO sources (job, source, highest, stored, dropped, offset_seconds,
     heard_at, measured_at, corrected_at)
-SELECT r->>0, r->>1, -1, 0, 0, 0, %s, %s, %s FROM {_ASKED_POSTGRESQL}
+SELECT r->>0, r->>1, -1, 0, 0, 0, at, at, at
+FROM {_ASKED_POSTGRESQL}, (SELECT {_INSTANT.format(_NEVER)} AS at) AS never
 ON CONFLICT (job, source) DO NOTHING
 """
 _COUNT = """
@@ -121,14 +120,7 @@ _COUNT_SQLITE = f"INSERT INTO sources ({_SOURCES}) VALUES (?,?,?,?,?,?,?,?,?) {_
 _COUNT_POSTGRESQL = f"""
 INSERT INTO sources ({_SOURCES})
 SELECT r->>0, r->>1, (r->>2)::int8, (r->>3)::int8, (r->>4)::int8, (r->>5)::float8,
-    (r->>6)::timestamptz, (r->>7)::timestamptz, (r->>8)::timestamptz
+    {_INSTANT.format("(r->>6)::int8")}, {_INSTANT.format("(r->>7)::int8")},
+    {_INSTANT.format("(r->>8)::int8")}
 FROM json_array_elements(%s::json) AS r {_COUNT}
 """
-
-
-def _instant(microseconds: int) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
-
-
-def _utc(at: datetime) -> datetime:
-    return at.astimezone(UTC)

@@ -5,10 +5,11 @@ known samples stays as read. A sample newer than all earlier ones of its source 
 finds the known ones among the others, which are late or repeated.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 from hashlib import blake2b
 from operator import attrgetter
@@ -17,10 +18,10 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from brain import wire
-from brain.clocks import SourceClock, corrected
+from brain.clocks import SourceClock, corrected, microseconds_of
 from brain.db import faults, packing, sources
 from brain.db import samples as tables
-from brain.db.columns import insert, microseconds_of
+from brain.db.columns import insert
 from brain.db.samples import SLOT
 from brain.db.sources import Clocks, Count, Source
 from brain.ports import SampleBatch
@@ -57,6 +58,7 @@ def _of(table: sa.Table, skipped: int, *, placed: bool = False) -> Callable[[Any
     return found if len(paths) > 1 else lambda sample: (found(sample),)
 
 
+_NEW = SourceClock()
 #: Samples of workers, whose origin is their place.
 _PLACED = (ThroughputSample, SaveSample)
 _PLACE = ("replica", "local_rank", "rank", "epoch", "generation")
@@ -105,8 +107,7 @@ _KINDS: Mapping[type[Sample], _Kind] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Group(NamedTuple):
     """The samples of one kind and source in a batch."""
 
     kind: _Kind
@@ -219,24 +220,18 @@ def _placed(
     clocks: Clocks,
 ) -> list[_Group]:
     """Give each sample its service time, and advance the clocks of its sources."""
-    offset, groups = timedelta(seconds=batch.offset_seconds), []
+    offset, groups = round(batch.offset_seconds * 1e6), []
     for source, kinds in divided.items():
-        clock = clocks.get(source, SourceClock())
-        stamps = {kind: [each.measured_at for each in mine] for kind, mine in kinds.items()}
-        everything = [stamp for mine in stamps.values() for stamp in mine]
+        clock = clocks.get(source, _NEW)
+        stamps = [[microseconds_of(each.measured_at) for each in mine] for mine in kinds.values()]
+        everything = stamps[0] if len(stamps) == 1 else [at for mine in stamps for at in mine]
         instants, clocks[source] = corrected(clock, everything, offset)
-        newest = clock.newest
-        fresh = newest is None or min(everything) > newest[0]
-        for kind, mine in kinds.items():
-            own = [_microseconds(at, instants[at]) for at in stamps[kind]]
-            apart = len(set(own)) == len(own)
+        fresh = clock.newest is None or min(everything) > clock.newest[0]
+        for (kind, mine), sent in zip(kinds.items(), stamps, strict=True):
+            own = [(at, instants[at]) for at in sent]
+            apart = len(set(sent)) == len(sent)
             groups.append(_Group(_KINDS[kind], source, mine, own, fresh and apart))
     return groups
-
-
-def _microseconds(sent: datetime, instant: datetime) -> tuple[int, int]:
-    whole = microseconds_of(sent)
-    return whole, whole if instant == sent else microseconds_of(instant)
 
 
 @lru_cache(maxsize=65_536)
@@ -306,8 +301,17 @@ _CONTEXTS = {
 
 
 def _insert(connection: sa.Connection, table: sa.Table, rows: list[_Row]) -> None:
-    marks = ", ".join("?" * len(table.c))
-    connection.exec_driver_sql(f"INSERT INTO {table.name} VALUES ({marks})", rows)
+    # The driver binds None several times slower than a number, and most rows end with some.
+    shortened: defaultdict[int, list[_Row]] = defaultdict(list)
+    for row in rows:
+        width = len(row)
+        while row[width - 1] is None:
+            width -= 1
+        shortened[width].append(row[:width])
+    for width, mine in shortened.items():
+        names = ", ".join(f'"{name}"' for name in table.c.keys()[:width])
+        marks = ", ".join("?" * width)
+        connection.exec_driver_sql(f"INSERT INTO {table.name} ({names}) VALUES ({marks})", mine)
 
 
 def _copy(connection: sa.Connection, table: sa.Table, rows: list[_Row]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from brain.clocks import SourceClock, corrected
+from brain.clocks import SourceClock, at_microseconds, corrected, microseconds_of
 from brain.inmemory.rows import Rows
 from brain.ports import SampleBatch, SeriesBucket, SeriesStretch
 from brain.series import METRICS, NEAR, MetricReading, buckets, ended_epochs
@@ -66,7 +66,7 @@ class MemoryTelemetry:
     def add(
         self, samples: Sequence[Sample], *, received_at: datetime, offset_seconds: float = 0.0
     ) -> Receipt:
-        clocks = self._corrected(samples, timedelta(seconds=offset_seconds))
+        clocks = self._corrected(samples, round(offset_seconds * 1e6))
         fresh: dict[JobId, dict[Identity, Sample]] = {}
         stored = 0
         for sample in samples:
@@ -76,7 +76,8 @@ class MemoryTelemetry:
             if identity in mine or identity in self._samples.get(job, {}):
                 continue
             instants, clock = clocks[job, source]
-            mine[identity] = replace(sample, measured_at=instants[sample.measured_at])
+            instant = at_microseconds(instants[microseconds_of(sample.measured_at)])
+            mine[identity] = replace(sample, measured_at=instant)
             self._sources[job, source] = self._counted(job, source).with_one(sample, clock)
             stored += 1
         for job, new in fresh.items():
@@ -156,11 +157,11 @@ class MemoryTelemetry:
         return gone + len(old)
 
     def _corrected(
-        self, samples: Iterable[Sample], offset: timedelta
-    ) -> Mapping[tuple[JobId, SourceId], tuple[Mapping[datetime, datetime], SourceClock]]:
-        stamps: defaultdict[tuple[JobId, SourceId], list[datetime]] = defaultdict(list)
+        self, samples: Iterable[Sample], offset: int
+    ) -> Mapping[tuple[JobId, SourceId], tuple[Mapping[int, int], SourceClock]]:
+        stamps: defaultdict[tuple[JobId, SourceId], list[int]] = defaultdict(list)
         for sample in samples:
-            stamps[origin(sample)].append(sample.measured_at)
+            stamps[origin(sample)].append(microseconds_of(sample.measured_at))
         return {
             whose: corrected(self._counted(*whose).clock, mine, offset)
             for whose, mine in stamps.items()

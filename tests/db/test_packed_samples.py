@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from alembic import command
 
 from brain import wire
+from brain.clocks import microseconds_of
 from brain.db import SqlStores, missing, packing, prepare
-from brain.db.columns import microseconds_of
 from brain.db.engine import open_engine
 from brain.db.schema import config
 from brain.series import gpu_memory_share, gpu_share

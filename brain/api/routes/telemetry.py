@@ -113,7 +113,7 @@ async def _taken(here: Context, scope: Scope, receive: Receive) -> Receipt:
         else:
             batch, judged = await to_thread.run_sync(_read, *given, limiter=here.telemetry_threads)
         receipt = await here.writer.write(batch, sender.token)
-    offset = beyond_latency(judged.offset).total_seconds()
+    offset = beyond_latency(batch.offset_seconds)
     here.condition.note_offset(sender.principal.name, offset, batch.received_at)
     if not judged.rejected and not receipt.rejected:
         return receipt
