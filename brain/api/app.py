@@ -21,6 +21,7 @@ from brain.api.compression import Compressing
 from brain.api.deps import Context, note_lost
 from brain.api.events import Bell, Feed
 from brain.api.head import AnsweringHead
+from brain.api.known_heads import KnownHeads
 from brain.api.limits import BodyBudget, RequestRates
 from brain.api.metrics import Metrics, ServiceCondition
 from brain.api.names import check_names, hosts_of
@@ -97,6 +98,7 @@ def create_app(
         wake=wake,
         measured=measured,
         sign_ins=sign_ins,
+        heads=KnownHeads(),
         writer=TelemetryWriter(
             stores, clock, sign_ins, _when_stored(bell, condition, metrics, measured)
         ),

@@ -16,6 +16,7 @@ from starlette.types import Receive
 from brain import wire
 from brain.api import auth, limits, queries
 from brain.api.events import Bell, Feed
+from brain.api.known_heads import KnownHeads
 from brain.api.metrics import Metrics, ServiceCondition
 from brain.api.relay import ScalerRelay
 from brain.api.secrets import Seal
@@ -64,6 +65,8 @@ class Context:
     measured: Callable[[frozenset[str]], None]
     #: Cached tokens of senders of telemetry.
     sign_ins: auth.SignIns
+    #: Heads of their requests.
+    heads: KnownHeads
     #: Writer of telemetry.
     writer: TelemetryWriter
     #: Threads for telemetry alone, so that a flood of it leaves threads for other requests.

@@ -8,9 +8,10 @@ line.
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from operator import attrgetter
+from typing import NamedTuple
 
 import msgspec
 import zstandard
@@ -48,8 +49,7 @@ _PLACED = (ThroughputSample, SaveSample)
 _NO_NORMS = (None,) * len(_NORMS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parsed:
+class Parsed(NamedTuple):
     """A batch whose samples were parsed one by one."""
 
     sent_at: datetime
@@ -63,8 +63,7 @@ class Parsed:
         return frozenset(map(job_of, read))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class Judged(NamedTuple):
     """A batch after its checks: samples that may be stored, and rejected ones with reasons."""
 
     good: tuple[Sample, ...]

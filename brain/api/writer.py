@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
 from typing import NamedTuple
@@ -38,7 +39,8 @@ class _Waiting(NamedTuple):
     batch: SampleBatch
     token: Token
     loop: asyncio.AbstractEventLoop
-    answer: "asyncio.Future[Receipt]"
+    #: Gets the outcome on the loop.
+    done: Callable[[Outcome], None]
 
 
 class TelemetryWriter:
@@ -89,8 +91,15 @@ class TelemetryWriter:
             Unavailable: the database cannot be written, or the service stops; nothing of the batch
                 was stored.
         """
-        loop = asyncio.get_running_loop()
-        waiting = _Waiting(batch, token, loop, loop.create_future())
+        answer: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        self.put(batch, token, partial(_settle, answer))
+        return await answer
+
+    def put(self, batch: SampleBatch, token: Token, done: Callable[[Outcome], None]) -> None:
+        """Store a batch; ``done`` gets the outcome on the running loop, with errors as ``write``
+        raises them.
+        """
+        waiting = _Waiting(batch, token, asyncio.get_running_loop(), done)
         with self._lock:
             if self._closed:
                 raise _stopping()
@@ -101,7 +110,6 @@ class TelemetryWriter:
             self._tasks.put(self._write_all)
             if self._thread.ident is None:
                 self._thread.start()
-        return await waiting.answer
 
     def close(self, seconds: float) -> None:
         """Refuse waiting batches, and wait at most ``seconds`` for the open transaction."""
@@ -218,16 +226,20 @@ def _stopping() -> Unavailable:
 def _tell(waiting: Sequence[_Waiting], outcomes: Sequence[Outcome]) -> None:
     told = list(zip(waiting, outcomes, strict=True))
     for loop, _ in Counter(each.loop for each in waiting).items():
-        mine = [(each.answer, outcome) for each, outcome in told if each.loop is loop]
+        mine = [(each.done, outcome) for each, outcome in told if each.loop is loop]
         if not loop.is_closed():
             loop.call_soon_threadsafe(_answer, mine)
 
 
-def _answer(told: Sequence[tuple["asyncio.Future[Receipt]", Outcome]]) -> None:
-    for answer, outcome in told:
-        if answer.done():
-            continue
-        if isinstance(outcome, Exception):
-            answer.set_exception(outcome)
-        else:
-            answer.set_result(outcome)
+def _answer(told: Sequence[tuple[Callable[[Outcome], None], Outcome]]) -> None:
+    for done, outcome in told:
+        done(outcome)
+
+
+def _settle(answer: "asyncio.Future[Receipt]", outcome: Outcome) -> None:
+    if answer.done():
+        return
+    if isinstance(outcome, Exception):
+        answer.set_exception(outcome)
+    else:
+        answer.set_result(outcome)

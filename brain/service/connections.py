@@ -8,17 +8,16 @@ import asyncio
 import resource
 import ssl
 from collections.abc import Callable
-from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Any
 
 import uuid_utils
-from starlette.responses import Response
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from brain.api import limits, problems
 from brain.api.limits import ClientConnection, ConnectionTable
 from brain.api.metrics import Metrics
+from brain.api.routes.telemetry import Tell
 from brain.errors import BadInput, BrainError, Unavailable
 from brain.settings import Settings, networks_of
 
@@ -37,15 +36,22 @@ _LINGERING = 64
 _HEAD_BYTES = 64 * 1024
 #: Bytes that are parsed at once: they hold few requests, and later ones wait as bytes.
 _PARSED_BYTES = 4096
-_HTTP = b"HTTP/1.1 %d %s\r\n%s\r\n\r\n%s"
 
 
 class Connections:
     """The state that all connections of a service share."""
 
     def __init__(
-        self, settings: Settings, metrics: Metrics, tls: ssl.SSLContext | None, *, most: int
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        tls: ssl.SSLContext | None,
+        take: Callable[[bytes, Tell], bool | None],
+        *,
+        most: int,
     ) -> None:
+        """``take`` takes requests without ASGI, as ``telemetry.take_directly`` does."""
+        self.take = take
         self.metrics, self.tls, self.head_seconds = metrics, tls, settings.head_seconds
         #: Connections that were refused, and may still read the refusal.
         self.lingering = 0
@@ -85,6 +91,9 @@ class Connections:
 class _Connection(HttpToolsProtocol):  # type: ignore[misc]
     """One connection, from before TLS to its end."""
 
+    #: Its newest request: uvicorn's, or a ``_Request``.
+    cycle: Any
+
     def __init__(self, shared: Connections, **uvicorn: Any) -> None:
         super().__init__(**uvicorn)
         self._shared = shared
@@ -95,6 +104,8 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
         self._head: int | None = None
         #: Bytes behind a request that waits for an earlier answer.
         self._unparsed = b""
+        #: A known head, whose body is on its way, and the data with which the next request begins.
+        self._known = self._first = b""
         #: Bytes between the end of the handshake and its report to this class.
         self._early = b""
 
@@ -150,7 +161,40 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
         if self.flow is None:
             self._early += data
             return
+        if self._known or self._is_between:
+            data, again = self._known + data, bool(self._known)
+            self._known, before, request = b"", self.cycle, _Request(self)
+            self.cycle = request
+            taken = self._shared.take(data, request.answer)
+            if taken or (taken is None and not again):
+                self._unset_keepalive_if_required()
+            if taken:
+                self._admitted.signed_in = True
+                self._look()
+                return
+            self.cycle = before
+            if taken is None and not again:
+                self._known = data
+                self._watch_head()
+                return
+            self._first = data
         self._unparsed += data
+        self._parse()
+
+    @property
+    def _is_between(self) -> bool:
+        """Return True if the next byte begins a request that may be answered at once."""
+        return (
+            self._head is None
+            and not self._unparsed
+            and (self.cycle is None or self.cycle.response_complete)
+            and not self.flow.write_paused
+            and not self.transport.is_closing()
+        )
+
+    def _parse_known(self) -> None:
+        """Parse the head of a request whose body is late, so that its time is that of bodies."""
+        self._unparsed, self._known = self._known, b""
         self._parse()
 
     def _parse(self) -> None:
@@ -176,6 +220,7 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
         """Note that a head has begun."""
         self._head = 0
         super().on_message_begin()
+        self.scope["state"]["first"], self._first = self._first, b""
 
     def on_headers_complete(self) -> None:
         """Note that the head is whole."""
@@ -234,6 +279,10 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
             self._timer = None
 
     def _too_slow(self) -> None:
+        self._timer = None
+        if self._known:
+            self._parse_known()
+            return
         self._refuse(limits.too_slow("head", "head_seconds", self._shared.head_seconds))
 
     def _displace(self, limit: str) -> None:
@@ -241,6 +290,8 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
 
     def shutdown(self) -> None:
         """Stop the connection, without waiting for the rest of a body."""
+        if self._known:
+            self._parse_known()
         if self._within_body and self._admitted is not None:
             self._tell(
                 Unavailable("the service is stopping; send the request again after its restart")
@@ -264,7 +315,10 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
         # Before the end of the handshake no client could read it.
         speaks = self._shared.tls is None or self.flow is not None
         if speaks and begun and not answering:
-            self.transport.write(_written(problems.answer(why, str(uuid_utils.uuid7()))))
+            answer = problems.answer(why, str(uuid_utils.uuid7()))
+            headers = [*answer.raw_headers, (b"connection", b"close")]
+            lines = b"".join([b"%s: %s\r\n" % header for header in headers])
+            self.transport.write(_written(answer.status_code, lines, bytes(answer.body)))
             self._linger()
         else:
             self._forget()
@@ -300,12 +354,43 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
             self._admitted = None
 
 
-def _written(answer: Response) -> bytes:
+class _Request:
+    """A request that is answered without ASGI, in the form in which uvicorn keeps requests."""
+
+    __slots__ = ("_connection", "disconnected", "keep_alive", "response_complete")
+    #: Its body is whole, and its answer is written in one piece.
+    more_body = response_started = False
+
+    def __init__(self, connection: _Connection) -> None:
+        self._connection = connection
+        self.disconnected = self.response_complete = False
+        self.keep_alive = True
+
+    @property
+    def message_event(self) -> asyncio.Event:
+        """Return an event of uvicorn's for which nobody waits here."""
+        return asyncio.Event()
+
+    def answer(self, status: int, lines: bytes, body: bytes) -> None:
+        """Write the answer, unless the client is gone."""
+        connection = self._connection
+        self.response_complete = True
+        if self.disconnected:
+            return
+        lines += b"".join(
+            [b"%s: %s\r\n" % each for each in connection.server_state.default_headers]
+        )
+        if not self.keep_alive:
+            lines += b"connection: close\r\n"
+        connection.transport.write(_written(status, lines, body))
+        if not self.keep_alive:
+            connection.transport.close()
+        connection.on_response_complete()
+
+
+def _written(status: int, lines: bytes, body: bytes) -> bytes:
     """Return the bytes of an answer that no app makes."""
-    headers = [*answer.raw_headers, (b"connection", b"close")]
-    lines = b"\r\n".join(b"%s: %s" % header for header in headers)
-    phrase = HTTPStatus(answer.status_code).phrase.encode()
-    return _HTTP % (answer.status_code, phrase, lines, bytes(answer.body))
+    return b"%s%s\r\n%s" % (STATUS_LINE[status], lines, body)
 
 
 def most_connections(settings: Settings) -> int:

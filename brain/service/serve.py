@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from brain import __version__
 from brain.api.app import create_app
 from brain.api.events import Bell
 from brain.api.metrics import Metrics, ServiceCondition
+from brain.api.routes import telemetry
 from brain.api.secrets import Seal, write_private
 from brain.ports import Stores
 from brain.service.connections import ACCEPTS, Connections, most_connections
@@ -86,7 +88,8 @@ def serve(
         wake=ticker.hurry,
         measured=ticker.measured,
     )
-    connections = Connections(settings, metrics, tls, most=most_connections(settings))
+    take = partial(telemetry.take_directly, app.state.context)
+    connections = Connections(settings, metrics, tls, take, most=most_connections(settings))
     server = _Server(_configuration(app, settings, connections))
     server.bell = bell
     url = _url(listener, "http" if tls is None else "https")

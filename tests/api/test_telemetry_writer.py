@@ -15,12 +15,14 @@ import sqlalchemy as sa
 
 from brain import calls, wire
 from brain.api import auth
+from brain.api.known_heads import Sender
 from brain.api.routes import telemetry
 from brain.client import AsyncBrainClient
 from brain.db import SqlStores, prepare
 from brain.errors import Overloaded, Unavailable
 from brain.ports import Transaction
-from brain.types.record import Role
+from brain.types.job import JobId
+from brain.types.record import Principal, Role
 from brain.types.telemetry import Receipt
 from tests.api.app import URL, Api, digits
 from tests.builders import NOW, at, throughput
@@ -271,3 +273,34 @@ def _die(url: str, when: str) -> None:
             "BEGIN SELECT RAISE(ABORT, 'a bug'); END"
         )
     engine.dispose()
+
+
+def test_a_request_whose_head_is_known_is_taken_without_asgi(api: Api) -> None:
+    ((job, token),) = _agents(api, 1)
+    head = (
+        "POST /api/v1/telemetry HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        f"Authorization: Bearer {token}\r\nContent-Length: %d\r\n\r\n"
+    )
+    who = Principal(name="agent", role=Role.AGENT, job=JobId(job))
+    hashed = auth.sha256(token)
+    scope = {"query_string": b"", "http_version": "1.1"}
+
+    async def sent(count: int) -> tuple[int, bytes]:
+        samples = [throughput(n, job=job) for n in range(count)]
+        body = wire.encode_batch(samples, sent_at=at(count))
+        first = (head % len(body)).encode()
+        answer: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
+
+        def tell(status: int, lines: bytes, body: bytes) -> None:
+            answer.set_result((status, body))
+
+        taken = telemetry.take_directly(api.context, first + body, tell)
+        assert taken is (count > 1), "the head is known from the first request on"
+        api.context.heads.keep(first, scope, {}, Sender(who, hashed, hashed, ""))
+        assert telemetry.take_directly(api.context, first, tell) is None
+        if not taken:
+            assert telemetry.take_directly(api.context, first + body, tell)
+        return await answer
+
+    assert asyncio.run(sent(1)) == (200, b'{"stored":1,"duplicates":0,"rejected":[]}')
+    assert asyncio.run(sent(3)) == (200, b'{"stored":2,"duplicates":1,"rejected":[]}')

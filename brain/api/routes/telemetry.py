@@ -5,7 +5,7 @@ database cost. A batch waits for no lock of decisions: it has threads and a writ
 its transaction takes no turn among writers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -13,13 +13,16 @@ import uuid_utils
 from anyio import to_thread
 from fastapi import APIRouter
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from brain import errors, wire
-from brain.api import auth, ingest, problems, queries
+from brain.api import auth, ingest, known_heads, problems, queries
 from brain.api.deps import Context, note_lost, read_body
+from brain.api.known_heads import Sender
 from brain.api.names import check_names
 from brain.api.routes.ui import HEADERS
+from brain.api.writer import Outcome
 from brain.clocks import beyond_latency
 from brain.errors import BrainError, Overloaded, TooLarge, Unavailable
 from brain.ports import SampleBatch
@@ -29,6 +32,10 @@ from brain.types.telemetry import Receipt
 
 router = APIRouter(prefix="/api/v1", tags=["telemetry"])
 
+Headers = Sequence[tuple[bytes, bytes]]
+#: Gets status, lines of headers, and body of an answer.
+Tell = Callable[[int, bytes, bytes], None]
+
 _PATH = "/api/v1/telemetry"
 _ROUTE = f"POST {_PATH}"
 #: Bytes of a body that is read on the event loop, in about a millisecond: a thread costs more. A
@@ -36,6 +43,11 @@ _ROUTE = f"POST {_PATH}"
 _SMALL_BYTES = 128 * 1024
 _HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 _JSON = (b"content-type", b"application/json")
+#: Lines of a receipt's headers: the length of its body, and the request's id.
+_LINES_OF_RECEIPT = b"".join(
+    [b"%s: %s\r\n" % header for header in [_JSON, *_HEADERS]]
+    + [b"content-length: %d\r\nx-request-id: %s\r\n"]
+)
 
 
 @router.post(
@@ -64,24 +76,88 @@ async def answer(here: Context, scope: Scope, receive: Receive, send: Send) -> N
     request_id = str(uuid_utils.uuid7())
     try:
         receipt = await _taken(here, scope, receive)
-    except BrainError as refused:
-        if refused.limit:
-            here.metrics.refusals.labels(refused.limit).inc()
-        if isinstance(refused, Unavailable):
-            note_lost(here, refused, request_id)
-        told = problems.answer(refused, request_id)
-        # Its frames hold the body, and the future that they wait for holds the error: a cycle,
-        # which would stay until the next collection.
-        refused.__traceback__ = None
+    except Exception as failed:
+        told = _problem(here, failed, request_id)
         await _send(here, send, told.status_code, bytes(told.body), told.raw_headers, request_id)
-    except Exception:
-        told = problems.bug(request_id)
-        await _send(here, send, told.status_code, bytes(told.body), told.raw_headers, request_id)
-        raise
+        if not isinstance(failed, BrainError):
+            raise
     else:
         body = wire.encode(receipt)
         headers = [_JSON, (b"content-length", b"%d" % len(body))]
         await _send(here, send, 200, body, headers, request_id)
+
+
+def take_directly(here: Context, data: bytes, tell: Tell) -> bool | None:
+    """Take a request whose head is known, without ASGI; ``tell`` gets its answer once it is
+    committed.
+
+    Returns False for a request that has to be parsed, and None if only its body is missing.
+    """
+    begun = known_heads.begun(data)
+    sender = begun and here.heads.get(begun.head)
+    if not begun or not sender or begun.body_bytes > _SMALL_BYTES:
+        return False
+    if len(data) == begun.head_bytes and begun.body_bytes:
+        return None
+    token = here.sign_ins.get(sender.hashed, here.clock())
+    if token is None or len(data) != begun.head_bytes + begun.body_bytes:
+        return False
+    Direct(here, sender, tell).take(data[begun.head_bytes :], token)
+    return True
+
+
+class Direct:
+    """A request without ASGI, from its whole body to its answer."""
+
+    __slots__ = ("_batch", "_here", "_judged", "_sender", "_taken_bytes", "_tell")
+
+    def __init__(self, here: Context, sender: Sender, tell: Tell) -> None:
+        self._here, self._sender, self._tell = here, sender, tell
+        self._taken_bytes = 0
+
+    def take(self, body: bytes, token: Token) -> None:
+        """Have a batch stored, or refuse it."""
+        here, sender = self._here, self._sender
+        try:
+            here.rates.take(sender.rate_key, sender.principal, now=here.monotonic())
+            here.writer.expect()
+            here.bodies.take(sender.hashed, len(body), telemetry=True)
+            self._taken_bytes = len(body)
+            data = _read(here, sender.principal, body, "", sender.content_type)
+            self._batch, self._judged = data
+            here.writer.put(self._batch, token, self._stored)
+        except Exception as failed:  # noqa: BLE001 - the sender is told
+            self._stored(failed)
+
+    def _stored(self, outcome: Outcome) -> None:
+        here, request_id = self._here, str(uuid_utils.uuid7())
+        if self._taken_bytes:
+            here.bodies.give_back(self._sender.hashed, self._taken_bytes, telemetry=True)
+        if isinstance(outcome, Exception):
+            refusal = _problem(here, outcome, request_id)
+            status, body = refusal.status_code, bytes(refusal.body)
+            headers = _whole(refusal.raw_headers, request_id)
+            lines = b"".join([b"%s: %s\r\n" % header for header in headers])
+        else:
+            who = self._sender.principal
+            body = wire.encode(_receipt(here, who, self._batch, self._judged, outcome))
+            status, lines = 200, _LINES_OF_RECEIPT % (len(body), request_id.encode())
+        here.metrics.answered("POST", status)
+        self._tell(status, lines, body)
+
+
+def _problem(here: Context, failed: Exception, request_id: str) -> Response:
+    """Return the answer to a batch that was not stored, and count or report the cause."""
+    # Its frames hold the body, and the future that they wait for holds the error: a cycle, which
+    # would stay until the next collection.
+    if not isinstance(failed, BrainError):
+        return problems.bug(request_id)
+    failed.__traceback__ = None
+    if failed.limit:
+        here.metrics.refusals.labels(failed.limit).inc()
+    if isinstance(failed, Unavailable):
+        note_lost(here, failed, request_id)
+    return problems.answer(failed, request_id)
 
 
 class _Sender(NamedTuple):
@@ -106,15 +182,26 @@ async def _taken(here: Context, scope: Scope, receive: Receive) -> Receipt:
         whole = _is_whole(scope)
         body = await read_body(here, receive, declared, "body_limit_bytes", add, whole=whole)
         encoding = headers.get("content-encoding", "").strip().lower()
-        given = (here, sender.principal, body, encoding, headers.get("content-type", ""))
+        content_type = headers.get("content-type", "")
+        given = (here, sender.principal, body, encoding, content_type)
         # A sender that is no agent may name any job in the database.
         if len(body) <= _SMALL_BYTES and not encoding and sender.principal.role is Role.AGENT:
             batch, judged = _read(*given)
         else:
             batch, judged = await to_thread.run_sync(_read, *given, limiter=here.telemetry_threads)
         receipt = await here.writer.write(batch, sender.token)
+    if first := scope.get("state", {}).get("first", b""):
+        known = Sender(sender.principal, sender.hashed, _rate_key(sender.hashed), content_type)
+        here.heads.keep(first, scope, headers, known)
+    return _receipt(here, sender.principal, batch, judged, receipt)
+
+
+def _receipt(
+    here: Context, who: Principal, batch: SampleBatch, judged: ingest.Judged, receipt: Receipt
+) -> Receipt:
+    """Return the answer to a batch that was stored, with its rejected samples."""
     offset = beyond_latency(batch.offset_seconds)
-    here.condition.note_offset(sender.principal.name, offset, batch.received_at)
+    here.condition.note_offset(who.name, offset, batch.received_at)
     if not judged.rejected and not receipt.rejected:
         return receipt
     rejected = [*judged.rejected, *ingest.in_batch(judged, receipt.rejected)]
@@ -139,7 +226,7 @@ async def _signed_in(here: Context, scope: Scope, headers: Mapping[str, str]) ->
         by_cookie = Request(scope)
         secret = auth.secret_in(by_cookie) or ""
     hashed = auth.sha256(secret) if secret else ""
-    key = f"{hashed}/telemetry"
+    key = _rate_key(hashed)
     token = here.sign_ins.get(hashed, here.clock())
     if token is None:
         here.rates.expect(key, now=here.monotonic())
@@ -155,6 +242,10 @@ async def _signed_in(here: Context, scope: Scope, headers: Mapping[str, str]) ->
     if by_cookie is not None:
         auth.check_same_origin(by_cookie)
     return _Sender(token, principal, hashed)
+
+
+def _rate_key(hashed: str) -> str:
+    return f"{hashed}/telemetry"
 
 
 def _read(
@@ -199,10 +290,14 @@ async def _send(
     send: Send,
     status: int,
     body: bytes,
-    headers: Sequence[tuple[bytes, bytes]],
+    headers: Headers,
     request_id: str,
 ) -> None:
     here.metrics.answered("POST", status)
-    whole = [*headers, *_HEADERS, (b"x-request-id", request_id.encode())]
+    whole = _whole(headers, request_id)
     await send({"type": "http.response.start", "status": status, "headers": whole})
     await send({"type": "http.response.body", "body": body})
+
+
+def _whole(headers: Headers, request_id: str) -> Headers:
+    return [*headers, *_HEADERS, (b"x-request-id", request_id.encode())]

@@ -1,0 +1,88 @@
+"""Heads of telemetry requests that came before, so that the next one need not be parsed.
+
+The requests of an agent differ in their length and body alone. A head that was parsed, signed in
+and accepted once, byte for byte but for the digits of its length, means the same the next time.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from brain.types.record import Principal, Role
+
+_LENGTH = b"\r\nContent-Length: "
+#: Digits of the longest length that is read here.
+_DIGITS = 8
+#: Most heads, and most bytes of one; agents send some 300.
+_MOST, _MOST_BYTES = 50_000, 1024
+#: Headers that say more than a head which is known again may say.
+_SPECIAL = ("content-encoding", "expect", "transfer-encoding", "upgrade")
+
+
+class Sender(NamedTuple):
+    """The facts that a head tells."""
+
+    principal: Principal
+    #: Hash of the bearer token.
+    hashed: str
+    #: The key under which its requests are counted.
+    rate_key: str
+    content_type: str
+
+
+class Begun(NamedTuple):
+    """Data that begins with a whole head."""
+
+    #: The head without the digits of its length.
+    head: bytes
+    #: Bytes of the head, and those of the body that it announces.
+    head_bytes: int
+    body_bytes: int
+
+
+def begun(data: bytes) -> Begun | None:
+    r"""Return the head with which data begins; None without one, or without its length.
+
+    >>> begun(b"POST / HTTP/1.1\r\nContent-Length: 2\r\nHost: a\r\n\r\n{}")
+    Begun(head=b'POST / HTTP/1.1\r\nContent-Length: \r\nHost: a', head_bytes=47, body_bytes=2)
+    """
+    end = data.find(b"\r\n\r\n", 0, _MOST_BYTES)
+    at = data.find(_LENGTH, 0, end + 2) + len(_LENGTH)
+    if end < 0 or at < len(_LENGTH):
+        return None
+    stop = data.index(b"\r\n", at)
+    digits = data[at:stop]
+    if not digits.isdigit() or len(digits) > _DIGITS:
+        return None
+    return Begun(data[:at] + data[stop:end], end + 4, int(digits))
+
+
+class KnownHeads:
+    """The senders of heads that came before; used on the event loop alone."""
+
+    def __init__(self) -> None:
+        self._senders: dict[bytes, Sender] = {}
+
+    def get(self, head: bytes) -> Sender | None:
+        """Return the sender of a head; None if it has to be parsed."""
+        return self._senders.get(head)
+
+    def keep(
+        self, first: bytes, scope: Mapping[str, Any], headers: Mapping[str, str], sender: Sender
+    ) -> None:
+        """Note an accepted request that began with the data ``first``, if its head tells all of it.
+
+        Other senders than agents may name any job, which has to be looked up.
+        """
+        request = begun(first)
+        if (
+            request is None
+            or sender.principal.role is not Role.AGENT
+            or scope["query_string"]
+            or scope["http_version"] != "1.1"
+            or headers.get("connection", "keep-alive").lower() != "keep-alive"
+            or any(name in headers for name in _SPECIAL)
+        ):
+            return
+        if len(self._senders) >= _MOST:
+            self._senders.clear()
+        self._senders[request.head] = sender
