@@ -6,7 +6,9 @@ import json
 import sqlite3
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import sqlalchemy as sa
 
 from brain.db import faults
@@ -17,6 +19,11 @@ PATIENCE_SECONDS = 10.0
 #: Connections: one for each of the service's 42 threads (``brain.api.app``), and some for its work
 #: beside requests; an idle connection costs nothing. Two Brains fit PostgreSQL's default of 100.
 _CONNECTIONS = 48
+#: Key of a connection's facts: True behind a pooler such as PgBouncer, where each transaction may
+#: have another session.
+_POOLED = "brain_pooled"
+#: The process of the session. PgBouncer itself carries a client's zone from session to session.
+_ZONE = "SELECT pg_backend_pid(), set_config('TimeZone', 'UTC', false)"
 
 
 def database_url(url: str) -> sa.URL:
@@ -82,14 +89,34 @@ def _create(url: sa.URL, patience_seconds: float, **options: object) -> sa.Engin
 
 
 def _postgresql(url: sa.URL, patience_seconds: float) -> sa.Engine:
-    options = f"-c timezone=UTC -c lock_timeout={round(patience_seconds * 1000)}"
-    return _create(
+    engine = _create(
         url,
         patience_seconds,
         # A restarted server costs one ping, not one failed request per connection.
         pool_pre_ping=True,
-        connect_args={"connect_timeout": 5, "application_name": "brain", "options": options},
+        connect_args={"connect_timeout": 5, "application_name": "brain"},
     )
+    patience = f"{round(patience_seconds * 1000)}ms"
+
+    @sa.event.listens_for(engine, "connect")
+    def set_up(connection: psycopg.Connection[Any], record: sa.pool.ConnectionPoolEntry) -> None:
+        # Not at the start of the connection: a pooler refuses options there.
+        pid, _ = connection.execute(_ZONE).fetchone() or (0, "")
+        # A pooler tells a number of its own.
+        if pooled := pid != connection.info.backend_pid:
+            # The next statement may run in another session, which does not know the prepared one.
+            connection.prepare_threshold = None
+        else:
+            connection.execute("SELECT set_config('lock_timeout', %s, false)", (patience,))
+        connection.commit()
+        record.info[_POOLED] = pooled
+
+    @sa.event.listens_for(engine, "begin")
+    def begin(connection: sa.Connection) -> None:
+        if connection.info[_POOLED]:
+            connection.exec_driver_sql("SELECT set_config('lock_timeout', %s, true)", (patience,))
+
+    return engine
 
 
 def _sqlite(url: sa.URL, patience_seconds: float) -> sa.Engine:
