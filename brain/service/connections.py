@@ -21,8 +21,7 @@ from brain.api.routes.telemetry import Tell
 from brain.errors import BadInput, BrainError, Unavailable
 from brain.settings import Settings, networks_of
 
-#: Descriptors kept for the database (SQLite takes three per thread), files, and connections that
-#: are accepted but not yet admitted, or that linger.
+#: Descriptors kept for files, the database (SQLite: 3 a thread), and connections not admitted.
 _RESERVED = 256
 #: Connections accepted at once: asyncio accepts all of them before it asks about any.
 ACCEPTS = 16
@@ -162,12 +161,10 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
             self._early += data
             return
         if self._known or self._is_between:
+            self._unset_keepalive_if_required()
             data, again = self._known + data, bool(self._known)
-            self._known, before, request = b"", self.cycle, _Request(self)
-            self.cycle = request
-            taken = self._shared.take(data, request.answer)
-            if taken or (taken is None and not again):
-                self._unset_keepalive_if_required()
+            self._known, before, self.cycle = b"", self.cycle, _Request(self)
+            taken = self._shared.take(data, self.cycle.answer)
             if taken:
                 self._admitted.signed_in = True
                 self._look()
@@ -282,8 +279,8 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
         self._timer = None
         if self._known:
             self._parse_known()
-            return
-        self._refuse(limits.too_slow("head", "head_seconds", self._shared.head_seconds))
+        else:
+            self._refuse(limits.too_slow("head", "head_seconds", self._shared.head_seconds))
 
     def _displace(self, limit: str) -> None:
         self._refuse(limits.displaced(limit))
@@ -362,9 +359,8 @@ class _Request:
     more_body = response_started = False
 
     def __init__(self, connection: _Connection) -> None:
-        self._connection = connection
+        self._connection, self.keep_alive = connection, True
         self.disconnected = self.response_complete = False
-        self.keep_alive = True
 
     @property
     def message_event(self) -> asyncio.Event:
@@ -402,32 +398,3 @@ def most_connections(settings: Settings) -> int:
         soft = wanted
     possible = max(1, soft - _RESERVED)
     return min(settings.connections or possible, possible)
-
-
-def tls_context(settings: Settings) -> ssl.SSLContext | None:
-    """Return the TLS context of the settings; None if the service serves HTTP.
-
-    Raises:
-        BadInput: the certificate cannot be read, or its key is missing or belongs to another.
-    """
-    if not settings.tls_certificate:
-        if settings.tls_key:
-            raise BadInput(
-                "tls_key is set without a certificate; set tls_certificate too",
-                field="tls_certificate",
-            )
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(
-            settings.tls_certificate, settings.tls_key or None, password=lambda: ""
-        )
-    except (OSError, ssl.SSLError) as bad:
-        raise BadInput(
-            f"tls_certificate {settings.tls_certificate} with tls_key "
-            f"{settings.tls_key or settings.tls_certificate}: {bad}; name a readable "
-            "certificate chain and its key, both in PEM",
-            field="tls_certificate",
-        ) from bad
-    return context

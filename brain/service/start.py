@@ -25,8 +25,8 @@ from brain.db import SqlStores, missing, prepare
 from brain.db.engine import database_url, sqlite_file
 from brain.errors import BadInput, BrainError, NotAllowed, Unavailable
 from brain.ports import Stores
-from brain.service.connections import tls_context
 from brain.service.serve import BACKLOG, serve
+from brain.service.tls import tls_context
 from brain.settings import Settings, settings_from, settings_in_environment
 from brain.types.job import PolicyMode
 from brain.types.record import Role

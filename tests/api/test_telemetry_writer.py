@@ -277,30 +277,64 @@ def _die(url: str, when: str) -> None:
 
 def test_a_request_whose_head_is_known_is_taken_without_asgi(api: Api) -> None:
     ((job, token),) = _agents(api, 1)
-    head = (
-        "POST /api/v1/telemetry HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-        f"Authorization: Bearer {token}\r\nContent-Length: %d\r\n\r\n"
-    )
-    who = Principal(name="agent", role=Role.AGENT, job=JobId(job))
-    hashed = auth.sha256(token)
-    scope = {"query_string": b"", "http_version": "1.1"}
 
     async def sent(count: int) -> tuple[int, bytes]:
-        samples = [throughput(n, job=job) for n in range(count)]
-        body = wire.encode_batch(samples, sent_at=at(count))
-        first = (head % len(body)).encode()
-        answer: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
-
-        def tell(status: int, lines: bytes, body: bytes) -> None:
-            answer.set_result((status, body))
-
-        taken = telemetry.take_directly(api.context, first + body, tell)
+        body = wire.encode_batch([throughput(n, job=job) for n in range(count)], sent_at=at(count))
+        first, answer = _data(token, body), asyncio.get_running_loop().create_future()
+        taken = telemetry.take_directly(api.context, first, _teller(answer))
         assert taken is (count > 1), "the head is known from the first request on"
-        api.context.heads.keep(first, scope, {}, Sender(who, hashed, hashed, ""))
-        assert telemetry.take_directly(api.context, first, tell) is None
+        _know(api, job, token, first)
+        head = first.removesuffix(body)
+        assert telemetry.take_directly(api.context, head, _teller(answer)) is None
         if not taken:
-            assert telemetry.take_directly(api.context, first + body, tell)
+            assert telemetry.take_directly(api.context, first, _teller(answer))
         return await answer
 
     assert asyncio.run(sent(1)) == (200, b'{"stored":1,"duplicates":0,"rejected":[]}')
     assert asyncio.run(sent(3)) == (200, b'{"stored":2,"duplicates":1,"rejected":[]}')
+
+
+def test_reasons_of_many_bad_samples_are_found_beside_the_event_loop(api: Api) -> None:
+    ((job, token),) = _agents(api, 1)
+    threads = api.context.telemetry_threads
+
+    def bad(count: int) -> bytes:
+        samples = ",".join(["{}"] * count)
+        return _data(
+            token, f'{{"v":1,"sent_at":"{NOW.isoformat()}","samples":[{samples}]}}'.encode()
+        )
+
+    async def sent() -> None:
+        _know(api, job, token, bad(1))
+        for holder in range(int(threads.total_tokens)):
+            threads.acquire_on_behalf_of_nowait(holder)
+        many, few = (asyncio.get_running_loop().create_future() for _ in range(2))
+        assert telemetry.take_directly(api.context, bad(257), _teller(many))
+        assert telemetry.take_directly(api.context, bad(256), _teller(few))
+        assert (await few)[1].count(b"reason") == 256
+        assert not many.done(), "it waits for a thread"
+        threads.release_on_behalf_of(0)
+        assert (await many)[1].count(b"reason") == 257
+
+    asyncio.run(sent())
+
+
+def _data(token: str, body: bytes) -> bytes:
+    """A request as it is on the wire."""
+    head = (
+        "POST /api/v1/telemetry HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        f"Authorization: Bearer {token}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def _know(api: Api, job: str, token: str, first: bytes) -> None:
+    """Have the app know the head of a job's agent."""
+    who = Principal(name="agent", role=Role.AGENT, job=JobId(job))
+    hashed = auth.sha256(token)
+    scope = {"query_string": b"", "http_version": "1.1"}
+    api.context.heads.keep(first, scope, {}, Sender(who, hashed, hashed, ""))
+
+
+def _teller(answer: "asyncio.Future[tuple[int, bytes]]") -> telemetry.Tell:
+    return lambda status, lines, body: answer.set_result((status, body))

@@ -5,8 +5,11 @@ database cost. A batch waits for no lock of decisions: it has threads and a writ
 its transaction takes no turn among writers.
 """
 
+import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import NamedTuple
 
 import uuid_utils
@@ -33,6 +36,8 @@ from brain.types.telemetry import Receipt
 router = APIRouter(prefix="/api/v1", tags=["telemetry"])
 
 Headers = Sequence[tuple[bytes, bytes]]
+_Read = tuple[SampleBatch, ingest.Judged]
+_log = logging.getLogger("brain.api")
 #: Gets status, lines of headers, and body of an answer.
 Tell = Callable[[int, bytes, bytes], None]
 
@@ -41,6 +46,8 @@ _ROUTE = f"POST {_PATH}"
 #: Bytes of a body that is read on the event loop, in about a millisecond: a thread costs more. A
 #: larger one would hold up everybody there.
 _SMALL_BYTES = 128 * 1024
+#: Most samples of such a body: the reason why one is bad takes as long as ten good ones.
+_FEW = 256
 _HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 _JSON = (b"content-type", b"application/json")
 #: Lines of a receipt's headers: the length of its body, and the request's id.
@@ -123,17 +130,32 @@ class Direct:
             here.writer.expect()
             here.bodies.take(sender.hashed, len(body), telemetry=True)
             self._taken_bytes = len(body)
-            data = _read(here, sender.principal, body, "", sender.content_type)
-            self._batch, self._judged = data
-            here.writer.put(self._batch, token, self._stored)
+            envelope = _envelope(here, body, "", sender.content_type)
+            if len(envelope.samples) <= _FEW:
+                self._store(_read(here, sender.principal, envelope), token)
+            else:
+                beside = _read_beside(here, sender.principal, lambda: envelope)
+                asyncio.ensure_future(beside).add_done_callback(partial(self._when_read, token))
         except Exception as failed:  # noqa: BLE001 - the sender is told
             self._stored(failed)
+
+    def _when_read(self, token: Token, reading: "asyncio.Future[_Read]") -> None:
+        try:
+            self._store(reading.result(), token)
+        except Exception as failed:  # noqa: BLE001 - the sender is told
+            self._stored(failed)
+
+    def _store(self, read: _Read, token: Token) -> None:
+        self._batch, self._judged = read
+        self._here.writer.put(self._batch, token, self._stored)
 
     def _stored(self, outcome: Outcome) -> None:
         here, request_id = self._here, str(uuid_utils.uuid7())
         if self._taken_bytes:
             here.bodies.give_back(self._sender.hashed, self._taken_bytes, telemetry=True)
         if isinstance(outcome, Exception):
+            if not isinstance(outcome, BrainError):
+                _log.error("request %s failed", request_id, exc_info=outcome)
             refusal = _problem(here, outcome, request_id)
             status, body = refusal.status_code, bytes(refusal.body)
             headers = _whole(refusal.raw_headers, request_id)
@@ -183,12 +205,16 @@ async def _taken(here: Context, scope: Scope, receive: Receive) -> Receipt:
         body = await read_body(here, receive, declared, "body_limit_bytes", add, whole=whole)
         encoding = headers.get("content-encoding", "").strip().lower()
         content_type = headers.get("content-type", "")
-        given = (here, sender.principal, body, encoding, content_type)
+        told = partial(_envelope, here, body, encoding, content_type)
         # A sender that is no agent may name any job in the database.
         if len(body) <= _SMALL_BYTES and not encoding and sender.principal.role is Role.AGENT:
-            batch, judged = _read(*given)
+            envelope = told()
+            if len(envelope.samples) <= _FEW:
+                batch, judged = _read(here, sender.principal, envelope)
+            else:
+                batch, judged = await _read_beside(here, sender.principal, lambda: envelope)
         else:
-            batch, judged = await to_thread.run_sync(_read, *given, limiter=here.telemetry_threads)
+            batch, judged = await _read_beside(here, sender.principal, told)
         receipt = await here.writer.write(batch, sender.token)
     if first := scope.get("state", {}).get("first", b""):
         known = Sender(sender.principal, sender.hashed, _rate_key(sender.hashed), content_type)
@@ -248,9 +274,7 @@ def _rate_key(hashed: str) -> str:
     return f"{hashed}/telemetry"
 
 
-def _read(
-    here: Context, who: Principal, body: bytes, encoding: str, content_type: str
-) -> tuple[SampleBatch, ingest.Judged]:
+def _envelope(here: Context, body: bytes, encoding: str, content_type: str) -> wire.Envelope:
     data = ingest.unpacked(body, encoding, here.settings.body_limit_bytes)
     envelope = ingest.envelope_of(data, content_type)
     if len(envelope.samples) > here.settings.batch_limit:
@@ -259,6 +283,17 @@ def _read(
             f"{here.settings.batch_limit}; split the batch",
             field="samples",
         )
+    return envelope
+
+
+async def _read_beside(here: Context, who: Principal, told: Callable[[], wire.Envelope]) -> _Read:
+    """Read a batch in a thread, which holds up nobody."""
+    return await to_thread.run_sync(
+        lambda: _read(here, who, told()), limiter=here.telemetry_threads
+    )
+
+
+def _read(here: Context, who: Principal, envelope: wire.Envelope) -> _Read:
     now = here.clock()
     parsed = ingest.parse(envelope, now=now)
     keep = timedelta(seconds=here.settings.raw_seconds)
