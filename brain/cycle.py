@@ -215,6 +215,7 @@ def attend(
     if lifecycle.requeue(tx, job, now):
         memo.wrote(tx, [job.id])
         job = tx.jobs.get(job.id)
+    lifecycle.hear(tx, job, now)
     sight = look(tx, job, settings=settings, now=now)
     follow(tx, job, sight, memo, settings, now)
     remember(tx, job, sight, now)

@@ -20,6 +20,7 @@ from brain.lifecycle.desired import (
     wish,
     wished,
 )
+from brain.lifecycle.earlier import hear
 from brain.lifecycle.edits import edit
 from brain.lifecycle.jobs import (
     admit,
@@ -70,6 +71,7 @@ __all__ = [
     "freeze",
     "freeze_reason",
     "frozen",
+    "hear",
     "inconclusive",
     "judge",
     "lapse",

@@ -1,5 +1,5 @@
-"""Measurements of earlier runs of a script, handed to a job when it is submitted and when it
-starts.
+"""Measurements of other runs of a script, handed to a job when it is submitted, when it starts, and
+every few minutes while it runs.
 """
 
 from datetime import datetime
@@ -16,6 +16,15 @@ from brain.types.job import Job
 #: Newest jobs that are searched for runs of the script; runs whose measurements are used, and runs
 #: whose ends are used.
 _ASKED, _HEARD, _ENDED = 200, 6, 10
+#: Seconds after which a job that knows of other runs hears what they measured meanwhile.
+_AGAIN_SECONDS = 300.0
+
+
+def hear(tx: Transaction, job: Job, now: datetime) -> None:
+    """Hand a job what other runs of its script measured since the last time, every few minutes."""
+    heard = tx.fits.get(job.id, RUNS)
+    if heard and (now - heard.fitted_at).total_seconds() >= _AGAIN_SECONDS:
+        inherit(tx, job, now)
 
 
 def inherit(tx: Transaction, job: Job, now: datetime) -> None:

@@ -146,6 +146,18 @@ def test_other_numbers_in_its_arguments_are_the_same_script():
     assert "measured by 1 earlier run (monday)" in basis(fleet, "tuesday")
 
 
+def test_a_run_hears_what_a_later_run_measures_while_both_go_on():
+    fleet = after_one_run()
+    again(fleet)
+    fleet.live(20)
+    fleet.submit("wednesday", scaling_by(0.9), command=SCRIPT, replicas=Bounds(min=1, max=16))
+    fleet.live(60)
+    assert "wednesday" not in basis(fleet, "tuesday")
+
+    fleet.live(300)
+    assert "2 earlier runs (wednesday, monday)" in basis(fleet, "tuesday")
+
+
 def test_a_script_that_became_another_is_seen_at_its_first_measurement():
     fleet = after_one_run()
 
