@@ -27,7 +27,7 @@ from brain.models.remaining import (
 from brain.optimizer.situation import WorkLimits
 from brain.ports import Transaction
 from brain.settings import Settings, prices_of
-from brain.types.job import Job, JobDocument, JobState
+from brain.types.job import Job, JobDocument, JobState, OptimizeMode
 from brain.types.resources import Resources
 from brain.types.world import World
 
@@ -116,7 +116,9 @@ def still_to_come(
     """Return the training time left at the present pace.
 
     If no earlier run kept or broke a declaration of this script, the result is the shorter of the
-    declared work and that of earlier runs, or else the job's age: a restart has to pay by both.
+    declared work and that of earlier runs, or else the job's age: a restart has to pay by both. A
+    declaration counts before a job's age where the job shares its pool: who declares more work than
+    there is only comes after others.
     """
     by_age = remaining(done=0, declared=None, work_per_second=0, elapsed_seconds=elapsed)
     said, present = promised_work(job, past), sight.present
@@ -159,8 +161,27 @@ def still_to_come(
     )
     if said.ratios:
         return usual if usual.known and not found.known else found
+    if found.known and not usual.known and job.document.optimize_mode is OptimizeMode.CLUSTER:
+        return found
     untested = replace(by_age, basis=f"{_AGAIN}: no declaration was tested")
     return min(found, usual if usual.known else untested, key=lambda one: one.seconds)
+
+
+def whole(job: Job, like: Point, past: Sequence[Finished]) -> float | None:
+    """Return the work of a job that has not begun, in examples of its first batch where Brain
+    chooses others; None if nothing tells it.
+
+    Args:
+        job: The job.
+        like: A point of an earlier run of its script, at whose batch work is counted.
+        past: As in ``still_to_come``.
+    """
+    begins = replace(like, last_step=0)
+    sight = ThroughputObserved(world=None, present=begins)
+    rest = still_to_come(job, sight, (), elapsed=0.0, past=past)
+    first = first_batch(job)
+    step = gain_of(begins, first) * (first or begins.examples_per_step or 1.0)
+    return rest.seconds * step / begins.step_seconds if rest.known else None
 
 
 def limits(

@@ -17,7 +17,7 @@ from brain.lifecycle.work import (
     still_to_come,
 )
 from brain.settings import Settings
-from brain.types.job import Budget, JobState
+from brain.types.job import Budget, JobState, OptimizeMode
 from brain.types.resources import Resources
 from tests import builders
 from tests.builders import NOW, at, world
@@ -43,6 +43,19 @@ def test_declared_steps_that_nobody_tested_only_shorten_what_is_expected():
     said = [rest(laptop) for laptop in (short, endless)]
     assert "as declared" in said[0]
     assert "as long as so far" in said[1]
+
+
+def test_in_a_shared_pool_they_count_because_who_declares_too_much_only_comes_after_others():
+    laptop = Laptop(scaling_by(0.9), steps=10**6, cpus=1).start().train(12)
+    laptop.turn()
+
+    sight = laptop.sight
+    with laptop.transaction() as (tx, job):
+        job = replace(job, document=replace(job.document, optimize_mode=OptimizeMode.CLUSTER))
+        found = still_to_come(job, sight, tx.worlds.of(job.id), elapsed=12.0, past=())
+
+    assert found.known
+    assert found.seconds > 10**5
 
 
 def rest(laptop: Laptop) -> str:

@@ -123,6 +123,7 @@ def waiting(
     size: int | None = None,
     *,
     model: JobModel | None = None,
+    work: float | None = None,
     spread: Spread = ANYWHERE,
 ) -> PoolMember:
     """Return a queued job as a member; it starts at its first size while its scaling is unknown.
@@ -132,6 +133,7 @@ def waiting(
         kinds: Kinds of accelerator that the job may be given.
         size: The standing size of a job that ran before.
         model: The model from earlier runs of the job's script; with one, the pool chooses the size.
+        work: All of the job's work in the model's unit of goodput; None if unknown.
         spread: The job's replicas that fit the nodes of the kind that those runs had.
     """
     wants = job.document.accelerator
@@ -142,7 +144,11 @@ def waiting(
         known = _foreseen(model, asked)
         if known:
             rates = [found.examples_per_second * model.worth(each) for each, found in known]
-            return PoolMember(job=job, curves={model.present.accelerator: _drawn(known, rates)})
+            return PoolMember(
+                job=job,
+                curves={model.present.accelerator: _drawn(known, rates)},
+                remaining_seconds=None if work is None else work / rates[0],
+            )
     first = size or job.document.replicas.first
     return PoolMember(job=job, curves={kind: Curve.of(first, 1.0) for kind in allowed})
 

@@ -49,8 +49,9 @@ class Memo:
         self.rested_on: object = None
         #: First sizes of waiting jobs, from the last round.
         self.granted: Mapping[JobId, int] = {}
-        #: Models from earlier runs of waiting jobs' scripts; every turn asks for them.
-        self.foreseen: dict[JobId, JobModel | None] = {}
+        #: Models from earlier runs of waiting jobs' scripts, with the jobs' work if that is known;
+        #: every turn asks for them.
+        self.foreseen: dict[JobId, tuple[JobModel, float | None] | None] = {}
         self.nodes: tuple[Node, ...] = ()
         self.ledger = Ledger((), ())
         self._jobs: dict[JobId, Job] = {}

@@ -170,11 +170,12 @@ def _members(tx: Transaction, memo: Memo, settings: Settings) -> list[PoolMember
 def _queued(tx: Transaction, memo: Memo, job: Job, settings: Settings) -> PoolMember:
     """Return a waiting job as a member, with a choice of sizes if runs of its script are known."""
     kinds = kinds_of(job, memo.nodes, None, migrate=True)
-    model = known_before(tx, memo, job, settings)
-    if model is None:
+    known = known_before(tx, memo, job, settings)
+    if known is None:
         return waiting(job, kinds, memo.size(job.id))
+    model, work = known
     spread = _spread(memo, job, model.present.accelerator)
-    return waiting(job, kinds, memo.size(job.id), model=model, spread=spread)
+    return waiting(job, kinds, memo.size(job.id), model=model, work=work, spread=spread)
 
 
 def _placed(memo: Memo, job: Job) -> tuple[JobPlacement | None, Hold | None]:

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from brain.lifecycle import may_act
 from brain.lifecycle.observed import same_script
+from brain.lifecycle.work import earlier_runs, whole
 from brain.models.forecast import foresee
 from brain.models.job import JobModel
 from brain.models.sizes import Size
@@ -28,8 +29,11 @@ _SHARE = 0.5
 _TUNED = 2
 
 
-def known_before(tx: Transaction, memo: Memo, job: Job, settings: Settings) -> JobModel | None:
-    """Return a model of a waiting job, fitted to earlier runs of its script.
+def known_before(
+    tx: Transaction, memo: Memo, job: Job, settings: Settings
+) -> tuple[JobModel, float | None] | None:
+    """Return a model of a waiting job, fitted to earlier runs of its script, and the job's work in
+    the model's unit of goodput if it is known.
 
     None if no measured run is known, if Brain may not choose the job's size, or if the job could
     get another kind of accelerator than those runs had.
@@ -46,7 +50,7 @@ def yields(job: Job, settings: Settings) -> bool:
     return shares(job) and may_act(job, settings)
 
 
-def _foreseen(tx: Transaction, memo: Memo, job: Job) -> JobModel | None:
+def _foreseen(tx: Transaction, memo: Memo, job: Job) -> tuple[JobModel, float | None] | None:
     if tx.plans.of(job.id):
         return None
     sizes = [Size(replicas=size) for size in job.document.replicas.sizes()]
@@ -55,10 +59,11 @@ def _foreseen(tx: Transaction, memo: Memo, job: Job) -> JobModel | None:
         if model is None or not any(isinstance(at, Prediction) for at in model.curve(sizes)):
             return None
         model.worth(sizes[0])
+        work = whole(job, model.present, earlier_runs(tx, job))
     except Exception:  # noqa: BLE001 - a bug in reading one job's history must not stop its pool:
         return None  # the job begins as an unknown one, and shows the bug once it is measured.
     kinds = kinds_of(job, memo.nodes, None, migrate=True)
-    return model if kinds == [model.present.accelerator] else None
+    return (model, work) if kinds == [model.present.accelerator] else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,16 @@ def test_a_second_run_begins_at_the_size_that_its_pool_makes_of_the_first():
     assert fleet.size("other") == 4
 
 
+def test_of_two_that_begin_the_shorter_is_served_first():
+    fleet = after_one_run()
+    for name, steps in (("long", 10**6), ("short", 10**3)):
+        bounds = Bounds(min=1, max=16)
+        fleet.submit(name, scaling_by(0.9), command=SCRIPT, steps=steps, replicas=bounds)
+    fleet.live(2)
+
+    assert fleet.size("short") > fleet.size("long") > 0
+
+
 def test_a_second_run_waits_for_what_it_was_granted():
     fleet = after_one_run()
     fleet.memo = Memo(POOL)
