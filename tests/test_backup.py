@@ -1,5 +1,6 @@
 """``brain backup`` and ``brain restore``, as an operator calls them."""
 
+import fcntl
 import os
 import sqlite3
 import stat
@@ -136,6 +137,41 @@ def test_what_was_there_before_a_restore_is_set_aside(tmp_path: Path) -> None:
     brain("restore", file, "--home", home, "--overwrite")
     with closing(sqlite3.connect(home / "brain.db.before-restore")) as aside:
         assert aside.execute("SELECT id FROM jobs").fetchall() == [(id,)]
+
+
+def test_a_database_that_is_set_aside_keeps_its_key_and_its_tokens(tmp_path: Path) -> None:
+    home, other, file = tmp_path / "home", tmp_path / "other", tmp_path / "brain.tar"
+    with service(other):
+        brain("backup", file, "--home", other)
+    with service(home) as running, running.client() as admin:
+        id = admin.send(calls.submit(digits())).id
+    before = {name: (home / name).read_text() for name in ("key", "admin.token", "scaler.token")}
+    done = brain("restore", file, "--home", home, "--overwrite")
+    assert done.returncode == 0, done.stderr
+    assert all((home / name).read_text() != text for name, text in before.items())
+    for aside in home.glob("*.before-restore"):
+        aside.replace(home / aside.name.removesuffix(".before-restore"))
+    assert {name: (home / name).read_text() for name in before} == before
+    with service(home) as running, running.client() as admin:
+        assert [job.id for job in admin.send(calls.jobs()).items] == [id]
+
+
+def test_a_backup_deletes_what_a_killed_one_left_and_nothing_of_another_that_runs(
+    tmp_path: Path,
+) -> None:
+    with service(tmp_path / "home"):
+        killed, running = (tmp_path / f".brain-backup-{name}" for name in ("killed", "running"))
+        for each in (killed, running):
+            each.mkdir()
+            (each / "database").write_bytes(b"half of it")
+        holder = os.open(running, os.O_RDONLY)
+        try:
+            fcntl.flock(holder, fcntl.LOCK_EX)
+            done = brain("backup", tmp_path / "brain.tar", "--home", tmp_path / "home")
+        finally:
+            os.close(holder)
+    assert done.returncode == 0, done.stderr
+    assert sorted(each.name for each in tmp_path.iterdir()) == [running.name, "brain.tar", "home"]
 
 
 def test_a_damaged_database_gives_way_to_a_backup(tmp_path: Path) -> None:

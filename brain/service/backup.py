@@ -1,11 +1,14 @@
 """``brain backup`` and ``brain restore``: the database, the key and the tokens in one tar file."""
 
 import argparse
+import fcntl
 import os
+import shutil
 import sys
 import tarfile
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import BytesIO
@@ -20,6 +23,8 @@ from brain.errors import BadInput, BrainError, Conflict, Unavailable
 from brain.service.start import database_at, database_of_one, home_of_one, make_home, settings_at
 
 _MANIFEST, _DATABASE = "backup.json", "database"
+#: How the names of directories begin that hold an unfinished backup.
+_UNFINISHED = ".brain-backup-"
 #: Files of the state directory without which the database is of no use: stored values are sealed
 #: with the key, and a token's secret is nowhere else.
 _FILES = ("key", "admin.token", "scaler.token", "viewer.token")
@@ -73,8 +78,8 @@ def back_up(home: Path, file: Path) -> str:
     if file.exists():
         raise Conflict(f"{file} exists; name a file that does not")
     url = database_at(home, settings_at(home, os.environ))
-    with tempfile.TemporaryDirectory(prefix=".brain-backup-", dir=file.absolute().parent) as made:
-        database, unfinished = Path(made, _DATABASE), Path(made, "backup.tar")
+    with _own_directory(file.absolute().parent) as made:
+        database, unfinished = made / _DATABASE, made / "backup.tar"
         manifest = Manifest(
             version=brain.__version__,
             revision=dump(url, database),
@@ -98,6 +103,29 @@ def back_up(home: Path, file: Path) -> str:
         f"{file} ({size:.1f} MiB) holds the database at revision {manifest.revision}, the key and "
         "the tokens; whoever reads it is an administrator here"
     )
+
+
+@contextmanager
+def _own_directory(parent: Path) -> Iterator[Path]:
+    """Make a directory for an unfinished backup, and delete those of backups that were killed."""
+    with ExitStack() as held:
+        with ExitStack() as turn:
+            # One at a time: another backup's new directory is not locked yet.
+            _lock(parent, turn, wait=True)
+            for left in parent.glob(f"{_UNFINISHED}*"):
+                with suppress(BlockingIOError), ExitStack() as looked:
+                    _lock(left, looked)
+                    shutil.rmtree(left, ignore_errors=True)
+            made = tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=parent)
+            directory = Path(held.enter_context(made))
+            _lock(directory, held)
+        yield directory
+
+
+def _lock(directory: Path, held: ExitStack, *, wait: bool = False) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    held.callback(os.close, descriptor)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
 def restore(home: Path, file: Path, *, overwrite: bool) -> str:
@@ -142,6 +170,11 @@ def _restored(
     with tempfile.TemporaryDirectory(prefix=".restore-", dir=home) as made:
         tar.extract(_DATABASE, made, filter="data")
         before = load(url, Path(made, _DATABASE), overwrite=overwrite)
+    if before is not None:
+        # The database that was set aside cannot be read without its key.
+        aside = before.name[before.name.rindex(".before-") :]
+        for name in occupied:
+            (home / name).rename(home / f"{name}{aside}")
     for name in differing:
         write_private(home / name, files[name])
     kept = f"; what was there before is {before}" if before else ""

@@ -170,10 +170,10 @@ class Direct:
 
 def _problem(here: Context, failed: Exception, request_id: str) -> Response:
     """Return the answer to a batch that was not stored, and count or report the cause."""
-    # Its frames hold the body, and the future that they wait for holds the error: a cycle, which
-    # would stay until the next collection.
     if not isinstance(failed, BrainError):
         return problems.bug(request_id)
+    # Its frames hold the body, and the future that they wait for holds the error: a cycle, which
+    # would stay until the next collection.
     failed.__traceback__ = None
     if failed.limit:
         here.metrics.refusals.labels(failed.limit).inc()
