@@ -23,7 +23,7 @@ from brain.client import BrainClient
 from brain.db import SqlStores
 from brain.errors import Unavailable
 from brain.inmemory import MemoryStores
-from brain.ports import Stores
+from brain.ports import Clock, Stores
 from brain.service.start import main
 from brain.service.tick import Ticker, Turn
 from brain.settings import Settings
@@ -225,7 +225,7 @@ class Ticking:
         self.condition = ServiceCondition(self.metrics)
         self.turned: list[PoolName] = []
 
-    def ticker(self, turn: Turn | None = None) -> Ticker:
+    def ticker(self, turn: Turn | None = None, clock: Clock | None = None) -> Ticker:
         """A ticker whose turns are noted, or done by ``turn``."""
 
         def noted(stores: Stores, pool: PoolName, settings: Settings, now: datetime) -> None:
@@ -234,7 +234,7 @@ class Ticking:
         return Ticker(
             self.stores,
             Settings(),
-            lambda: self.now,
+            clock or (lambda: self.now),
             home=self.home,
             bell=Bell(),
             metrics=self.metrics,
@@ -399,6 +399,25 @@ def test_directories_of_jobs_that_ended_go_with_their_samples(tmp_path: Path) ->
     api.now += timedelta(days=31)
     ticker.retain()
     assert not directory.exists()
+
+
+def test_turns_go_on_while_old_samples_and_directories_are_deleted(ticking: Ticking) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def clock() -> datetime:
+        if threading.current_thread().name == "retention":
+            begun.set()
+            assert go_on.wait(60)
+        return NOW
+
+    ticker = ticking.ticker(clock=clock)
+    ticker.retain_at = 0.0
+    ticker.tick()
+    assert begun.wait(60)
+    ticker.retain_at = 0.0
+    ticker.tick()
+    go_on.set()
+    assert len(ticking.turned) == 4
 
 
 def test_sessions_that_ended_are_forgotten_a_month_later(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ _PAUSE_SECONDS = 0.05
 _REST_SECONDS = 0.5
 #: Seconds between retentions, between checks of the disk, and before the first of both.
 _RETENTION_SECONDS, _DISK_SECONDS, _FIRST_SECONDS = 3600.0, 60.0, 30.0
+#: Parts of the samples of an hour that are retired at once.
+_STEPS, _STEP = 12, timedelta(minutes=5)
 _DAY = timedelta(hours=24)
 #: Time for which ended tokens and sessions stay in the list, marked as ended.
 _ENDED = timedelta(days=30)
@@ -103,7 +105,9 @@ class Ticker:
         self._hurry, self._stopping = threading.Event(), threading.Event()
         # Time at which the last tick ended, and its duration.
         self._ended = self._lasted = 0.0
-        self._retain_at = self._look_at = time.monotonic() + _FIRST_SECONDS
+        #: Seconds of ``time.monotonic`` at which the next retention begins.
+        self.retain_at = self._look_at = time.monotonic() + _FIRST_SECONDS
+        self._retaining: threading.Thread | None = None
         self._thread = threading.Thread(target=self._run, name="tick", daemon=True)
 
     def start(self) -> None:
@@ -284,20 +288,34 @@ class Ticker:
             self._look_at = time.monotonic() + _DISK_SECONDS
             self._look_at_disk()
             self._condition.look_at_clocks(self._clock())
-        if time.monotonic() >= self._retain_at:
-            self._retain_at = time.monotonic() + _RETENTION_SECONDS
+        running = self._retaining is not None and self._retaining.is_alive()
+        if time.monotonic() >= self.retain_at and not running:
+            self.retain_at = time.monotonic() + _RETENTION_SECONDS
+            self._retaining = threading.Thread(
+                target=self._retain_beside, name="retention", daemon=True
+            )
+            self._retaining.start()
+
+    def _retain_beside(self) -> None:
+        """Retain beside the turns, which a large directory would delay."""
+        try:
             self.retain()
+        except Unavailable as gone:
+            _log.warning("the database was unavailable in a retention: %s", gone.in_full)
+        except Exception:  # noqa: BLE001 - the next one may succeed, and turns go on
+            _log.exception("a retention failed; the next one follows in an hour")
 
     def retain(self) -> None:
         """Fold and delete samples that are older than the settings allow, then directories of
         ended jobs.
         """
         now = self._clock()
-        with self._stores.transaction() as tx:
-            tx.telemetry.retire(
-                raw_before=now - timedelta(seconds=self._settings.raw_seconds),
-                means_before=now - timedelta(seconds=self._settings.means_seconds),
-            )
+        oldest = now - timedelta(seconds=self._settings.raw_seconds)
+        means = now - timedelta(seconds=self._settings.means_seconds)
+        # Step by step: on SQLite everything else waits for each transaction.
+        for left in range(_STEPS - 1, -1, -1):
+            with self._stores.transaction() as tx:
+                tx.telemetry.retire(raw_before=oldest - left * _STEP, means_before=means)
         # In transactions of their own: samples are deleted without a turn, and waiting for one
         # would delay ingest.
         with self._stores.transaction() as tx:
