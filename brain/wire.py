@@ -11,6 +11,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
+from functools import cache
 from math import isfinite
 from threading import Lock
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -265,7 +266,7 @@ def _of_another_type(data: object, kind: Any, path: str) -> BadInput | None:
     """
     inner, values = _dataclass_in(kind), None
     if isinstance(data, Mapping) and inner is not None:
-        hints = get_type_hints(inner)
+        hints = _hints(inner)
         parts = [(camel(name), value, hints.get(name, Any)) for name, value in data.items()]
     elif isinstance(data, Mapping) and (values := _values_of(kind)) is not None:
         parts = [(str(key), value, values) for key, value in data.items()]
@@ -324,6 +325,7 @@ def document_plain(document: JobDocument) -> dict[str, Any]:
     return _camel(plain(document), JobDocument)  # type: ignore[no-any-return]
 
 
+@cache
 def camel(name: str) -> str:
     """``processes_per_replica`` -> ``processesPerReplica``; ``global_size`` -> ``globalSize``."""
     head, *rest = name.split("_")
@@ -339,7 +341,7 @@ def _known(data: object, kind: Any, spell: Callable[[str], str]) -> object:
             return value
         if inner is None:
             return _each(value, kind_, lambda one, k, key: read(one, k, f"{path}{key}."))
-        hints = get_type_hints(inner)
+        hints = _hints(inner)
         known = {spell(field.name): field.name for field in fields(inner)}
         for key in value:
             if key not in known:
@@ -358,7 +360,7 @@ def field_paths(kind: Any, spell: Callable[[str], str] = camel, path: str = "") 
     if (values := _values_of(kind)) is not None and _dataclass_in(kind) is None:
         yield from field_paths(values, spell, f"{path}NAME.")
     elif (inner := _dataclass_in(kind)) is not None:
-        hints = get_type_hints(inner)
+        hints = _hints(inner)
         for field in fields(inner):
             yield f"{path}{spell(field.name)}"
             yield from field_paths(hints[field.name], spell, f"{path}{spell(field.name)}.")
@@ -370,7 +372,7 @@ def _camel(data: object, kind: Any) -> Any:
         return data
     if inner is None:
         return _each(data, kind, lambda value, k, _: _camel(value, k))
-    hints = get_type_hints(inner)
+    hints = _hints(inner)
     return {camel(key): _camel(value, hints[key]) for key, value in data.items()}
 
 
@@ -384,6 +386,11 @@ def _values_of(kind: Any) -> Any:
     return get_args(kind)[1] if get_origin(kind) is not None and len(get_args(kind)) == 2 else None
 
 
+#: Types of a dataclass's fields; reading them takes longer than writing a document.
+_hints = cache(get_type_hints)
+
+
+@cache
 def _dataclass_in(kind: Any) -> Any:
     options = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     return next((option for option in options if is_dataclass(option)), None)

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar, assert_never
 from brain import calls
 from brain.errors import BrainError, Unavailable
 from brain.types.job import FINISHED, JobId
-from brain.types.resources import NodeName, PoolName
+from brain.types.resources import Node, NodeName, PoolName
 from brain.types.world import Replica, ReplicaExit, ReplicaReport, ReplicaState
 from brain.views import DesiredJob
 from scaler.credentials import AsyncAsked, Credentials
@@ -57,7 +57,8 @@ class Pace:
     look: float = 1.0
     poll: float = 20.0
     heartbeat: float = 5.0
-    #: Seconds after which an unchanged report is repeated: Brain may have lost it.
+    #: Seconds after which an unchanged report of a job or a node is repeated: Brain may have lost
+    #: it, and takes a node of which it has not heard for a minute for silent.
     repeat: float = 10.0
     #: Seconds between requests about agents of a job that Brain does not list.
     doubt: float = 30.0
@@ -305,9 +306,13 @@ class Scaler:
             del self._reports[job], self._told[job]
 
     async def _beat(self) -> None:
+        told: dict[NodeName, Node] = {}
         while True:
             for node in self._backend.nodes(self._clock()):
-                await self._client.send(calls.put_node(node))
+                before = told.get(node.name)
+                if before is None or _worth_telling(before, node, self._pace.repeat):
+                    await self._client.send(calls.put_node(node))
+                    told[node.name] = node
             await asyncio.sleep(self._pace.heartbeat)
 
     async def _persist(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -323,6 +328,12 @@ class Scaler:
                 log.warning("%s: %s; next attempt after %.1f s", work.__name__, why, pause)
                 await asyncio.sleep(pause)
                 pause, since = min(2 * pause, self._pace.retry_longest), now
+
+
+def _worth_telling(before: Node, node: Node, repeat_seconds: float) -> bool:
+    """True if a node changed, or was last told so long ago."""
+    age = (node.seen_at - before.seen_at).total_seconds()
+    return replace(before, seen_at=node.seen_at) != node or abs(age) >= repeat_seconds
 
 
 async def _at_most(seconds: float, event: asyncio.Event) -> None:

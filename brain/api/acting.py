@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Header, Query, Request, Response
 
@@ -52,15 +52,18 @@ class Acting:
         status: int = 200,
         etag: Callable[[object], str] | None = None,
         secret: bool = False,
+        news: Callable[[Any], bool] = lambda value: True,
     ) -> Response:
         """Do ``act`` and answer with its result.
+
+        ``news``: False of a result after which nobody has anything to look at.
 
         The answer of a dry run is that of the real action, and nothing is stored. A ``secret``
         answer is sealed where it is remembered, and no cache keeps it.
         """
         for last in (False,) * (_TRIES - 1) + (True,):
             try:
-                response = self._once(act, status, etag, secret)
+                response = self._once(act, status, etag, secret, news)
                 if secret:
                     response.headers["Cache-Control"] = "no-store"
                 return response
@@ -96,6 +99,7 @@ class Acting:
         status: int,
         etag: Callable[[object], str] | None,
         secret: bool,
+        news: Callable[[Any], bool],
     ) -> Response:
         try:
             with self.here.stores.transaction() as tx:
@@ -109,8 +113,9 @@ class Acting:
         except _Undone as undone:
             return undone.response
         self.here.condition.mend("database")
-        self.here.bell.ring()
-        self.here.wake()
+        if news(value):
+            self.here.bell.ring()
+            self.here.wake()
         return response
 
     def _remembered(self, tx: Transaction, secret: bool) -> Response | None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from brain import calls
+from brain.api import views
 from brain.client import AsyncBrainClient
 from brain.errors import BadInput, UnknownVersion
 from brain.types.job import JobId, JobState
@@ -161,6 +162,29 @@ def test_a_node_is_registered_on_service_time(api: Api) -> None:
         scaler.send(calls.put_node(node(seen_at=at(-5000))))
         found = admin.send(calls.nodes()).items
     assert (found[0].ready, found[0].seen_at) == (True, api.now)
+
+
+def test_what_is_only_repeated_hurries_nobody(api: Api) -> None:
+    job = _job(api)
+    report = ReplicaReport(job=job, replicas=(replica(),), at=api.now)  # type: ignore[arg-type]
+    with api.client(Role.SCALER) as scaler:
+        for call in (calls.put_node(node("other")), calls.report_replicas(report)):
+            before = api.woken
+            scaler.send(call)
+            first, rings = api.woken, api.context.bell.rings
+            scaler.send(call)
+
+            assert (first > before, api.woken - first) == (True, 0)
+            assert api.context.bell.rings == rings
+
+
+def test_jobs_of_a_version_that_is_known_are_not_read_again(api: Api) -> None:
+    _job(api)
+    with api.stores.transaction(read_only=True) as tx:
+        found = views.wishes(tx, PoolName("local"), api.settings)
+        again = views.wishes(tx, PoolName("local"), api.settings, known=found.version)
+
+    assert (len(found.jobs), again.jobs, again.version) == (1, (), found.version)
 
 
 def test_a_node_of_another_name_than_the_path_is_refused(api: Api) -> None:

@@ -101,11 +101,15 @@ def test_a_wish_becomes_replicas_and_brain_is_told_what_was_seen(tmp_path: Path)
     assert house.backend.has_token(JOB)
 
 
-def test_the_node_is_registered_and_repeated(tmp_path: Path):
+def test_the_node_is_registered_and_repeated_before_brain_takes_it_for_silent(tmp_path: Path):
     house = House(tmp_path)
 
     async def act() -> None:
-        await house.until("three heartbeats", lambda: len(house.brain.nodes) >= 3)
+        await house.until("it is registered", lambda: house.brain.nodes)
+        await asyncio.sleep(4 * QUICK.heartbeat)
+        assert len(house.brain.nodes) == 1
+        house.clock.move(QUICK.repeat)
+        await house.until("it is repeated", lambda: len(house.brain.nodes) == 2)
 
     house.lived_in(act)
     assert house.brain.nodes[0].capacity == Resources(cpu_millis=4000)

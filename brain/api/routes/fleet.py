@@ -56,15 +56,17 @@ def put_node(node: str, here: Here, who: Who, act: Act) -> Response:
             field="name",
         )
 
-    def stored(tx: Transaction) -> None:
+    def stored(tx: Transaction) -> bool:
         known = {one.name: one for one in tx.nodes.of()}.get(said.name)
         now = here.clock()
         tx.nodes.put(replace(said, seen_at=now))
-        if known is None or replace(known, seen_at=said.seen_at) != said:
+        changed = known is None or replace(known, seen_at=said.seen_at) != said
+        if changed:
             kind = "node.registered" if known is None else "node.changed"
             tx.events.add(Event(at=now, kind=kind, message=f"node {node} in pool {said.pool}"))
+        return changed
 
-    return act(stored, status=204)
+    return act(stored, status=204, news=bool)
 
 
 @router.get("/savings", response_model=Savings, responses=problems(BadInput))

@@ -80,13 +80,16 @@ def report_replicas(about: AboutJob, act: Act) -> Response:
     report = wire.decode(act.body, ReplicaReport)
     wire.check_version(report.v, sender="the scaler")
 
-    def reported(tx: Transaction) -> None:
-        _expect_same(about.job(tx), report.job)
-        lifecycle.replicas_reported(
+    def reported(tx: Transaction) -> bool:
+        job = about.job(tx)
+        _expect_same(job, report.job)
+        known = tuple(tx.worlds.replicas(job.id))
+        told = lifecycle.replicas_reported(
             tx, report, settings=about.here.settings, now=about.here.clock()
         )
+        return told != job or tuple(tx.worlds.replicas(job.id)) != known
 
-    return act(reported, status=204)
+    return act(reported, status=204, news=bool)
 
 
 @router.get(
@@ -104,7 +107,8 @@ async def wishes(
     def read() -> DesiredPool:
         token.check()
         with here.stores.transaction(read_only=True) as tx:
-            return views.wishes(tx, pool, here.settings, keep_apart=not here.submitters)
+            apart = not here.submitters
+            return views.wishes(tx, pool, here.settings, keep_apart=apart, known=_bare(known))
 
     found = await poll(here.bell, read, lambda found: found.version != _bare(known), wait)
     return _unless_known(found, found.version, known)

@@ -144,11 +144,17 @@ def document(job: Job) -> Mapping[str, Any]:
 
 
 def wishes(
-    tx: Transaction, pool: PoolName, settings: Settings, *, keep_apart: bool = True
+    tx: Transaction,
+    pool: PoolName,
+    settings: Settings,
+    *,
+    keep_apart: bool = True,
+    known: str | None = None,
 ) -> DesiredPool:
     """Return the wishes of a pool: the worlds that a scaler should bring about.
 
     ``keep_apart``: jobs of people who are no administrators can be kept apart from the service.
+    ``known``: a version that its reader has; jobs of that version are left out.
 
     ``version`` changes whenever a job, its state or its wish does. However many jobs there are, the
     same number of questions is asked of the stores.
@@ -157,20 +163,24 @@ def wishes(
     ids = [job.id for job in unfinished]
     tx.plans.read_ahead(ids)
     tx.fits.read_ahead(ids, BATCH)
+    wished = [(job, lifecycle.wish(tx, job, settings)) for job in unfinished]
+    marks = [(job.id, str(job.state), wish.version) for job, wish in wished]
+    version = auth.sha256(wire.encode(marks))[:16]
+    if version == known:
+        return DesiredPool(pool=pool, version=version, jobs=())
     jobs = tuple(
         DesiredJob(
             job=job.id,
             name=job.document.name,
             project=job.document.project,
             state=job.state,
-            wish=lifecycle.wish(tx, job, settings),
+            wish=wish,
             document=document(job),
             member=job.owner if job.confined and keep_apart else None,
         )
-        for job in unfinished
+        for job, wish in wished
     )
-    marks = [(job.job, str(job.state), job.wish.version) for job in jobs]
-    return DesiredPool(pool=pool, version=auth.sha256(wire.encode(marks))[:16], jobs=jobs)
+    return DesiredPool(pool=pool, version=version, jobs=jobs)
 
 
 def workers(tx: Transaction, job: Job, settings: Settings, now: datetime) -> tuple[WorkerView, ...]:

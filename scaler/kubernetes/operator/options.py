@@ -50,7 +50,8 @@ class OperatorOptions:
     host_ports: tuple[int, int] = (ports.FIRST, ports.LAST)
     #: Seconds after which replicas of a node that is not ready are replaced.
     lost_node_seconds: float = PATIENCE.total_seconds()
-    pace: Pace = field(default_factory=Pace)
+    #: Hundreds of jobs report by one process.
+    pace: Pace = field(default_factory=lambda: Pace(repeat=30.0))
 
 
 def operator_options(said: argparse.Namespace, home: Path) -> OperatorOptions:
