@@ -274,8 +274,8 @@ class Hands:
         self.made.append(obj["metadata"]["name"])
 
 
-def a_job(generation: int, **spec: Any) -> ElasticJob:
-    obj = jobs.job("torchrun", "t.py", replicas=1, spec=spec)
+def a_job(generation: int, replicas: int = 1, **spec: Any) -> ElasticJob:
+    obj = jobs.job("torchrun", "t.py", replicas=replicas, spec=spec)
     obj["metadata"] |= {"uid": JOB, "generation": generation}
     # As it is after a look while Brain was away.
     return read_elastic_job(obj | {"status": {"observedGeneration": generation}})
@@ -286,10 +286,18 @@ def test_services_are_made_although_the_status_was_written_before():
     roles = Roles(cast(Any, hands), Store())
 
     for generation in (1, 1, 2):
-        job = a_job(generation)
+        job = a_job(generation, replicas=2)
         roles.name(job, job_document(job), rigid=True)
 
     assert hands.made == ["digits", "digits"]
+
+
+def test_a_pod_that_has_no_others_needs_no_name():
+    hands, job = Hands(), a_job(1)
+
+    Roles(cast(Any, hands), Store()).name(job, job_document(job), rigid=True)
+
+    assert hands.made == []
 
 
 def test_each_worker_that_a_plan_may_add_has_a_name():

@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from scaler.kubernetes.pods import identity
+from tests.kubernetes import jobs
 from tests.kubernetes.operating import Place, Stage, accepted, living, operating, staged, until
 
 
@@ -25,14 +26,36 @@ def place(stage: Stage, tmp_path: Path) -> Iterator[Place]:
 def writes(stage: Stage, place: Place, replicas: int) -> Counter[str]:
     """Writes of the operator, Events apart, until a job of our agent has all pods at work."""
     stage.ground.traffic.reset()
-    made: Any = accepted(place, replicas=replicas, minReplicas=1, maxReplicas=replicas)
+    made = accepted(place, replicas=replicas, minReplicas=1, maxReplicas=replicas)
     until("all run", lambda: len(place.run()) == replicas, place.pods)
     until("it is told", lambda: place.status(made).get("readyReplicas") == replicas)
+    return written(stage)
+
+
+def written(stage: Stage) -> Counter[str]:
+    """Writes of the operator since the last reset, Events apart."""
     counted: Counter[str] = Counter()
     for (method, what, _), count in stage.ground.traffic.counts.items():
         if method != "GET" and what not in ("events", "elastic.iml.github.io/elasticjobs"):
             counted[what] += count
     return counted
+
+
+def test_a_job_of_one_pod_without_an_agent_costs_five_writes_until_it_runs(
+    stage: Stage, place: Place
+):
+    stage.ground.traffic.reset()
+    job = jobs.job("python", "t.py", resources={"cpu": "1"}, replicas=1)
+    job["metadata"]["annotations"] = {identity.INJECT: "off"}
+    made = place.apply(job)
+    until("it runs", lambda: place.status(made).get("phase") == "Running", place.pods)
+
+    counted = written(stage)
+
+    statuses = counted.pop("elastic.iml.github.io/elasticjobs/status")
+    assert counted == {"secrets": 1, "pods": 1}
+    # Two, unless a slow machine takes seconds from birth to the pod.
+    assert statuses <= 3
 
 
 def test_a_job_of_one_pod_costs_five_writes(stage: Stage, place: Place):

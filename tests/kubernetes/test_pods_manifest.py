@@ -138,8 +138,8 @@ def test_torchrun_gets_its_rendezvous_and_no_rank():
 
 
 def test_torchrun_is_ours_where_the_job_asks():
+    assert not elastic(read(jobs.job("torchrun", "t.py")), AGENT)
     made = jobs.job("torchrun", "t.py")
-    assert not elastic(read(made), AGENT)
     made["metadata"]["annotations"] = {identity.TORCHRUN: "brain"}
     assert elastic(read(made), AGENT)
 

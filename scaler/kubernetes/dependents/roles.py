@@ -16,6 +16,7 @@ from scaler.kubernetes.pods.environment import Crowd
 from scaler.kubernetes.pods.failures import Remedy, failure
 from scaler.kubernetes.pods.manifest import PodOrder, manifest
 from scaler.kubernetes.pods.orders import (
+    alone,
     annotations_of,
     exhausted,
     master_name,
@@ -71,7 +72,7 @@ class Roles:
         id, generation = job.metadata.uid, job.metadata.generation
         if self._named.get(id) == generation:
             return
-        if rigid:
+        if rigid and not alone(job, document):
             self._upkeep.services(job)
         for service in processes(job, document):
             self._upkeep.apply(SERVICE, service)

@@ -26,14 +26,28 @@ for _kind in (ElasticJob, ScalePlan):
     msgspec.json.Decoder(_kind)
 
 
+#: The last object of each uid that was read, and the result: several looks a second concern an
+#: object that a store has not exchanged since.
+_LAST: dict[str, tuple[Mapping[str, Any], ElasticJob]] = {}
+_MOST_KEPT = 10_000
+
+
 def read_elastic_job(obj: Mapping[str, Any]) -> ElasticJob:
-    """Read an ElasticJob.
+    """Read an ElasticJob, which nobody changes in place.
 
     Raises:
         BadInput: the object cannot run as it stands.
     """
+    uid = str((obj.get("metadata") or {}).get("uid") or "")
+    known = _LAST.get(uid)
+    if known is not None and known[0] is obj:
+        return known[1]
     job = _converted(obj, ElasticJob)
     checks.check_job(job)
+    if len(_LAST) >= _MOST_KEPT:
+        _LAST.clear()
+    if uid:
+        _LAST[uid] = obj, job
     return job
 
 

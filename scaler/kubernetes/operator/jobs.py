@@ -51,12 +51,12 @@ from scaler.kubernetes.status.job_status import (
     active_plan,
     advised,
     beside_state,
-    passing,
     refused,
     status,
     told_size,
     wants_more,
 )
+from scaler.kubernetes.status.pacing import StatusPace
 
 __all__ = ["JOB", "ElasticJobs", "JobRules"]
 
@@ -64,8 +64,6 @@ log = logging.getLogger(__name__)
 
 #: Seconds between looks at a job that waits (for capacity, a node, Brain).
 _SOON_SECONDS = 5.0
-#: Least seconds between writes of changing counts: pods that begin change several times a second.
-_TOGETHER = timedelta(seconds=1)
 _OVER = ("Succeeded", "Failed")
 #: Refusals of the API server are shown on the job, and the request is repeated.
 _SAID = (NotAllowed, BadInput, NotFound)
@@ -112,8 +110,7 @@ class ElasticJobs:
             forget=self.mirror.forget,
             release=self._upkeep.release,
         )
-        #: When this operator last wrote the status of each job.
-        self._written: dict[JobId, datetime] = {}
+        self._pace = StatusPace()
 
     def reconcile(self, key: Key) -> Result:
         """Look at one job."""
@@ -206,10 +203,10 @@ class ElasticJobs:
             message=waiting,
         )
         told = status(obj, job, view, pods, found, now)
-        pause = None if trouble or whole.let_go else self._pause(obj, told, now)
+        pause = None if trouble or whole.let_go else self._pace.pause(obj, told, now)
         if pause is None:
             self._write(obj, told)
-            self._written[id] = now
+            self._pace.written(obj)
         looks = [
             pause,
             self._upkeep.patience(job, mine, now.timestamp()),
@@ -221,13 +218,6 @@ class ElasticJobs:
         ]
         soon = min((each for each in looks if each is not None), default=None)
         return Result(requeue_after_seconds=soon)
-
-    def _pause(self, obj: Object, told: dict[str, Any], now: datetime) -> float | None:
-        """Return the seconds for which a status may wait for later changes; None: write it now."""
-        written = self._written.get(JobId(obj["metadata"]["uid"]))
-        if written is None or not passing(obj.get("status") or {}, told):
-            return None
-        return seconds_until(written + _TOGETHER, now)
 
     def _nodes_for(
         self,
@@ -258,12 +248,13 @@ class ElasticJobs:
         if by_volcano(job, rules.house) and document.replicas.min > 1:
             self._upkeep.pod_group(job, document)
         id, now = JobId(job.metadata.uid), self._clock()
-        self._upkeep.tell_places(
-            mine,
-            self._backend.proved_gone(id, now),
-            self._backend.cut_off(id, now),
-            self._backend.members(id),
-        )
+        if not fixed:
+            self._upkeep.tell_places(
+                mine,
+                self._backend.proved_gone(id, now),
+                self._backend.cut_off(id, now),
+                self._backend.members(id),
+            )
         self._roles.keep(job, self._clock())
         for pod in self._upkeep.late(job, mine, self._clock().timestamp()):
             self._upkeep.replace(pod)
@@ -334,7 +325,7 @@ class ElasticJobs:
         self._new_nodes.end(job)
         self._gangs.forget(job.metadata.uid)
         self._upkeep.forget(job.metadata.uid)
-        self._written.pop(JobId(job.metadata.uid), None)
+        self._pace.written(obj)
         self._write(obj, status(obj, job, view, pods, Findings(), now))
         ttl = job.spec.ttl_seconds_after_finished
         if ttl is None or view.finished_at is None:

@@ -235,7 +235,7 @@ class Operator:
     def spares(self, wish: DesiredJob) -> int:
         """Return the replicas beside the world's that make no whole unit."""
         obj = self.jobs.find(wish.job)
-        if obj is None:
+        if obj is None or wish.wish.unit == 1:
             return 0
         try:
             job = read_elastic_job(obj)

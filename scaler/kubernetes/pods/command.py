@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 
 from scaler.kubernetes.kinds.documents.commands import LaunchKind, launch_of
 
@@ -58,7 +59,11 @@ def read_command(command: Sequence[str], args: Sequence[str] = ()) -> ContainerC
     if not command:
         # The arguments of the image's own entry point do not reveal its program.
         return ContainerCommand(entry=ContainerEntry.OPAQUE)
-    words = (*command, *args)
+    return _read((*command, *args))
+
+
+@lru_cache(maxsize=4096)
+def _read(words: tuple[str, ...]) -> ContainerCommand:
     text = _script(words)
     if text is None:
         return _understood(ContainerCommand(entry=ContainerEntry.OPAQUE, argv=words))

@@ -126,7 +126,7 @@ def order(
         most=max(document.replicas.max, wished.replicas),
         processes=wished.processes_per_replica,
         restarts=wished.restart_limit,
-        master=master_name(job),
+        master="localhost" if alone(job, document) else master_name(job),
         master_port=host_ports[1] if len(host_ports) > 1 else MASTER_PORT,
     )
     spares = spares_of(job, document)
@@ -191,6 +191,11 @@ def _declared(host_ports: tuple[int, ...], rank: int) -> tuple[int, ...]:
 def gang_size(job: ElasticJob, document: JobDocument) -> int:
     """Return the number of pods that begin together or not at all: the least size of the job."""
     return document.replicas.min
+
+
+def alone(job: ElasticJob, document: JobDocument) -> bool:
+    """True if the job never has a second pod that would look for the first by name."""
+    return document.replicas.max == 1 and len(job.spec.replica_specs) == 1
 
 
 def by_volcano(job: ElasticJob, house: Installation) -> bool:

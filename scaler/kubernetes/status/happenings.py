@@ -24,10 +24,11 @@ def happenings(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
         yield Happening("Warning", Reason.UNKNOWN_FIELDS, message)
     made = after.get("replicas", 0) - before.get("replicas", 0)
     ready = after.get("readyReplicas", 0)
-    if made > 0:
+    started = _turned(before, after, JobCondition.RUNNING, "True") and "startTime" not in before
+    if made > 0 and not started:
         pods = "1 pod was" if made == 1 else f"{made} pods were"
         yield Happening("Normal", "Created", f"{pods} created, {after['replicas']} exist")
-    if _turned(before, after, JobCondition.RUNNING, "True") and "startTime" not in before:
+    if started:
         yield Happening("Normal", "Started", f"a world is training, {ready} replicas are ready")
     restarts = after.get("restarts", 0)
     if restarts > before.get("restarts", 0):

@@ -1,0 +1,40 @@
+"""Decides how long a job's status waits, so that one write tells of several changes."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from scaler.kubernetes.runtime.cluster import Object
+from scaler.kubernetes.runtime.status import read_instant
+from scaler.kubernetes.status.ends import seconds_until
+from scaler.kubernetes.status.job_status import passing
+
+#: Time for which counts wait for further changes: pods that begin change several times a second.
+_TOGETHER = timedelta(seconds=2)
+#: Time in which a new job gets its first pods, so that one status tells of both.
+_BIRTH = timedelta(seconds=5)
+
+
+class StatusPace:
+    """Remembers since when changed counts of jobs wait; conditions that last never do."""
+
+    def __init__(self) -> None:
+        self._unwritten: dict[str, datetime] = {}
+
+    def pause(self, obj: Object, told: Mapping[str, Any], now: datetime) -> float | None:
+        """Return the seconds for which a status may wait for later changes; None: write it now."""
+        known = obj.get("status") or {}
+        if not known:
+            born = read_instant(obj["metadata"].get("creationTimestamp"))
+            return seconds_until(born and born + _BIRTH, now) if not told["replicas"] else None
+        if told == known or not passing(known, told):
+            return None
+        return seconds_until(self._unwritten.setdefault(_uid(obj), now) + _TOGETHER, now)
+
+    def written(self, obj: Object) -> None:
+        """Note that a status is written, or that nothing of the job is any more."""
+        self._unwritten.pop(_uid(obj), None)
+
+
+def _uid(obj: Object) -> str:
+    return str(obj["metadata"]["uid"])
