@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from brain import calls
-from brain.types.job import JobState
+from brain.errors import Unavailable
+from brain.types.job import Intent, JobState
 from scaler.kubernetes.operator.jobs import JOB
 from scaler.kubernetes.pods.identity import INJECT
 from scaler.kubernetes.pods.quota import QUEUE, WORKLOAD
@@ -189,6 +190,51 @@ def test_an_evicted_unit_alone_goes(place: Place, kueue: PlayedKueue):
     runs(place, made, 2)
     until("its unit is given up", lambda: list(kueue.workloads(place.namespace)) == ["0"])
     place.says(made, "Admitted", "True", "QuotaReserved", "2 replicas")
+
+
+def test_what_a_person_suspended_holds_no_quota_and_no_admission_resumes_it(
+    place: Place, kueue: PlayedKueue
+):
+    kueue.quota = 2
+    made = place.apply(queued())
+    runs(place, made, 2)
+    with place.api.client() as client:
+        client.send(calls.suspend(made["metadata"]["uid"]))
+        until("it asks for nothing", lambda: not kueue.workloads(place.namespace))
+        place.says(made, "Admitted", "False", "Suspended")
+        kept = (place.pods(), place.job(made).job.intent)
+        client.send(calls.resume(made["metadata"]["uid"]))
+    runs(place, made, 2)
+
+    assert kept == ({}, Intent.SUSPEND)
+
+
+def test_pods_of_a_unit_go_whose_workload_somebody_deleted(place: Place, kueue: PlayedKueue):
+    kueue.quota = 3
+    made = place.apply(queued(replicas=3))
+    runs(place, made, 3)
+    kueue.quota = 2
+    place.cluster.delete(WORKLOAD, *key_of(kueue.workloads(place.namespace)["1"]))
+    runs(place, made, 2)
+
+
+def test_a_size_that_brain_did_not_take_back_is_given_back_later(
+    place: Place, kueue: PlayedKueue, monkeypatch: pytest.MonkeyPatch
+):
+    kueue.quota = 3
+    made = place.apply(queued(replicas=3))
+    runs(place, made, 3)
+    resize, failures = place.operator.brain.resize, iter([Unavailable("Brain is away")])
+
+    def once_away(*said: Any, **more: Any) -> Any:
+        for failure in failures:
+            raise failure
+        return resize(*said, **more)
+
+    monkeypatch.setattr(place.operator.brain, "resize", once_away)
+    kueue.quota = 2
+    kueue.evict(kueue.workloads(place.namespace)["1"], "Preempted", "Preempted by a workload")
+    runs(place, made, 2)
 
 
 def test_a_job_that_ended_or_was_suspended_holds_no_quota(place: Place, kueue: PlayedKueue):

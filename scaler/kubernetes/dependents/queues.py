@@ -49,7 +49,7 @@ class Standing:
     held: bool = False
     #: What to say of it: all is admitted, why, and a sentence; empty: it is in no queue.
     told: tuple[tuple[bool, Reason, str], ...] = ()
-    #: The size that the job has to give back to, because Kueue evicts units; None: none.
+    #: The size that the job has to give back to, because units have no quota any more; None: none.
     leaves: int | None = None
 
 
@@ -87,13 +87,18 @@ class Queues:
         view: JobView | None,
         mine: Sequence[Object],
         now: datetime,
+        *,
+        by_person: bool = False,
     ) -> Standing:
-        """Look once at the Workloads of a job; ``mine``: its pods."""
+        """Look once at the Workloads of a job; ``mine``: its pods.
+
+        ``by_person``: a person suspended it in Brain, so that no admission may resume it.
+        """
         queue = queue_of(obj)
         if queue is None or self._store is None:
             return Standing(job=job, told=self._leave(obj))
         try:
-            return self._look(queue, job, document, view, mine, now)
+            return self._look(queue, job, document, view, mine, now, by_person=by_person)
         except (NotAllowed, BadInput) as why:
             held = not runs(self._of(job.metadata.uid).get(0, {}))
             told = False, Reason.QUEUED if held else Reason.NO_SHARE, f"{queue}: {why}"
@@ -107,10 +112,12 @@ class Queues:
         view: JobView | None,
         mine: Sequence[Object],
         now: datetime,
+        *,
+        by_person: bool,
     ) -> Standing:
         have, alive = self._of(job.metadata.uid), sum(_alive(pod) for pod in mine)
         least, unit = gang_size(job, document), document.replicas.unit
-        if job.spec.suspend:
+        if job.spec.suspend or (by_person and (0 not in have or runs(have[0]))):
             if not alive:
                 self._delete(have.values())
             said = "the job is suspended and asks for nothing"
@@ -133,7 +140,8 @@ class Queues:
         if alive <= size:
             for each in evicted:
                 self._release(each, now)
-        leaves = size if wished > size and alive > size and evicted else None
+        # A unit was evicted, or somebody deleted its Workload.
+        leaves = size if wished > size and alive > size else None
         if wished <= size:
             return Standing(job=job, told=((True, Reason.QUOTA, f"{queue}: {size} replicas"),))
         pending = (each for number, each in sorted(have.items()) if number and not runs(each))

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from brain.errors import BadInput, NotAllowed, NotFound
-from brain.types.job import FINISHED, ApprovalPolicy, JobDocument, JobId, PolicyMode
+from brain.types.job import FINISHED, ApprovalPolicy, Intent, JobDocument, JobId, PolicyMode
 from brain.views import JobView
 from scaler.kubernetes.brain import OperatorsBrain
 from scaler.kubernetes.dependents import rigid
@@ -53,6 +53,7 @@ from scaler.kubernetes.status.job_status import (
     beside_state,
     refused,
     status,
+    suspended_here,
     told_size,
     wants_more,
 )
@@ -153,7 +154,8 @@ class ElasticJobs:
         if view is None and over(job):
             # Brain is away, or has forgotten the job: a job that ended does not start again.
             return Result(requeue_after_seconds=6 * _SOON_SECONDS)
-        standing = self.queues.tend(obj, job, document, view, mine, now)
+        halted = view is not None and view.intent is Intent.SUSPEND and not suspended_here(obj)
+        standing = self.queues.tend(obj, job, document, view, mine, now, by_person=halted)
         job, queued = standing.job, [condition_of(JobCondition.ADMITTED, *t) for t in standing.told]
         room, look_seconds = self._nodes_for(job, document, view, rules, now)
         bar = queued[0] if standing.held else room
@@ -173,10 +175,12 @@ class ElasticJobs:
             said.append(size_differs(job, view, last))
             said += resize_waits(request, (obj.get("status") or {}).get("conditions") or ())
             view = self._requests.intent(obj, job, view)
-            self._requests.give_back(view, standing.leaves)
+            given = self._requests.give_back(view, standing.leaves)
             view = self._requests.deadline(obj, job, view, now)
             # Without a Brain nobody would answer.
-            asks = rules.house.brain_url is not None and unanswered(job, view, request, now)
+            asks = rules.house.brain_url is not None and (
+                not given or unanswered(job, view, request, now)
+            )
             try:
                 leaving = self._departures.leaving(job, mine, now)
                 whole = self._gangs.tend(job, document, mine, self._ender(id, now), now, leaving)

@@ -97,16 +97,21 @@ class Requests:
             return answer | kept | {"granted": view.replicas_wished}
         return answer | self._asked(obj, job, asked)
 
-    def give_back(self, view: JobView, most: int | None) -> None:
-        """Ask for the size that a queue leaves a job; None: it leaves what there is."""
+    def give_back(self, view: JobView, most: int | None) -> bool:
+        """Ask for the size that a queue leaves a job; None: it leaves what there is.
+
+        False: Brain did not take the request, which is to be repeated.
+        """
         if most is None:
-            return
-        why = f"Kueue evicted what is beyond {most} replicas"
+            return True
+        why = f"Kueue admits no more than {most} replicas"
         try:
             key = f"{view.id}.evicted.{view.generation}.{most}"
             self._brain.resize(JobId(view.id), most, why, key, "kueue")
         except (*AWAY, *REFUSED) as refusal:
             log.info("job %s: %s", view.id, refusal)
+            return False
+        return True
 
     def _asked(self, obj: Object, job: ElasticJob, asked: int) -> dict[str, Any]:
         try:
