@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from brain.errors import BadInput
+from brain.errors import BadInput, NotFound
 from brain.types.allocation import Bounds
 from brain.types.job import JobId
 from scaler.adapters import foreign
@@ -72,19 +72,26 @@ class JobSets:
     def resize(self, cluster: Cluster, read: Training, workers: int) -> None:
         """Write both numbers into the Job and, where its webhook takes them, into the JobSet.
 
-        A JobSet that has these numbers already takes them and changes nothing.
+        A JobSet that has these numbers already takes them and changes nothing. The Job of a JobSet
+        that is suspended, restarts or starts its Jobs in order may not be there: it comes at the
+        JobSet's numbers, and the next look asks again. Each write names the uid that was read, so
+        none of them makes an object anew that was deleted meanwhile.
         """
         size = {"parallelism": workers, "completions": workers}
         role = read.stem.removeprefix(f"{read.name}-").removesuffix("-0")
         changed = {"name": role, "template": {"spec": size}}
-        metadata = {"namespace": read.namespace, "name": read.name}
+        metadata = {"namespace": read.namespace, "name": read.name, "uid": read.job}
         with suppress(Denied):
             cluster.apply(JOBSET, {"metadata": metadata, "spec": {"replicatedJobs": [changed]}})
-        cluster.merge(JOB, read.namespace, read.stem, {"spec": size})
+        if read.owner is not None:
+            patch = {"metadata": {"uid": read.owner}, "spec": size}
+            with suppress(NotFound):
+                cluster.merge(JOB, read.namespace, read.stem, patch)
 
     def suspend(self, cluster: Cluster, read: Training, suspend: bool) -> None:
         """Write ``suspend``; a Job keeps its numbers meanwhile."""
-        cluster.merge(JOBSET, read.namespace, read.name, {"spec": {"suspend": suspend}})
+        patch = {"metadata": {"uid": read.job}, "spec": {"suspend": suspend}}
+        cluster.merge(JOBSET, read.namespace, read.name, patch)
 
 
 def _workers(obj: Object) -> Mapping[str, Any]:

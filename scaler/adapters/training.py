@@ -136,6 +136,8 @@ def hands_off(obj: Object, kind: Kind, manager: object, own: str) -> str | None:
     """
     meta = obj["metadata"]
     name = f"{kind.kind} {meta['name']}"
+    if meta.get("deletionTimestamp"):
+        return f"{name} is being deleted"
     if not foreign.may_act(meta.get("annotations") or {}):
         return (
             f"Brain only advises on {name}; to let Brain resize it: kubectl annotate "

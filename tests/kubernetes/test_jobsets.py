@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from brain import calls
-from brain.errors import BadInput
+from brain.errors import BadInput, Conflict, NotFound
 from brain.types.job import JobId
 from brain.types.world import ReplicaExit
 from collectors.pods.sources import JOB_KINDS
@@ -176,6 +176,63 @@ def test_a_restart_makes_the_job_anew_at_the_jobsets_size_and_it_grows_again(ser
 
     assert (restarted, stand.sizes) == ((1, 1, 1), (1, 3, 3))
     assert sum(each.alive for each in stand.backend.observe(stand.job, NOW).replicas) == 3
+
+
+def test_a_suspended_jobset_whose_job_is_not_there_yet_is_resumed(server: Server):
+    stand = Stand(server, elastic=False, workers=2, suspended=True)
+    early = ForeignBackend(stand.cluster, [JobSets()], ListedJobs(stand.cluster, ["team"]))
+    early.start(wish(1, job=stand.job), 0, {}, NOW)
+
+    assert stand.cluster.get(JOBSET, "team", "digits")["spec"]["suspend"] is False
+
+
+def test_a_resize_makes_no_jobset_anew_that_was_deleted_meanwhile(server: Server):
+    stand = Stand(server, elastic=True, workers=2)
+    read = stand.backend.find(stand.job)
+    assert read is not None
+    stand.cluster.delete(JOBSET, "team", "digits")
+    for late in (
+        lambda: JobSets().resize(stand.cluster, read, 3),
+        lambda: JobSets().suspend(stand.cluster, read, True),
+    ):
+        with pytest.raises((Conflict, NotFound)):
+            late()
+
+    assert stand.cluster.list(JOBSET, "team").items == []
+
+
+def test_a_jobset_that_is_being_deleted_is_left_alone():
+    made = jobset(annotations=ALLOWED)
+    made["metadata"] |= {"uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+
+    assert JobSets().training(made).refusal == "JobSet digits is being deleted"
+
+
+def test_jobsets_of_one_name_in_two_namespaces_are_two_jobs_with_pods_of_their_own(server: Server):
+    stand = Stand(server, elastic=False, workers=3)
+    stand.cluster.create(NAMESPACE, {"metadata": {"name": "others"}})
+    twin = jobset(workers=2)
+    twin["metadata"]["namespace"] = "others"
+    other = JobId(stand.cluster.create(JOBSET, twin)["metadata"]["uid"])
+    stand.played.settle()
+    listed = ListedJobs(stand.cluster, ["team", "others"])
+    backend = ForeignBackend(stand.cluster, [JobSets()], listed)
+    backend.stop(stand.job, backend.observe(stand.job, NOW).replicas[-1].id, force=False, now=NOW)
+    stand.played.settle()
+
+    seen = [len(backend.observe(job, NOW).replicas) for job in (stand.job, other)]
+    assert (seen, stand.sizes) == ([3, 2], (3, 2, 2))
+
+
+@pytest.mark.parametrize("length", [1, 52])
+def test_the_longest_names_that_jobset_takes_are_read(length: int):
+    made = jobset()
+    made["metadata"] |= {"uid": "u", "name": "d" * length}
+    found = JobSets().training(made)
+
+    # A Job's name is a label of its pods.
+    assert len(found.stem) <= 63
+    assert document(found).name == "d" * length
 
 
 def test_the_webhook_keeps_replicas_and_the_server_keeps_lone_completions(server: Server):
