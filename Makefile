@@ -30,7 +30,7 @@ help:
 	@echo "make bench-simulate  the same by brain simulate in a small crowded pool, beside Tiresias (ONLY='asked owners')"
 	@echo "make bench-resources  advice on resources: requests beside Kubernetes' autoscaler, leaks told in time, a real job with parameter servers"
 	@echo "make bench-allocator  a cluster divided among 100 to 10,000 jobs, beside HiGHS and a greedy heap"
-	@echo "make bench-kubernetes  what reconciling costs and survives, beside kopf (8 minutes)"
+	@echo "make bench-kubernetes  what operator and Brain cost a cluster, and what they survive, beside an older commit and kopf (15 minutes; BRAIN_BENCH_KUBECONFIG= a cluster)"
 	@echo "make bench-health  bad nodes, hangs and failures: found, and nothing else (3 minutes)"
 	@echo "make bench-ingest  what taking telemetry in costs, beside a plain service and stores of time series, on SQLite and PostgreSQL (8 minutes)"
 	@echo "make bench-web  what the dashboard costs its reader and its service, beside a bare list and bare charts (5 minutes; needs node)"

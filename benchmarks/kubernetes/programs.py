@@ -7,13 +7,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx2
+
+from launcher.workers.processes.process import free_port
+from tests.kubernetes.apiserver.server import SHIPPED
+
 _TICKS = os.sysconf("SC_CLK_TCK")
+_START_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,15 +34,21 @@ class Program:
     """A child process of this one."""
 
     def __init__(
-        self, module: str, *arguments: str, talks: bool = False, kubeconfig: str = ""
+        self,
+        module: str,
+        *arguments: str,
+        talks: bool = False,
+        home: Path | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         pipe = subprocess.PIPE if talks else None
         self.process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
+            [sys.executable, *(["-P"] if home else []), "-m", module, *arguments],
             stdin=pipe,
             stdout=pipe,
             text=True,
-            env=os.environ | {"KUBECONFIG": kubeconfig},
+            cwd=home,
+            env={**os.environ, **(environment or {})},
             # Whatever is said belongs to what is measured, but not on the screen.
             stderr=None if talks else subprocess.DEVNULL,
         )
@@ -46,7 +58,8 @@ class Program:
         stat = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         peak = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
-        cpu = (int(stat[11]) + int(stat[12])) / _TICKS
+        # Those of its own children that ended included.
+        cpu = sum(map(int, stat[11:15])) / _TICKS
         return Use(cpu_seconds=cpu, memory_mib=int(peak) / 1024)
 
     def end(self, number: int = signal.SIGTERM) -> None:
@@ -60,12 +73,12 @@ class Program:
 
 
 class Server:
-    """The emulated API server's process."""
+    """The process that is, or stands beside, the API server."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
         hello = self._read()
-        self.url, self.kubeconfig = hello["url"], hello["kubeconfig"]
+        self.url, self.kubeconfig, self.name = hello["url"], hello["kubeconfig"], hello["name"]
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
         """Have it do something; what it answers."""
@@ -74,15 +87,13 @@ class Server:
         self._program.process.stdin.flush()
         return self._read()
 
-    def until(
-        self, holds: Callable[[dict[str, Any]], bool], seconds: float, of: Program | None = None
-    ) -> bool:
-        """Wait until its state is so; False: not in that time, or the program ``of`` ended."""
+    def until(self, what: str, count: int, seconds: float) -> bool:
+        """Wait until its state counts so many; False: not in that time."""
         end = time.monotonic() + seconds
-        while not holds(self.ask("state")):
-            if time.monotonic() > end or (of is not None and of.process.poll() is not None):
+        while self.ask("state")[what] < count:
+            if time.monotonic() > end:
                 return False
-            time.sleep(0.05)
+            time.sleep(0.1)
         return True
 
     def _read(self) -> dict[str, Any]:
@@ -95,21 +106,77 @@ class Server:
 
 
 @contextmanager
-def server() -> Iterator[Server]:
-    """A fresh API server with our kinds and the namespace of the benchmark."""
-    with tempfile.TemporaryDirectory() as directory:
-        program = Program("benchmarks.kubernetes.server", directory, talks=True)
+def server(kubeconfig: str = "", older: Path | None = None) -> Iterator[Server]:
+    """A fresh emulator with our kinds, or those of an older commit; or the cluster of that file."""
+    kinds = older / "deploy/crds" if older else SHIPPED
+    more = [f"--kubeconfig={kubeconfig}"] if kubeconfig else []
+    with tempfile.TemporaryDirectory(prefix="brain-bench-") as directory:
+        told = (directory, f"--definitions={kinds}", *more)
+        program = Program("benchmarks.kubernetes.server", *told, talks=True)
         try:
             yield Server(program)
         finally:
-            program.end()
+            assert program.process.stdin is not None, "the server talks"
+            program.process.stdin.close()
+            program.process.wait(330.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Brain and its operators, as the chart starts them."""
+
+    brain: Program
+    operators: list[Program]
+    start_operator: Callable[[], None]
+
+    def cpu_seconds(self) -> float:
+        """CPU seconds of all of them so far."""
+        return sum(each.use().cpu_seconds for each in (self.brain, *self.operators))
 
 
 @contextmanager
-def running(api: Server, module: str, *arguments: str) -> Iterator[Program]:
-    """An operator at that server, for as long as the block takes."""
-    program = Program(module, *arguments, kubeconfig=api.kubeconfig)
-    try:
-        yield program
-    finally:
-        program.end()
+def product(
+    api: Server,
+    older: Path | None = None,
+    namespace: str = "",
+    *,
+    lease_seconds: float | None = 30.0,
+) -> Iterator[Product]:
+    """Brain on its own database (SQLite) and one operator at that server; ``older``: a commit.
+
+    ``lease_seconds``: none is lost on a busy machine, where nobody would start it again; None: the
+    operator's own, where a failover is measured.
+    """
+    with tempfile.TemporaryDirectory(prefix="brain-bench-") as place, ExitStack() as stack:
+        home = Path(place)
+        environment = {"KUBECONFIG": api.kubeconfig} | ({"PYTHONPATH": str(older)} if older else {})
+
+        def start(module: str, *arguments: str) -> Program:
+            program = Program(module, *arguments, home=home, environment=environment)
+            stack.callback(program.end)
+            return program
+
+        port = free_port("127.0.0.1")
+        url = f"http://127.0.0.1:{port}"
+        brain = start("brain.service", f"--home={home}", f"--port={port}")
+        answers(f"{url}/livez", brain)
+        operators: list[Program] = []
+        served = [f"--namespace={namespace}"] if namespace else []
+        lease = [f"--lease-seconds={lease_seconds:g}"] if lease_seconds else []
+        said = ("--kubernetes", f"--home={home}", f"--url={url}", *served, *lease)
+        more = Product(brain, operators, lambda: operators.append(start("scaler.cli", *said)))
+        more.start_operator()
+        yield more
+
+
+def answers(url: str, program: Program) -> None:
+    """Wait until a program answers."""
+    end = time.monotonic() + _START_SECONDS
+    while time.monotonic() < end:
+        assert program.process.poll() is None, f"the program of {url} ended"
+        try:
+            if httpx2.get(url, timeout=5).status_code == 200:
+                return
+        except httpx2.HTTPError:
+            time.sleep(0.1)
+    raise SystemExit(f"{url} does not answer within {_START_SECONDS:.0f} s")

@@ -1,75 +1,96 @@
-"""The emulated API server in a process of its own, told what to do line by line."""
+"""The cluster in a process of its own, told what to do line by line.
+
+Without ``--kubeconfig`` it is the emulated API server. With it, it is that cluster: nodes and
+kubelets are played there through the API, scheduler and controllers are the cluster's own.
+"""
 
 import argparse
+import gc
 import json
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from benchmarks.kubernetes import workload
+from benchmarks.kubernetes.elsewhere import Elsewhere
 from benchmarks.kubernetes.tls import TlsServer
-from tests.kubernetes.apiserver import Server
 from tests.kubernetes.apiserver.core.api import Ask
-from tests.kubernetes.apiserver.server import SHIPPED
+from tests.kubernetes.apiserver.core.store import Change
+from tests.kubernetes.kubelet import FakeKubelet
+from tests.kubernetes.scheduling import Scheduler
 
-_PLANS = (workload.GROUP, "scaleplans")
 _ASK = Ask(manager="kubectl")
 
 
-class Told:
-    """Carries out what the benchmark asks of the server."""
+class Emulated:
+    """Carries out what the benchmark asks of the emulator."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        #: When each plan was first said to be applied.
-        self._applied: dict[str, float] = {}
-        self._writes: dict[str, int] = {}
-        self._pods = 0
+    name = "emulator"
+
+    def __init__(self, directory: Path, definitions: Path) -> None:
+        self._server = server = TlsServer(directory)
+        server.start()
+        server.install(*sorted(definitions.glob("*.yaml")))
+        self.seen = workload.Seen()
+        self.url, self.kubeconfig = server.url, server.kubeconfig
+        self._create("", "namespaces", [{"metadata": {"name": workload.NAMESPACE}}], "")
+        self._kubelet, self._scheduler = FakeKubelet(server), Scheduler(server)
+        self._kubelet.add_nodes(*workload.NODES, **workload.NODE)
         server.call(lambda: server.api.store.listen(self._hear))
 
-    def _hear(self, change: Any) -> None:
-        if change.resource == ("", "pods"):
-            self._pods += change.old is None
-        elif change.resource == _PLANS and change.old is not None:
-            name = change.new.key[1]
-            self._writes[name] = self._writes.get(name, 0) + 1
-            if (change.new.obj.get("status") or {}).get("phase") == "Applied":
-                self._applied.setdefault(name, time.monotonic())
+    def _hear(self, change: Change) -> None:
+        if change.type != "DELETED":
+            self.seen.hear(change.resource[1], change.new.obj, new=change.old is None)
 
-    def plans(self, first: int, count: int) -> dict[str, Any]:
-        """Create plans."""
-        return self._create("scaleplans", [workload.plan(first + n) for n in range(count)])
-
-    def jobs(self, count: int) -> dict[str, Any]:
+    def jobs(self, first: int, count: int, **what: Any) -> dict[str, Any]:
         """Create jobs."""
-        return self._create("elasticjobs", [workload.job(n) for n in range(count)])
+        made = [workload.job(first + n, **what) for n in range(count)]
+        return self._create(workload.GROUP, "elasticjobs", made)
+
+    def plans(self, count: int, jobs: int) -> dict[str, Any]:
+        """Create plans for so many jobs."""
+        made = [workload.plan(n, jobs) for n in range(count)]
+        return self._create(workload.GROUP, "scaleplans", made)
+
+    def others(self, count: int) -> dict[str, Any]:
+        """Create pods that run and are nobody's of ours."""
+        nodes = workload.NODES
+        made = [
+            workload.bare_pod(f"other-{n:05}", node=nodes[n % len(nodes)]) for n in range(count)
+        ]
+        return self._create("", "pods", made)
 
     def state(self) -> dict[str, Any]:
-        """What was reconciled so far, and by how many requests."""
+        """What happened so far, and by which requests."""
 
         def read() -> dict[str, Any]:
             traffic = self._server.traffic
+            writes: Counter[str] = Counter()
+            for (method, what, code), count in traffic.counts.items():
+                if method != "GET" and code < 300 and "leases" not in what:
+                    writes[what] += count
             return {
-                "applied": len(self._applied),
-                "pods": self._pods,
-                "pod_requests": traffic.writes("pods"),
-                "requests": traffic.writes(f"{workload.GROUP}/scaleplans")
-                + traffic.writes(f"{workload.GROUP}/scaleplans/status"),
-                "written_twice": sum(count > 1 for count in self._writes.values()),
+                **self.seen.told(),
+                "writes": dict(writes),
                 "most_in_flight": traffic.most_in_flight,
-                "last": max(self._applied.values(), default=0.0),
             }
 
         return self._server.call(read)
 
+    def reset(self) -> dict[str, Any]:
+        """Count requests from here."""
+        self._server.call(self._server.traffic.reset)
+        return {}
+
     def first_after(self, at: float) -> dict[str, Any]:
-        """When the first plan was applied after an instant."""
-        return {"at": min((each for each in self._applied.values() if each > at), default=None)}
+        """When the first pod was made after an instant."""
+        return {"at": min((each for each in self.seen.made if each > at), default=None)}
 
     def slow(self, seconds: float, times: int) -> dict[str, Any]:
         """Answer the next requests of operators late."""
-        self._server.faults.slow(seconds, times=times)
+        self._server.faults.slow(seconds, times=times, agent="brain-scaler")
         return {}
 
     def outage(self, seconds: float) -> dict[str, Any]:
@@ -84,37 +105,52 @@ class Told:
         self._server.expire()
         return {}
 
-    def _create(self, plural: str, bodies: list[dict[str, Any]]) -> dict[str, Any]:
+    def close(self) -> None:
+        """End with this process."""
+
+    def _create(
+        self,
+        group: str,
+        plural: str,
+        bodies: list[dict[str, Any]],
+        namespace: str = workload.NAMESPACE,
+    ) -> dict[str, Any]:
         server = self._server
+        version = workload.VERSION if group else "v1"
 
-        def work() -> None:
-            kind = server.api.kinds.find(workload.GROUP, workload.VERSION, plural)
+        def work(some: list[dict[str, Any]]) -> None:
+            kind = server.api.kinds.find(group, version, plural)
             assert kind is not None, f"the server has no {plural}"
-            for body in bodies:
-                server.api.create(kind, workload.NAMESPACE, body, _ASK)
+            for body in some:
+                server.api.create(kind, namespace, body, _ASK)
 
-        server.call(work)
+        # In parts: the server answers operators in between.
+        for begin in range(0, len(bodies), 50):
+            server.call(lambda begin=begin: work(bodies[begin : begin + 50]))
         return {}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=Path)
-    server = TlsServer(parser.parse_args().directory)
-    server.start()
-    server.install(*sorted(SHIPPED.glob("*.yaml")))
-
-    def namespace() -> None:
-        kind = server.api.kinds.find("", "v1", "namespaces")
-        assert kind is not None, "every server has namespaces"
-        server.api.create(kind, "", {"metadata": {"name": workload.NAMESPACE}}, _ASK)
-
-    server.call(namespace)
-    told = Told(server)
-    print(json.dumps({"url": server.url, "kubeconfig": str(server.kubeconfig)}), flush=True)
-    for line in sys.stdin:
-        asked = json.loads(line)
-        print(json.dumps(getattr(told, asked.pop("do"))(**asked)), flush=True)
+    parser.add_argument("--definitions", type=Path, required=True, help="folder of the kinds")
+    parser.add_argument("--kubeconfig", type=Path, help="a cluster instead of the emulator")
+    options = parser.parse_args()
+    # Objects live long here: looking for cycles among them costs more than it frees.
+    gc.set_threshold(100_000, 50, 100)
+    held: Emulated | Elsewhere = (
+        Elsewhere(options.kubeconfig)
+        if options.kubeconfig
+        else Emulated(options.directory, options.definitions)
+    )
+    hello = {"url": held.url, "kubeconfig": str(held.kubeconfig), "name": held.name}
+    print(json.dumps(hello), flush=True)
+    try:
+        for line in sys.stdin:
+            asked = json.loads(line)
+            print(json.dumps(getattr(held, asked.pop("do"))(**asked)), flush=True)
+    finally:
+        held.close()
 
 
 if __name__ == "__main__":

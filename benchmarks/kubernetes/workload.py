@@ -1,91 +1,102 @@
-"""What is reconciled: plans whose status is to be written, and jobs whose pods are to exist."""
+"""What a user applies: jobs and plans; and pods of others that are merely there."""
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 NAMESPACE = "bench"
 GROUP, VERSION = "elastic.iml.github.io", "v1alpha1"
-PODS_PER_JOB = 16
 
 
-def plan(number: int) -> dict[str, Any]:
-    """A plan as a person writes one."""
+def job(number: int, pods: int = 1, most: int | None = None, **spec: Any) -> dict[str, Any]:
+    """A job without our agent, so that the operator itself finds that it runs.
+
+    ``most``: the bounds are one and that; ``spec``: more fields of its pods.
+    """
+    bounds = {} if most is None else {"minReplicas": 1, "maxReplicas": most}
+    worker = {"replicas": pods, **bounds, "template": {"spec": pod_spec() | spec}}
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "ElasticJob",
+        "metadata": {"name": f"job-{number:04}", "namespace": NAMESPACE},
+        "spec": {"replicaSpecs": {"worker": worker}},
+    }
+
+
+def pod_spec() -> dict[str, Any]:
+    """What a pod of a job asks for."""
+    container = {
+        "name": "main",
+        "image": "registry.example/train:1",
+        "command": ["python", "train.py"],
+        "resources": {"requests": {"cpu": "1", "memory": "1Gi"}},
+    }
+    return {"containers": [container]}
+
+
+def plan(number: int, jobs: int) -> dict[str, Any]:
+    """A plan as a person writes one, for one of so many jobs."""
+    owner = f"job-{number % jobs:04}"
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": "ScalePlan",
         "metadata": {
             "name": f"plan-{number:05}",
             "namespace": NAMESPACE,
-            "labels": {"elasticjob.dlrover/name": f"job-{number % 200}", "scale-type": "manual"},
+            "labels": {"elasticjob.dlrover/name": owner, "scale-type": "manual"},
         },
         "spec": {
-            "ownerJob": f"job-{number % 200}",
-            "replicaResourceSpecs": {
-                "worker": {"replicas": 4, "resource": {"cpu": "8", "memory": "16Gi"}}
-            },
+            "ownerJob": owner,
+            "replicaResourceSpecs": {"worker": {"replicas": 2 + number // jobs}},
         },
     }
 
 
-def status(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """What an operator says of a plan: the same from both."""
-    roles = obj["spec"]["replicaResourceSpecs"]
+def bare_pod(name: str, *, node: str = "") -> dict[str, Any]:
+    """A pod that nobody of ours owns; on ``node`` it is one of a Deployment, say."""
+    spec = pod_spec() | ({"nodeName": node} if node else {})
     return {
-        "phase": "Applied",
-        "observedGeneration": obj["metadata"]["generation"],
-        "message": f"worker has {roles['worker']['replicas']} replicas",
-        "target": {"roles": {name: dict(role) for name, role in roles.items()}},
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app": "other"}},
+        "spec": spec,
     }
 
 
-def job(number: int) -> dict[str, Any]:
-    """A job of sixteen pods."""
-    return {
-        "apiVersion": f"{GROUP}/{VERSION}",
-        "kind": "ElasticJob",
-        "metadata": {"name": f"job-{number:03}", "namespace": NAMESPACE},
-        "spec": {
-            "replicaSpecs": {
-                "worker": {
-                    "replicas": PODS_PER_JOB,
-                    "template": {
-                        "spec": {
-                            "containers": [
-                                {
-                                    "name": "main",
-                                    "image": "registry.example/train:1",
-                                    "command": ["python", "train.py"],
-                                    "resources": {"limits": {"cpu": "8", "memory": "16Gi"}},
-                                }
-                            ]
-                        }
-                    },
-                }
-            }
-        },
-    }
+#: Nodes that hold every job here.
+NODES = [f"node-{number:02}" for number in range(40)]
+NODE = {"cpu": "256", "memory": "1Ti"}
 
 
-def pods(obj: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The pods of a job, by their names."""
-    metadata = obj["metadata"]
-    worker = obj["spec"]["replicaSpecs"]["worker"]
-    owner = {
-        "apiVersion": f"{GROUP}/{VERSION}",
-        "kind": "ElasticJob",
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-        "controller": True,
-    }
-    for index in range(worker["replicas"]):
-        yield {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": f"{metadata['name']}-edljob-worker-{index}",
-                "namespace": metadata["namespace"],
-                "labels": {"elasticjob.dlrover/name": metadata["name"]},
-                "ownerReferences": [owner],
-            },
-            "spec": {**worker["template"]["spec"], "restartPolicy": "Never"},
+@dataclass
+class Seen:
+    """What happened to jobs, pods and plans, by the watch of whoever stands beside the server."""
+
+    #: When pods came into being.
+    made: list[float] = field(default_factory=list)
+    bound: set[str] = field(default_factory=set)
+    running: set[str] = field(default_factory=set)
+    answered: set[str] = field(default_factory=set)
+
+    def hear(self, plural: str, obj: Mapping[str, Any], *, new: bool) -> None:
+        """Note an object as it is now."""
+        name, phase = obj["metadata"]["name"], (obj.get("status") or {}).get("phase")
+        if plural == "pods":
+            if new:
+                self.made.append(time.monotonic())
+            if obj["spec"].get("nodeName"):
+                self.bound.add(name)
+        elif plural == "elasticjobs" and phase == "Running":
+            self.running.add(name)
+        elif plural == "scaleplans" and phase not in (None, "Pending"):
+            self.answered.add(name)
+
+    def told(self) -> dict[str, int]:
+        """The numbers of all these."""
+        return {
+            "made": len(self.made),
+            "bound": len(self.bound),
+            "running": len(self.running),
+            "answered": len(self.answered),
         }

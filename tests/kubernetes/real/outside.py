@@ -1,7 +1,7 @@
 """Hands on a cluster that is elsewhere: everything through its API."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -43,10 +43,20 @@ class Outside:
     """Sees pods of our scheduler and nodes of our own alone. Reads ask the server every time."""
 
     def __init__(
-        self, kubeconfig: Path, *, controlled: bool, beat_seconds: float = _BEAT_SECONDS
+        self,
+        kubeconfig: Path,
+        *,
+        controlled: bool,
+        beat_seconds: float = _BEAT_SECONDS,
+        scheduler: str = SCHEDULER,
+        namespaces: Sequence[str] = (),
     ) -> None:
-        """``controlled``: somebody takes silent nodes to be lost, and makes service accounts."""
+        """``controlled``: somebody takes silent nodes to be lost, and makes service accounts.
+
+        ``scheduler``: of the pods that these hands touch; no ``namespaces``: in all of them.
+        """
         self._controlled, self._beat_seconds = controlled, beat_seconds
+        self._scheduler, self._namespaces = scheduler, namespaces
         #: Nodes that a test made silent.
         self._silent: set[str] = set()
         self._output: OutputDoor | None = None
@@ -99,9 +109,13 @@ class Outside:
         chosen = (
             {"labelSelector": MARK}
             if resource == NODES
-            else {"fieldSelector": f"spec.schedulerName={SCHEDULER}"}
+            else {"fieldSelector": f"spec.schedulerName={self._scheduler}"}
         )
-        found: list[Json] = _good(self._http.get(path(resource), params=chosen))["items"]
+        every = self._namespaces if resource == PODS and self._namespaces else ("",)
+        found: list[Json] = []
+        for namespace in every:
+            answer = self._http.get(path(resource, (namespace, "")), params=chosen)
+            found += _good(answer)["items"]
         return found
 
     def listen(self, hear: Callable[[Heard], None]) -> Callable[[], None]:
@@ -109,10 +123,10 @@ class Outside:
 
         def told(resource: Resource, change: StoreChange) -> None:
             obj = dict(change.latest)
-            if resource == NODES or obj["spec"].get("schedulerName") == SCHEDULER:
+            if resource == NODES or obj["spec"].get("schedulerName") == self._scheduler:
                 self.soon(lambda: hear(Heard(resource, obj, change.new is None)))
 
-        manager = Manager(self._door)
+        manager = Manager(self._door, namespaces=self._namespaces)
         manager.listen(NODE, lambda change: told(NODES, change), label_selector=MARK)
         manager.listen(POD, lambda change: told(PODS, change))
         manager.start()

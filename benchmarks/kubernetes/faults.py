@@ -1,0 +1,86 @@
+"""A slow server, a killed leader, outages: jobs that are born meanwhile run all the same."""
+
+import signal
+import time
+from collections.abc import Iterator
+
+from benchmarks.kubernetes.births import begin
+from benchmarks.kubernetes.programs import product, server
+from benchmarks.report import Row
+
+#: Requests that an operator may have in flight.
+_IN_FLIGHT = 8
+_PATIENCE_SECONDS = 600.0
+
+
+def slow_server(jobs: int) -> Row:
+    """How many requests a slow server sees at once."""
+    with server() as api, product(api):
+        begin(api)
+        api.ask("slow", seconds=0.2, times=10**9)
+        api.ask("jobs", first=0, count=jobs)
+        assert api.until("running", 1 + jobs, _PATIENCE_SECONDS), api.ask("state")
+        most = api.ask("state")["most_in_flight"]
+    return Row(
+        metric="emulator that takes 200 ms: most requests in flight",
+        value=most,
+        unit="",
+        bar=_IN_FLIGHT,
+    )
+
+
+def failover(jobs: int) -> Iterator[Row]:
+    """Kill the leader of two operators while jobs keep coming."""
+    with server() as api, product(api, lease_seconds=None) as it:
+        begin(api)
+        it.start_operator()
+        # The second has to know the lease and the jobs before it can be of use.
+        time.sleep(10.0)
+        killed_at = 0.0
+        for number in range(jobs):
+            api.ask("jobs", first=number, count=1)
+            if number == jobs // 3:
+                it.operators[0].process.send_signal(signal.SIGKILL)
+                it.operators.pop(0)
+                killed_at = time.monotonic()
+            time.sleep(0.1)
+        api.until("running", 1 + jobs, _PATIENCE_SECONDS)
+        state, after = api.ask("state"), api.ask("first_after", at=killed_at + 0.2)
+    took = None if after["at"] is None else after["at"] - killed_at
+    yield Row(
+        metric="emulator: failover to a second operator",
+        value=took,
+        unit="s",
+        bar=10.0,
+        note="from SIGKILL of the leader to the first pod that another made",
+    )
+    lost = 1 + jobs - state["running"]
+    yield Row(
+        metric="emulator: jobs lost, and pods doubled, by it",
+        value=lost + state["made"] - 1 - jobs,
+        unit="",
+        bar=0.0,
+    )
+
+
+def survived(jobs: int, outage_seconds: float) -> Iterator[Row]:
+    """Jobs that are born after each fault; all of one operator's life."""
+    with server() as api, product(api) as it:
+        begin(api)
+        made = 0
+
+        def again(name: str, bar: float) -> Row:
+            nonlocal made
+            began, first, made = time.monotonic(), made, made + jobs
+            api.ask("jobs", first=first, count=jobs)
+            done = api.until("running", 1 + made, _PATIENCE_SECONDS)
+            took = time.monotonic() - began if done else None
+            return Row(metric=f"emulator: {jobs} jobs {name}", value=took, unit="s", bar=bar)
+
+        api.ask("outage", seconds=0.0)
+        yield again("after a restart of the API server", 15.0)
+        api.ask("storm", times=5)
+        yield again("in a storm of 410", 45.0)
+        api.ask("outage", seconds=outage_seconds)
+        yield again(f"after an outage of {outage_seconds:.0f} s", 45.0)
+        assert it.operators[0].process.poll() in (None, 75), "it ended"
