@@ -329,17 +329,42 @@ def test_a_plan_that_is_over_or_changes_the_size_moves_nothing():
     assert surplus(brains(PlanState.FAILED, n2=2), pods) == surplus(grows, pods) == []
 
 
-def test_a_wish_that_is_older_than_the_move_binds_no_pod_to_its_nodes():
-    made, cluster = jobs.job("brain-run", "t.py"), Pods()
+def backend_of(cluster: Any, pods: Store) -> KubernetesBackend:
+    made = jobs.job("brain-run", "t.py")
     made["metadata"] |= {"uid": "u", "namespace": "team"}
-    backend = KubernetesBackend(
-        cast(Any, cluster),
-        pods=Store(),
+    return KubernetesBackend(
+        cluster,
+        pods=pods,
         nodes=Store(),
         find=lambda job: made,
         house=Installation,
         pool="pool",
     )
+
+
+def required(pod: Json) -> list[tuple[str, list[str]]]:
+    """The hostnames that a pod must and must not have."""
+    (term,) = pod["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    return [(each["operator"], each["values"]) for each in term["matchExpressions"]]
+
+
+def test_a_replica_that_stays_and_dies_is_replaced_on_the_node_that_others_leave():
+    pods, cluster = Store(), Pods()
+    backend = backend_of(cluster, pods)
+    leaves = made_for(4, a_pod(0, moved_by="brain/5"))
+    leaves["metadata"]["labels"][identity.UID] = "u"
+    pods.put(leaves)
+    backend.moving[JobId("u")] = ((NodeName("n0"), 1),)
+
+    backend.start(wish(2, job=JobId("u")), 1, {}, NOW)
+    backend.close_down()
+
+    assert required(cluster.made[0]) == [("In", ["n0"])]
+
+
+def test_a_wish_that_is_older_than_the_move_binds_no_pod_to_its_nodes():
+    cluster = Pods()
+    backend = backend_of(cluster, Store())
     old = wish(1, job=JobId("u"))
     old = replace(old, wish=replace(old.wish, nodes=((NodeName("n0"), 1),)))
     backend.moving[old.job] = ((NodeName("n1"), 1),)
@@ -348,8 +373,7 @@ def test_a_wish_that_is_older_than_the_move_binds_no_pod_to_its_nodes():
     backend.close_down()
 
     (pod,) = cluster.made
-    (term,) = pod["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
-    assert [each["values"] for each in term["matchExpressions"]] == [["n1"]]
+    assert required(pod) == [("In", ["n1"])]
     assert pod["metadata"]["annotations"][identity.MOVES_TO] == "n1"
 
 

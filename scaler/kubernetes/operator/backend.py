@@ -125,9 +125,10 @@ class KubernetesBackend(Replicas):
             going = [id for id, one in seen.items() if one.leaving]
             before = past(self._of_role(wish.job, job.scaled), going)
             left = {str(node) for node in unfit_nodes(seen.values(), now) if node is not None}
-            left.update(left_by(self._pods.by("job", wish.job)))
             # A wish may be older than the plan that moves replicas.
             there = self.moving.get(wish.job)
+            # Some replicas may stay on a node that others leave.
+            left.update(set(left_by(self._pods.by("job", wish.job))) - dict(there or ()).keys())
             chosen = wish.wish.nodes if there is None else there
             made = order(
                 job,

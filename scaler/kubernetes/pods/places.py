@@ -87,10 +87,10 @@ def offers(node: Object) -> Resources:
 def nearest(chosen: Iterable[tuple[NodeName, int]], seen: Iterable[ReplicaSeen]) -> NodeName | None:
     """Return the node that a plan names for a job's next replica; None: any node.
 
-    ``chosen``: replicas on each node by the plan. Living replicas without a node are on their way
-    to the first nodes that lack one.
+    ``chosen``: replicas on each node by the plan, beside those that leave. Living replicas without
+    a node are on their way to the first nodes that lack one.
     """
-    nodes = [one.node for one in seen if one.alive]
+    nodes = [one.node for one in seen if one.alive and not one.leaving]
     placed = Counter(node for node in nodes if node is not None)
     lacking = sorted((Counter(dict(chosen)) - placed).elements())
     return next(iter(lacking[nodes.count(None) :]), None)
