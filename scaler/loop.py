@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, ParamSpec, TypeVar, assert_never
 
 from brain import calls
-from brain.errors import BrainError, Unavailable
+from brain.errors import BrainError, Unavailable, VersionMismatch
 from brain.types.job import FINISHED, JobId
 from brain.types.resources import Node, NodeName, PoolName
 from brain.types.world import Replica, ReplicaExit, ReplicaReport, ReplicaState
@@ -295,7 +295,7 @@ class Scaler:
         known, report = report, replace(report, at=self._clock())
         try:
             await self._client.send(calls.report_replicas(report))
-        except Unavailable:
+        except (Unavailable, VersionMismatch):
             raise
         except BrainError as why:
             # Brain refused the report for good: it is logged once, and sent again when it changes.

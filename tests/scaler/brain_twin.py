@@ -33,6 +33,8 @@ class BrainTwin:
         self.away = False
         #: The error that is the answer about a job's environment.
         self.refuses_environment: str | None = None
+        #: So many reports meet a write of somebody else.
+        self.crossed = 0
         #: States of jobs that are asked about one by one; others are unknown.
         self.states: dict[JobId, str] = {}
         self._version = 0
@@ -64,6 +66,9 @@ class BrainTwin:
             case "PUT", ["nodes", _]:
                 self.nodes.append(wire.decode(body, Node))
                 return 204, b""
+            case "POST", ["jobs", _, "replicas"] if self.crossed:
+                self.crossed -= 1
+                return _problem(412, "VersionMismatch", "it is at version 2")
             case "POST", ["jobs", _, "replicas"]:
                 self.reports.append(wire.decode(body, ReplicaReport))
                 return 204, b""

@@ -141,6 +141,19 @@ def test_a_lost_replica_is_replaced_and_told(tmp_path: Path):
     assert house.brain.told(JOB)[0].exit is ReplicaExit.LOST
 
 
+def test_a_report_that_crossed_another_write_is_sent_again_at_once(tmp_path: Path):
+    house = House(tmp_path, wish(1))
+
+    async def act() -> None:
+        await house.until("it starts", lambda: house.states() == [ReplicaState.STARTING])
+        house.brain.crossed = 1
+        house.backend.run(JOB, 0)
+        await house.until("it is told", lambda: house.states() == [ReplicaState.RUNNING])
+
+    house.lived_in(act)
+    assert house.brain.crossed == 0
+
+
 def test_without_brain_it_heals_from_what_is_on_disk(tmp_path: Path):
     house = House(tmp_path)
     known = answered(None, pool(wish(1)), NOW)
