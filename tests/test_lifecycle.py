@@ -204,15 +204,15 @@ class TestRequests:
     @pytest.mark.parametrize(
         ("bounds", "asked", "given", "why"),
         [
-            (Bounds(min=1, max=3), 9, 3, "its bounds allow 1 to 3, so 3 it is"),
-            (Bounds(min=2, max=4), 1, 2, "its bounds allow 2 to 4, so 2 it is"),
-            (Bounds(min=2, max=4, unit=2), 3, 2, "in steps of 2, so 2 it is"),
-            (Bounds(min=1, max=9), 8, 4, "4 fit the pool now, so 4 it is"),
+            (Bounds(min=1, max=3), 9, 3, "its bounds allow 1 to 3"),
+            (Bounds(min=2, max=4), 1, 2, "its bounds allow 2 to 4"),
+            (Bounds(min=2, max=4, unit=2), 3, 2, "in steps of 2"),
+            (Bounds(min=1, max=9), 8, 4, "the pool has room for 4 now"),
             (
                 Bounds(min=1, max=9),
                 99,
                 4,
-                "its bounds allow 1 to 9 and 4 fit the pool now, so 4 it is",
+                "its bounds allow 1 to 9 and the pool has room for 4 now",
             ),
         ],
     )

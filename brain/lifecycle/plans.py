@@ -185,7 +185,9 @@ def obstacle(tx: Transaction, job: Job, plan: ScalePlan, *, room: Room = room) -
     freeze = frozen(tx, job)
     if freeze:
         return freeze_reason(job, freeze)
-    if job.intent is not Intent.RUN or job.state not in _STEADY | {JobState.CHANGING}:
+    if job.intent is not Intent.RUN:
+        return f"its owner asked to {job.intent} the job"
+    if job.state not in _STEADY | {JobState.CHANGING}:
         return f"the job is {job.state}"
     waits = [(j, g) for j, g in plan.after if not has_left(tx, tx.plans.get(j, g))]
     if waits:

@@ -76,7 +76,7 @@ def request(
         replace(job.sized(size), resources=amounts, roles=ahead.roles),
         Explanation(
             code="requested",
-            reason=". ".join(
+            reason="; ".join(
                 part for part in (said + (f": {why}" if why else ""), clamped) if part
             ),
             next_step="It begins when the job runs, nothing is frozen and there is room.",
@@ -115,8 +115,8 @@ def clamp(tx: Transaction, job: Job, ahead: Allocation, replicas: int) -> tuple[
     if not job.document.replicas.allow(replicas):
         reasons.append(f"its bounds allow {_limits(job)}")
     if size == possible[-1] and size != sizes[-1] and replicas > fits:
-        reasons.append(f"{fits} fit the pool now")
-    return size, f"{' and '.join(reasons)}, so {size} it is"
+        reasons.append(f"the pool has room for {fits} now")
+    return size, " and ".join(reasons)
 
 
 def approve(

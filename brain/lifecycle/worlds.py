@@ -17,7 +17,7 @@ from brain.lifecycle.plans import fail, settle
 from brain.lifecycle.records import happened, move_job
 from brain.ports import Transaction
 from brain.settings import Settings
-from brain.types.diagnosis import Diagnosis
+from brain.types.diagnosis import Diagnosis, FailureKind
 from brain.types.job import Intent, Job, JobId, JobState
 from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.world import (
@@ -30,7 +30,7 @@ from brain.types.world import (
     WorldEvent,
     WorldReport,
 )
-from brain.typeset import count
+from brain.typeset import count, gibibytes
 
 #: Epochs by which a report may be ahead of the last one that reached Brain.
 _EPOCHS = 1_000_000
@@ -261,11 +261,20 @@ def _lost(tx: Transaction, job: Job, report: WorldReport, settings: Settings, no
     why = report.detail or "its world was lost"
     if report.final:
         job = move_job(tx, job, job.state, job.reason, now, failures=failures)
+        why = f"{why}{_remedy(job, report.diagnosis)}"
         return end(tx, job, JobState.FAILED, why, now, exit_code=report.exit_code)
     state = JobState.DEGRADED if job.state is not JobState.STARTING else job.state
     return move_job(
         tx, job, state, f"{why}; it goes on from its checkpoint", now, failures=failures
     )
+
+
+def _remedy(job: Job, found: Diagnosis | None) -> str:
+    """Return a clause with what helps a job that ended for want of the memory that it reserved."""
+    reserved = job.resources.memory_bytes
+    if found is None or found.kind is not FailureKind.MEMORY or not reserved:
+        return ""
+    return f"; each replica may use {gibibytes(reserved)}: submit it with more `memoryBytes`"
 
 
 def _finished(

@@ -313,6 +313,16 @@ def test_a_way_back_to_amounts_for_which_no_room_is_left_lapses():
     assert "0 of 1 replica fit the pool now" in here.plans[0].outcome.detail
 
 
+def test_an_edit_of_a_job_that_is_being_suspended_says_so():
+    here = training()
+    with here.transaction() as (tx, job):
+        lifecycle.suspend(tx, job, by="ada", now=here.now)
+    plan = edit(here, memory_bytes=GIB)
+    assert plan.explanation.next_step == (
+        "Nothing of it applies now: its owner asked to suspend the job."
+    )
+
+
 def test_a_freeze_keeps_amounts_as_they_are_and_the_answer_says_so():
     here = training()
     with here.transaction() as (tx, job):

@@ -6,6 +6,7 @@ from brain.cli.output import finding
 from brain.types.diagnosis import Attachment, Diagnosis, FailureKind
 from brain.types.explanation import Evidence
 from brain.types.job import JobState
+from brain.types.resources import Resources
 from brain.types.world import Cause, WorldEvent
 from tests.virtual import Laptop, scaling_by
 
@@ -78,3 +79,15 @@ def test_a_person_reads_one_line_or_all_of_it() -> None:
     ]
     assert "  | Traceback …" in finding([here.world], whole=True)
     assert finding([]) == []
+
+
+def test_a_job_that_its_own_memory_ended_is_told_how_much_it_had() -> None:
+    here = Laptop(scaling_by(0.9), resources=Resources(memory_bytes=400 << 20)).start()
+    why = replace(FOUND, kind=FailureKind.MEMORY, sentence="it ran out of memory")
+    job = here.report(
+        WorldEvent.LOST, cause=Cause.FAILURE, detail=why.sentence, diagnosis=why, final=True
+    )
+
+    assert job.reason == (
+        "it ran out of memory; each replica may use 400 MiB: submit it with more `memoryBytes`"
+    )

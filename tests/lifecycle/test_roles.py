@@ -338,11 +338,11 @@ def test_roles_are_let_in_where_their_sum_fits():
     here = Laptop(scaling_by(0.9), cpus=6, **(manual | document)).start()
     assert here.job.state == "Running", "5.5 of 6 CPUs"
     asked = {"by": "ada", "why": "", "settings": here.settings, "now": here.now}
-    with here.transaction() as (tx, job), pytest.raises(Conflict, match="5 fit the pool"):
+    with here.transaction() as (tx, job), pytest.raises(Conflict, match="room for 5"):
         lifecycle.request(tx, job, 6, **asked)
 
     large = {"ps": RoleSize(replicas=2, resources=two), "chief": RoleSize()}
-    with pytest.raises(BadInput, match=r"4 do; each wants 1\s400 mCPU"):
+    with pytest.raises(BadInput, match=r"room for 4 replicas; each wants 1\s400 mCPU"):
         Laptop(scaling_by(0.9), cpus=6, **(manual | document | {"roles": large, "resources": ONE}))
 
 
