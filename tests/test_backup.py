@@ -247,5 +247,9 @@ def test_no_database_and_no_backup_are_said(tmp_path: Path) -> None:
     done = brain("restore", tmp_path / "text", "--home", tmp_path)
     assert done.returncode == 1
     assert "text is no backup of Brain (file could not be opened successfully); name" in done.stderr
+    nowhere = brain("backup", tmp_path / "none" / "brain.tar", "--home", tmp_path)
+    assert nowhere.stderr == (
+        f"brain: {tmp_path / 'none'} is no directory; make it, or name another file\n"
+    )
     missing = brain("restore", tmp_path / "missing", "--home", tmp_path)
     assert missing.stderr == f"brain: {tmp_path / 'missing'}: No such file or directory\n"

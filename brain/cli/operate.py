@@ -3,7 +3,9 @@
 import os
 import sys
 import tomllib
-from dataclasses import fields
+from collections.abc import Callable
+from dataclasses import fields, replace
+from functools import cache, partial
 from typing import Any
 
 import click
@@ -196,10 +198,15 @@ def _frozen(client: BrainClient, freeze: Freeze) -> str:
     """Return the target of a freeze as a person calls it; a freeze knows jobs by their id."""
     if freeze.scope is not FreezeScope.JOB:
         return freeze.target or "everything"
+    return _name_of(client, freeze.target)
+
+
+def _name_of(client: BrainClient, job: str) -> str:
+    """Return the name of a job; its id if the job is gone."""
     try:
-        return client.send(calls.job(freeze.target)).job.name
+        return client.send(calls.job(job)).job.name
     except NotFound:
-        return freeze.target
+        return job
 
 
 @click.command()
@@ -256,10 +263,30 @@ def sign_in(client: BrainClient, name: str | None) -> None:
 @output.output_option
 @with_client
 def audit(client: BrainClient, limit: int, form: str) -> None:
-    """List who did what, newest first; Brain's own actions too."""
+    """List who did what, newest first; Brain's own actions too.
+
+    -o wide shows jobs by their ids.
+    """
     entries = pages(client, lambda token: calls.audit(page_token=token))
     found = [entry for entry, _ in zip(entries, range(limit), strict=False)]
+    if form == "table":
+        name = cache(partial(_name_of, client))
+        found = [replace(entry, target=_by_name(entry.target, name)) for entry in found]
     output.show(found, AUDIT_COLUMNS, form, name=lambda entry: str(entry.id))
+
+
+def _by_name(target: str, name: Callable[[str], str]) -> str:
+    """``plan/ID/3`` and ``freeze/job/ID`` with the job's name for its id.
+
+    >>> _by_name("plan/0197/3", {"0197": "digits"}.__getitem__), _by_name("token/12", str.upper)
+    ('plan/digits/3', 'token/12')
+    """
+    parts = target.split("/")
+    kinds = ("", *parts[:-1])
+    return "/".join(
+        name(part) if kind in ("job", "plan") else part
+        for kind, part in zip(kinds, parts, strict=True)
+    )
 
 
 @click.command()

@@ -127,14 +127,16 @@ def _lines(advice: ResourceAdvice, replicas: int, prices: _Prices) -> list[Resou
 
 def _hindsight(amount: AmountAdvice) -> str:
     """Return a sentence that compares the advice of recent days with the reservation."""
-    advised = f"{percent(amount.unused)} would have been unused and {percentile(amount.above)} of "
-    reserved = ""
-    if amount.reserved:
-        reserved = (
-            f"; as reserved it was {percent(amount.reserved_unused)} and "
-            f"{percentile(amount.reserved_above)}"
-        )
-    return f"lately {advised}the time would have wanted more{reserved}"
+    advised = (
+        f"lately {percent(amount.unused)} of the advised amount would have been unused, and it "
+        f"would have been too little {percentile(amount.above)} of the time"
+    )
+    if not amount.reserved:
+        return advised
+    return (
+        f"{advised}; {percent(amount.reserved_unused)} of the reserved amount was unused, and it "
+        f"was too little {percentile(amount.reserved_above)} of the time"
+    )
 
 
 def _space_line(role: str, name: str, space: SpaceAdvice) -> ResourceLine:

@@ -19,7 +19,7 @@ from brain import wire
 from brain.api.secrets import write_private
 from brain.db.backup import backend_of, dump, load
 from brain.db.schema import expect_known
-from brain.errors import BadInput, BrainError, Conflict, Unavailable
+from brain.errors import BadInput, BrainError, Conflict, NotFound, Unavailable
 from brain.service.start import database_at, database_of_one, home_of_one, make_home, settings_at
 
 _MANIFEST, _DATABASE = "backup.json", "database"
@@ -71,14 +71,16 @@ def back_up(home: Path, file: Path) -> str:
 
     Raises:
         Conflict: the file exists.
-        NotFound: there is no database.
+        NotFound: there is no database, or no directory of the file.
         Unavailable: the database cannot be read.
         OSError: the file cannot be written.
     """
     if file.exists():
         raise Conflict(f"{file} exists; name a file that does not")
+    if not (directory := file.absolute().parent).is_dir():
+        raise NotFound(f"{directory} is no directory; make it, or name another file")
     url = database_at(home, settings_at(home, os.environ))
-    with _own_directory(file.absolute().parent) as made:
+    with _own_directory(directory) as made:
         database, unfinished = made / _DATABASE, made / "backup.tar"
         manifest = Manifest(
             version=brain.__version__,

@@ -35,8 +35,8 @@ def _lines(home: Path, *, dry_run: bool) -> Iterator[str]:
     url = database_at(home, settings)
     if missing(url):
         raise Unavailable(
-            f"{home} has no database of this version; name the state directory with --home, or run "
-            "brain migrate"
+            f"{home} has no database of this version; name the state directory with --home. If it "
+            "is of an older version, run `brain migrate`"
         )
     now = datetime.now(UTC)
     with closing(SqlStores(url)) as stores:

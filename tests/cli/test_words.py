@@ -104,3 +104,11 @@ def test_the_report_of_a_job_that_ended_unread_asks_for_no_collector(
 ) -> None:
     said = typed("report", "tall-with-a-name-of-many-words", environment=service).stdout
     assert "this job ended before its machine was read" in said
+
+
+def test_the_audit_log_calls_jobs_by_their_names(frozen: dict[str, str]) -> None:
+    newest = typed("audit", "--limit", "1", environment=frozen).stdout.splitlines()[1]
+    assert "job/volume-seg" in newest
+    assert (
+        f"job/{VOLUME}" in typed("audit", "--limit", "1", "-o", "wide", environment=frozen).stdout
+    )

@@ -109,7 +109,8 @@ def _basis(model: JobModel | None, alike: Sequence[Neighbour]) -> str:
         return "defaults: no similar job was measured"
     used = [one for one in alike if one.past.points]
     names = ", ".join(dict.fromkeys(one.past.name for one in used[:3]))
-    return f"{model.basis}, in {count(len(used), 'similar job')}: {names}"
+    more = f" and {len(used) - 3} more" if len(used) > 3 else ""
+    return f"{model.basis}, in {count(len(used), 'similar job')}: {names}{more}"
 
 
 def _shown(one: Neighbour) -> SimilarJob:
