@@ -186,7 +186,7 @@ def obstacle(tx: Transaction, job: Job, plan: ScalePlan, *, room: Room = room) -
     if freeze:
         return freeze_reason(job, freeze)
     if job.intent is not Intent.RUN:
-        return f"its owner asked to {job.intent} the job"
+        return f"the job was asked to {job.intent}"
     if job.state not in _STEADY | {JobState.CHANGING}:
         return f"the job is {job.state}"
     waits = [(j, g) for j, g in plan.after if not has_left(tx, tx.plans.get(j, g))]

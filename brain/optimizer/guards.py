@@ -56,7 +56,7 @@ def not_running(situation: Situation) -> Hold | None:
         return None
     return Hold(
         code="suspended",
-        reason=f"the job is {job.state}; its owner asked to {job.intent} it",
+        reason=f"the job is {job.state} and was asked to {job.intent}",
         short="the job is not meant to run",
         next_step="It is looked at again when it has been resumed.",
     )

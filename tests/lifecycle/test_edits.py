@@ -319,7 +319,7 @@ def test_an_edit_of_a_job_that_is_being_suspended_says_so():
         lifecycle.suspend(tx, job, by="ada", now=here.now)
     plan = edit(here, memory_bytes=GIB)
     assert plan.explanation.next_step == (
-        "Nothing of it applies now: its owner asked to suspend the job."
+        "Nothing of it applies now: the job was asked to suspend."
     )
 
 
