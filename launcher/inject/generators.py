@@ -118,9 +118,9 @@ class Generators:
         return any(_drawn_from(bits) for bits in self._bits.values())
 
     def _renewable(self, generator: "Any", seeds: "set[int]") -> bool:
-        """True for one of numpy that drew its seed itself: one that is written down is no draw."""
+        """True for one of numpy with a seed that it drew, and that nobody wrote down or keeps."""
         bits = getattr(generator, "_bit_generator", generator)
-        if getattr(_seed_of_numpy(bits), "entropy", None) not in seeds:
+        if _entropy(bits) not in seeds or _owners(bits) > _owners(type(bits)()):
             return False
         self._bits[id(bits)] = bits
         return True
@@ -211,13 +211,21 @@ def _unseeded(generator: "Any") -> bool:
     standard = numpy._rand  # type: ignore[union-attr]
     if generator in (standard, standard._bit_generator):
         return False
-    seed = _seed_of_numpy(getattr(generator, "_bit_generator", generator))
-    entropy = getattr(seed, "entropy", None)
+    entropy = _entropy(getattr(generator, "_bit_generator", generator))
     return not isinstance(entropy, int) or entropy >= _WRITTEN_BELOW
 
 
 def _seed_of_numpy(generator: "Any") -> "Any":
     return getattr(generator, "seed_seq", None) or getattr(generator, "_seed_seq", None)
+
+
+def _entropy(bits: "Any") -> "Any":
+    return getattr(_seed_of_numpy(bits), "entropy", None)
+
+
+def _owners(bits: "Any") -> int:
+    """References to the seed of a generator of numpy."""
+    return sys.getrefcount(_entropy(bits))
 
 
 def _drawn_from(bits: "Any") -> bool:

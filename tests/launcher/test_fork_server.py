@@ -472,7 +472,8 @@ STEP = (
          ["library"]),
         *((f"import numpy\nown = numpy.random.default_rng({seed})\n{drawn}",
            ["library is not imported ahead: it makes random numbers as it is imported"])
-          for seed, drawn in (("", "first = own.random()"), (3 << 64, ""))),
+          for seed, drawn in (("", "first = own.random()"), (3 << 64, ""),
+                              ("seed := __import__('secrets').randbits(128)", ""))),
         ("import rich.style", ["library"]),
         ("import rich.style, random\nfirst = random.random()",
          ["library is not imported ahead: it seeds random, or draws from it, as it is imported"]),
