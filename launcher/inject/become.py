@@ -139,8 +139,11 @@ class Ending:
             if isinstance(held, dict):  # ``typing.re`` is a class, and None says: never import it
                 _clear(held)
         gc.collect()  # what was there before the fork is frozen, and not looked at
-        for each in gc.get_objects():
-            if isinstance(each, io.IOBase) and not each.closed:
+        objects = gc.get_objects()
+        # By type: objects may answer for their class themselves, and take their time.
+        kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, io.IOBase)}
+        for each in objects:
+            if type(each) in kinds and not each.closed:
                 _flush(each)
 
 

@@ -16,6 +16,9 @@ sys.modules |= {{"a.kind": type("kind", (), {{}}), "absent": None}}
 class Late:
     def __del__(self, log=helper.log): log.write("deleted ")
 late = Late()
+class Proxy:
+    __class__ = property(lambda self, log=helper.log: log.write("looked at "))
+sys.proxy = Proxy()
 atexit.register(helper.log.write, "registered ")
 helper.log.write("written ")
 {end}
