@@ -131,8 +131,9 @@ class Ending:
             if hasattr(sys, name):
                 setattr(sys, name, None)
         bootstrap = sys.modules.get("_brain_bootstrap")
-        installed = frozenset(() if bootstrap is None else bootstrap.libraries())
-        own = [name for name in sys.modules if name not in self.libraries | installed]
+        installed = () if bootstrap is None else bootstrap.libraries()
+        stays = self.libraries.union(installed)
+        own = [name for name in sys.modules if name not in stays]
         # A thread that runs on would stumble over what is gone.
         for name in [] if _threads_run_on() else ["__main__", *reversed(own)]:
             held = getattr(sys.modules[name], "__dict__", None)
