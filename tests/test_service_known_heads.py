@@ -1,8 +1,9 @@
 """Requests of agents whose heads came before: they are answered as if they were parsed."""
 
 import re
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -207,3 +208,24 @@ def test_the_head_of_one_token_is_never_that_of_another() -> None:
     assert one
     assert two
     assert one.head != two.head
+
+
+def test_bytes_behind_a_request_in_flight_harm_no_other(tmp_path: Path) -> None:
+    ahead = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n\r\n"
+    with agent(tmp_path) as (running, known), wires(running, 3) as connections:
+        with closing(sqlite3.connect(tmp_path / "brain.db", isolation_level=None)) as holder:
+            holder.execute("BEGIN IMMEDIATE")
+            # The first batch occupies the writer; the next commit stores the others together.
+            for known.wire, behind in zip(connections, (b"", ahead + b"no HTTP", b""), strict=True):
+                body = known.batch()
+                known.head(len(body))
+                # What was sent is read before more comes.
+                assert metric(running, "brain_connections")
+                known.wire.send(body)
+                assert metric(running, "brain_connections")
+                known.wire.send(behind)
+            eventually(lambda: metric(running, "brain_connections") == 4)
+            holder.execute("ROLLBACK")
+        assert [connections[each].answer()[0] for each in (0, 2)] == [200, 200]
+        with suppress(ConnectionResetError):
+            assert not connections[1].socket.recv(1), "no refusal is taken for an earlier answer"

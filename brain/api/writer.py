@@ -232,8 +232,10 @@ def _tell(waiting: Sequence[_Waiting], outcomes: Sequence[Outcome]) -> None:
 
 
 def _answer(told: Sequence[tuple[Callable[[Outcome], None], Outcome]]) -> None:
+    # Each for itself: an error of one leaves the others their answers.
+    loop = asyncio.get_running_loop()
     for done, outcome in told:
-        done(outcome)
+        loop.call_soon(done, outcome)
 
 
 def _settle(answer: "asyncio.Future[Receipt]", outcome: Outcome) -> None:

@@ -5,7 +5,6 @@ connection before its first request.
 """
 
 import asyncio
-import resource
 import ssl
 from collections.abc import Callable
 from ipaddress import ip_address
@@ -21,12 +20,8 @@ from brain.api.routes.telemetry import Tell
 from brain.errors import BadInput, BrainError, Unavailable
 from brain.settings import Settings, networks_of
 
-#: Descriptors kept for files, the database (SQLite: 3 a thread), and connections not admitted.
-_RESERVED = 256
 #: Connections accepted at once: asyncio accepts all of them before it asks about any.
 ACCEPTS = 16
-#: Most connections that one process can use.
-_MOST_DESCRIPTORS = 65_536
 #: Seconds for which a refused sender may go on sending, so that it reads the refusal.
 _LINGER_SECONDS = 1.0
 #: Most connections that linger at once; no other limit counts them.
@@ -304,14 +299,9 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
     def _tell(self, why: BrainError) -> None:
         """Send the refusal if it cannot be taken for another answer, and close."""
         begun = self.cycle is None or self._head is not None or not self.cycle.response_complete
-        answering = bool(self.pipeline) or (
-            self.cycle is not None
-            and self.cycle.response_started
-            and not self.cycle.response_complete
-        )
         # Before the end of the handshake no client could read it.
         speaks = self._shared.tls is None or self.flow is not None
-        if speaks and begun and not answering:
+        if speaks and begun and not self._answers_earlier:
             answer = problems.answer(why, str(uuid_utils.uuid7()))
             headers = [*answer.raw_headers, (b"connection", b"close")]
             lines = b"".join([b"%s: %s\r\n" % header for header in headers])
@@ -320,6 +310,20 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
         else:
             self._forget()
             self.transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse bytes that are no HTTP, and close."""
+        if self._answers_earlier:
+            self.transport.abort()
+        else:
+            super().send_400_response(msg)
+
+    @property
+    def _answers_earlier(self) -> bool:
+        """Return True if the next answer belongs to a request before the one that arrives."""
+        if self.pipeline or self.cycle is None or self.cycle.response_complete:
+            return bool(self.pipeline)
+        return self._head is not None or bool(self.cycle.response_started)
 
     def _linger(self) -> None:
         """Close once the client had time to read: it would lose the answer while it sends."""
@@ -371,7 +375,8 @@ class _Request:
         """Write the answer, unless the client is gone."""
         connection = self._connection
         self.response_complete = True
-        if self.disconnected:
+        # uvicorn tells the newest request alone that its client is gone.
+        if self.disconnected or connection.transport.is_closing():
             return
         lines += b"".join(
             [b"%s: %s\r\n" % each for each in connection.server_state.default_headers]
@@ -387,14 +392,3 @@ class _Request:
 def _written(status: int, lines: bytes, body: bytes) -> bytes:
     """Return the bytes of an answer that no app makes."""
     return b"%s%s\r\n%s" % (STATUS_LINE[status], lines, body)
-
-
-def most_connections(settings: Settings) -> int:
-    """Return the most connections at a time, after raising the process's limit of descriptors."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
-    if wanted > soft:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        soft = wanted
-    possible = max(1, soft - _RESERVED)
-    return min(settings.connections or possible, possible)

@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import resource
 import signal
 import socket
 import ssl
@@ -21,12 +22,16 @@ from brain.api.metrics import Metrics, ServiceCondition
 from brain.api.routes import telemetry
 from brain.api.secrets import Seal, write_private
 from brain.ports import Stores
-from brain.service.connections import ACCEPTS, Connections, most_connections
+from brain.service.connections import ACCEPTS, Connections
 from brain.service.tick import Ticker
 from brain.settings import Settings, networks_of
 
 #: Part of ``shutdown_seconds`` for the last telemetry, the tick and the stores.
 _RESERVED_SECONDS = 2.0
+#: Descriptors kept for files, the database (SQLite: 3 a thread), and connections not admitted.
+_RESERVED_DESCRIPTORS = 256
+#: Most connections that one process can use.
+_MOST_DESCRIPTORS = 65_536
 #: Keep-alive seconds: longer than agents are silent, so that they keep their connections.
 _KEEP_ALIVE_SECONDS = 75
 
@@ -89,7 +94,7 @@ def serve(
         measured=ticker.measured,
     )
     take = partial(telemetry.take_directly, app.state.context)
-    connections = Connections(settings, metrics, tls, take, most=most_connections(settings))
+    connections = Connections(settings, metrics, tls, take, most=_most_connections(settings))
     server = _Server(_configuration(app, settings, connections))
     server.bell = bell
     url = _url(listener, "http" if tls is None else "https")
@@ -107,6 +112,17 @@ def serve(
     finally:
         record.unlink(missing_ok=True)
         ticker.stop(seconds=_RESERVED_SECONDS / 2)
+
+
+def _most_connections(settings: Settings) -> int:
+    """Return the most connections at a time, after raising the process's limit of descriptors."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
+    if wanted > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    possible = max(1, soft - _RESERVED_DESCRIPTORS)
+    return min(settings.connections or possible, possible)
 
 
 def _collect_seldom() -> None:

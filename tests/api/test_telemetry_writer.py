@@ -20,7 +20,7 @@ from brain.api.routes import telemetry
 from brain.client import AsyncBrainClient
 from brain.db import SqlStores, prepare
 from brain.errors import Overloaded, Unavailable
-from brain.ports import Transaction
+from brain.ports import SampleBatch, Transaction
 from brain.types.job import JobId
 from brain.types.record import Principal, Role
 from brain.types.telemetry import Receipt
@@ -128,6 +128,28 @@ def test_a_batch_that_cannot_be_stored_harms_none_that_waits_with_it(
         stores.gate.set()
         statuses = [each.result(60).status_code for each in sent]
     assert statuses == [500 if index == 3 else 200 for index in range(len(agents))]
+
+
+def test_an_answer_that_fails_leaves_the_others_theirs(api: Api) -> None:
+    ((_, token),) = _agents(api, 1)
+    with api.context.stores.transaction(read_only=True) as tx:
+        known = tx.access.token(auth.sha256(token))
+    assert known is not None
+    nothing = SampleBatch(samples=(), received_at=NOW)
+
+    async def told() -> object:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda *_: None)
+        answer: asyncio.Future[object] = loop.create_future()
+
+        def stored(outcome: object) -> None:
+            api.context.writer.put(nothing, known, lambda _: 1 / 0)
+            api.context.writer.put(nothing, known, answer.set_result)
+
+        api.context.writer.put(nothing, known, stored)
+        return await asyncio.wait_for(answer, 60)
+
+    assert asyncio.run(told()) == Receipt(stored=0, duplicates=0)
 
 
 _REFUSE = """
