@@ -100,9 +100,9 @@ def take_directly(here: Context, data: bytes, tell: Tell) -> bool | None:
 
     Returns False for a request that has to be parsed, and None if only its body is missing.
     """
-    begun = known_heads.begun(data)
+    begun, limit = known_heads.begun(data), here.settings.body_limit_bytes
     sender = begun and here.heads.get(begun.head)
-    if not begun or not sender or begun.body_bytes > _SMALL_BYTES:
+    if not begun or not sender or begun.body_bytes > min(_SMALL_BYTES, limit):
         return False
     if len(data) == begun.head_bytes and begun.body_bytes:
         return None
