@@ -38,7 +38,8 @@ def read_elastic_job(obj: Mapping[str, Any]) -> ElasticJob:
     Raises:
         BadInput: the object cannot run as it stands.
     """
-    uid = str((obj.get("metadata") or {}).get("uid") or "")
+    metadata = obj.get("metadata")
+    uid = str(metadata.get("uid") or "") if isinstance(metadata, Mapping) else ""
     known = _LAST.get(uid)
     if known is not None and known[0] is obj:
         return known[1]

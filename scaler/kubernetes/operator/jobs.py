@@ -154,7 +154,9 @@ class ElasticJobs:
         if view is None and over(job):
             # Brain is away, or has forgotten the job: a job that ended does not start again.
             return Result(requeue_after_seconds=6 * _SOON_SECONDS)
-        halted = view is not None and view.intent is Intent.SUSPEND and not suspended_here(obj)
+        halted = (
+            view is not None and view.intent is Intent.SUSPEND and not self._requests.suspended(obj)
+        )
         standing = self.queues.tend(obj, job, document, view, mine, now, by_person=halted)
         job, queued = standing.job, [condition_of(JobCondition.ADMITTED, *t) for t in standing.told]
         room, look_seconds = self._nodes_for(job, document, view, rules, now)
@@ -207,7 +209,9 @@ class ElasticJobs:
             message=waiting,
         )
         told = status(obj, job, view, pods, found, now)
-        pause = None if trouble or whole.let_go else self._pace.pause(obj, told, now)
+        # The next operator, too, must know that the queue suspended the job, and not a person.
+        at_once = trouble or whole.let_go or (standing.held and not suspended_here(obj))
+        pause = None if at_once else self._pace.pause(obj, told, now)
         if pause is None:
             self._write(obj, told)
             self._pace.written(obj)

@@ -39,6 +39,8 @@ class Requests:
 
     def __init__(self, cluster: Cluster, brain: OperatorsBrain, say: Say) -> None:
         self._cluster, self._brain, self._say = cluster, brain, say
+        #: Jobs that are suspended by a request from here.
+        self._suspended: set[JobId] = set()
 
     def intent(self, obj: Object, job: ElasticJob, view: JobView) -> JobView:
         """Suspend or resume the job as ``spec.suspend`` says, if an edit changed that.
@@ -49,12 +51,22 @@ class Requests:
         id = JobId(job.metadata.uid)
         try:
             if job.spec.suspend and view.intent is Intent.RUN:
+                self._suspended.add(id)
                 return self._brain.suspend(id)
-            if not job.spec.suspend and view.intent is Intent.SUSPEND and suspended_here(obj):
-                return self._brain.resume(id)
+            if not job.spec.suspend and view.intent is Intent.SUSPEND and self.suspended(obj):
+                view = self._brain.resume(id)
+                self._suspended.discard(id)
+            elif view.intent is Intent.RUN and not suspended_here(obj):
+                self._suspended.discard(id)
         except REFUSED as why:
             self._say(obj, "Warning", Reason.REFUSED, str(why))
         return view
+
+    def suspended(self, obj: Object) -> bool:
+        """Return True if the operator asked for the standing suspension, though the status that
+        says so may not have come back from the API server yet.
+        """
+        return JobId(obj["metadata"]["uid"]) in self._suspended or suspended_here(obj)
 
     def deadline(self, obj: Object, job: ElasticJob, view: JobView, now: datetime) -> JobView:
         """End a job whose ``activeDeadlineSeconds`` are over."""
