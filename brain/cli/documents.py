@@ -6,11 +6,14 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+
+import click
+from click.core import ParameterSource
 
 from brain.errors import BadInput
 
@@ -36,16 +39,27 @@ def read_document(path: str, *, begins: str = "name") -> dict[str, Any]:
     return document
 
 
-def expect_one(verb: str, path: str | None, words: Sequence[str]) -> None:
+def expect_one(verb: str, path: str | None, words: Sequence[str], options: Collection[str]) -> None:
     """Refuse a command line that has no job, or two.
 
+    ``options`` are the parameters that describe a command.
+
     Raises:
-        BadInput: there is neither a document nor a command, or there are both.
+        BadInput: there is neither a document nor a command, there are both, or there is a document
+            and an option that only a command has.
     """
     if path is None and not words:
         raise BadInput(f"there is nothing to {verb}; give -f FILE, or a command after --")
     if path is not None and words:
         raise BadInput(f"{path} and the command {' '.join(words)} are two jobs; give one of them")
+    context = click.get_current_context()
+    for option in context.command.params:
+        said = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if path is not None and said and option.name in options:
+            raise BadInput(
+                f"{option.opts[0]} describes a command after --; write it into {path} instead",
+                field=option.name,
+            )
 
 
 def parse_yaml(text: str, path: str) -> Any:

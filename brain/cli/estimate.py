@@ -163,7 +163,7 @@ def estimate(
     brain estimate -f job.yaml --price A100=2.5
     brain estimate --probe --replicas 1:4 --checkpoint last.pt --steps 5000 -- python train.py
     """
-    expect_one("estimate", path, words)
+    expect_one("estimate", path, words, options)
     declared = checkpoint if checkpoint != "none" else None
     document = (
         read_document(path)

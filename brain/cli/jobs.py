@@ -105,7 +105,7 @@ def submit(
     brain submit --replicas 5:8 --role chief=1 --role ps=2 -- python ads.py
     brain submit --pool kubernetes --image registry.example/digits:1 -- python train.py
     """
-    expect_one("submit", path, words)
+    expect_one("submit", path, words, options)
     if len(words) == 1 and words[0].endswith((".yaml", ".yml")):
         raise BadInput(
             f"command: {words[0]} is a document; submit it with -f {words[0]}", field="command"

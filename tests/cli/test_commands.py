@@ -76,6 +76,14 @@ def test_two_jobs_on_one_command_line_are_named(verb: str):
     assert "job.yaml and the command python train.py are two jobs" in str(told.exception)
 
 
+@pytest.mark.parametrize("verb", ["submit", "estimate"])
+def test_an_option_of_a_command_beside_a_document_is_refused(verb: str):
+    told = CliRunner().invoke(cli, [verb, "-f", "job.yaml", "--gpus", "1"], env=SOMEWHERE)
+    assert "--gpus describes a command after --; write it into job.yaml instead" in str(
+        told.exception
+    )
+
+
 def test_an_empty_name_is_refused_and_not_replaced():
     document = document_of(("python", "train.py"), name="", replicas="1", **NOTHING)
     with pytest.raises(errors.BadInput, match="name ''"):
