@@ -26,6 +26,7 @@ from scaler.kubernetes.operator.backend import KubernetesBackend
 from scaler.kubernetes.operator.jobs import ElasticJobs, JobRules
 from scaler.kubernetes.operator.options import operator_options
 from scaler.kubernetes.plans.plans import Plans
+from scaler.kubernetes.plans.requests import Requests
 from scaler.kubernetes.pods import gang, identity
 from scaler.kubernetes.pods.manifest import AgentInjection
 from scaler.kubernetes.pods.orders import Installation
@@ -421,3 +422,33 @@ def test_without_a_brain_no_token_is_needed(tmp_path: Path):
 def test_what_it_cannot_use_is_refused(tmp_path: Path, given: dict[str, Any], says: str):
     with pytest.raises(BadInput, match=says):
         operator_options(options(tmp_path, **given), tmp_path)
+
+
+def test_a_suspension_by_a_queue_is_no_persons_before_the_status_says_so():
+    asked: list[str] = []
+
+    class Told:
+        def suspend(self, job: JobId) -> Any:
+            asked.append("suspend")
+            return SimpleNamespace(intent=Intent.SUSPEND)
+
+        def resume(self, job: JobId) -> Any:
+            asked.append("resume")
+            return SimpleNamespace(intent=Intent.RUN)
+
+    requests = Requests(cast(Any, None), cast(Any, Told()), lambda *said: None)
+    stale = {"metadata": {"uid": "a", "generation": 1}, "status": {}}
+
+    def look(suspend: bool, intent: Intent) -> None:
+        found = SimpleNamespace(
+            metadata=SimpleNamespace(uid="a"), spec=SimpleNamespace(suspend=suspend)
+        )
+        requests.intent(stale, cast(Any, found), cast(Any, SimpleNamespace(intent=intent)))
+
+    look(suspend=True, intent=Intent.RUN)
+    assert requests.suspended(stale), "its queue holds it"
+    look(suspend=False, intent=Intent.SUSPEND)
+    assert asked == ["suspend", "resume"]
+    assert not requests.suspended(stale), "the next suspension is a person's"
+    look(suspend=False, intent=Intent.SUSPEND)
+    assert asked == ["suspend", "resume"]

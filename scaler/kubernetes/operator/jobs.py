@@ -333,6 +333,7 @@ class ElasticJobs:
         self._new_nodes.end(job)
         self._gangs.forget(job.metadata.uid)
         self._upkeep.forget(job.metadata.uid)
+        self._requests.forget(JobId(job.metadata.uid))
         self._pace.written(obj)
         self._write(obj, status(obj, job, view, pods, Findings(), now))
         ttl = job.spec.ttl_seconds_after_finished

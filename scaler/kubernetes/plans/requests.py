@@ -68,6 +68,10 @@ class Requests:
         """
         return JobId(obj["metadata"]["uid"]) in self._suspended or suspended_here(obj)
 
+    def forget(self, job: JobId) -> None:
+        """Forget a job that is over."""
+        self._suspended.discard(job)
+
     def deadline(self, obj: Object, job: ElasticJob, view: JobView, now: datetime) -> JobView:
         """End a job whose ``activeDeadlineSeconds`` are over."""
         until = deadline_of(job)
