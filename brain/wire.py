@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from math import isfinite
 from threading import Lock
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -325,7 +325,7 @@ def document_plain(document: JobDocument) -> dict[str, Any]:
     return _camel(plain(document), JobDocument)  # type: ignore[no-any-return]
 
 
-@cache
+@lru_cache(maxsize=1024)
 def camel(name: str) -> str:
     """``processes_per_replica`` -> ``processesPerReplica``; ``global_size`` -> ``globalSize``."""
     head, *rest = name.split("_")

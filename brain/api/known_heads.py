@@ -12,8 +12,10 @@ from brain.types.record import Principal, Role
 _LENGTH = b"\r\nContent-Length: "
 #: Digits of the longest length that is read here.
 _DIGITS = 8
-#: Most heads, and most bytes of one; agents send some 300.
-_MOST, _MOST_BYTES = 50_000, 1024
+#: Most heads.
+_MOST = 50_000
+#: Most bytes of a head; agents send some 300.
+MOST_BYTES = 1024
 #: Headers that say more than a head which is known again may say.
 _SPECIAL = ("content-encoding", "expect", "transfer-encoding", "upgrade")
 
@@ -45,7 +47,7 @@ def begun(data: bytes) -> Begun | None:
     >>> begun(b"POST / HTTP/1.1\r\nContent-Length: 2\r\nHost: a\r\n\r\n{}")
     Begun(head=b'POST / HTTP/1.1\r\nContent-Length: \r\nHost: a', head_bytes=47, body_bytes=2)
     """
-    end = data.find(b"\r\n\r\n", 0, _MOST_BYTES)
+    end = data.find(b"\r\n\r\n", 0, MOST_BYTES)
     at = data.find(_LENGTH, 0, end + 2) + len(_LENGTH)
     if end < 0 or at < len(_LENGTH):
         return None

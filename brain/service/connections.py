@@ -14,6 +14,7 @@ import uuid_utils
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from brain.api import limits, problems
+from brain.api.known_heads import MOST_BYTES
 from brain.api.limits import ClientConnection, ConnectionTable
 from brain.api.metrics import Metrics
 from brain.api.routes.telemetry import Tell
@@ -169,7 +170,8 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
                 self._known = data
                 self._watch_head()
                 return
-            self._first = data
+            # What a later head is known by; more would stay in memory beside the body.
+            self._first = data[:MOST_BYTES]
         self._unparsed += data
         self._parse()
 

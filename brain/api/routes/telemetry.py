@@ -151,8 +151,7 @@ class Direct:
 
     def _stored(self, outcome: Outcome) -> None:
         here, request_id = self._here, str(uuid_utils.uuid7())
-        if self._taken_bytes:
-            here.bodies.give_back(self._sender.hashed, self._taken_bytes, telemetry=True)
+        here.bodies.give_back(self._sender.hashed, self._taken_bytes, telemetry=True)
         if isinstance(outcome, Exception):
             if not isinstance(outcome, BrainError):
                 _log.error("request %s failed", request_id, exc_info=outcome)
