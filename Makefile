@@ -124,7 +124,7 @@ bench-simulate: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.simulate $(if $(ONLY),--only $(ONLY))
 
 bench-resources: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.resources $(SEED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.resources $(if $(filter-out file,$(origin SEED)),$(SEED))
 
 bench-health: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.health
