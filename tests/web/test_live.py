@@ -7,7 +7,7 @@ from playwright.sync_api import Browser, Page, expect
 from brain import calls
 from brain.types.telemetry import Phase, SampleSource, SourceId, ThroughputSample
 from tests.web import seed
-from tests.web.browser import visit
+from tests.web.browser import code, visit
 from tests.web.served import Served
 
 #: What a browser says of a connection that broke.
@@ -64,6 +64,21 @@ def test_the_page_says_that_the_service_is_away_and_finds_it_again(
         expect(seen.page.locator(".rec .hd")).to_contain_text(f"generation {proposal + 1}")
         assert _marked(seen.page)
         seen.forgive(*BROKEN)
+
+
+def test_a_page_of_jobs_that_does_not_come_says_what_to_do(
+    browser: Browser, served: Served, proposal: int
+) -> None:
+    with visit(browser, served, signed_in=False) as seen:
+        seen.page.route("**/assets/job-*.js", lambda route: route.abort())
+        seen.page.goto(f"{served.url}/#signin={code(served)}")
+        expect(seen.page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
+        seen.page.get_by_role("link", name="digits").first.click()
+        expect(seen.page.get_by_text("Reload the page.")).to_be_visible()
+        seen.page.unroute("**/assets/job-*.js")
+        seen.page.reload()
+        expect(seen.page.locator(".rec .hd")).to_contain_text(f"generation {proposal}")
+        seen.forgive("net::ERR")
 
 
 def _mark(page: Page) -> None:

@@ -1,5 +1,6 @@
-import { render } from "preact";
-import { useEffect } from "preact/hooks";
+import { signal } from "@preact/signals";
+import { type ComponentType, render } from "preact";
+import { useEffect, useState } from "preact/hooks";
 import "./styles/fonts.css";
 import "./styles/tokens.css";
 import "./styles/base.css";
@@ -12,7 +13,6 @@ import "./styles/phone.css";
 import { Audit } from "./pages/audit.tsx";
 import { HealthPage } from "./pages/health.tsx";
 import { Inbox } from "./pages/inbox.tsx";
-import { Job } from "./pages/job.tsx";
 import { Jobs } from "./pages/jobs.tsx";
 import { Nodes } from "./pages/nodes.tsx";
 import { Overview } from "./pages/overview.tsx";
@@ -28,7 +28,7 @@ import { startTheme } from "./state/theme.ts";
 import { AskDialog, Notice, tell } from "./ui/ask.tsx";
 import { Help, openHelp } from "./ui/help.tsx";
 import { openPalette, Palette } from "./ui/palette.tsx";
-import { Empty } from "./ui/parts.tsx";
+import { Empty, Message, Skeleton } from "./ui/parts.tsx";
 import { Shell } from "./ui/shell.tsx";
 
 const GLOBAL = [
@@ -55,6 +55,7 @@ function SignedIn() {
   useKeys(GLOBAL, []);
   useEffect(() => {
     const stops = [startLink(), startFleet()];
+    loadJob().catch(() => undefined); // asked for again by the first job that is opened
     if (refusedLink.peek()) tell(`${refusedLink.peek()} You were signed in before, and still are.`);
     return () => stops.forEach((stop) => stop());
   }, []);
@@ -66,6 +67,26 @@ function SignedIn() {
       <Help />
       <Notice />
     </>
+  );
+}
+
+/** The page of a job: with its charts it is two fifths of the script, so it comes behind the first page. */
+const jobPage = signal<{ Job: ComponentType } | null>(null);
+
+async function loadJob(): Promise<void> {
+  jobPage.value ??= await import("./pages/job.tsx");
+}
+
+function JobPage() {
+  const [failed, setFailed] = useState(false);
+  useEffect(() => void loadJob().catch(() => setFailed(true)), []);
+  if (jobPage.value) return <jobPage.value.Job />;
+  return (
+    <Shell crumbs={<h1>Job</h1>}>
+      {failed
+        ? <Message icon="silent" title="The page of jobs did not come: the service is away or was upgraded.">Reload the page.</Message>
+        : <Skeleton label="Loading the job" rows={8} />}
+    </Shell>
   );
 }
 
@@ -83,7 +104,7 @@ function Page() {
     case "overview":
       return <Overview />;
     case "jobs":
-      return rest[0] ? <Job key={rest[0]} /> : <Jobs />;
+      return rest[0] ? <JobPage key={rest[0]} /> : <Jobs />;
     case "inbox":
       return <Inbox />;
     case "nodes":

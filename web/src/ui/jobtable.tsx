@@ -16,6 +16,8 @@ import { Sparkline } from "./sparkline.tsx";
 const [ROW, HEAD] = [32, 28];
 /** Milliseconds without a scroll after which the blocks stand in the order of their rows again. */
 const PAUSE = 400;
+/** Milliseconds without a scroll after which rows look at the pointer again: under one at rest, each that passes is styled twice. */
+const REST = 150;
 
 interface TableProps {
   jobs: readonly JobView[];
@@ -120,6 +122,14 @@ function useSight(table: RefObject<HTMLElement | null>, count: number): Sight & 
   const [seen, setSeen] = useState({ ...inSight(count, ROW, 0, 900), still: true });
   useLayoutEffect(() => {
     let pause: ReturnType<typeof setTimeout>;
+    let rest: ReturnType<typeof setTimeout>;
+    const moves = (yes: boolean) => table.current?.toggleAttribute("data-moving", yes);
+    const scrolled = () => {
+      moves(true);
+      clearTimeout(rest);
+      rest = setTimeout(() => moves(false), REST);
+      look();
+    };
     const look = () => {
       const next = inSight(count, ROW, (table.current?.getBoundingClientRect().top ?? 0) + HEAD, innerHeight);
       setSeen((now) => (now.first === next.first && now.last === next.last ? now : { ...next, still: false }));
@@ -128,9 +138,9 @@ function useSight(table: RefObject<HTMLElement | null>, count: number): Sight & 
     };
     look();
     // Captured, because it is a part of the page that scrolls.
-    addEventListener("scroll", look, { capture: true, passive: true });
+    addEventListener("scroll", scrolled, { capture: true, passive: true });
     addEventListener("resize", look);
-    return () => (clearTimeout(pause), removeEventListener("scroll", look, { capture: true }), removeEventListener("resize", look));
+    return () => (moves(false), clearTimeout(rest), clearTimeout(pause), removeEventListener("scroll", scrolled, { capture: true }), removeEventListener("resize", look));
   }, [count]);
   return seen;
 }
@@ -210,8 +220,8 @@ function Cells({ job, brief, gpus, mixed }: Columns & { job: JobView }) {
   return (
     <>
       <td class="c-state" title={job.reason}><JobBadge job={job} /></td>
-      <td class="c-name med" title={job.name}><a href={link("jobs", address(job))}>{job.name}</a></td>
-      {!brief && <td class="c-owner mut rare" title={job.owner}>{job.owner}</td>}
+      <td class={`c-name med ${cut(job.name, 14)}`} title={job.name}><a href={link("jobs", address(job))}>{job.name}</a></td>
+      {!brief && <td class={`c-owner mut rare ${cut(job.owner, 9)}`} title={job.owner}>{job.owner}</td>}
       <td class="c-spark"><Sparkline values={job.sparkline} stale={stale || has("Hung")} ended={job.finished_at !== null} width={114} /></td>
       <td class="c-rate num">{compared(job.throughput?.examples_per_second)}</td>
       {mixed && <td class="c-unit u">{job.throughput && job.unit_of_throughput}</td>}
@@ -226,6 +236,9 @@ function Cells({ job, brief, gpus, mixed }: Columns & { job: JobView }) {
     </>
   );
 }
+
+/** Words of more letters may be wider than their cell. Each cell that clips is a layer to be put together anew at each frame. */
+const cut = (words: string, letters: number): string => (words.length > letters ? "clip" : "");
 
 /** What an open proposal asks for, else the wished size. */
 function wished(job: JobView): number {
