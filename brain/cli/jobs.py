@@ -14,7 +14,7 @@ from brain.cli.documents import complete, document_of, expect_one, read_document
 from brain.client import BrainClient, error_of
 from brain.errors import BadInput, BrainError
 from brain.types.job import JobState
-from brain.types.plan import PlanState, PlanVerdict
+from brain.types.plan import PlanKind, PlanState, PlanVerdict
 from brain.typeset import percent
 from brain.views import JobOutcome, JobView, Page
 
@@ -36,6 +36,10 @@ COLUMNS = (
     output.Column[JobView]("SINCE", lambda job: output.clock(job.created_at), wide=True),
     output.Column[JobView]("ID", lambda job: job.id, wide=True),
 )
+
+
+#: Told before a hold that followed: what came of a promise is not to be hidden by it.
+_MISSED = frozenset({PlanVerdict.FELL_SHORT, PlanVerdict.ROLLED_BACK})
 
 
 @click.command()
@@ -336,11 +340,16 @@ def _memory(job: JobView) -> str:
 
 
 def _brain(job: JobView) -> str:
-    if job.plan and job.plan.active:
-        return f"{job.plan.state} g{job.plan.generation} → {job.plan.target.replicas}"
+    plan = job.plan
+    if plan and plan.active:
+        return f"{plan.state} g{plan.generation} → {plan.target.replicas}"
+    if plan and plan.kind is PlanKind.ROLLBACK and job.verdict is PlanVerdict.KEPT:
+        return f"rolled back by g{plan.generation}"
+    if plan and job.verdict in _MISSED:
+        return f"{job.verdict} g{plan.generation}"
     if job.decision and job.decision.hold and job.finished_at is None:
         return f"Hold: {job.decision.explanation.code}"
-    if job.plan is None:
+    if plan is None:
         return "—"
     ended = job.verdict is PlanVerdict.NOT_APPLIED
-    return f"{job.plan.state if ended else job.verdict} g{job.plan.generation}"
+    return f"{plan.state if ended else job.verdict} g{plan.generation}"

@@ -17,7 +17,7 @@ from brain.errors import BadInput, UnknownPlan
 from brain.types.advice import NoticeKind
 from brain.types.plan import PlanState, ScalePlan
 from brain.types.recommendation import Recommendation
-from brain.typeset import count, duration, reallocated, reallocation
+from brain.typeset import change, count, duration, reallocated, reallocation
 from brain.views import JobEdit, JobView, PlanDecision, PlanView, ResizeRequest, WhatIf
 
 COLUMNS = (
@@ -321,7 +321,7 @@ def _text(decision: Recommendation, unit: str, now: datetime) -> str:
         lines.append("Why not:")
     lines += [
         f"  {count(other.replicas, 'replica')}: {other.why_not}"
-        + ("" if other.gain is None else f" ({other.gain:+.0%})")
+        + ("" if other.gain is None else f" ({change(other.gain)})")
         for other in why.alternatives
     ]
     return "\n".join([*lines, *([f"Next: {why.next_step}"] if why.next_step else [])])

@@ -8,10 +8,13 @@ import pytest
 
 from tests.cli.terminal import shown
 
+#: What moves while a fleet stands still: how far a rate is known, clocks and ages.
+MOVES = r"(?<=± )[0-9.]+|\b\d\d:\d\d\b|(?<=prediction is )[0-9a-z ]+(?= old)"
+
 
 def steady(printed: str) -> str:
-    """The same without blanks at ends, and without how far a rate that goes on is known."""
-    printed = re.sub(r"(?<=± )[0-9.]+", lambda known: "#" * len(known[0]), printed)
+    """The same without blanks at ends, and without what moves."""
+    printed = re.sub(MOVES, lambda known: "#" * len(known[0]), printed)
     return "".join(f"{line.rstrip()}\n" for line in printed.splitlines())
 
 
@@ -24,7 +27,11 @@ def steady(printed: str) -> str:
         ("plans-80", 80, ("plans",)),
         ("plans-120", 120, ("plans",)),
         ("plans-pipe", None, ("plans",)),
-        ("nodes-80", 80, ("nodes",)),
+        *(
+            (f"{name}-{columns or 'pipe'}", columns, tuple(name.split("-")))
+            for name in ("job-ranker", "explain-digits", "pool", "nodes", "report-digits")
+            for columns in (80, 120, None)
+        ),
     ],
 )
 def test_a_table_is_the_one_that_was_looked_at(
@@ -33,6 +40,19 @@ def test_a_table_is_the_one_that_was_looked_at(
     printed = shown(*words, environment=service, columns=columns)
     seen = Path(__file__).parent / "tables" / f"{name}.txt"
     assert steady(printed) == seen.read_text()
+
+
+@pytest.mark.parametrize("columns", [80, 120, None])
+def test_a_freeze_is_listed_by_the_name_of_its_job(
+    service: dict[str, str], columns: int | None
+) -> None:
+    why = ("--why", "the disk is changed")
+    printed = shown("freeze", "digits", *why, environment=service, columns=columns)
+    lifted = shown("freeze", "--off", "digits", environment=service, columns=columns)
+    assert steady(printed) == (
+        "SCOPE  TARGET  BY     SINCE  WHY\njob    digits  admin  #####  the disk is changed\n"
+    )
+    assert "digits" not in lifted
 
 
 @pytest.mark.parametrize("columns", [40, 80, 120])

@@ -24,7 +24,7 @@ from brain.types.job import JobId, JobState
 from brain.types.plan import PlanKind, PlanState, Verdict
 from brain.types.recommendation import Recommendation
 from brain.types.resources import Node, NodeName, Resources
-from brain.types.world import Cause
+from brain.types.world import Cause, Replica, ReplicaState
 from tests.web import seed
 from tests.web.browser import PATIENCE, code, launched, visit
 from tests.web.measured import RATE, steps_of
@@ -46,7 +46,7 @@ def fleet(stores: Stores, now: datetime) -> None:
     """Store sixty jobs and nine nodes; another Brain holds the pool, so nothing moves by itself."""
     with stores.transaction() as tx:
         tx.leases.acquire(seed.LOCAL, "elsewhere", until=now + timedelta(hours=6), now=now)
-        capacity = Resources(cpu_millis=15_000, memory_bytes=128 << 30)
+        capacity = Resources(cpu_millis=20_000, memory_bytes=128 << 30)
         for number in range(9):
             seen = now - timedelta(minutes=4) if number == 5 else now + timedelta(hours=6)
             name = NodeName(f"node-{number + 1}")
@@ -60,7 +60,7 @@ def _job(tx: Transaction, number: int, now: datetime) -> None:
     begun, owner = now - AGE, ("ada", "grace", "alan")[number % 3]
     fields = {"owner": owner, "created_at": begun}
     if number in QUEUED:
-        why = "needs 4 cores; no node has more than 2 free"
+        why = "needs 12 cores; no node has more than 8 free"
         tx.jobs.add(seed.job(id, name, now, JobState.QUEUED, reason=why, **fields))
         return
     if number in ENDED:
@@ -87,6 +87,13 @@ def _job(tx: Transaction, number: int, now: datetime) -> None:
         tx.worlds.put(world)
         steps_of(tx, id, epoch, size, since + timedelta(seconds=6), until, now, slow=slow)
         since = until
+    agents = [
+        Replica(
+            id=one, node=_node(number), state=ReplicaState.RUNNING, generation=0, started_at=begun
+        )
+        for one in range(sizes[-1])
+    ]
+    tx.worlds.put_replicas(id, agents)
     _plans(tx, id, number, now)
     _hold(tx, id, number, sizes[-1], now)
 

@@ -27,20 +27,22 @@ def steps_of(
     now: datetime,
     *,
     slow: dict[int, float] | None = None,
+    waits: float = 0.0,
 ) -> None:
     """Windows of every rank; the noise is a sum of sines, the same in every run."""
     count = int((end - begin).total_seconds() // WINDOW)
     found = []
-    for rank in range(size):
+    paces = [(slow or {}).get(rank, 1.0) for rank in range(size)]
+    for rank, own in enumerate(paces):
         place = SampleSource(
             job=id, source=SourceId(f"{id}-{epoch}-{rank}"), replica=rank, local_rank=0,
             rank=rank, epoch=epoch, generation=epoch - 1,
         )  # fmt: skip
         for number in range(count):
             seconds = 256 / RATE[size] * (1 + _noise(number + 7 * rank) * 0.012)
-            seconds *= (slow or {}).get(rank, 1.0)
+            seconds *= own
             steps = max(1, round(WINDOW / seconds))
-            wait = 0.04 + 0.02 * (size == 4) * 10 + 0.006 * _noise(number)
+            wait = waits or 0.04 + 0.02 * (size == 4) * 10 + 0.006 * _noise(number)
             found.append(
                 ThroughputSample(
                     place=place,
@@ -58,7 +60,8 @@ def steps_of(
                     step_seconds=seconds,
                     step_seconds_mean=seconds,
                     data_wait_seconds=seconds * wait,
-                    examples_per_second=256 / size / seconds,
+                    # Every step waits for the slowest rank.
+                    examples_per_second=256 / size / (seconds * max(paces) / own),
                 )
             )
     tx.telemetry.add(found, received_at=now)

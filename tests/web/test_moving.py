@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -73,6 +74,35 @@ def test_a_proposal_follows_the_measurement_and_is_approved_only_as_seen(
     assert approval.by == "admin"
 
 
+def test_a_proposal_that_the_measurement_overtakes_is_withdrawn_and_acts_on_nothing(
+    browser: Browser, deciding: Served
+) -> None:
+    with visit(browser, deciding) as seen:
+        seen.page.goto(f"{deciding.url}/#/jobs/tiny-lm")
+        card = seen.page.locator(".rec")
+        expect(card.get_by_role("button", name="Approve 1 → 2")).to_be_visible()
+        seen.page.keyboard.press("a")
+        dialog = seen.page.get_by_role("dialog")
+        expect(dialog).to_contain_text("Approve 1 → 2 replicas of tiny-lm?")
+        _starve(deciding)
+        patience = Patience(90)
+        while (after := _proposal(deciding)).state is PlanState.PROPOSED and not patience.over:
+            seen.page.wait_for_timeout(200)
+        assert after.state is PlanState.SUPERSEDED
+        seen.page.keyboard.press("Enter")
+        expect(dialog).to_contain_text("Since you saw it: Proposed → Superseded")
+        expect(dialog).to_contain_text("withdrawn: ")
+        expect(dialog.get_by_role("button")).to_have_text(["Close"])
+        seen.page.keyboard.press("Enter")
+        seen.page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
+        expect(card).to_contain_text("Hold")
+        expect(seen.page.get_by_role("button", name="Approve")).to_have_count(0)
+        seen.forgive("409", "412")
+    left = _proposal(deciding)
+    assert (left.state, left.approval) == (PlanState.SUPERSEDED, None)
+
+
 def _proposal(served: Served) -> ScalePlan:
     with served.client() as client:
         return client.send(calls.plans_of("tiny-lm")).items[0].plan
@@ -88,10 +118,19 @@ def _numbers(plan: ScalePlan) -> str:
 
 def _quicken(served: Served) -> None:
     """Let the job train half as fast again from now on."""
+    _train(served, slow={0: 2 / 3})
+
+
+def _starve(served: Served) -> None:
+    """Let the job wait for its storage for most of each step from now on."""
+    _train(served, slow={0: 4.0}, waits=0.8)
+
+
+def _train(served: Served, **way: Any) -> None:
     now = datetime.now(UTC)
     with served.stores() as stores, stores.transaction() as tx:
         world = tx.worlds.latest(seed.TINY)
         assert world is not None
         # What was stored before is not stored again.
-        end, quicker = now + timedelta(minutes=5), {0: 2 / 3}
-        steps_of(tx, seed.TINY, 1, 1, world.formed_at, end, now, slow=quicker)
+        end = now + timedelta(minutes=5)
+        steps_of(tx, seed.TINY, 1, 1, world.formed_at, end, now, **way)

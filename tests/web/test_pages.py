@@ -58,6 +58,8 @@ def test_the_overview_counts_hours_at_work_idle_and_saved(
         strip = seen.page.get_by_role("img", name="core-h of 24 hours: at work")
         expect(strip).to_be_visible()
         expect(seen.page.get_by_role("main")).to_contain_text("against sizes asked for")
+        expect(seen.page.get_by_role("main")).to_contain_text("at the sizes people asked for")
+        expect(strip).to_contain_text("no job ran")
         rows = seen.page.locator(".astable tbody tr")
         seen.page.get_by_text("View as table").click()
         expect(rows).to_have_count(24)

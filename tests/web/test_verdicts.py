@@ -59,9 +59,12 @@ def test_the_overview_counts_each_plan_once_by_what_came_of_it(
         expect(answers).to_contain_text(
             "2 kept, 1 fell short, 1 rolled back, 1 inconclusive, 1 proposed."
         )
-        expect(answers).to_contain_text("Missed promises: ")
-        expect(answers).to_contain_text("ranker")
+        expect(answers).to_contain_text("Missed promises: ranker (stayed at 4), digits (back to 2).")
         expect(answers).to_contain_text("6 plans")
+        ends = seen.page.locator(".feed tr")
+        expect(ends.filter(has_text="Fell short")).to_contain_text("stayed at 4")
+        expect(ends.filter(has_text="Rolled back")).to_contain_text("back to 2")
+        expect(seen.page.locator(".h", has_text="Decisions")).to_contain_text("promisedmeasuredmissed")
         feed = seen.page.locator(".feed .badge")
         expect(feed.filter(has_text="Fell short")).to_have_count(1)
         expect(feed.filter(has_text="Verified")).to_have_count(0)
@@ -131,6 +134,10 @@ def test_a_page_has_one_throughput_of_now(browser: Browser, judged: Served) -> N
                 break
             seen.page.wait_for_timeout(100)
         assert len(told) == 1
+        seen.page.get_by_text("View as table").click()
+        drawn = seen.page.locator(".astable tbody tr").first.locator("td").nth(1).inner_text()
+        rates = [float(said.replace("\u202f", "").split(" ")[0]) for said in (drawn, head)]
+        assert rates[0] == pytest.approx(rates[1], rel=0.03)
 
 
 def test_what_is_older_than_a_minute_says_its_age_and_a_size_has_one_promise(
@@ -172,5 +179,5 @@ def test_the_counts_of_the_overview_agree(browser: Browser, judged: Served) -> N
         answer = seen.page.locator(".answers .a").first
         expect(answer).to_have_text("6 jobs and 1 node need a look")
         heading = seen.page.locator(".h", has_text="Needs attention")
-        expect(heading.locator(".sub")).to_have_text("6 jobs and 1 node")
+        expect(heading.locator(".sub")).to_have_text("6 jobs and 1 node; 2 more wait")
         expect(seen.page.locator(".answers .n").first).to_contain_text("1 of 7 jobs as expected")

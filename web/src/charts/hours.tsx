@@ -2,10 +2,11 @@
 import { useRef } from "preact/hooks";
 import { planLook } from "../ui/badges.tsx";
 import { Mark } from "../ui/icons.tsx";
+import { HatchPattern } from "../ui/parts.tsx";
 import { useWidth } from "../ui/width.ts";
 import { count, fixed, percent, quantity, seconds } from "../words/format.ts";
 import { textWidth } from "../words/labels.ts";
-import { area, type Hours, hoursOf, savedOf, steps } from "../words/hours.ts";
+import { area, before, counted, type Hours, hoursOf, savedOf, steps } from "../words/hours.ts";
 import { timeTicks, valueTicks } from "../words/ticks.ts";
 import { merged, tally, type Told } from "../words/verdicts.ts";
 
@@ -40,6 +41,7 @@ export function HoursStrip({ of, since, until, plans }: StripProps) {
   return (
     <div ref={host}>
       <svg class="c" width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="img" aria-label={spoken(of)}>
+        <Before buckets={before(of.buckets)} x={x} />
         <path class="work" d={area(working, none, x, y)} />
         <path class="idle" d={area(stacked, working, x, y)} />
         <path class="idl" d={steps(stacked, x, y)} />
@@ -49,18 +51,33 @@ export function HoursStrip({ of, since, until, plans }: StripProps) {
         <path class="cap" d={`M${LEFT} ${y(of.capacity)}H${right}`} />
         <path class="base" d={`M${LEFT} ${ZERO}H${right}`} />
         {ticks.map((tick) => <text class="ax e" key={tick} x={LEFT - 8} y={y(tick) + 4}>{whole(tick)}</text>)}
-        {timeTicks(begin, end, wide ? 8 : 4).map((at) => <text class="ax m" key={at} x={instant(at)} y={height - 4}>{seconds(at * 1000).slice(0, 5)}</text>)}
-        <Plans plans={plans} x={instant} from={begin} to={end} />
+        {timeTicks(begin, end, wide ? 8 : 4).map((at) => <text class="ax m" key={at} x={Math.min(instant(at), width - 16)} y={height - 4}>{seconds(at * 1000).slice(0, 5)}</text>)}
+        <Plans plans={plans} x={instant} from={begin} to={end} right={width} />
         {wide && <Labels of={of} x={right + 14} end={width} ready={y(of.capacity)} />}
       </svg>
       {!wide && <p class="n">{spoken(of)}</p>}
+      {counted(of) && <p class="cap12">{counted(of)}</p>}
       <AsTable of={of} />
     </div>
   );
 }
 
+/** Hours before the first job are drawn as such: nothing is missing from them. */
+function Before({ buckets, x }: { buckets: number; x: (at: number) => number }) {
+  const width = x(buckets) - x(0);
+  const text = "no job ran";
+  if (buckets === 0) return null;
+  return (
+    <g>
+      <HatchPattern />
+      <rect x={x(0)} y={TOP} width={width} height={ZERO - TOP} fill="url(#hatch)" />
+      {width > textWidth(text) + 8 && <text class="ax m" x={x(buckets / 2)} y={(TOP + ZERO) / 2}>{text}</text>}
+    </g>
+  );
+}
+
 /** Marks of plans where their state last changed; one that would cover the count of another joins it. */
-function Plans({ plans, x, from, to }: { plans: readonly Told[]; x: (at: number) => number; from: number; to: number }) {
+function Plans({ plans, x, from, to, right }: { plans: readonly Told[]; x: (at: number) => number; from: number; to: number; right: number }) {
   const groups: { at: number; plans: [Told, ...Told[]] }[] = [];
   const dated = plans.map((told) => ({ at: Date.parse(told.plan.updated_at) / 1000, told })).sort((one, other) => one.at - other.at);
   for (const { at, told } of dated.filter(({ at }) => at >= from && at <= to)) {
@@ -78,7 +95,7 @@ function Plans({ plans, x, from, to }: { plans: readonly Told[]; x: (at: number)
           <g key={at}>
             <title>{tally(together)}</title>
             <Mark name={look.icon} tone={look.tone} x={at} y={8} />
-            {text && <text class="ax" x={at + 9} y="12">{text}</text>}
+            {text && (at + 9 + textWidth(text) > right ? <text class="ax e" x={at - 9} y="12">{text}</text> : <text class="ax" x={at + 9} y="12">{text}</text>)}
           </g>
         );
       })}

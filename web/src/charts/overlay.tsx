@@ -3,6 +3,7 @@ import { useRef } from "preact/hooks";
 import type { Prediction, ScalePlan } from "../api/types.ts";
 import { planLook } from "../ui/badges.tsx";
 import { Mark } from "../ui/icons.tsx";
+import { HatchPattern } from "../ui/parts.tsx";
 import { compared, fixed, seconds, uncertainty } from "../words/format.ts";
 import { type Box, column, firstFree, textWidth } from "../words/labels.ts";
 import { nearest } from "../words/ticks.ts";
@@ -145,11 +146,7 @@ function Hatch({ x, to, placed, silent }: { x: Scale; to: number; placed: readon
   if (old.length === 0) return null;
   return (
     <g>
-      <defs>
-        <pattern id="hatch" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
-          <line class="hatch" x1="0" x2="0" y1="0" y2="7" />
-        </pattern>
-      </defs>
+      <HatchPattern />
       {old.map(({ panel, top, bottom, from }) => (
         <g key={panel.title}>
           <rect x={from} y={top} width={Math.max(0, to - from)} height={bottom - top} fill="url(#hatch)" />

@@ -1,15 +1,15 @@
 /** All plans of a job, each with its promise strip. */
 import type { PlanView } from "../api/types.ts";
-import { PlanBadge } from "../ui/badges.tsx";
+import { PlanBadge, Standing } from "../ui/badges.tsx";
 import { FromTo, Heading, Time } from "../ui/parts.tsx";
-import { PlanStrip } from "../ui/strip.tsx";
+import { PlanStrip, StripKey } from "../ui/strip.tsx";
 import { measuredOf } from "../words/format.ts";
 import { missed } from "../words/verdicts.ts";
 
 export function PlanList({ plans }: { plans: readonly PlanView[] }) {
   return (
     <section class="sec-s">
-      <Heading title="Plans" sub="measured of promised" />
+      <Heading title="Plans" sub="measured of promised" more={<StripKey />} />
       {plans.length === 0 && <p class="quiet">None yet: generation 0 is what was submitted.</p>}
       <table class="plans">
         <caption class="vh">Plans, newest first</caption>
@@ -26,7 +26,7 @@ export function PlanList({ plans }: { plans: readonly PlanView[] }) {
                 <td><PlanBadge told={view} /></td>
                 <td><FromTo from={plan.current.replicas} to={plan.target.replicas} open={undecided} /></td>
                 <td><PlanStrip told={view} width={72} /></td>
-                <td class={`num ${undecided ? "brain" : missed(verdict) ? "bad" : "mut"}`}>{verdict === "inconclusive" && !plan.outcome.measured ? "not measured" : measuredOf(plan.outcome.measured, plan.promised)}</td>
+                <td class={`num ${undecided ? "brain" : missed(verdict) ? "bad" : "mut"}`}>{verdict === "inconclusive" && !plan.outcome.measured ? "not measured" : measuredOf(plan.outcome.measured, plan.promised)}<Standing told={view} /></td>
               </tr>
             );
           })}

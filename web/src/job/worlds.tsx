@@ -9,14 +9,19 @@ const CAUSES: Record<World["cause"], string> = {
   membership: "a replica was lost, or came back", revert: "a change that failed was undone",
 };
 
+/** Of what is known; null where nothing is. */
+const total = (values: readonly (number | null)[]): number | null =>
+  values.reduce((sum, value) => (value === null ? sum : (sum ?? 0) + value), null);
+
 export function Worlds({ worlds, until }: { worlds: readonly World[]; until: string | null }) {
   if (worlds.length === 0) return null;
   const rising = [...worlds].sort((one, other) => one.epoch - other.epoch);
-  const redone = worlds.reduce((sum, world) => sum + (world.steps_redone ?? 0), 0);
-  const down = worlds.reduce((sum, world) => sum + (world.downtime_seconds ?? 0), 0);
+  const redone = total(worlds.map((world) => world.steps_redone));
+  const down = total(worlds.map((world) => world.downtime_seconds));
+  const told = [count(worlds.length, "world"), down !== null && `${duration(down)} without a step between them`, redone !== null && `${count(redone, "step")} redone`].filter(Boolean).join(", ");
   return (
     <section class="sec">
-      <Heading title="Worlds" sub={`${count(worlds.length, "world")}, ${duration(down)} without a step between them, ${count(redone, "step")} redone; newest first`} />
+      <Heading title="Worlds" sub={`${told}; newest first`} />
       <div class="scroll" tabIndex={0} role="region" aria-label="Worlds of the job">
         <table class="tbl wrap worlds">
           <caption class="vh">Worlds, newest first</caption>

@@ -8,15 +8,15 @@ import { now } from "../state/now.ts";
 import { useResource } from "../state/resource.ts";
 import { link } from "../state/route.ts";
 import { health } from "../state/session.ts";
-import { HoldBadge, PlanBadge } from "../ui/badges.tsx";
+import { HoldBadge, PlanBadge, Standing } from "../ui/badges.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { JobTable } from "../ui/jobtable.tsx";
 import { Age, FromTo, Heading, Skeleton, Time, Trouble } from "../ui/parts.tsx";
 import { Shell } from "../ui/shell.tsx";
-import { PlanStrip, PromiseStrip } from "../ui/strip.tsx";
+import { PlanStrip, PromiseStrip, StripKey } from "../ui/strip.tsx";
 import { about, byUrgency, type Concern, concerns, failures, holding, pressing, result } from "../words/attention.ts";
 import { count } from "../words/format.ts";
-import { counts, missed, tally } from "../words/verdicts.ts";
+import { counts, missed, standing, tally } from "../words/verdicts.ts";
 import { give, money, note, savedOf } from "../words/hours.ts";
 import { Figures } from "./pool.tsx";
 import { Welcome } from "./welcome.tsx";
@@ -97,12 +97,12 @@ function concerned(found: readonly Concern[]): string {
 function Did({ recent, active }: { recent: readonly PlanView[]; active: readonly JobView[] }) {
   const holds = active.filter((job) => holding(job.decision)).length;
   const told = tally(recent);
-  const names = recent.filter(({ verdict }) => missed(verdict)).map((view) => view.job_name);
+  const short = recent.filter(({ verdict }) => missed(verdict)).map((view) => `${view.job_name} (${standing(view)})`);
   const open = waiting.value.length;
   return (
     <Answer
       question="What did Brain do in the last 24 h?"
-      note={<>{told ? `${told}.` : "No plan was made."} {names.length > 0 && `Missed promises: ${names.join(", ")}.`} {open > 0 && <a class="brain med" href={link("inbox")}>{open} {open === 1 ? "waits" : "wait"} for you</a>}</>}
+      note={<>{told ? `${told}.` : "No plan was made."} {short.length > 0 && `Missed promises: ${short.join(", ")}.`} {open > 0 && <a class="brain med" href={link("inbox")}>{open} {open === 1 ? "waits" : "wait"} for you</a>}</>}
     >
       {count(recent.length, "plan")} <small>and {count(holds, "standing hold")}</small>
     </Answer>
@@ -145,9 +145,10 @@ function PoolSection({ name }: { name: string }) {
 }
 
 function Attention({ found }: { found: readonly Concern[] }) {
+  const waits = found.length - pressing(found).length;
   return (
     <section>
-      <Heading title="Needs attention" sub={concerned(found)} />
+      <Heading title="Needs attention" sub={[concerned(found), waits > 0 && `${waits} more ${waits === 1 ? "waits" : "wait"}`].filter(Boolean).join("; ")} />
       {found.length === 0 ? (
         <p class="quiet">Nothing. Stragglers, silent nodes, failures and plans that wait for you appear here.</p>
       ) : (
@@ -185,7 +186,7 @@ function Decisions({ recent, active }: { recent: readonly PlanView[]; active: re
   ].sort((one, other) => one.rank - other.rank || other.at.localeCompare(one.at));
   return (
     <section>
-      <Heading title="Decisions" sub="and why; missed promises first" more="measured against promise, −25 … +15 %" />
+      <Heading title="Decisions" sub="and why; missed promises first" more={<StripKey />} />
       {rows.length === 0 && <p class="quiet">None yet, because no job was measured long enough. The first decision comes with about thirty steps.</p>}
       <table class="feed">
         <caption class="vh">Decisions and their reasons</caption>
@@ -199,10 +200,10 @@ function Decisions({ recent, active }: { recent: readonly PlanView[]; active: re
 }
 
 function PlanRow({ view }: { view: PlanView }) {
-  const { plan, job_name: name, verdict } = view;
+  const { plan, job_name: name } = view;
   const end = result(view, now.value);
   const open = ["Proposed", "Approved", "Applying"].includes(plan.state);
-  const told = [plan.explanation.reason.replace(/\.$/, ""), plan.outcome.detail, missed(verdict) && `Size ${verdict === "fell short" ? plan.target.replicas : plan.current.replicas} stands`].filter(Boolean).join(". ");
+  const told = [plan.explanation.reason.replace(/\.$/, ""), plan.outcome.detail].filter(Boolean).join(". ");
   return (
     <>
       <td><PlanBadge told={view} /></td>
@@ -210,7 +211,7 @@ function PlanRow({ view }: { view: PlanView }) {
       <td><FromTo from={plan.current.replicas} to={plan.target.replicas} open={open} /></td>
       <td class="why"><span class="clamp" title={told}>{told}</span></td>
       <td><PlanStrip told={view} /></td>
-      <td class={`num ${end.tone}`}>{end.text}</td>
+      <td class={`num ${end.tone}`}>{end.text}<Standing told={view} /></td>
     </>
   );
 }

@@ -56,6 +56,7 @@ function difference(seen: PlanView, now: PlanView): string {
   if (promise[0] !== promise[1]) told.push(`promise ${promise.join(" → ")}`);
   const measured = [promised(was.measured), promised(is.measured)];
   if (measured[0] !== measured[1]) told.push(`measured ${measured.join(" → ")}`);
+  if (is.outcome.detail && is.outcome.detail !== was.outcome.detail) told.push(is.outcome.detail);
   if (now.blocked && now.blocked !== seen.blocked) told.push(now.blocked);
   return `Since you saw it: ${told.join("; ") || `version ${was.version} → ${is.version}`}.`;
 }

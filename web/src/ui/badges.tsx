@@ -1,7 +1,7 @@
 /** Icon and word together, always. */
 import type { ComponentChildren } from "preact";
 import type { JobState, JobView, NodeView, PlanState, PlanVerdict } from "../api/types.ts";
-import type { Told } from "../words/verdicts.ts";
+import { standing, type Told } from "../words/verdicts.ts";
 import { Icon, type IconName, type Tone } from "./icons.tsx";
 
 interface Look {
@@ -78,6 +78,12 @@ export function JobBadge({ job }: { job: JobView }) {
 
 export function PlanBadge({ told, children }: { told: Told; children?: ComponentChildren }) {
   return <Badge look={planLook(told)}>{children}</Badge>;
+}
+
+/** Below the figure of a missed promise: the size that it left. */
+export function Standing({ told }: { told: Told }) {
+  const left = standing(told);
+  return left ? <div class="left">{left}</div> : null;
 }
 
 export function HoldBadge({ children }: { children?: ComponentChildren }) {

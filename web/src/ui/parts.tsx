@@ -92,6 +92,17 @@ export function Empty({ title, children }: { title: string; children: ComponentC
   );
 }
 
+/** What fills the places of a drawing where nothing was measured: `url(#hatch)`. */
+export function HatchPattern() {
+  return (
+    <defs>
+      <pattern id="hatch" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+        <line class="hatch" x1="0" x2="0" y1="0" y2="7" />
+      </pattern>
+    </defs>
+  );
+}
+
 /** Why there is nothing to show, by kind of failure. */
 export function Trouble({ failure, what }: { failure: Failure; what: string }) {
   switch (failure.kind) {

@@ -54,6 +54,17 @@ export function PlanStrip({ told: { plan, verdict }, width }: { told: Told; widt
   );
 }
 
+/** What a strip is read by: the axis runs from −25 to +15 % of the promise. */
+export function StripKey() {
+  return (
+    <span class="key" title="the axis runs from −25 to +15 % of the promise">
+      <svg class="c" width="18" height="16" aria-hidden="true"><rect class="band" y="3" width="18" height="10" /><line class="tick" x1="9" x2="9" y1="3" y2="13" /></svg>promised
+      <svg class="c" width="7" height="16" aria-hidden="true"><circle class="dot" cx="3.5" cy="8" r="3.5" /></svg>measured
+      <svg class="c" width="7" height="16" aria-hidden="true"><circle class="fell" cx="3.5" cy="8" r="3.5" /></svg>missed
+    </span>
+  );
+}
+
 /** Gain of a recommendation: 0 and the 90 % interval on an axis in per cent. */
 export function GainBar({ from, to, width = 404 }: { from: number; to: Prediction; width?: number }) {
   const share = (value: number): number => (value / from - 1) * 100;

@@ -36,3 +36,11 @@ test("only what is uncertain has an interval", () => {
   assert.equal(h.give(exact(3)), "");
   assert.equal(h.give({ value: 458, low: 424, high: 492 }), "±34");
 });
+
+test("hours before the first job are told, and how savings are counted only where there are any", () => {
+  const bucket = (working: number) => ({ at: "", working, idle: 0, saved: 0 });
+  assert.equal(h.before([bucket(0), bucket(0), bucket(3), bucket(0)]), 2);
+  assert.equal(h.before([bucket(0)]), 1);
+  assert.match(h.counted(OF), /at the sizes people asked for/);
+  assert.equal(h.counted({ ...OF, plans: [] }), "");
+});

@@ -65,6 +65,16 @@ export function money(value: number, currency: string): string {
   return `${currency}${quantity(Math.abs(value))}${value < 0 ? " more" : ""}`;
 }
 
+/** How many buckets pass before anything is held: a Brain or a fleet that is young. */
+export function before(buckets: readonly Bucket[]): number {
+  const first = buckets.findIndex(({ working, idle }) => working + idle > 0);
+  return first < 0 ? buckets.length : first;
+}
+
+/** How savings are counted, where there are any. */
+export const counted = (of: Hours): string =>
+  of.plans.length === 0 ? "" : `Saved: ${of.unit} that the same work would have held at the sizes people asked for, by throughput measured at both, less what it held. Restarts and missed promises are taken off.`;
+
 /** What stands below the answer, in sentences. */
 export function note(of: Hours): string {
   const said: string[] = [];

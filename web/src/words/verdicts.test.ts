@@ -28,3 +28,8 @@ test("a plan that was taken back before it was measured missed nothing", () => {
   assert.equal(v.missed("inconclusive"), false);
   assert.equal(v.word(told("inconclusive", "RolledBack")), "inconclusive");
 });
+
+test("a missed promise says which size it left", () => {
+  const sized = (verdict: PlanVerdict): v.Told => ({ plan: { current: { replicas: 2 }, target: { replicas: 4 } } as ScalePlan, verdict });
+  assert.deepEqual(["rolled back", "fell short", "kept"].map((one) => v.standing(sized(one as PlanVerdict))), ["back to 2", "stayed at 4", ""]);
+});

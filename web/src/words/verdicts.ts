@@ -11,6 +11,12 @@ const MISSED: ReadonlySet<PlanVerdict> = new Set<PlanVerdict>(["fell short", "ro
 /** Whether a promise was not kept, whatever size stands now. */
 export const missed = (verdict: PlanVerdict): boolean => MISSED.has(verdict);
 
+/** The size that a missed promise left: `back to 2`, or `stayed at 4`; nothing of others. */
+export function standing({ plan, verdict }: Told): string {
+  if (!missed(verdict)) return "";
+  return verdict === "rolled back" ? `back to ${plan.current.replicas}` : `stayed at ${plan.target.replicas}`;
+}
+
 /** Whether a plan stands for itself: the way back is a part of the plan that it undoes, and is told there. */
 export const counts = ({ plan }: Told): boolean => plan.kind === "resize" || plan.kind === "request";
 
