@@ -7,6 +7,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Browser, Page, expect
 
+from tests.web import seed
 from tests.web.browser import visit
 from tests.web.served import Served
 
@@ -39,6 +40,30 @@ def test_a_page_shows_its_data_and_is_accessible(
         words = seen.page.get_by_role("main").get_by_text(PAGES[address]).first
         expect(words).to_be_visible()
         assert _violations(seen.page) == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_what_comes_before_and_over_the_pages_is_accessible(
+    browser: Browser, served: Served, proposal: int, theme: Literal["light", "dark"]
+) -> None:
+    with visit(browser, served, theme=theme, signed_in=False) as seen:
+        seen.page.goto(served.url)
+        expect(seen.page.get_by_role("heading", name="Sign in to Brain")).to_be_visible()
+        assert _violations(seen.page) == []
+        seen.forgive("401")
+    with visit(browser, served, theme=theme) as seen:
+        seen.page.goto(f"{served.url}/#/jobs/{seed.BROKEN}")
+        expect(seen.page.get_by_role("region", name="What failed")).to_be_visible()
+        assert _violations(seen.page) == []
+        seen.page.goto(f"{served.url}/#/jobs/digits")
+        expect(seen.page.locator(".rec .hd")).to_contain_text(f"generation {proposal}")
+        for key, title in (("a", "Approve 2 → 3 replicas of digits?"), ("?", "Keyboard")):
+            seen.page.keyboard.press(key)
+            dialog = seen.page.get_by_role("dialog")
+            expect(dialog).to_contain_text(title)
+            assert _violations(seen.page) == []
+            seen.page.keyboard.press("Escape")
+            expect(dialog).to_have_count(0)
 
 
 def test_the_charts_draw_what_was_measured(browser: Browser, served: Served, proposal: int) -> None:
