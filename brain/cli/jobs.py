@@ -343,10 +343,9 @@ def _brain(job: JobView) -> str:
     plan = job.plan
     if plan and plan.active:
         return f"{plan.state} g{plan.generation} → {plan.target.replicas}"
-    if plan and plan.kind is PlanKind.ROLLBACK and job.verdict is PlanVerdict.KEPT:
-        return f"rolled back by g{plan.generation}"
     if plan and job.verdict in _MISSED:
-        return f"{job.verdict} g{plan.generation}"
+        by = "by " if plan.kind is PlanKind.ROLLBACK else ""
+        return f"{job.verdict} {by}g{plan.generation}"
     if job.decision and job.decision.hold and job.finished_at is None:
         return f"Hold: {job.decision.explanation.code}"
     if plan is None:

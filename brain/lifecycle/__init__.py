@@ -50,7 +50,7 @@ from brain.lifecycle.plans import (
 )
 from brain.lifecycle.proposals import outdated, renew, withdraw
 from brain.lifecycle.requests import alone, approve, clamp, refusal, reject, request, rollback
-from brain.lifecycle.verdicts import verdicts
+from brain.lifecycle.verdicts import newest_verdict, verdicts
 from brain.lifecycle.worlds import replicas_reported, world_reported
 
 __all__ = [
@@ -78,6 +78,7 @@ __all__ = [
     "lift_advise_only",
     "may_act",
     "mirror",
+    "newest_verdict",
     "object_says",
     "obstacle",
     "outdated",

@@ -1,6 +1,6 @@
 """Verdicts on plans: the promise kept or missed, in numbers and words, and the consequence."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -54,6 +54,21 @@ def verdicts(plans: Iterable[ScalePlan]) -> dict[int, PlanVerdict]:
         if reached(plan):
             following = plan
     return found
+
+
+def newest_verdict(plans: Sequence[ScalePlan]) -> PlanVerdict:
+    """Return the outcome of a job's newest plan; its plans come newest first.
+
+    The way back from a missed promise was kept, but the job was rolled back: that is told.
+    """
+    if not plans:
+        return PlanVerdict.NOT_YET
+    first, *earlier = plans
+    if first.kind is PlanKind.ROLLBACK and reached(first):
+        undone = next((plan for plan in earlier if reached(plan)), None)
+        if undone and _verdict(undone, first) is PlanVerdict.ROLLED_BACK:
+            return PlanVerdict.ROLLED_BACK
+    return _verdict(first, None)
 
 
 def _verdict(plan: ScalePlan, following: ScalePlan | None) -> PlanVerdict:

@@ -103,7 +103,8 @@ class JobView:
     sparkline: tuple[float | None, ...]
     #: Newest plan, active or not.
     plan: ScalePlan | None
-    #: What came of that plan; ``not yet`` where there is none.
+    #: What came of that plan; ``not yet`` where there is none, ``rolled back`` where it is the way
+    #: back from a missed promise.
     verdict: PlanVerdict
     #: Latest decision, hold or not.
     decision: Recommendation | None

@@ -49,6 +49,23 @@ def test_every_plan_has_one_verdict_in_lists_and_beside_its_job(api: Api) -> Non
     assert beside == "inconclusive"
 
 
+@pytest.mark.parametrize(
+    ("undone", "told"), [(Verdict.FELL_SHORT, "rolled back"), (Verdict.KEPT, "kept")]
+)
+def test_the_way_back_from_a_missed_promise_is_told_as_rolled_back(
+    api: Api, undone: Verdict, told: str
+) -> None:
+    api.add_node()
+    with api.client() as admin:
+        job = str(admin.send(calls.submit(digits())).id)
+        with api.stores.transaction() as tx:
+            first = Outcome(epoch=2, verdict=undone)
+            tx.plans.add(plan(1, job=job, state=PlanState.ROLLED_BACK, outcome=first))
+            back = {"kind": PlanKind.ROLLBACK, "outcome": Outcome(epoch=3, verdict=Verdict.KEPT)}
+            tx.plans.add(plan(2, job=job, state=PlanState.VERIFIED, **back))
+        assert admin.send(calls.job(job)).job.verdict == told
+
+
 def test_only_a_scaler_names_who_asked(api: Api) -> None:
     api.add_node()
     request = ResizeRequest(replicas=3, by="kubectl (ElasticJob team/digits)")

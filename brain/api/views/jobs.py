@@ -14,7 +14,7 @@ from brain.lifecycle.observed import WINDOWS_SECONDS
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.job import Job, JobDocument, JobId
-from brain.types.plan import PlanVerdict, ScalePlan
+from brain.types.plan import ScalePlan
 from brain.types.recommendation import Prediction
 from brain.types.resources import PoolName
 from brain.types.world import World
@@ -120,7 +120,7 @@ def _job(
         memory=None if job.finished else memory(world, now),
         sparkline=sparkline,
         plan=plans[0] if plans else None,
-        verdict=next(iter(lifecycle.verdicts(plans[:1]).values()), PlanVerdict.NOT_YET),
+        verdict=lifecycle.newest_verdict(plans),
         decision=decision,
     )
 

@@ -269,7 +269,5 @@ function Brain({ job: { plan, verdict, decision, finished_at } }: { job: JobView
   if (held && (!plan || (decided > plan.updated_at && verdict === "not applied")))
     return <HoldBadge><span class="clip" title={decision.explanation.reason}>Hold <Time at={decided} /></span></HoldBadge>;
   if (!plan) return <span class="dim">—</span>;
-  // The way back is kept where its plan was rolled back: that is what became of the job.
-  const told = { plan, verdict: plan.kind === "rollback" && verdict === "kept" ? "rolled back" as const : verdict };
-  return <PlanBadge told={told}><span class="clip">{planLook(told).word} <Time at={plan.updated_at} /></span></PlanBadge>;
+  return <PlanBadge told={{ plan, verdict }}><span class="clip">{planLook({ plan, verdict }).word} <Time at={plan.updated_at} /></span></PlanBadge>;
 }
