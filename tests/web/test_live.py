@@ -66,7 +66,7 @@ def test_the_page_says_that_the_service_is_away_and_finds_it_again(
         seen.forgive(*BROKEN)
 
 
-def test_a_page_of_jobs_that_does_not_come_says_what_to_do(
+def test_a_page_that_does_not_come_says_what_to_do(
     browser: Browser, served: Served, proposal: int
 ) -> None:
     with visit(browser, served, signed_in=False) as seen:

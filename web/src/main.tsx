@@ -1,5 +1,5 @@
 import { signal } from "@preact/signals";
-import { type ComponentType, render } from "preact";
+import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import "./styles/fonts.css";
 import "./styles/tokens.css";
@@ -10,13 +10,6 @@ import "./styles/tables.css";
 import "./styles/job.css";
 import "./styles/charts.css";
 import "./styles/phone.css";
-import { Audit } from "./pages/audit.tsx";
-import { HealthPage } from "./pages/health.tsx";
-import { Inbox } from "./pages/inbox.tsx";
-import { Jobs } from "./pages/jobs.tsx";
-import { Nodes } from "./pages/nodes.tsx";
-import { Overview } from "./pages/overview.tsx";
-import { Pool } from "./pages/pool.tsx";
 import { SignIn } from "./pages/signin.tsx";
 import { nameOf, startFleet } from "./state/fleet.ts";
 import { startKeys, useKeys } from "./state/keys.ts";
@@ -55,7 +48,8 @@ function SignedIn() {
   useKeys(GLOBAL, []);
   useEffect(() => {
     const stops = [startLink(), startFleet()];
-    loadJob().catch(() => undefined); // asked for again by the first job that is opened
+    // The other part is there once it is opened, unless the service went away; then it is asked for again.
+    opened().fetch().then(() => Promise.all([fleetPages.fetch(), jobPage.fetch()])).catch(() => undefined);
     if (refusedLink.peek()) tell(`${refusedLink.peek()} You were signed in before, and still are.`);
     return () => stops.forEach((stop) => stop());
   }, []);
@@ -70,22 +64,31 @@ function SignedIn() {
   );
 }
 
-/** The page of a job: with its charts it is two fifths of the script, so it comes behind the first page. */
-const jobPage = signal<{ Job: ComponentType } | null>(null);
+/** A part of the script that comes behind the frame of all pages. */
+class Part<T> {
+  readonly code = signal<T | null>(null);
 
-async function loadJob(): Promise<void> {
-  jobPage.value ??= await import("./pages/job.tsx");
+  constructor(private readonly load: () => Promise<T>) {}
+
+  async fetch(): Promise<void> {
+    this.code.value ??= await this.load();
+  }
 }
 
-function JobPage() {
+const fleetPages = new Part(() => import("./pages/fleet.ts"));
+/** With its charts the page of a job is as much script as all others. */
+const jobPage = new Part(() => import("./pages/job.tsx"));
+
+const opened = (): Part<unknown> => (route.value.page === "jobs" && route.value.rest[0] ? jobPage : fleetPages);
+
+function Coming({ part }: { part: Part<unknown> }) {
   const [failed, setFailed] = useState(false);
-  useEffect(() => void loadJob().catch(() => setFailed(true)), []);
-  if (jobPage.value) return <jobPage.value.Job />;
+  useEffect(() => void part.fetch().catch(() => setFailed(true)), [part]);
   return (
-    <Shell crumbs={<h1>Job</h1>}>
+    <Shell crumbs={<h1>{titleOf(route.value.page, "")}</h1>}>
       {failed
-        ? <Message icon="silent" title="The page of jobs did not come: the service is away or was upgraded.">Reload the page.</Message>
-        : <Skeleton label="Loading the job" rows={8} />}
+        ? <Message icon="silent" title="This page did not come: the service is away or was upgraded.">Reload the page.</Message>
+        : <Skeleton label="Loading the page" rows={8} />}
     </Shell>
   );
 }
@@ -100,21 +103,24 @@ function titleOf(page: string, about: string): string {
 function Page() {
   const { page, rest } = route.value;
   document.title = `${titleOf(page, rest[0] ?? "")} – Brain`;
+  const [fleet, job] = [fleetPages.code.value, jobPage.code.value];
+  if (page === "jobs" && rest[0]) return job ? <job.Job key={rest[0]} /> : <Coming part={jobPage} />;
+  if (!fleet) return <Coming part={fleetPages} />;
   switch (page) {
     case "overview":
-      return <Overview />;
+      return <fleet.Overview />;
     case "jobs":
-      return rest[0] ? <JobPage key={rest[0]} /> : <Jobs />;
+      return <fleet.Jobs />;
     case "inbox":
-      return <Inbox />;
+      return <fleet.Inbox />;
     case "nodes":
-      return <Nodes />;
+      return <fleet.Nodes />;
     case "pool":
-      return <Pool key={rest[0] ?? ""} />;
+      return <fleet.Pool key={rest[0] ?? ""} />;
     case "audit":
-      return <Audit />;
+      return <fleet.Audit />;
     case "health":
-      return <HealthPage />;
+      return <fleet.HealthPage />;
     default:
       return (
         <Shell crumbs={<h1>{page}</h1>}>
@@ -128,6 +134,7 @@ startTheme();
 startRoute();
 startClock();
 startKeys(openPalette);
+opened().fetch().catch(() => undefined); // beside the question who is signed in; the page asks again
 void startSession();
 const root = document.getElementById("app");
 if (root) render(<App />, root);
