@@ -22,6 +22,23 @@ CUT = """cells => cells.flatMap(cell => [cell, ...cell.querySelectorAll(".clip")
   .filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.textContent)"""
 
 
+#: Numbers that touch their unit: the space between them is narrower than a fifth of the letters.
+TOUCHING = """() => {
+  const found = [];
+  const walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode())
+    for (const { index } of node.data.matchAll(/(?<=\\d)\\s(?=(%|s|min|h|d|GiB|core-h)\\b|%)/g)) {
+      const space = new Range();
+      space.setStart(node, index);
+      space.setEnd(node, index + 1);
+      const wide = space.getBoundingClientRect().width;
+      const letters = parseFloat(getComputedStyle(node.parentElement).fontSize);
+      found.push([node.data, wide === 0 || wide > letters / 5]);
+    }
+  return found;
+}"""
+
+
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The fleet of ``seed``: tiny-lm changes its world, wave-net has a verdict of days ago."""
@@ -99,6 +116,62 @@ def test_no_column_of_jobs_is_cut(browser: Browser, odd: Served, page: str, widt
         assert seen.page.locator(".jobs td").evaluate_all(CUT) == []
         scroll = seen.page.locator(".scroll").last
         assert scroll.evaluate("one => one.scrollWidth <= one.clientWidth")
+
+
+@pytest.mark.parametrize("width", [1440, 1024])
+@pytest.mark.parametrize("page", ["inbox", "pool", "jobs/digits/timeline"])
+def test_no_column_of_other_tables_is_cut(
+    browser: Browser, odd: Served, page: str, width: int
+) -> None:
+    with visit(browser, odd, width=width) as seen:
+        seen.page.goto(f"{odd.url}/#/{page}")
+        expect(seen.page.locator("main tbody tr").first).to_be_visible()
+        assert seen.page.locator("main .tbl th").evaluate_all(CUT) == []
+        inner = seen.page.locator(".scroll").evaluate_all(
+            "all => all.filter(one => one.scrollWidth > one.clientWidth).map(one => one.ariaLabel)"
+        )
+        assert inner == []
+        for why in seen.page.locator("main tbody .why").all():
+            box = why.bounding_box()
+            assert box is not None
+            assert box["width"] > 150
+
+
+def test_an_answer_is_whole_on_a_phone(browser: Browser, odd: Served) -> None:
+    with visit(browser, odd, width=390, height=844) as seen:
+        notes = seen.page.locator(".answers .n")
+        expect(notes).to_have_count(3)
+        assert notes.evaluate_all(
+            "all => all.filter(one => one.scrollHeight > one.clientHeight + 1).map(one => one.textContent)"  # noqa: E501
+        ) == []
+
+
+@pytest.mark.parametrize("page", ["overview", "jobs/digits", "nodes"])
+def test_a_space_is_seen_before_each_unit(browser: Browser, odd: Served, page: str) -> None:
+    with visit(browser, odd) as seen:
+        seen.page.goto(f"{odd.url}/#/{page}")
+        expect(seen.page.get_by_text("%").first).to_be_visible()
+        units = seen.page.evaluate(TOUCHING)
+        assert units
+        assert [text for text, seen_space in units if not seen_space] == []
+
+
+def test_a_job_of_another_project_is_led_to(browser: Browser, odd: Served) -> None:
+    with visit(browser, odd) as seen:
+        seen.page.goto(f"{odd.url}/#/jobs/asr-net")
+        expect(seen.page.get_by_text("Project default has no such job.")).to_be_visible()
+        seen.page.get_by_role("link", name="asr-net of project speech").click()
+        expect(seen.page.get_by_role("heading", name="asr-net", level=1)).to_be_visible()
+        seen.forgive("404")
+
+
+def test_a_job_of_which_nothing_was_measured_leaves_no_hole(browser: Browser, odd: Served) -> None:
+    with visit(browser, odd) as seen:
+        seen.page.goto(f"{odd.url}/#/jobs/{seed.BROKEN}")
+        expect(seen.page.get_by_text("Nothing was measured before this job ended")).to_be_visible()
+        box = seen.page.locator(".stack").bounding_box()
+        assert box is not None
+        assert box["height"] < 60
 
 
 def test_a_pool_is_shared_by_as_many_in_its_heading_as_in_its_figures(

@@ -31,5 +31,5 @@ def test_the_timeline_says_what_each_change_cost(browser: Browser, served: Serve
         seen.page.goto(f"{served.url}/#/jobs/digits/timeline")
         rows = seen.page.get_by_role("table", name="Worlds, newest first").locator("tbody tr")
         expect(rows).to_have_count(4)
-        expect(rows.first.locator("td").nth(4)).to_have_text("0.09\u202fs")
+        expect(rows.first.locator("td").nth(4)).to_have_text("0.09\u00a0s")
         expect(rows.last.locator("td").nth(4)).to_have_text("—")

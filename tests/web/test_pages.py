@@ -109,8 +109,8 @@ def test_the_model_stands_beside_its_promises(
         expect(model).to_contain_text("1 of 2 promises held their band")
         expect(model).to_contain_text("steps measured at 2 replicas")
         expect(model.get_by_role("img")).to_have_accessible_name(
-            "measured against promised; generation 2: −22\u202f%, outside; "
-            "generation 1: +1\u202f%, inside"
+            "measured against promised; generation 2: −22\u00a0%, outside; "
+            "generation 1: +1\u00a0%, inside"
         )
 
 
@@ -170,7 +170,7 @@ def test_a_pool_says_its_prices_its_gap_and_what_a_project_lacks(
         seen.page.goto(f"{served.url}/#/pool")
         main = seen.page.get_by_role("main")
         expect(main.get_by_text("0.039")).to_be_visible()
-        expect(main.get_by_text("0.1\u202f%")).to_be_visible()
+        expect(main.get_by_text("0.1\u00a0%")).to_be_visible()
         lacking = main.get_by_role("row", name="vision")
         expect(lacking.locator("td").nth(4)).to_have_text("2")
         rows = main.get_by_role("table", name="Shares of the pool").locator("tbody tr")

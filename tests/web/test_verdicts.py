@@ -170,7 +170,7 @@ def test_the_chance_of_a_promise_is_called_one(browser: Browser, judged: Served)
     with visit(browser, judged) as seen:
         seen.page.goto(f"{judged.url}/#/jobs/digits")
         expect(seen.page.locator(".rec")).to_contain_text(
-            "the promise is kept with a chance of 91\u202f%"
+            "the promise is kept with a chance of 91\u00a0%"
         )
 
 

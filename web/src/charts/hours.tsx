@@ -113,7 +113,7 @@ function Labels({ of, x, end, ready }: { of: Hours; x: number; end: number; read
   const rows = [
     { kind: "idle", name: "idle", hours: idle, under: share(idle), at: 60 },
     { kind: "work", name: "at work", hours: of.working_hours, under: share(of.working_hours), at: 100 },
-    { kind: "saved", name: of.saved_hours.value < 0 ? "more used" : "saved", hours: Math.abs(of.saved_hours.value), under: "against sizes asked for", at: 147 },
+    { kind: of.saved_hours.value < 0 ? "none" : "saved", name: of.saved_hours.value < 0 ? "more used" : "saved", hours: Math.abs(of.saved_hours.value), under: "against sizes asked for", at: 147 },
   ];
   return (
     <>
@@ -121,7 +121,7 @@ function Labels({ of, x, end, ready }: { of: Hours; x: number; end: number; read
       <text class="ax e" x={end} y={Math.min(ready + 4, 44)}>{of.unit}</text>
       {rows.map(({ kind, name, hours, under, at }) => (
         <g key={kind}>
-          <rect class={kind} x={x} y={at - 8} width="8" height="8" />
+          {kind !== "none" && <rect class={kind} x={x} y={at - 8} width="8" height="8" />}
           <text class="lb" x={x + 14} y={at}>{name}</text>
           <text class="rd e" x={end} y={at}>{hoursOf(hours)}</text>
           <text class="ax e" x={end} y={at + 14}>{under}</text>

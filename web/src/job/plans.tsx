@@ -9,8 +9,8 @@ import { missed } from "../words/verdicts.ts";
 export function PlanList({ plans }: { plans: readonly PlanView[] }) {
   return (
     <section class="sec-s">
-      <Heading title="Plans" sub="measured of promised" more={<StripKey />} />
-      {plans.length === 0 && <p class="quiet">None yet: generation 0 is what was submitted.</p>}
+      <Heading title="Plans" sub="measured of promised" more={plans.length > 0 && <StripKey />} />
+      {plans.length === 0 && <p class="quiet">None: generation 0 is what was submitted.</p>}
       <table class="plans">
         <caption class="vh">Plans, newest first</caption>
         <colgroup><col class="c-gen" /><col class="c-when" /><col class="c-state" /><col class="c-size" /><col class="c-strip" /><col /></colgroup>

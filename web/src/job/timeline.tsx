@@ -6,7 +6,7 @@ import { useResource } from "../state/resource.ts";
 import { stateLook, verdictLook } from "../ui/badges.tsx";
 import { Icon, type IconName, type Tone } from "../ui/icons.tsx";
 import { Heading, Skeleton, Trouble } from "../ui/parts.tsx";
-import { instant, moment } from "../words/format.ts";
+import { instant, moment, words } from "../words/format.ts";
 import { Worlds } from "./worlds.tsx";
 
 export function Timeline({ job, worlds }: { job: JobView; worlds: readonly World[] }) {
@@ -49,7 +49,7 @@ const verdictOf = ({ kind, data }: BrainEvent): PlanVerdict | undefined =>
 
 function what(event: BrainEvent): string {
   const verdict = verdictOf(event);
-  return verdict ? `plan ${verdict}` : event.kind.replace(".", " ");
+  return verdict ? `plan ${verdict}` : words(event.kind.replace(".", " ")).toLowerCase();
 }
 
 function subject({ kind, subject: about }: BrainEvent): string {

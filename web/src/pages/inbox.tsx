@@ -49,7 +49,7 @@ function Waiting({ views }: { views: readonly PlanView[] }) {
       <Heading title="Waiting for you" sub={`${views.length}; first come, first to expire`} />
       <table class="tbl inbox">
         <caption class="vh">Plans that wait for approval</caption>
-        <thead><tr><th class="c-state">State</th><th class="c-job">Job</th><th class="c-size">Replicas</th><th>Why</th><th class="c-strip hide-s">Promise</th><th class="num c-end">Throughput</th><th class="num c-ends hide-s">Expires in</th><th class="c-acts"><span class="vh">Decide</span></th></tr></thead>
+        <thead><tr><th class="c-state">State</th><th class="c-job">Job</th><th class="c-size">Replicas</th><th>Why</th><th class="c-strip hide-s rare">Promise</th><th class="num c-end">Throughput</th><th class="num c-ends hide-s rare">Expires in</th><th class="c-acts"><span class="vh">Decide</span></th></tr></thead>
         <tbody>
           {views.map((view, index) => <Row key={`${view.plan.job} ${view.plan.generation}`} view={view} selected={view === chosen} onSelect={() => setAt(index)} forbidden={forbidden} />)}
         </tbody>
@@ -74,9 +74,9 @@ function Row({ view, selected, onSelect, forbidden }: RowProps) {
       <td class="med"><a href={jobLink(plan.job)}>{name}</a></td>
       <td><FromTo from={plan.current.replicas} to={plan.target.replicas} /></td>
       <td class="why"><span class="clamp" title={plan.explanation.reason}>{blocked ?? plan.explanation.reason}<Aged at={plan.updated_at} /></span></td>
-      <td class="hide-s"><PlanStrip told={view} /></td>
+      <td class="hide-s rare"><PlanStrip told={view} /></td>
       <td class={`num ${end.tone}`}>{end.text}</td>
-      <td class="num mut hide-s">{duration((Date.parse(plan.expires_at) - now.value) / 1000)}</td>
+      <td class="num mut hide-s rare">{duration((Date.parse(plan.expires_at) - now.value) / 1000)}</td>
       <td class="num">
         <span class="acts">
           <Button kind="pri" forbidden={forbidden ?? blocked} onClick={() => askAbout(view, "approve")}>Approve</Button>

@@ -15,7 +15,7 @@ import { PlanList } from "../job/plans.tsx";
 import { Sizes } from "../job/sizes.tsx";
 import { Spec } from "../job/spec.tsx";
 import { Timeline } from "../job/timeline.tsx";
-import { nameOf } from "../state/fleet.ts";
+import { jobs, nameOf } from "../state/fleet.ts";
 import { now } from "../state/now.ts";
 import type { News } from "../state/link.ts";
 import { type Resource, useResource } from "../state/resource.ts";
@@ -44,10 +44,21 @@ export function Job() {
       crumbs={<><a class="up2" href={link("jobs")}>Jobs</a><i>/</i><b>{value?.job.name ?? nameOf(name)}</b></>}
       tabs={<Tabs name={name} tab={tab} />}
     >
-      {failure && !value && <Trouble failure={failure} what={failure.kind === "missing" ? "job" : "job to show"} />}
+      {failure && !value && (failure.kind === "missing" ? <Missing name={name} detail={failure.detail} /> : <Trouble failure={failure} what="job to show" />)}
       {!value && !failure && <Skeleton label="Loading the job" rows={8} />}
       {value && <Tab tab={tab} detail={value} at={at} plans={known} onChange={() => void Promise.all([detail.refresh(), plans.refresh()])} />}
     </Shell>
+  );
+}
+
+/** No job of the default project; those of others are known by their ids. */
+function Missing({ name, detail }: { name: string; detail: string }) {
+  const namesakes = (jobs.value ?? []).filter((job) => job.name === name);
+  if (namesakes.length === 0) return <Trouble failure={{ kind: "missing", detail }} what="job" />;
+  return (
+    <Message kind="quiet" icon="cancelled" title="Project default has no such job.">
+      {namesakes.map((job) => <span key={job.id}><a class="link" href={link("jobs", job.id)}>{job.name} of project {job.project}</a>, {job.state}. </span>)}
+    </Message>
   );
 }
 

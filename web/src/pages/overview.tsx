@@ -186,7 +186,7 @@ function Decisions({ recent, active }: { recent: readonly PlanView[]; active: re
   ].sort((one, other) => one.rank - other.rank || other.at.localeCompare(one.at));
   return (
     <section>
-      <Heading title="Decisions" sub="and why; missed promises first" more={<StripKey />} />
+      <Heading title="Decisions" sub="and why; missed promises first" more={recent.length > 0 && <StripKey />} />
       {rows.length === 0 && <p class="quiet">None yet, because no job was measured long enough. The first decision comes with about thirty steps.</p>}
       <table class="feed">
         <caption class="vh">Decisions and their reasons</caption>

@@ -107,7 +107,7 @@ function Shares({ shares }: { shares: readonly JobShare[] }) {
       <div class="scroll" tabIndex={0} role="region" aria-label="Shares of the pool">
         <table class="tbl inbox shares">
           <caption class="vh">Shares of the pool</caption>
-          <thead><tr><th class="c-state">Round</th><th class="c-job">Job</th><th class="c-owner">Project</th><th class="c-size">Replicas</th><th>Why</th><th class="c-next">Next best</th><th class="c-job">Lost to</th></tr></thead>
+          <thead><tr><th class="c-state">Round</th><th class="c-job">Job</th><th class="c-owner rare">Project</th><th class="c-size">Replicas</th><th>Why</th><th class="c-next">Next best</th><th class="c-job">Lost to</th></tr></thead>
           <tbody>{rows.map((share) => <Row key={share.job} share={share} />)}</tbody>
         </table>
       </div>
@@ -122,7 +122,7 @@ function Row({ share }: { share: JobShare }) {
     <tr>
       <td><span class="badge"><Icon name={look.icon} tone={look.tone} />{look.word}</span></td>
       <td class="med"><a href={jobLink(share.job)}>{share.name}</a></td>
-      <td class="mut">{share.project}</td>
+      <td class="mut rare">{share.project}</td>
       <td title={on}>{share.before === share.replicas ? share.replicas || "—" : <FromTo from={share.before} to={share.replicas} />}</td>
       <td class="why"><span class="clamp" title={share.reason}>{share.reason}</span></td>
       <td class="mut">{rival(share)}</td>

@@ -81,7 +81,7 @@ export function GainBar({ from, to, width = 404 }: { from: number; to: Predictio
       <line class="tick" x1={x(mid)} x2={x(mid)} y1="8" y2="20" />
       {ticks.map((tick) => (
         <text class="ax m" key={tick} x={x(tick)} y="36">
-          {tick > 0 ? `+${tick}` : String(tick).replace("-", "−")}{tick === last ? "\u202f%" : ""}
+          {tick > 0 ? `+${tick}` : String(tick).replace("-", "−")}{tick === last ? "\u00a0%" : ""}
         </text>
       ))}
     </svg>

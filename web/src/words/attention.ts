@@ -1,6 +1,6 @@
 /** What deviates, most urgent first; pure. Everything here is read, nothing is guessed. */
 import type { Condition, Health, JobView, NodeView, PlanView, Recommendation } from "../api/types.ts";
-import { clock, compared, count, duration, gain, promised, words } from "./format.ts";
+import { clock, compared, count, duration, gain, promised, SPACE, words } from "./format.ts";
 import { missed, type Told } from "./verdicts.ts";
 
 export interface Concern {
@@ -180,7 +180,7 @@ export function result({ plan, verdict }: Told, now: number): { text: string; to
   const off = gain(plan.promised?.examples_per_second, plan.outcome.measured?.examples_per_second);
   const more = gain(plan.measured?.examples_per_second, plan.promised?.examples_per_second);
   const text = (share: number | null, decimals = 0): string =>
-    share === null ? "—" : `${share < 0 ? "−" : "+"}${Math.abs(share * 100).toFixed(decimals)}\u202f%`;
+    share === null ? "—" : `${share < 0 ? "−" : "+"}${Math.abs(share * 100).toFixed(decimals)}${SPACE}%`;
   switch (plan.state) {
     case "Proposed":
     case "Approved":

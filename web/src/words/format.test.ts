@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as f from "./format.ts";
 
-const plain = (text: string): string => text.replaceAll(f.NARROW, "_");
+const plain = (text: string): string => text.replaceAll(f.NARROW, "_").replaceAll(f.SPACE, "~");
 const NOW = Date.parse("2026-11-21T14:32:08");
 const at = (text: string): string => new Date(text).toISOString();
 
@@ -39,8 +39,8 @@ test("decimals are equal within a column", () => {
 });
 
 test("percent has a space before its sign", () => {
-  assert.equal(plain(f.percent(0.614, 1)), "61.4_%");
-  assert.equal(plain(f.change(-0.203, 1)), "−20.3_%");
+  assert.equal(plain(f.percent(0.614, 1)), "61.4~%");
+  assert.equal(plain(f.change(-0.203, 1)), "−20.3~%");
 });
 
 test("uncertainty is a half width, or two ends where they differ", () => {
@@ -55,17 +55,17 @@ test("measured against promised reads of", () => {
 });
 
 test("durations change unit as they grow", () => {
-  assert.equal(plain(f.duration(0)), "0_s");
-  assert.equal(plain(f.duration(0.0016)), "<_0.01_s");
-  assert.equal(plain(f.duration(0.087)), "0.09_s");
-  assert.equal(plain(f.duration(0.5)), "0.5_s");
-  assert.equal(plain(f.duration(0.997)), "1_s");
-  assert.equal(plain(f.duration(8.24)), "8.2_s");
-  assert.equal(plain(f.duration(38)), "38_s");
-  assert.equal(plain(f.duration(240)), "4_min");
-  assert.equal(plain(f.duration(5040)), "1_h 24_min");
-  assert.equal(plain(f.duration(7200)), "2_h");
-  assert.equal(plain(f.duration(3 * 86400)), "3_d");
+  assert.equal(plain(f.duration(0)), "0~s");
+  assert.equal(plain(f.duration(0.0016)), "<~0.01~s");
+  assert.equal(plain(f.duration(0.087)), "0.09~s");
+  assert.equal(plain(f.duration(0.5)), "0.5~s");
+  assert.equal(plain(f.duration(0.997)), "1~s");
+  assert.equal(plain(f.duration(8.24)), "8.2~s");
+  assert.equal(plain(f.duration(38)), "38~s");
+  assert.equal(plain(f.duration(240)), "4~min");
+  assert.equal(plain(f.duration(5040)), "1~h 24~min");
+  assert.equal(plain(f.duration(7200)), "2~h");
+  assert.equal(plain(f.duration(3 * 86400)), "3~d");
 });
 
 test("the clock shows no more than is needed", () => {
@@ -80,8 +80,8 @@ test("a moment has seconds on the same day only", () => {
 });
 
 test("memory and cores", () => {
-  assert.equal(plain(f.bytes(1610612736)), "1.50_GiB");
-  assert.equal(plain(f.bytes(2 * 1024 ** 3)), "2_GiB");
+  assert.equal(plain(f.bytes(1610612736)), "1.50~GiB");
+  assert.equal(plain(f.bytes(2 * 1024 ** 3)), "2~GiB");
   assert.equal(f.cores(1500), "1.5");
   assert.equal(f.cores(4000), "4");
 });

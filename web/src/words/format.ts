@@ -1,11 +1,14 @@
 /**
  * Numbers and time as DESIGN.md writes them. Pure: the present instant is always an argument.
  *
- * Spaces inside numbers are narrow and do not break; the minus is a true minus; what is not
+ * Spaces inside numbers are narrow, none before a unit breaks; the minus is a true minus; what is not
  * known is a dash, never 0.
  */
 
+/** Between groups of digits. */
 export const NARROW = "\u202f";
+/** Before a unit, where a narrow one is hardly seen. */
+export const SPACE = "\u00a0";
 export const MINUS = "\u2212";
 export const UNKNOWN = "—";
 export const ARROW = "→";
@@ -62,12 +65,12 @@ export function column(values: readonly Maybe<number>[], figures = 3): string[] 
 
 /** `61.4 %` of a share from 0 to 1. */
 export function percent(share: Maybe<number>, decimals = 0): string {
-  return share == null ? UNKNOWN : `${fixed(share * 100, decimals)}${NARROW}%`;
+  return share == null ? UNKNOWN : `${fixed(share * 100, decimals)}${SPACE}%`;
 }
 
 /** `+34 %`, `−2.1 %`: a change with its sign. */
 export function change(share: Maybe<number>, decimals = 0): string {
-  return share == null ? UNKNOWN : `${signed(share * 100, decimals)}${NARROW}%`;
+  return share == null ? UNKNOWN : `${signed(share * 100, decimals)}${SPACE}%`;
 }
 
 /** `+34`, `−2.1`, `0`. */
@@ -117,7 +120,7 @@ export function bytes(value: Maybe<number>): string {
   if (value == null) return UNKNOWN;
   const power = value < 1 ? 0 : Math.min(4, Math.floor(Math.log2(value) / 10));
   const amount = quantity(value / 1024 ** power).replace(/\.0+$/, "");
-  return `${amount}${NARROW}${UNITS[power]}`;
+  return `${amount}${SPACE}${UNITS[power]}`;
 }
 
 /** Cores out of thousandths: `1.5`. */
@@ -134,19 +137,19 @@ export function count(value: number, noun: string, plural = `${noun}s`): string 
 export function duration(seconds: Maybe<number>): string {
   if (seconds == null || !Number.isFinite(seconds)) return UNKNOWN;
   const size = Math.max(0, seconds);
-  if (size > 0 && size < 0.005) return `<${NARROW}0.01${NARROW}s`;
-  if (size < 0.995) return `${fixed(size, 2).replace(/\.?0+$/, "")}${NARROW}s`;
-  if (size < 9.95) return `${fixed(size, 1).replace(/\.0$/, "")}${NARROW}s`;
-  if (size < 119.5) return `${Math.round(size)}${NARROW}s`;
+  if (size > 0 && size < 0.005) return `<${SPACE}0.01${SPACE}s`;
+  if (size < 0.995) return `${fixed(size, 2).replace(/\.?0+$/, "")}${SPACE}s`;
+  if (size < 9.95) return `${fixed(size, 1).replace(/\.0$/, "")}${SPACE}s`;
+  if (size < 119.5) return `${Math.round(size)}${SPACE}s`;
   const minutes = Math.round(size / 60);
-  if (minutes < 60) return `${minutes}${NARROW}min`;
+  if (minutes < 60) return `${minutes}${SPACE}min`;
   if (minutes < 48 * 60) return hours(minutes);
-  return `${Math.round(minutes / 1440)}${NARROW}d`;
+  return `${Math.round(minutes / 1440)}${SPACE}d`;
 }
 
 function hours(minutes: number): string {
   const rest = minutes % 60;
-  return `${Math.floor(minutes / 60)}${NARROW}h${rest ? ` ${rest}${NARROW}min` : ""}`;
+  return `${Math.floor(minutes / 60)}${SPACE}h${rest ? ` ${rest}${SPACE}min` : ""}`;
 }
 
 /** How long ago, in whole units so that it ticks calmly: `8 s`, `4 min`. */

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as h from "./hours.ts";
 
-const plain = (text: string): string => text.replaceAll("\u202f", "_");
+const plain = (text: string): string => text.replaceAll("\u202f", "_").replaceAll("\u00a0", "~");
 const exact = (value: number) => ({ value, low: value, high: value });
 
 const OF: h.Hours = {
@@ -19,7 +19,7 @@ test("an area goes there along its upper edge and back along its lower one", () 
 });
 
 test("what was saved has its share, and says whether it was done sooner or later", () => {
-  assert.equal(plain(h.note(OF)), "As measured, against sizes asked for: 11.1_% of what was allocated. All work ends 30_min later.");
+  assert.equal(plain(h.note(OF)), "As measured, against sizes asked for: 11.1~% of what was allocated. All work ends 30~min later.");
 });
 
 test("advice is told apart from what was measured", () => {
@@ -28,7 +28,7 @@ test("advice is told apart from what was measured", () => {
 });
 
 test("what was spent is said in words, money leads with its currency", () => {
-  assert.equal(plain(h.savedOf(-1.234, "core-h")), "1.23_core-h more used");
+  assert.equal(plain(h.savedOf(-1.234, "core-h")), "1.23~core-h more used");
   assert.equal(h.money(-3.14, "€"), "€3.14 more");
 });
 

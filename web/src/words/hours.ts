@@ -1,5 +1,5 @@
 /** The strip of accelerator-hours: steps, sums and what is said of savings. Pure. */
-import { duration, fixed, NARROW, percent, quantity } from "./format.ts";
+import { duration, fixed, SPACE, percent, quantity } from "./format.ts";
 
 export interface Bucket {
   at: string;
@@ -52,7 +52,7 @@ export const hoursOf = (hours: number): string => (hours !== 0 && Math.abs(hours
 
 /** `458 GPU-h saved`, `1.2 core-h more used`: a sign needs a key to be read, a word does not. */
 export const savedOf = (hours: number, unit: string): string =>
-  `${hoursOf(Math.abs(hours))}${NARROW}${unit} ${hours < 0 ? "more used" : "saved"}`;
+  `${hoursOf(Math.abs(hours))}${SPACE}${unit} ${hours < 0 ? "more used" : "saved"}`;
 
 /** `±34`; empty where nothing is uncertain. */
 export function give({ value, low, high }: Banded): string {

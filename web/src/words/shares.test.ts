@@ -14,8 +14,8 @@ test("changes come first, then names", () => {
 });
 
 test("a small gap is told to a thousandth of a percent", () => {
-  assert.equal(gap(0.00002), "0.002\u202f%");
-  assert.equal(gap(0.05), "5.0\u202f%");
+  assert.equal(gap(0.00002), "0.002\u00a0%");
+  assert.equal(gap(0.05), "5.0\u00a0%");
   assert.equal(gap(null), "—");
 });
 

@@ -1,6 +1,6 @@
 /** What a round of a pool came to, in words. */
 import type { JobShare } from "../api/types.ts";
-import { MINUS, NARROW, quantity, UNKNOWN } from "./format.ts";
+import { MINUS, SPACE, quantity, UNKNOWN } from "./format.ts";
 
 /** Changes first, then who waits, then who is held, then who keeps what it has. */
 const ORDER = ["refused", "stops", "shrinks", "grows", "moves", "starts", "waits", "held", "keeps"];
@@ -12,7 +12,7 @@ export function byChange(one: JobShare, other: JobShare): number {
 /** The gap of a division: small ones are what there is to see. */
 export function gap(share: number | null | undefined): string {
   if (share === null || share === undefined) return UNKNOWN;
-  return `${(100 * share).toFixed(share < 0.001 ? 3 : 1)}${NARROW}%`;
+  return `${(100 * share).toFixed(share < 0.001 ? 3 : 1)}${SPACE}%`;
 }
 
 /** Accelerators or cores: whole ones as such. */
@@ -22,6 +22,6 @@ export const amount = (value: number | undefined): string =>
 /** The size that a job might have had, and what it would have cost. */
 export function rival({ next_best: other }: JobShare): string {
   if (!other) return UNKNOWN;
-  const utility = Math.abs(other.gain) < 1e-6 ? `0${NARROW}utility` : `${other.gain < 0 ? MINUS : "+"}${Math.abs(other.gain).toPrecision(2)} utility`;
+  const utility = Math.abs(other.gain) < 1e-6 ? `0${SPACE}utility` : `${other.gain < 0 ? MINUS : "+"}${Math.abs(other.gain).toPrecision(2)} utility`;
   return `${other.replicas} on ${other.accelerator}, ${utility}`;
 }
