@@ -46,22 +46,28 @@ class Held:
         self.hold, self.registry, self.said = hold, registry, said
         self.declared: str | None = None
 
-    def start(self, lines: str, directory: Path) -> "subprocess.Popen[str]":
-        """Start a worker that runs ``lines`` in ``directory``."""
+    def start(
+        self, lines: str, directory: Path, *, cold: bool = False
+    ) -> "subprocess.Popen[str] | forks.Fork":
+        """Start a worker that runs ``lines`` in ``directory``; a ``cold`` one, as an interpreter
+        of its own, has the shim before it has torch."""
         memory = words(self.hold.root, self.declared, self.registry, shim=True)
+        environment = dict(os.environ, MEMORY=json.dumps(memory))
+        if not cold:
+            return forks.Fork(BEGIN + lines, directory, environment)
         return subprocess.Popen(
             [sys.executable, "-c", BEGIN + lines],
             cwd=directory,
-            env=dict(os.environ, MEMORY=json.dumps(memory)),
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
 
-    async def run(self, lines: str, directory: Path) -> str:
+    async def run(self, lines: str, directory: Path, *, cold: bool = False) -> str:
         """Run ``lines`` to their end; what they printed."""
-        worker = self.start(lines, directory)
+        worker = await asyncio.to_thread(self.start, lines, directory, cold=cold)
         out, err = await asyncio.to_thread(worker.communicate)
         assert worker.returncode == 0, err
         self.complaints = err
@@ -88,7 +94,7 @@ def stop_keeper(hold: SharedMemory) -> Callable[[], None]:
     return lambda: os.kill(hold.flusher_pid, signal.SIGCONT)
 
 
-def lines_of(worker: "subprocess.Popen[str]") -> "asyncio.Queue[str]":
+def lines_of(worker: "subprocess.Popen[str] | forks.Fork") -> "asyncio.Queue[str]":
     """Its output by lines as they come; at the end an empty one."""
     lines: asyncio.Queue[str] = asyncio.Queue()
     loop = asyncio.get_running_loop()
@@ -103,7 +109,7 @@ def lines_of(worker: "subprocess.Popen[str]") -> "asyncio.Queue[str]":
     return lines
 
 
-def ended(worker: "subprocess.Popen[str]") -> None:
+def ended(worker: "subprocess.Popen[str] | forks.Fork") -> None:
     """Wait for its end, and let go of its streams."""
     worker.wait()
     for stream in (worker.stdin, worker.stdout, worker.stderr):

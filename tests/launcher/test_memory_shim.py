@@ -13,6 +13,7 @@ import pytest
 from launcher.coordinator import pins
 from launcher.ram_checkpoint.shared_memory import SharedMemory, free_root
 from launcher.values.ram_checkpoint import links
+from tests.launcher import forks
 from tests.launcher.building import soon
 from tests.launcher.remembering import Held, ended, holding, lines_of, stop_keeper
 
@@ -29,7 +30,7 @@ def test_a_file_is_there_for_every_process_before_it_is_on_storage(tmp_path: Pat
     async def story() -> None:
         async with holding(tmp_path) as held:
             go_on = stop_keeper(held.hold)
-            await held.run(SAVE, tmp_path)
+            await held.run(SAVE, tmp_path, cold=True)
             in_memory = (tmp_path / "model.pt").is_symlink()
             other = (
                 "import torch; print(torch.load('model.pt')['step'], *__import__('os').listdir())"
@@ -48,7 +49,7 @@ def test_storage_gets_the_same_bytes_and_nothing_of_ours_stays(tmp_path: Path) -
     async def story() -> None:
         async with holding(tmp_path) as held:
             go_on = stop_keeper(held.hold)
-            await held.run(SAVE + "os.chmod('model.pt', 0o640)", tmp_path)
+            await held.run(SAVE + "os.chmod('model.pt', 0o640)", tmp_path, cold=True)
             before, seen = (tmp_path / "model.pt").read_bytes(), os.stat(tmp_path / "model.pt")
             go_on()
             await soon(held.hold.settled())
@@ -454,7 +455,8 @@ from pathlib import Path
 from tests.launcher.remembering import holding
 async def story():
     async with holding(Path('.').resolve()) as held:
-        worker = held.start({SAVE!r} + "print('saved', flush=True); input()", Path('.').resolve())
+        saves = {SAVE!r} + "print('saved', flush=True); input()"
+        worker = held.start(saves, Path('.').resolve(), cold=True)
         assert worker.stdout.readline() == 'saved\\n'
         print(held.hold.root, flush=True)
         await asyncio.sleep(60)
@@ -549,10 +551,7 @@ def test_memory_keeps_one_file_of_a_row_to_be_read(tmp_path: Path) -> None:
 
 def plainly(lines: str, directory: Path) -> str:
     """What a process without us prints."""
-    import subprocess
-
-    command = [sys.executable, "-c", lines]
-    return subprocess.run(command, cwd=directory, capture_output=True, text=True, check=True).stdout
+    return forks.run(lines, directory, os.environ)
 
 
 def stat_is_regular(path: Path) -> bool:
