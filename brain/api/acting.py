@@ -1,4 +1,4 @@
-"""Changes by routes: each once per idempotency key, or not at all."""
+"""Changes that routes make: each happens once per idempotency key, or not at all."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ DryRun = Annotated[
 
 
 class _Undone(Exception):
-    """Carries an answer out of a transaction that must not be kept."""
+    """Carries the answer of a dry run out of a transaction that is rolled back."""
 
     def __init__(self, response: Response) -> None:
         super().__init__("dry run")
@@ -56,10 +56,10 @@ class Acting:
     ) -> Response:
         """Do ``act`` and answer with its result.
 
-        ``news``: False of a result after which nobody has anything to look at.
+        ``news`` returns False for a result that wakes neither waiting requests nor the tick.
 
         The answer of a dry run is that of the real action, and nothing is stored. A ``secret``
-        answer is sealed where it is remembered, and no cache keeps it.
+        answer is stored encrypted, and sent with ``Cache-Control: no-store``.
         """
         for last in (False,) * (_TRIES - 1) + (True,):
             try:
@@ -74,15 +74,15 @@ class Acting:
         raise AssertionError("unreachable")
 
     def remembered(self) -> Response | None:
-        """Return the answer that this key has had already."""
+        """Return the stored answer to an earlier request with this key; None if there is none."""
         with self.here.stores.transaction(read_only=True) as tx:
             return self._remembered(tx, secret=False)
 
     def check_version(self, version: int, seen: int | None = None) -> None:
-        """Refuse to act on something that changed since ``If-Match`` or ``seen`` was read.
+        """Refuse to act on an object that changed since ``If-Match`` or ``seen`` was read.
 
         Raises:
-            VersionMismatch: the thing changed.
+            VersionMismatch: the object changed.
         """
         wanted = [self.expected.strip('W/"')] if self.expected not in (None, "*") else []
         wanted += [] if seen is None else [str(seen)]

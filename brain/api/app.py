@@ -76,7 +76,7 @@ def create_app(
 
     ``wake`` lets the tick begin at once, after something was decided; ``measured`` tells the tick
     whose samples were stored. ``bell``, ``metrics`` and ``condition`` are shared with the tick;
-    left out, the app has its own. ``submitters`` as in ``Health``.
+    the app makes its own where they are left out. ``submitters`` as in ``Health``.
     """
     metrics, bell, sparklines = metrics or Metrics(), bell or Bell(), Sparklines()
     condition = condition or ServiceCondition(metrics)
@@ -176,9 +176,7 @@ def _assembled(context: Context) -> FastAPI:
 
 
 class _App(FastAPI):
-    """The application, which answers telemetry before FastAPI, whose layers cost several times
-    its work.
-    """
+    """The application. It answers telemetry itself, because FastAPI's layers would cost more."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if telemetry.is_for(scope):

@@ -17,12 +17,12 @@ from brain.types.record import Principal, Role, Token
 #: Cookie of a browser's session; its value is the secret of a token of its own.
 COOKIE = "brain_session"
 SESSION_DAYS = 7.0
-#: Time for which a sign-in code is valid, once.
+#: Time within which a sign-in code may be used, once.
 CODE_LIFE = timedelta(minutes=10)
-#: Time for which an agent's token is valid after its job ended by itself: the last measurements and
-#: reports are on their way.
+#: Time for which an agent's token stays valid after its job ended by itself, because the last
+#: measurements and reports are still on their way.
 AFTER_JOB = timedelta(minutes=10)
-#: Precision of ``last_used_at``, so that reading does not mean writing.
+#: Precision of ``last_used_at``, so that not every read request writes to the database.
 _USED_PRECISION = timedelta(minutes=1)
 #: Tokens that are kept in memory.
 _MOST_REMEMBERED = 50_000
@@ -56,7 +56,7 @@ ACCESS: Mapping[str, frozenset[Role]] = {
     "POST /api/v1/jobs/{job}:resume": _SUBMITTERS | _SCALERS,
     "POST /api/v1/jobs/{job}:lift-advise-only": _SUBMITTERS,
     "GET /api/v1/jobs/{job}/plans": _READERS | _SCALERS,
-    # The scaler brings the requests of other doors (a ScalePlan object, `kubectl scale`).
+    # The scaler passes on requests made in the cluster (a ScalePlan object, `kubectl scale`).
     "POST /api/v1/jobs/{job}/plans": _SUBMITTERS | _SCALERS,
     "GET /api/v1/jobs/{job}/recommendation": _READERS,
     "GET /api/v1/jobs/{job}/what-if": _READERS,

@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: Answers below this many bytes are not compressed: their head is as long.
+#: Answers below this many bytes are not compressed: their headers are as long.
 _LEAST_BYTES = 1024
 #: An answer above this many bytes is compressed in a thread, because it would delay other requests.
 _LARGE_BYTES = 64 * 1024
@@ -64,7 +64,7 @@ def is_text_file(name: str) -> bool:
 
 @lru_cache(maxsize=128)
 def compressed_well(data: bytes, encoding: str) -> bytes:
-    """Return a file's bytes in an encoding, as small as can be; made once."""
+    """Return a file's bytes in an encoding, compressed as far as possible; the result is cached."""
     return _WELL[encoding](data)
 
 
@@ -81,13 +81,13 @@ async def gzipped_stream(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 @lru_cache(maxsize=_CHUNKS)
 def _deflated(chunk: bytes) -> bytes:
-    """Return a chunk as blocks that refer to no other chunk, so that every stream can send them."""
+    """Return a chunk compressed independently of other chunks, so that every stream can send it."""
     packer = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)
     return packer.compress(chunk) + packer.flush(zlib.Z_FULL_FLUSH)
 
 
 class Compressing:
-    """Compresses whole text answers for clients that take it; secrets stay as they are."""
+    """Compresses whole text answers for clients that accept compression, but never secrets."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -103,7 +103,7 @@ class Compressing:
         async def sending(message: Message) -> None:
             nonlocal start
             if message["type"] == "http.response.start" and _is_compressible(message):
-                # Held until the body arrives, which changes the head.
+                # Held until the body arrives, because compression changes the headers.
                 start = message
                 return
             if start is not None:
@@ -126,16 +126,13 @@ async def _compressed(start: Message, body: Message, encoding: str | None) -> Me
     headers["Content-Encoding"] = encoding
     headers["Content-Length"] = str(len(packed))
     if (etag := headers.get("etag", "")).startswith('"'):
-        # The same version, in another encoding.
+        # A weak ETag: the version is the same, the bytes are not.
         headers["ETag"] = f"W/{etag}"
     return {**body, "body": packed}
 
 
 def _is_compressible(start: Message) -> bool:
-    """Return True for whole texts, except those that have an encoding or are secret.
-
-    A stream has no length.
-    """
+    """Return True for whole texts that are neither encoded nor secret; a stream has no length."""
     headers = Headers(raw=start["headers"])
     return (
         headers.get("content-type", "").startswith(_TEXT)

@@ -61,11 +61,11 @@ class Context:
     submitters: str
     #: Lets the tick begin at once instead of after its pause.
     wake: Callable[[], None]
-    #: Tells the tick the jobs of which samples were stored.
+    #: Tells the tick which jobs had samples stored.
     measured: Callable[[frozenset[str]], None]
     #: Cached tokens of senders of telemetry.
     sign_ins: auth.SignIns
-    #: Heads of their requests.
+    #: Known heads of telemetry requests.
     heads: KnownHeads
     #: Writer of telemetry.
     writer: TelemetryWriter
@@ -73,7 +73,7 @@ class Context:
     telemetry_threads: CapacityLimiter
     #: Threads for sign-ins by a code: each waits for its turn to write, and any client may try one.
     sign_in_threads: CapacityLimiter
-    #: Seconds on a clock that is never set.
+    #: Seconds on a monotonic clock.
     monotonic: Callable[[], float]
     #: Request rates of clients.
     rates: limits.RequestRates
@@ -144,7 +144,7 @@ class TokenMonitor:
     """
 
     def __init__(self, here: Context, secret: str | None, *, revocations: int) -> None:
-        """``revocations`` is their number before the token was read."""
+        """``revocations`` is the number of revocations before the token was read."""
         self._here, self._secret = here, secret
         self._looked = (revocations, here.monotonic())
 
@@ -215,7 +215,7 @@ class JobRequest:
         return job
 
     def _elsewhere(self, tx: Transaction) -> str:
-        """Return the remedy for a job that the project does not have.
+        """Return the remedy for a job name that the project does not have.
 
         An agent learns nothing of other projects.
         """
@@ -274,7 +274,7 @@ async def read_body(
 ) -> bytes:
     """Read a body of ``declared`` length within the setting ``limit``; errors as in ``body_of``.
 
-    A ``whole`` body is there already, and needs no timer.
+    A ``whole`` body has arrived already and needs no timer.
     """
     most: int = getattr(here.settings, limit)
     limits.check_length(int(declared) if declared.isdecimal() else 0, limit, most)
@@ -329,17 +329,17 @@ def json_body(body: bytes) -> object:
     """Return the body as plain values; an empty body is an empty object.
 
     Raises:
-        BadInput: the body is no JSON.
+        BadInput: the body is not JSON.
     """
     return wire.decode(body, object) if body.strip() else {}
 
 
 def asked(body: bytes, kind: type[T], who: Principal | None = None) -> T:
-    """The request in a body. A scaler may be of a later version, whose fields mean nothing here.
+    """Return the request in a body. A scaler's unknown fields are ignored: it may be newer.
 
     Raises:
-        UnknownField: somebody else gives a field that is none, with the one that was meant.
-        BadInput: it is no JSON, or a field is missing or of another type.
+        UnknownField: any other client sent an unknown field; the message names the nearest one.
+        BadInput: the body is not JSON, or a field is missing or of another type.
     """
     lenient = who is not None and who.role is Role.SCALER
     return (wire.convert if lenient else wire.request)(json_body(body), kind)

@@ -44,9 +44,9 @@ class Bell:
 
     def __init__(self) -> None:
         self._listeners: dict[object, Callable[[], None]] = {}
-        #: Listeners that samples wake, too.
+        #: Listeners that are also woken by samples.
         self._measuring: dict[object, Callable[[], None]] = {}
-        #: Streams, which wait for frames that one task reads for them.
+        #: Streams; one task reads the frames that all of them wait for.
         self._following: dict[object, Callable[[], None]] = {}
         self._counting = Lock()
         #: Number of rings for commits, without those for samples.
@@ -175,7 +175,7 @@ class Feed:
     async def followed(self) -> AsyncIterator[asyncio.Task[None]]:
         """Within the block a task reads for all streams."""
         if self._publisher is None or self._publisher.done():
-            # No present listener has heard of earlier measurements.
+            # Earlier measurements concern none of the present streams.
             self._bell.take_measured()
             self._publisher = asyncio.create_task(self._publish(time.monotonic()))
             # Streams end with the task and begin anew; its exception is logged.
@@ -233,9 +233,7 @@ class Feed:
         return [frame for frame in held if frame[0] > told]
 
     def read(self, id: int) -> list[tuple[int, bytes]]:
-        """Return some events above ``id`` from the stores, oldest first; none if the stores are
-        away.
-        """
+        """Return some events above ``id``, oldest first; none if the stores cannot be read."""
         try:
             with self._stores.transaction(read_only=True) as tx:
                 return [(event.id, _frame(event)) for event in tx.events.after(id)]
@@ -254,7 +252,7 @@ class Feed:
                 rang = await _gathered(self._bell, heard)
 
     def _begin(self, at: float) -> None:
-        # No present listener has heard the earlier frames.
+        # Earlier frames concern none of the present streams.
         with self._reading:
             self._rows.forget()
             self._touched.clear()
@@ -346,9 +344,9 @@ async def stream(
     """Yield server-sent events after ``after``, in at most one bunch per second.
 
     Each event is ``id`` and ``data`` (an ``Event`` as JSON). ``event: measured`` names jobs with
-    new samples, ``event: jobs`` has changed fields of rows of the list of jobs; these have no id,
-    because they need not be repeated. The stream ends once ``ended``, called after every wait, is
-    true, or once its listener is so far behind that changes of rows are gone.
+    new samples, and ``event: jobs`` has the changed fields of rows in the list of jobs; neither has
+    an id, because neither is repeated after a reconnect. The stream ends once ``ended``, called
+    after every wait, is true, or once its listener is so far behind that changes of rows are gone.
     """
     async with feed.followed() as publisher:
         told = feed.told

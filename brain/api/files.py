@@ -16,10 +16,10 @@ def directory_of(document: JobDocument) -> Path:
 
 
 def check_below(directory: Path, path: str, *, field: str) -> None:
-    """Raise for a path out of the job's directory, in which a relative path starts.
+    """Raise for a path outside the job's directory, to which a relative path is resolved.
 
     Raises:
-        BadInput: the path leads out.
+        BadInput: the path leads out of the directory.
     """
     if not Path(os.path.normpath(directory / path)).is_relative_to(os.path.normpath(directory)):
         raise _elsewhere(directory, path, field)
@@ -28,12 +28,12 @@ def check_below(directory: Path, path: str, *, field: str) -> None:
 def read_below(directory: Path, path: str, *, barred: Path, field: str) -> str:
     """Read a file beneath ``directory``, without the newline at its end.
 
-    The service may read more than the submitter, who owns the directory and may put links there: so
-    the kernel's own name of the open file decides. Nothing beneath ``barred``, the service's state,
-    is read.
+    The service may read more files than the submitter, who can put links in the directory. So the
+    check uses the path that the kernel reports for the open file. ``barred`` is the service's state
+    directory, of which nothing is read.
 
     Raises:
-        BadInput: the file is missing, no text, too long, or elsewhere.
+        BadInput: the file is missing, is not text, is too long, or lies outside ``directory``.
     """
     try:
         with open(os.open(directory / path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:

@@ -1,10 +1,10 @@
-"""HEAD requests: the head of GET's answer, for every route that has GET."""
+"""HEAD requests: every route that has GET answers them with the head of GET's answer."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class _EnoughError(Exception):
-    """Ends an answer whose head was sent."""
+    """Ends the work on an answer once its head was sent."""
 
 
 class AnsweringHead:

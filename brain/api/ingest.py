@@ -21,10 +21,9 @@ from brain.errors import BadInput, TooLarge
 from brain.types.job import JobId
 from brain.types.telemetry import HostSample, RejectedSample, Sample, SaveSample, ThroughputSample
 
-#: Time after its batch's sending beyond which a sample shows a wrong clock.
+#: A sample measured later than this after the sending of its batch shows a wrong clock.
 FUTURE = timedelta(minutes=5)
-#: Earliest sending time: clocks that lost the time begin at 1970, and no larger offset can be
-#: computed.
+#: Largest offset of a sender's clock: a clock that lost the time begins at 1970.
 _CENTURY = timedelta(days=36525)
 #: Most characters of a reason why gradients cannot be compared, and of a source's name: longer ones
 #: fit no index of PostgreSQL, and would block their batch for ever.
@@ -44,7 +43,7 @@ _RATES = tuple(
 _counts, _steps, _rates = attrgetter(*_COUNTS), attrgetter(*_STEPS), attrgetter(*_RATES)
 _NORMS = ("gns_steps", "gns_small_batch", "gns_small_square", "gns_big_batch", "gns_big_square")
 _norms = attrgetter(*_NORMS)
-#: Samples of workers, whose origin is their place.
+#: Samples of workers, whose job and source are in their ``place``.
 _PLACED = (ThroughputSample, SaveSample)
 _NO_NORMS = (None,) * len(_NORMS)
 
@@ -134,7 +133,7 @@ def parse(envelope: wire.Envelope, *, now: datetime) -> Parsed:
     """Read each sample.
 
     Raises:
-        BadInput: ``sent_at`` has no time zone, or is before 1970.
+        BadInput: ``sent_at`` has no time zone, or is more than 100 years from ``now``.
     """
     sent_at = _possible(envelope.sent_at, now)
     return Parsed(sent_at=sent_at, samples=tuple(enumerate(map(_read, envelope.samples))))
@@ -206,9 +205,7 @@ def _refusal(at: datetime, sent_at: datetime, keep: timedelta) -> str | None:
 
 
 def _impossible(sample: Sample) -> str | None:
-    """Return the reason why a value cannot have been measured; such a value would end every turn
-    of its pool.
-    """
+    """Return why a value cannot have been measured; it would make every turn of its pool fail."""
     of = sample.place if isinstance(sample, _PLACED) else sample
     if len(of.source) > _SOURCE:
         return f"source has {len(of.source)} characters; shorten it to {_SOURCE}"
@@ -235,9 +232,7 @@ def _impossible(sample: Sample) -> str | None:
 
 
 def _is_ordinary(sample: ThroughputSample) -> bool:
-    """Return True if a sample passes all checks at once; the slower checks are for samples that
-    need a reason.
-    """
+    """Return True if a sample passes all checks; slower functions find a failed one's reason."""
     return (
         sample.nodes >= 1 <= sample.replicas
         and sample.processes >= 1 <= sample.accumulation
@@ -329,7 +324,7 @@ def _unzstd(body: bytes, limit: int) -> bytes:
     with zstandard.ZstdDecompressor().stream_reader(body) as reader:
         data = reader.read(limit + 1)
     if len(data) <= limit:
-        # The reader bounds the unpacked bytes but does not tell if that was all; the unzipper does.
+        # The reader limits the unpacked bytes but does not report trailing data; this object does.
         unzip = zstandard.ZstdDecompressor().decompressobj()
         unzip.decompress(body)
         _check_whole(unzip)
@@ -345,11 +340,10 @@ _UNPACKING: Mapping[str, Callable[[bytes, int], bytes]] = {
 
 
 def _check_whole(unzip: "zlib._Decompress | zstandard.ZstdDecompressionObj") -> None:
-    """Raise for a truncated body, and for one of several members or frames, of which only one is
-    read.
+    """Raise for a truncated body, and for a body with several members or frames: only one is read.
 
     Raises:
-        EOFError: the message tells which.
+        EOFError: the message says which of the two it is.
     """
     if not unzip.eof:
         raise EOFError("it ends too early; send all of it")

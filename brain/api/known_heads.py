@@ -1,7 +1,7 @@
-"""Heads of telemetry requests that came before, so that the next one need not be parsed.
+"""Heads of earlier telemetry requests, so that an equal head need not be parsed again.
 
-The requests of an agent differ in their length and body alone. A head that was parsed, signed in
-and accepted once, byte for byte but for the digits of its length, means the same the next time.
+The requests of an agent differ only in length and body. So a head that equals an accepted one,
+except for the digits of its length, needs neither parsing nor a new sign-in.
 """
 
 from collections.abc import Mapping
@@ -12,21 +12,21 @@ from brain.types.record import Principal, Role
 _LENGTH = b"\r\nContent-Length: "
 #: Digits of the longest length that is read here.
 _DIGITS = 8
-#: Most heads.
+#: Most heads that are kept.
 _MOST = 50_000
 #: Most bytes of a head; agents send some 300.
 MOST_BYTES = 1024
-#: Headers that say more than a head which is known again may say.
+#: A head with one of these headers is never kept: they change how the body is read.
 _SPECIAL = ("content-encoding", "expect", "transfer-encoding", "upgrade")
 
 
 class Sender(NamedTuple):
-    """The facts that a head tells."""
+    """The facts that a head gives about its sender."""
 
     principal: Principal
     #: Hash of the bearer token.
     hashed: str
-    #: The key under which its requests are counted.
+    #: The key under which the sender's requests are counted.
     rate_key: str
     content_type: str
 
@@ -59,7 +59,7 @@ def begun(data: bytes) -> Begun | None:
 
 
 class KnownHeads:
-    """The senders of heads that came before; used on the event loop alone."""
+    """The senders of earlier heads; used on the event loop alone."""
 
     def __init__(self) -> None:
         self._senders: dict[bytes, Sender] = {}
@@ -71,9 +71,9 @@ class KnownHeads:
     def keep(
         self, first: bytes, scope: Mapping[str, Any], headers: Mapping[str, str], sender: Sender
     ) -> None:
-        """Note an accepted request that began with the data ``first``, if its head tells all of it.
+        """Keep the head of an accepted request that began with ``first``, if it may be kept.
 
-        Other senders than agents may name any job, which has to be looked up.
+        Only heads of agents are kept: other senders may name any job, which has to be looked up.
         """
         request = begun(first)
         if (

@@ -16,7 +16,7 @@ from brain.errors import Overloaded, TooLarge, TooSlow
 from brain.settings import Settings
 from brain.types.record import Principal, Role
 
-#: Seconds of a rate that may come at once.
+#: Seconds' worth of a rate that may be used at once.
 BURST_SECONDS = 5.0
 #: Share of the body budget for telemetry, and the part of a share that one sender may hold.
 TELEMETRY_SHARE, SENDERS_PART = 0.5, 0.25
@@ -250,7 +250,7 @@ def source_of(address: str) -> str:
 
 @dataclass(slots=True, eq=False)
 class ClientConnection:
-    """The client of a connection, with the facts that admission of others depends on."""
+    """The client of a connection, with the facts on which the admission of others depends."""
 
     address: str
     #: True once a request on it was signed in.

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 #: Clock error of a sender above which health reports it.
 SKEW_LIMIT_SECONDS = 5.0
-#: Silence of a sender after which its clock counts no more.
+#: Time without a batch after which a sender's clock is ignored.
 SILENCE = timedelta(minutes=10)
 
 
@@ -22,7 +22,8 @@ class Metrics:
         )
         self.samples = self._counter("samples", "Samples received", ["outcome"])
         self.requests = self._counter("requests", "Requests answered", ["method", "status"])
-        #: Counters by method and first digit: a look-up of a label costs as much as counting.
+        #: Counters by method and first digit, kept because looking up a label costs as much as
+        #: counting.
         self._answered: dict[tuple[str, int], Counter] = {}
         self.refusals = self._counter(
             "refusals", "Requests and connections that a limit refused", ["limit"]

@@ -1,4 +1,4 @@
-"""Names of the service, refusal of requests from foreign pages, and headers of every answer."""
+"""Names of the service, the refusal of requests from foreign pages, and headers of all answers."""
 
 from collections.abc import Mapping
 

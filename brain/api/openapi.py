@@ -68,7 +68,7 @@ def _or_null(**schema: object) -> Schema:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-#: What people ask for, in which a field that is none is a slip.
+#: Requests that people write: an unknown field in one is an error.
 _ASKED: Collection[type] = (
     EstimateRequest,
     JobsRequest,
@@ -86,7 +86,7 @@ _COUNT = {"minimum": 1}
 _COUNT_OR_NULL = _or_null(type="integer", minimum=1)
 _AMOUNT = {"minimum": 0}
 _LIMIT_OR_NULL = _or_null(type="number", exclusiveMinimum=0)
-#: Rules of a field that its type does not tell.
+#: Rules for fields that their types do not express.
 _RULES: Mapping[str, Mapping[str, Schema]] = {
     "TokenRequest": {
         "name": {"pattern": r"\S"},
@@ -210,7 +210,8 @@ def document(app: FastAPI) -> Schema:
         if (body := _body(operation["operationId"], schemas)) is not None:
             content = {"application/json": {"schema": body}}
             whole = schemas[body["$ref"].rpartition("/")[2]] if "$ref" in body else body
-            # An empty body is an empty object, and no list.
+            # An empty body means an empty object, so only a list or a required field requires a
+            # body.
             required = bool(whole.get("required")) or "items" in whole
             operation["requestBody"] = {"required": required, "content": content}
     described["components"]["securitySchemes"] = {
@@ -234,7 +235,7 @@ def _tell_problems(operation: Schema) -> None:
 
 
 def _tell_fields(operation: Schema, schemas: Schema) -> None:
-    """Names in ``fields=`` are those of the list's items, and items then have no other fields."""
+    """Allow only names of the items' fields in ``fields=``, and require no field of an item."""
     for parameter in operation.get("parameters", ()):
         if parameter["name"] == "fields":
             answer = operation["responses"]["200"]["content"]["application/json"]
@@ -306,9 +307,7 @@ def _batch(schemas: Schema) -> Schema:
 
 
 def _camel_cased(schema: Schema) -> Schema:
-    """Return a document's schema with the keys that people write; its parts get names of their
-    own.
-    """
+    """Return a document's schema with camelCase keys; each part gets a schema of its own."""
     parts = {name for name, part in schema["$defs"].items() if "properties" in part}
     text = json.dumps(schema)
     for name in parts:

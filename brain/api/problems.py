@@ -59,8 +59,8 @@ def status_of(kind: type[errors.BrainError]) -> int:
 def problems(*kinds: type[errors.BrainError]) -> dict[int | str, dict[str, Any]]:
     """Declare, for the OpenAPI document, the errors that a route may raise.
 
-    The document itself says that each of them is a ``Problem``: as the model of 370 answers it
-    would be made into a schema 370 times at each start.
+    ``brain.api.openapi`` adds the schema ``Problem`` to each: declared here as the model of 370
+    answers, it would be built 370 times at each start.
     """
     told: dict[int | str, dict[str, Any]] = {}
     for kind in dict.fromkeys((*kinds, *_ANYWHERE)):

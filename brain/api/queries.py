@@ -24,7 +24,7 @@ def check(request: Request) -> None:
     """Raise for parameters that the route does not have.
 
     Raises:
-        BadInput: there is such a parameter; the message names a similar one if there is any.
+        BadInput: the request has an unknown parameter; the message names a similar one if any.
     """
     if not request.query_params:
         return

@@ -1,8 +1,8 @@
 """Requests on their way to the scaler of a pool, and the answers on their way back.
 
 The service has no credentials of any cluster: a scaler takes requests by long poll, as it takes
-wishes, and answers them with its own rights. The requests are in the memory of this process while
-their senders wait.
+desired states, and answers them with its own rights. The requests are in the memory of this process
+while their senders wait.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from brain.errors import NotFound, Unavailable
 from brain.types.resources import PoolName
 from brain.views import ScalerAnswer, ScalerRequest
 
-#: Seconds within which a scaler that changes its leader is back.
+#: Seconds that a scaler may need to elect another leader.
 TAKEN_SECONDS = 15.0
 #: Longest silence of a scaler that reads a log, in seconds.
 ANSWERED_SECONDS = 30.0
-#: Seconds between two checks if the service stops.
+#: Seconds between checks for the end of the service.
 _LOOK_SECONDS = 1.0
 #: Most parts of one answer that wait for its reader.
 _MOST_PARTS = 4
@@ -41,7 +41,7 @@ class _Ticket:
 
 
 class ScalerRelay:
-    """Requests of all pools. Any thread and event loop may use it."""
+    """Requests to the scalers of all pools; safe to use from any thread and event loop."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class ScalerRelay:
         """``service``: the bell that closes once the service stops, which ends every wait."""
         self._service = service
         self._taken_seconds, self._answered_seconds = taken_seconds, answered_seconds
-        # A bell of its own: a relayed request is no reason to read the stores.
+        # A bell of its own, because a relayed request is no reason to read the stores.
         self._bell, self._lock = Bell(), Lock()
         self._tickets: dict[str, _Ticket] = {}
 
@@ -84,7 +84,7 @@ class ScalerRelay:
     ) -> tuple[ScalerRequest, ...]:
         """Return the untaken requests to a pool; wait up to ``wait`` for one.
 
-        ``gone`` returns True once the scaler has disconnected, to which a request would be lost.
+        ``gone`` returns True once the scaler has disconnected; a request given to it would be lost.
         """
         found: tuple[ScalerRequest, ...] = ()
 
@@ -141,9 +141,7 @@ class ScalerRelay:
         return tuple(ticket.request for ticket in mine)
 
     async def _until(self, held: Callable[[], Awaitable[bool]], seconds: float) -> bool:
-        """Wait until ``held`` is true; return False if the time is up, or the service stops,
-        before.
-        """
+        """Wait until ``held`` is true; return False after the time, or if the service stops."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         with self._bell.listening() as heard:

@@ -11,11 +11,11 @@ from brain.types.job import Job, JobId
 from brain.views import JobView
 
 _FIELDS = tuple(field.name for field in fields(JobView))
-#: A row has these in any case, and is told for none of them alone: the first two name it, the
-#: others move as time passes, and those who keep a row can count on by themselves.
+#: Fields of every row that is sent. A change of these alone sends no row: the first two identify
+#: the row, and clients can keep the other two up to date by their own clocks.
 _ALWAYS = frozenset({"id", "version", "telemetry_age_seconds", "ends_at"})
-#: Fields of the job as it is stored. What changed and changed back between two frames is no news
-#: here, and is to a reader whose list was read in between; the job's version tells of both.
+#: Fields that are stored with the job; all are sent if the job's version has changed. A value may
+#: have changed and changed back between two frames, and a client may have read the list in between.
 _STORED = frozenset(
     {
         *("state", "reason", "intent", "mode", "optimize_mode", "advise_only"),
@@ -26,14 +26,14 @@ _STORED = frozenset(
 
 
 class JobRows:
-    """The rows as streams have them; used in one thread at a time."""
+    """The rows as streams have sent them; used in one thread at a time."""
 
     def __init__(self, settings: Settings, clock: Clock, sparklines: views.Sparklines) -> None:
         self._settings, self._clock, self._sparklines = settings, clock, sparklines
         self._told: dict[JobId, JobView] = {}
 
     def forget(self) -> None:
-        """Begin anew: every row is sent in full again."""
+        """Forget the rows, so that each is sent in full again."""
         self._told.clear()
 
     def changes(self, tx: Transaction, ids: Collection[str], *, unfinished: bool) -> bytes:
@@ -53,7 +53,7 @@ class JobRows:
     def _change(self, row: JobView) -> dict[str, object] | None:
         changed = change(self._told.get(row.id), row)
         if row.finished_at is not None:
-            # The row may change once more, and is then sent in full.
+            # If the row changes once more, it is sent in full.
             self._told.pop(row.id, None)
         elif changed is not None:
             self._told[row.id] = row
@@ -61,9 +61,9 @@ class JobRows:
 
 
 def change(known: JobView | None, row: JobView) -> dict[str, object] | None:
-    """Return the fields of a row that differ from what is known, or did meanwhile.
+    """Return the fields of ``row`` to send: those that differ from ``known``, or may have.
 
-    None if nothing was news.
+    None if nothing but the fields of ``_ALWAYS`` would be sent.
     """
     told = _ALWAYS if known is None or known.version == row.version else _ALWAYS | _STORED
     differ = {

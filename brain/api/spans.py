@@ -10,7 +10,7 @@ from brain.errors import BadInput
 
 
 def _dated(given: Any) -> Any:
-    """Raise for a bare number, which a library would take for seconds since 1970."""
+    """Raise for a bare number, which pydantic would take for seconds since 1970."""
     if isinstance(given, str) and "-" not in given[1:]:
         raise ValueError("must be a date and a time, such as 2026-11-25T20:00:00Z")
     return given
@@ -20,7 +20,7 @@ def _dated(given: Any) -> Any:
 Instant = Annotated[datetime, BeforeValidator(_dated)]
 
 _LONGEST = timedelta(days=400)
-#: Instants so near to the first or last possible one that nothing can be added to them.
+#: Earliest and latest instant: beyond them, adding a span could leave the range of ``datetime``.
 _FIRST, _LAST = datetime(2, 1, 1, tzinfo=UTC), datetime(9998, 1, 1, tzinfo=UTC)
 
 

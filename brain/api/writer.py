@@ -1,4 +1,4 @@
-"""One writer of telemetry in a process: batches that wait together are committed together.
+"""The writer of telemetry in a process: batches that wait together are committed together.
 
 A batch is answered once it is committed. While one transaction commits, other batches gather for
 the next; if commits are fast and few gather, the writer waits a moment for more. A transaction that
@@ -39,7 +39,7 @@ class _Waiting(NamedTuple):
     batch: SampleBatch
     token: Token
     loop: asyncio.AbstractEventLoop
-    #: Gets the outcome on the loop.
+    #: Called with the outcome on the event loop.
     done: Callable[[Outcome], None]
 
 
@@ -112,7 +112,7 @@ class TelemetryWriter:
                 self._thread.start()
 
     def close(self, seconds: float) -> None:
-        """Refuse waiting batches, and wait at most ``seconds`` for the open transaction."""
+        """Refuse the waiting batches, and wait at most ``seconds`` for the open transaction."""
         with self._lock:
             self._closed = True
             left, self._waiting, self._samples = self._waiting, [], 0
@@ -136,7 +136,7 @@ class TelemetryWriter:
             _tell(taken, outcomes)
 
     def _take(self, linger: float) -> Sequence[_Waiting]:
-        """Return the batches of the next transaction; none, and the writer rests, if none waits."""
+        """Return the batches of the next transaction, after ``linger``; none if none waits."""
         if linger:
             time.sleep(linger)
         with self._lock:
@@ -232,7 +232,7 @@ def _tell(waiting: Sequence[_Waiting], outcomes: Sequence[Outcome]) -> None:
 
 
 def _answer(told: Sequence[tuple[Callable[[Outcome], None], Outcome]]) -> None:
-    # Each for itself: an error of one leaves the others their answers.
+    # Each is answered by itself, so that an error in one leaves the others their answers.
     loop = asyncio.get_running_loop()
     for done, outcome in told:
         loop.call_soon(done, outcome)

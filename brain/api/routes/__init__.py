@@ -1,1 +1,1 @@
-"""One module per kind of thing; each has a ``router`` that ``brain.api.app`` includes."""
+"""One module per kind of resource; each has a ``router`` that ``brain.api.app`` includes."""

@@ -21,9 +21,9 @@ from brain.views import NewToken, Page, SignInCode, TokenView
 
 router = APIRouter(prefix="/api/v1", tags=["access"])
 
-#: Characters of a person's name.
+#: Most characters of a person's name.
 _LONGEST_NAME = 100
-#: Days of a token that ends, at most.
+#: Most days after which a token that expires may do so.
 MOST_DAYS = 36_500
 
 

@@ -18,7 +18,7 @@ from brain.views import JobOutcome, JobsRequest, Page
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 
-#: Jobs of one request; others that write wait until it is done.
+#: Most jobs in one request; other writers wait until it is done.
 MOST_JOBS = 500
 _MAY_RAISE = problems(errors.BadInput, errors.UnknownField)
 
@@ -83,7 +83,7 @@ def _outcome(tx: Transaction, act: Acting, name: str, project: str, change: Any)
         job = JobRequest(act.here, act.who, name, project).job(tx, acting=True)
         job = change(tx, job, by=act.who.name, now=now)
     except (errors.VersionMismatch, errors.StalePlan):
-        raise  # Another writer was faster: all of it is done again.
+        raise  # Another writer was faster, so the whole action is repeated.
     except (errors.NotFound, errors.Conflict, errors.NotAllowed) as refused:
         return JobOutcome(asked=name, problem=problem_of(refused, ""))
     return JobOutcome(asked=name, job=views.job(tx, job, act.here.settings, now))

@@ -16,7 +16,7 @@ from brain.errors import BadInput
 from brain.types.record import Event
 from brain.views import Page
 
-#: Numbers that a store can compare ids of events with.
+#: Range of numbers with which a store can compare ids of events.
 _IDS = range(-(2**63), 2**63)
 
 router = APIRouter(prefix="/api/v1", tags=["watching"])
@@ -40,7 +40,7 @@ async def stream(
     stream ends with the token that opened it.
     """
     if last_event_id is None:
-        # Before the answer begins, so that stores that are away are told.
+        # Read before the answer begins, so that a failure of the stores gets a status of its own.
         after = await run_in_threadpool(here.feed.start)
     else:
         after = _number(last_event_id)
@@ -79,7 +79,7 @@ def _number(last_event_id: str) -> int:
     try:
         return _check_id("Last-Event-ID", int(last_event_id))
     except ValueError as bad:
-        # It is none, or one of more digits than Python reads.
+        # The header is not a number, or has more digits than Python reads.
         said = f"Last-Event-ID {last_event_id[:40]!r} is not the number of an event"
         raise BadInput(f"{said}; leave it out", field="Last-Event-ID") from bad
 

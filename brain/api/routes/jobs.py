@@ -1,4 +1,4 @@
-"""Jobs: submitted, listed, looked at, ended."""
+"""Jobs: submitting, listing, reading and ending them."""
 
 from contextlib import aclosing
 from dataclasses import replace
@@ -50,7 +50,7 @@ from brain.views import (
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 
-#: The only pool of one machine.
+#: The pool of a single machine.
 LOCAL = PoolName("local")
 
 
@@ -152,7 +152,7 @@ def _submit_here(document: JobDocument, here: Context, who: Principal, act: Acti
 async def _submit_to(
     pool: PoolName, document: JobDocument, here: Context, who: Principal, act: Acting
 ) -> Response:
-    """Have the pool's scaler make an object, once Brain itself has nothing against the job."""
+    """Have the pool's scaler create the job's object, once Brain itself has accepted the job."""
     if (known := await run_in_threadpool(act.remembered)) is not None:
         return known
 
@@ -162,7 +162,8 @@ async def _submit_to(
     try:
         preview = await run_in_threadpool(replace(act, dry_run=True), would, status=201)
     except errors.NameTaken:
-        # By the object of this very request, perhaps, whose answer was lost: the scaler knows.
+        # The name may be taken by this request itself, if its first answer was lost; the scaler
+        # knows.
         if act.key is None or act.dry_run:
             raise
     made = SubmitRequest(
@@ -188,7 +189,7 @@ def _queued(
 ) -> JobView:
     now = here.clock()
     asks: dict[str, Any] = {"owner": who.name, "pool": pool, "settings": here.settings, "now": now}
-    # A cluster's scaler takes amounts from the object, which the document became.
+    # The scaler of a cluster reads amounts from the object that it made of the document.
     known = pool == LOCAL
     job = lifecycle.submit(
         tx,

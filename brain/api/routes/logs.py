@@ -24,14 +24,14 @@ from brain.views import LogsRequest, ScalerAnswer, ScalerRequest
 
 router = APIRouter(prefix="/api/v1", tags=["watching"])
 
-#: Seconds between looks for new lines; a person reads no faster.
+#: Seconds between checks for new lines; a person reads no faster.
 _LOOK_SECONDS = 0.5
 #: Bytes taken from one file at a time, so that one talkative replica does not hide the others.
 _CHUNK = 256 * 1024
 
 
 class _Place(NamedTuple):
-    """The end of what was read: an offset in a file, whatever that file is called by now."""
+    """The position up to which a file was read; the file may have been renamed since."""
 
     inode: int
     offset: int
@@ -73,12 +73,12 @@ class Reader:
             file, offset = self._found(path, files)
             data = _read(file, offset)
             if not data and file is not files[-1]:
-                # The agent began another file, and this one has been read.
+                # The agent has begun another file, and this one was read to its end.
                 file, offset = files[-1], 0
                 data = _read(file, offset)
             end = data.rfind(b"\n") + 1
             if end == 0 and data and file is not files[-1]:
-                # A full disk cut the last line there, and no more comes.
+                # A full disk cut the last line there, and nothing follows.
                 self._places[path] = _Place(_inode(file), offset + len(data))
                 return data + b"\n"
             if end == 0 and len(data) == _CHUNK:
@@ -88,14 +88,14 @@ class Reader:
             return data[:end]
 
     def _found(self, path: Path, files: Sequence[BinaryIO]) -> tuple[BinaryIO, int]:
-        """Return the file to go on with and the offset in it."""
+        """Return the file to continue with and the offset in it."""
         place = self._places.get(path)
         if place is None:
             return _start_of_tail(files, self._tail)
         for file in files:
             if _inode(file) == place.inode and place.offset <= os.fstat(file.fileno()).st_size:
                 return file, place.offset
-        # More was printed since the last look than is kept.
+        # The job has printed more since the last check than is kept.
         return files[0], 0
 
 
@@ -149,7 +149,7 @@ async def _lines(
     about: JobRequest, token: TokenMonitor, job: Job, reader: Reader, follow: bool
 ) -> AsyncIterator[bytes]:
     while not await token.ended():
-        # Asked before reading, so that what was printed before the end is still sent.
+        # Checked before reading, so that everything printed before the end is still sent.
         finished = not follow or (await run_in_threadpool(_job, about)).finished
         while not about.here.bell.closed and (new := await run_in_threadpool(reader.read)):
             yield new
@@ -223,9 +223,10 @@ def _generations(path: Path) -> Iterator[list[BinaryIO]]:
     """
     with ExitStack() as opened:
         files: list[BinaryIO] = []
-        # The log first: if the agent renames it meanwhile, it is found twice and not missed.
+        # Open the log first: if the agent renames it meanwhile, it is found twice instead of
+        # missed.
         for each in (path, path.with_name(f"{path.name}.1")):
-            # A job could leave a pipe there, whose opening waits for ever.
+            # A job could leave a named pipe there, and opening it would block for ever.
             if each.is_file():
                 with suppress(FileNotFoundError):
                     files.insert(0, opened.enter_context(each.open("rb")))

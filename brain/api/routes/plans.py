@@ -1,4 +1,4 @@
-"""Plans and decisions: asked for, approved, rejected, rolled back, explained."""
+"""Plans and decisions: requesting, approving, rejecting, rolling back and explaining them."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -37,7 +37,7 @@ router = APIRouter(prefix="/api/v1", tags=["plans"])
 #: Keys of ``filter`` for plans.
 KEYS = {"state": frozenset(PlanState), "kind": frozenset(PlanKind), "job": None, "project": None}
 
-#: Characters of who asked through a cluster's object: a program, and the object's name.
+#: Most characters of an author that a scaler names: a program and the name of an object.
 _LONGEST_NAME = 600
 
 
@@ -152,7 +152,7 @@ def edit(about: AboutJob, act: Act) -> Response:
         version = str(tx.jobs.get(job.id).version)
         return views.plans(tx, [plan], here.settings, now)[0]
 
-    # Of the job, because that is what the next edit's If-Match is about.
+    # The version of the job, because the next edit's If-Match refers to the job.
     return act(edited, etag=lambda _: version)
 
 
@@ -264,7 +264,7 @@ def _version(view: object) -> str:
 
 
 def _with_jobs(tx: Transaction, plans: Sequence[ScalePlan]) -> Sequence[ScalePlan]:
-    """Read the jobs of plans at once, because the filter asks for each."""
+    """Read the jobs of all plans at once, because the filter needs the job of each."""
     tx.jobs.read_ahead({plan.job for plan in plans})
     return plans
 

@@ -25,7 +25,7 @@ async def scaler_requests(
     """Requests that no scaler has taken yet; the reader of a request answers it."""
     found = await here.relay.take(pool, wait, request.is_disconnected)
     response = answer(Page(items=found))
-    # Documents have the values of their environments.
+    # Documents contain the values of their environments.
     response.headers["Cache-Control"] = "no-store"
     return response
 

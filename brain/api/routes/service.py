@@ -20,7 +20,7 @@ from brain.views import Health
 router = APIRouter(tags=["service"])
 api = APIRouter(prefix="/api/v1", tags=["service"])
 
-#: Plans looked through for the gauge of plans by state.
+#: Number of newest plans that the gauge of plans by state counts.
 _PLANS = 1_000
 
 

@@ -1,8 +1,8 @@
 """``POST /api/v1/telemetry``: 200 means committed.
 
-Answered in front of FastAPI: an agent that sends one sample at a time costs what HTTP and the
-database cost. A batch waits for no lock of decisions: it has threads and a writer of its own, and
-its transaction takes no turn among writers.
+Answered before FastAPI, so that even a batch of one sample costs little more than HTTP and the
+database do. A batch waits for no lock of decisions: it has threads and a writer of its own, and its
+transaction takes no turn among writers.
 """
 
 import asyncio
@@ -44,9 +44,9 @@ Tell = Callable[[int, bytes, bytes], None]
 _PATH = "/api/v1/telemetry"
 _ROUTE = f"POST {_PATH}"
 #: Bytes of a body that is read on the event loop, in about a millisecond: a thread costs more. A
-#: larger one would hold up everybody there.
+#: larger body would delay all other requests.
 _SMALL_BYTES = 128 * 1024
-#: Most samples of such a body: the reason why one is bad takes as long as ten good ones.
+#: Most samples of such a body: finding the reason why one is bad takes as long as ten good ones.
 _FEW = 256
 _HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 _JSON = (b"content-type", b"application/json")
@@ -98,7 +98,7 @@ def take_directly(here: Context, data: bytes, tell: Tell) -> bool | None:
     """Take a request whose head is known, without ASGI; ``tell`` gets its answer once it is
     committed.
 
-    Returns False for a request that has to be parsed, and None if only its body is missing.
+    Returns False for a request that has to be parsed, and None if its body is not complete yet.
     """
     begun, limit = known_heads.begun(data), here.settings.body_limit_bytes
     sender = begun and here.heads.get(begun.head)
@@ -171,8 +171,8 @@ def _problem(here: Context, failed: Exception, request_id: str) -> Response:
     """Return the answer to a batch that was not stored, and count or report the cause."""
     if not isinstance(failed, BrainError):
         return problems.bug(request_id)
-    # Its frames hold the body, and the future that they wait for holds the error: a cycle, which
-    # would stay until the next collection.
+    # The frames of the traceback hold the body, and the future that they wait for holds the error.
+    # This cycle would stay in memory until the next garbage collection.
     failed.__traceback__ = None
     if failed.limit:
         here.metrics.refusals.labels(failed.limit).inc()
@@ -188,7 +188,7 @@ class _Sender(NamedTuple):
 
 
 async def _taken(here: Context, scope: Scope, receive: Receive) -> Receipt:
-    # Of a header that comes twice the first counts, as everywhere.
+    # If a header occurs twice, the first one counts, as everywhere.
     headers = {
         name.decode("latin-1"): value.decode("latin-1")
         for name, value in reversed(scope["headers"])
@@ -205,7 +205,7 @@ async def _taken(here: Context, scope: Scope, receive: Receive) -> Receipt:
         encoding = headers.get("content-encoding", "").strip().lower()
         content_type = headers.get("content-type", "")
         told = partial(_envelope, here, body, encoding, content_type)
-        # A sender that is no agent may name any job in the database.
+        # A sender other than an agent may name any job in the database.
         if len(body) <= _SMALL_BYTES and not encoding and sender.principal.role is Role.AGENT:
             envelope = told()
             if len(envelope.samples) <= _FEW:
@@ -239,7 +239,7 @@ def _receipt(
 
 
 def _is_whole(scope: Scope) -> bool:
-    """Return True if the whole body has come, so that nobody has to be waited for."""
+    """Return True if the whole body has arrived, so that reading waits for no client."""
     connection = scope.get("state", {}).get("connection")
     return connection is not None and not connection.waits
 
@@ -286,7 +286,7 @@ def _envelope(here: Context, body: bytes, encoding: str, content_type: str) -> w
 
 
 async def _read_beside(here: Context, who: Principal, told: Callable[[], wire.Envelope]) -> _Read:
-    """Read a batch in a thread, which holds up nobody."""
+    """Read a batch in a thread, so that it delays no other request."""
     return await to_thread.run_sync(
         lambda: _read(here, who, told()), limiter=here.telemetry_threads
     )

@@ -37,13 +37,13 @@ def directory() -> Path | None:
 
 
 class Dashboard:
-    """Answers every path that no route has: a built file, or the page for a navigation."""
+    """Answers every path without a route: with a built file, or with the page for a navigation."""
 
     def __init__(self, root: Path | None) -> None:
         self._root = root and root.resolve()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request; what is no file and no navigation is not found."""
+        """Serve one request; the answer is 404 unless it asks for a file or is a navigation."""
         if scope["type"] != "http":
             return
         request = Request(scope, receive)
@@ -69,7 +69,7 @@ class Dashboard:
         try:
             file = (self._root / path.lstrip("/")).resolve(strict=True)
         except (OSError, ValueError):
-            # The file does not exist, or no file can have such a name.
+            # No file of this name exists, or can exist.
             return None
         return file if file.is_relative_to(self._root) and file.is_file() else None
 
@@ -96,7 +96,7 @@ def _answer(request: Request, file: Path, caching: str) -> Response:
 
 
 def _is_navigation(request: Request) -> bool:
-    """Return True if a person typed the address, or followed a link, of a page of the dashboard."""
+    """Return True if a person opened a page of the dashboard by its address or a link."""
     path = request.url.path
     machine = path.startswith(("/api/", "/assets/", "/v1/")) or "." in path.rsplit("/", 1)[-1]
     return not machine and "text/html" in request.headers.get("accept", "")

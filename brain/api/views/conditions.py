@@ -37,7 +37,7 @@ def conditions(
     found = [*_decided(tx, job)]
     if (held := memory(world, now)) is not None:
         found += _memory_conditions(held)
-    # While the world changes no worker steps, and nothing is wrong.
+    # No worker steps while the world changes, and nothing is wrong.
     if seen.stepping and job.state is not JobState.CHANGING:
         found += _measured_conditions(seen, world, settings, now)
     found += [(one.kind, one.sentence) for one in estimates.notices(tx, job, settings, now)]
@@ -123,7 +123,7 @@ def _measured_conditions(
 ) -> list[tuple[str, str]]:
     age = seen.age_seconds(now)
     if age is not None and age > settings.stale_seconds:
-        # A finding stays with its world, but a world that stepped since does not hang.
+        # The finding stays stored with its world, but a world that has stepped since does not hang.
         if (hang := _hang(world)) is not None:
             return [("Hung", hang.sentence)]
         return [("StaleTelemetry", f"the newest sample is {duration(age)} old")]

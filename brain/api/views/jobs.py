@@ -151,13 +151,13 @@ def wishes(
     keep_apart: bool = True,
     known: str | None = None,
 ) -> DesiredPool:
-    """Return the wishes of a pool: the worlds that a scaler should bring about.
+    """Return the desired state of a pool: the worlds that its scaler should bring about.
 
-    ``keep_apart``: jobs of people who are no administrators can be kept apart from the service.
-    ``known``: a version that its reader has; jobs of that version are left out.
+    ``keep_apart`` is True if this machine can confine the jobs of users who are not administrators.
+    ``known`` is the version that the scaler has; the answer to an unchanged version has no jobs.
 
-    ``version`` changes whenever a job, its state or its wish does. However many jobs there are, the
-    same number of questions is asked of the stores.
+    ``version`` changes whenever a job, its state or its desired world does. The number of queries
+    does not depend on the number of jobs.
     """
     unfinished = tx.jobs.unfinished(pool)
     ids = [job.id for job in unfinished]
