@@ -1,6 +1,6 @@
-"""The human command line. Speaks to Brain over HTTP only; starts programs by name.
+"""The command line for people. It speaks to Brain over HTTP only, and starts programs by name.
 
-``replay`` alone reads the database: it needs everything that was recorded, and changes nothing.
+Only ``replay`` reads the database: it needs the whole record, and changes nothing.
 
 Commands are loaded when they are used, so that ``brain --help`` answers at once.
 """
@@ -26,7 +26,7 @@ COMMANDS = {
     "resume": ("brain.cli.jobs:resume", "Resume a suspended job."),
     "lift-advise-only": (
         "brain.cli.jobs:lift_advise_only",
-        "Let Brain change a job again for which it only advises.",
+        "Let Brain change a job again that is advise-only.",
     ),
     "wait": ("brain.cli.jobs:wait", "Wait until a job or its plan reaches a state."),
     "logs": ("brain.cli.jobs:logs", "Print what the workers print."),
@@ -140,7 +140,7 @@ def main() -> None:
         click.echo(f"brain: {error}", err=True)
         sys.exit(exit_code(error))
     except UnicodeEncodeError as bad:
-        # A word of a command line may hold any bytes; what is sent to Brain is UTF-8.
+        # A word of a command line may hold any bytes, but Brain accepts only UTF-8.
         click.echo(f"brain: {bad.object!r} is not UTF-8 text; write it in UTF-8", err=True)
         sys.exit(2)
 

@@ -1,4 +1,4 @@
-"""``python -m brain.cli`` is ``brain``."""
+"""``python -m brain.cli`` runs ``brain``."""
 
 from brain.cli import main
 

@@ -20,7 +20,7 @@ class _Amount(click.ParamType[int]):
         self.name, self._units, self._example = name, units, example
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Read an amount; a message with an example where it is none."""
+        """Parse an amount, or fail with a message that gives an example."""
         if isinstance(value, int):
             return value
         found = _AMOUNT.fullmatch(str(value).strip())

@@ -21,7 +21,7 @@ def state_directory() -> Path:
 
 
 def service_url() -> str:
-    """The URL of the service that the environment or the state directory names.
+    """Return the URL of the service that the environment or the state directory names.
 
     Raises:
         Unavailable: neither does.
@@ -39,7 +39,7 @@ def service_url() -> str:
 
 
 def token() -> str:
-    """The token of the environment, or the admin's of the state directory.
+    """Return the environment's token, else the administrator's from the state directory.
 
     Raises:
         NotSignedIn: there is neither.
@@ -56,17 +56,17 @@ def token() -> str:
 
 
 def project() -> str:
-    """``BRAIN_PROJECT``: where jobs are looked for by name and submitted; empty: not said."""
+    """Return ``BRAIN_PROJECT``, in which jobs are found and submitted; empty if unset."""
     return os.environ.get("BRAIN_PROJECT", "")
 
 
 def connect() -> BrainClient:
-    """A client for the service that this command line means, in the project of BRAIN_PROJECT."""
+    """Return a client for the service that ``url`` finds, in the project of BRAIN_PROJECT."""
     return BrainClient(service_url(), token(), project=project())
 
 
 def somebody() -> str:
-    """The person at this command line, as the system knows them."""
+    """Return the name of the user who runs the command."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # the user of a container may have no name
@@ -74,7 +74,7 @@ def somebody() -> str:
 
 
 def link(url: str, code: SignInCode) -> str:
-    """The sentence with a link that signs a browser in."""
+    """Return the sentence with a link that signs a browser in."""
     return (
         f"Open this link within 10 minutes to sign in as {code.name}; it works once: "
         f"{url}{code.path}"
@@ -93,7 +93,7 @@ def with_client(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def say_dry_run(dry_run: bool, form: str) -> None:
-    """Print a heading for a person, where nothing was changed."""
+    """Print the heading of a dry run, if the output is for a person."""
     if dry_run and form in ("table", "wide"):
         click.echo("Nothing was changed. The command would change:")
 

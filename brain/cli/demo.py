@@ -1,7 +1,7 @@
-"""``brain demo``: the whole loop on this machine, told as it happens.
+"""``brain demo``: the whole loop on this machine, reported as it happens.
 
-Every wait is on something observed through the API, with its own deadline and a message that
-names the stage; the exit code is 0 only if every stage really happened.
+Each stage waits for something that the API reports, and has a deadline of its own. The exit code is
+0 only if every stage was reached.
 """
 
 import json
@@ -34,8 +34,8 @@ from brain.views import JobDetail
 
 T = TypeVar("T")
 
-#: Waiting times that the demo shortens; in production they are minutes. A busy laptop scatters
-#: more than a cluster, so the spread may be twice the usual.
+#: Settings that the demo changes: waiting times, which are minutes in production, and the spread of
+#: step times, which is twice as large on a busy laptop.
 SHORTENED = {
     "tick_seconds": 0.5,
     "dwell_seconds": 10,
@@ -43,12 +43,12 @@ SHORTENED = {
     "restart_seconds": 5,
     "spread_limit": 0.1,
 }
-#: Seconds the job trains, restarts apart; enough for every stage.
+#: Seconds that the job trains, without restarts: long enough for every stage.
 TRAINING_SECONDS = 85
-#: Seconds from the service's start within which the story must be over.
+#: Seconds from the start of the service to the end of the demo, at most.
 LIMIT_SECONDS = 180
-#: Until the service answers, and until the first step of training, where nothing else runs; a
-#: machine that takes longer gets longer for everything, so many times at most.
+#: Seconds until the service answers, and until the first step of training, on an idle machine; and
+#: the factor by which a slower machine may exceed all times.
 READY_SECONDS, STEPPING_SECONDS, SLOWEST = 5.0, 10.0, 6.0
 
 
@@ -57,17 +57,17 @@ SETTLED = {PlanState.VERIFIED, PlanState.ROLLED_BACK}
 
 
 class NotReached(click.ClickException):
-    """A stage that did not happen in its time."""
+    """A stage was not reached in time."""
 
 
 @dataclass(slots=True)
 class Story:
-    """The demo so far: the client it looks through and the clock it is told by."""
+    """The course of the demo: it prints events, and waits for stages."""
 
     client: BrainClient
     job: str
     began: float
-    #: How many times as long as usual everything may take on this machine.
+    #: Factor on all time limits, for a slow machine.
     slow: float = 1.0
     #: Rows of the closing table.
     rows: list[tuple[str, str]] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Story:
         click.echo(f"{time.monotonic() - self.began:6.1f} s  {sentence}")
 
     def allow(self, slow: float) -> None:
-        """Allow longer for everything that is to come, where the machine turns out to be slow."""
+        """Multiply all further time limits by ``slow``, at most ``SLOWEST``."""
         slow = min(slow, SLOWEST)
         if slow > 1.1 * self.slow:
             self.slow = slow
@@ -96,9 +96,9 @@ class Story:
         """Wait until ``look`` finds something in the job.
 
         Raises:
-            NotReached: it did not within ``seconds`` of a machine that is not slow, or the job
-                failed first.
-            Unavailable: when the time was over Brain did not answer.
+            NotReached: ``look`` found nothing within ``seconds`` (times ``slow``), or the job
+                failed.
+            Unavailable: Brain did not answer at the end of that time.
         """
         seconds *= self.slow
         deadline = time.monotonic() + seconds
@@ -107,7 +107,7 @@ class Story:
                 detail = self.detail()
                 found = look(detail)
             except Unavailable:
-                # A busy machine may answer late once; the end of the stage is what decides.
+                # A busy machine may answer late once; only the end of the stage is final.
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.25)
@@ -159,7 +159,7 @@ def demo(home: Path | None, database_url: str, keep: bool, stay: bool) -> None:
     except (NotReached, BrainError) as error:
         # The message may name a log.
         keep = True
-        kept = "" if home else f"\n{chosen} is kept; remove it once its logs were read"
+        kept = "" if home else f"\n{chosen} is kept for its logs; remove it after reading them"
         raise NotReached(f"{error}{kept}") from error
     finally:
         if home is None and not keep:
@@ -168,7 +168,7 @@ def demo(home: Path | None, database_url: str, keep: bool, stay: bool) -> None:
 
 @contextmanager
 def running_brain(home: Path, database_url: str) -> Iterator[tuple[BrainClient, str, float]]:
-    """``brain up`` on a free port; yields a client, the dashboard's URL and when it was started.
+    """Run ``brain up`` on a free port; yield a client, the dashboard's URL and the start time.
 
     On a terminal that URL signs in.
     """
@@ -207,7 +207,7 @@ def running_brain(home: Path, database_url: str) -> Iterator[tuple[BrainClient, 
 
 
 def submit(client: BrainClient, home: Path, cores: int, trains_seconds: float) -> str:
-    """Start ``digits.py`` with one replica, allowed as many as there are cores."""
+    """Start ``digits.py`` with one replica, and allow as many as there are cores."""
     work = home / "work"
     work.mkdir(exist_ok=True)
     command = [sys.executable, str(example("digits.py")), f"--seconds={trains_seconds:.0f}"]
@@ -284,7 +284,7 @@ def kill_a_replica(story: Story, home: Path) -> None:
 
 
 def conclude(story: Story, url: str) -> None:
-    """Print the table, and refuse to call it a success if the story took too long."""
+    """Print the closing table, and raise if the demo took too long."""
     detail = story.detail()
     found = story.client.send(calls.plans_of(story.job)).items
     for view in reversed(found):
@@ -312,7 +312,7 @@ def conclude(story: Story, url: str) -> None:
         ("telemetry lost", f"{losses.gaps + losses.dropped} samples"),
         ("network", _accuracy(story)),
         ("dashboard, while it runs", url),
-        ("to look at it afterwards", "`brain demo --stay`"),
+        ("to keep Brain running", "`brain demo --stay`"),
     ]
     click.echo()
     for label, value in story.rows:
@@ -324,7 +324,7 @@ def conclude(story: Story, url: str) -> None:
 
 
 def example(name: str) -> Path:
-    """An example script: inside the package once built, beside it in a checkout."""
+    """Return the path of an example script, in a built package or a checkout."""
     package = Path(__file__).parents[1]
     shipped = package / "_examples" / name
     return shipped if shipped.exists() else package.parent / "examples" / name
@@ -349,7 +349,7 @@ def _resize(detail: JobDetail) -> ScalePlan | None:
 def _later(
     story: Story, plan: ScalePlan, states: set[PlanState]
 ) -> Callable[[JobDetail], ScalePlan | None]:
-    """Find ``plan`` once it is in one of ``states``, or stop where it went astray."""
+    """Return a function that finds ``plan`` in one of ``states``, and raises if it ended."""
 
     def look(_: JobDetail) -> ScalePlan | None:
         now = story.plan(plan.generation)

@@ -19,14 +19,14 @@ from brain.errors import BrainError
 from brain.extras import install
 from brain.types.finding import Finding
 
-#: Below so many free bytes the database or a spool may soon be refused.
+#: Free bytes below which writes of the database or a spool may soon fail.
 LITTLE_SPACE_BYTES = 1 << 30
-#: Clock offsets above so many seconds make ages on screen misleading.
+#: Clock offset above which the ages on screen are misleading.
 LARGE_SKEW_SECONDS = 5.0
 
 
 def examine() -> Iterator[Finding]:
-    """Look at the state directory, the machine, and the service."""
+    """Check the state directory, the machine, and the service."""
     home = state_directory()
     yield from _directory(home)
     yield from _collector(home)
@@ -38,12 +38,13 @@ def examine() -> Iterator[Finding]:
         yield Finding("bad", "service", str(error))
 
 
-#: Who looks at a cluster: the operator at rights, kinds and nodes, the collector at its sources.
+#: Programs that check a cluster: the operator's for rights, kinds and nodes; the collector's for
+#: its sources.
 _EXAMINERS = (
     ("scaler.kubernetes.doctor",),
     ("collectors.cli", "--kubernetes", "--check"),
 )
-#: A review per right takes a few milliseconds, a silent API server ten seconds per question.
+#: Reviewing a right takes milliseconds, but a silent API server takes ten seconds for each request.
 _EXAMINER_SECONDS = 120.0
 
 
@@ -54,15 +55,15 @@ class ClusterToCheck:
     kubeconfig: str | None = None
     context: str | None = None
     namespaces: Sequence[str] = ()
-    #: Where the operator runs.
+    #: Namespace in which the operator runs.
     own: str = "brain"
-    #: For whom rights are asked; None: for whoever asks.
+    #: User whose rights are checked; None: the user of the kubeconfig.
     user: str | None = None
     prometheus: str | None = None
 
 
 def examine_cluster(asked: ClusterToCheck) -> Iterator[Finding]:
-    """Look at a cluster through the programs that would work there."""
+    """Check a cluster with the programs that would run there."""
     common = [f"--namespace={each}" for each in asked.namespaces]
     common += [f"--kubeconfig={asked.kubeconfig}"] if asked.kubeconfig else []
     common += [f"--context={asked.context}"] if asked.context else []
@@ -85,7 +86,7 @@ def _examined(words: Sequence[str]) -> Iterator[Finding]:
     except subprocess.TimeoutExpired:
         yield Finding(
             "bad",
-            f"{module} did not answer; start it with `brain up`",
+            f"{module} did not end within {_EXAMINER_SECONDS:.0f} s",
             "check that this machine can reach the API server",
         )
         return

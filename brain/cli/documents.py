@@ -1,5 +1,4 @@
-"""Job documents as people write them: read from a file, or made of a command line, and completed
-with what only this machine knows."""
+"""Job documents: read from a file or made of a command line, then completed with local facts."""
 
 import hashlib
 import os
@@ -25,7 +24,7 @@ def read_document(path: str, *, begins: str = "name") -> dict[str, Any]:
     """Read a document that a person wrote.
 
     Raises:
-        BadInput: there is no such file, or it holds no mapping.
+        BadInput: the file does not exist, or holds no mapping.
     """
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text()
@@ -40,13 +39,13 @@ def read_document(path: str, *, begins: str = "name") -> dict[str, Any]:
 
 
 def expect_one(verb: str, path: str | None, words: Sequence[str], options: Collection[str]) -> None:
-    """Refuse a command line that has no job, or two.
+    """Refuse a command line that describes no job, or two.
 
     ``options`` are the parameters that describe a command.
 
     Raises:
-        BadInput: there is neither a document nor a command, there are both, or there is a document
-            and an option that only a command has.
+        BadInput: document and command are both missing or both given, or an option for commands is
+            given with a document.
     """
     if path is None and not words:
         raise BadInput(f"there is nothing to {verb}; give -f FILE, or a command after --")
@@ -66,8 +65,8 @@ def parse_yaml(text: str, path: str) -> Any:
     """Parse a YAML text; ``path`` names it in errors.
 
     Raises:
-        BadInput: it is no YAML, holds a date or number that is none, is nested too deep, or has a
-            key twice in one mapping.
+        BadInput: the text is not YAML, has an impossible date or number, is nested too deeply, or
+            repeats a key within a mapping.
     """
     import yaml
 
@@ -89,7 +88,7 @@ def parse_yaml(text: str, path: str) -> Any:
 
 
 def _twice(node: Any, seen: set[int]) -> tuple[str, int] | None:
-    """The first key that its mapping has before, and its line; aliases are looked at once."""
+    """Return the first key that a mapping has twice, and its line; aliases are read once."""
     if id(node) in seen or not isinstance(getattr(node, "value", None), list):
         return None
     seen.add(id(node))
@@ -121,7 +120,7 @@ def document_of(
     roles: tuple[str, ...] = (),
     gpus: int = 0,
 ) -> dict[str, Any]:
-    """Build the document that a command line stands for."""
+    """Build the document that a command line describes."""
     low, _, high = replicas.partition(":")
     if not low.isdigit() or not (high or low).isdigit():
         raise BadInput(
@@ -152,7 +151,7 @@ def document_of(
 
 
 def called(words: Sequence[str]) -> str:
-    """The name of a job that has none: that of its script, else of its module or its program.
+    """Return a name for a job without one: that of its script, else of its module or program.
 
     >>> called(["python", "-u", "my train.py"]), called(["torchrun", "--nnodes", "2", "train.py"])
     ('my-train', 'train')
@@ -176,7 +175,7 @@ def complete(document: dict[str, Any]) -> None:
     """Add facts that only this machine knows: the directory, and a hash of the script's text.
 
     Raises:
-        BadInput: the document misspells a program, or names a Python script that is not there.
+        BadInput: the document misspells a program, or names a Python script that does not exist.
     """
     document.setdefault("directory", os.getcwd())
     check_program(document)
@@ -188,12 +187,12 @@ def complete(document: dict[str, Any]) -> None:
 
 
 def check_program(document: dict[str, Any]) -> None:
-    """Refuse a usual program that is misspelt: its job would be queued first and fail later.
+    """Refuse a misspelt name of a common program, whose job would be queued first and fail later.
 
-    Any other that is not here may be where the job runs.
+    Any other missing program may exist on the machine that runs the job.
 
     Raises:
-        BadInput: naming what may be meant.
+        BadInput: the message names the program that may be meant.
     """
     command = document.get("command")
     program = str(command[0]) if isinstance(command, list) and command else ""
@@ -208,10 +207,10 @@ def check_program(document: dict[str, Any]) -> None:
 
 
 def check_script(document: dict[str, Any]) -> None:
-    """Refuse a Python script that is not there, before anything is started.
+    """Refuse a Python script that does not exist, before anything is started.
 
     Raises:
-        BadInput: naming the file and where it was looked for.
+        BadInput: the message names the file, and the directory that was searched.
     """
     script = _script(document)
     if script is not None and not script.is_file():
@@ -220,7 +219,7 @@ def check_script(document: dict[str, Any]) -> None:
 
 
 def _script(document: dict[str, Any]) -> Path | None:
-    """The file that ``python FILE …`` runs; None where the command is another."""
+    """Return the file that ``python FILE …`` runs; None for any other command."""
     command = document.get("command")
     if not isinstance(command, list) or len(command) < 2:
         return None

@@ -1,4 +1,4 @@
-"""``brain estimate``: what will it need?"""
+"""``brain estimate``: the needs of a job before it runs."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ def _column(
 
 
 def _band(band: Band | None, scale: float = 1.0) -> str:
-    """``3.2 (2.9–3.6)``; only the value where its band is no wider."""
+    """Format a value as ``3.2 (2.9–3.6)``; only as ``3.2`` if the band rounds to the value."""
     if band is None:
         return "—"
     value, low, high = (_figure(each / scale) for each in (band.value, band.low, band.high))
@@ -34,7 +34,7 @@ def _band(band: Band | None, scale: float = 1.0) -> str:
 
 
 def _figure(value: float) -> str:
-    """Round to three figures; a value that is next to nothing becomes 0."""
+    """Round to three figures; a negligible value becomes 0."""
     return "0" if abs(value) < 0.0005 else number(value)
 
 
@@ -57,7 +57,7 @@ def _note(row: SizeEstimate) -> str:
 
 
 def columns(currency: str) -> tuple[output.Column[SizeEstimate], ...]:
-    """The table; bands hold 90 %."""
+    """Print the table; bands hold 90 %."""
     return (
         _column("REPLICAS", lambda row: str(row.replicas), 0),
         output.Column("ON", lambda row: row.accelerator, rank=2, least=8),
@@ -155,9 +155,9 @@ def estimate(
     budget: float | None,
     **options: Any,
 ) -> None:
-    """Say how long a job will take and what it will need, before it runs.
+    """Estimate how long a job will take and what it will need, before it runs.
 
-    From jobs that were alike, or with --probe from two minutes of the script itself.
+    The estimate rests on similar jobs, or with --probe on two minutes of the script itself.
 
     \b
     brain estimate -f job.yaml --price A100=2.5
@@ -190,7 +190,7 @@ def estimate(
         deadline_seconds=None if deadline is None else deadline * 3600,
         budget=budget,
     )
-    # Refused before anything is run for minutes.
+    # Refused here, before the probe runs for minutes.
     answer = client.send(calls.estimate(document, question))
     if probe:
         from brain.cli.probing import probe as run
@@ -209,10 +209,10 @@ def estimate(
 
 
 def expect_figures(given: Mapping[str, float | None]) -> None:
-    """Refuse what JSON would leave out without a word.
+    """Refuse a number that JSON cannot hold.
 
     Raises:
-        BadInput: naming the option.
+        BadInput: the message names the option.
     """
     for name, value in given.items():
         if value is not None and not 0 < value < math.inf:
@@ -227,7 +227,7 @@ def _prices(given: tuple[str, ...]) -> dict[str, float]:
 
 
 def show(answer: Estimate, form: str) -> None:
-    """Print an answer as ``form`` asks."""
+    """Print an answer in the format ``form``."""
     if form in ("json", "yaml"):
         output.dump(answer, form)
         return

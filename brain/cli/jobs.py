@@ -159,7 +159,7 @@ def job(client: BrainClient, job: str, watching: bool, form: str) -> None:
         decision = None if detail.job.finished_at else detail.job.decision
         for condition in detail.job.conditions:
             if decision and condition.reason == decision.explanation.reason:
-                continue  # it is the line `Why`
+                continue  # the line `Why` shows it
             click.echo(f"{condition.kind}: {condition.reason}")
         if said := _memory(detail.job):
             click.echo(said)
@@ -202,7 +202,7 @@ def _show_changed(changed: Sequence[JobView], dry_run: bool, form: str) -> None:
 
 
 def _raise_refused(outcomes: Sequence[JobOutcome]) -> None:
-    """Raise why jobs were not changed, as an error of the first one's class."""
+    """Raise an error of the first refusal's class, with the reason of every refusal."""
     refused = [one.problem for one in outcomes if one.problem]
     if refused:
         said = "; ".join(problem.detail for problem in refused)
@@ -222,7 +222,7 @@ resume = _action("resume", "Resume suspended jobs from their checkpoints.")
 @output.output_option
 @with_client
 def lift_advise_only(client: BrainClient, jobs: tuple[str, ...], dry_run: bool, form: str) -> None:
-    """Let Brain act again, by the policy mode, on jobs for which it only advises."""
+    """Let Brain act again, by the policy mode, on jobs that are advise-only."""
     lifted = [client.send(calls.lift_advise_only(one, dry_run=dry_run)) for one in jobs]
     _show_changed(lifted, dry_run, form)
 
@@ -246,8 +246,8 @@ def lift_advise_only(client: BrainClient, jobs: tuple[str, ...], dry_run: bool, 
 def wait(client: BrainClient, job: str, goal: str, timeout: float | None) -> None:
     """Wait until a job, or its newest plan, is in a state.
 
-    Ends with 0 when it is, 1 when it no longer can be (or finished without success), 124 when the
-    time is up.
+    The exit code is 0 once the state is reached, 1 if it cannot be reached any more (or the job
+    finished without success), and 124 after the timeout.
     """
     kind, wanted = _goal(goal)
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -272,7 +272,7 @@ def wait(client: BrainClient, job: str, goal: str, timeout: float | None) -> Non
 
 
 def _goal(goal: str) -> tuple[str, set[str]]:
-    """``--for`` as its kind and the states that it names; no other state can be waited for."""
+    """Return ``--for`` as its kind and the states that it names; refuse unknown states."""
     kind, _, said = goal.partition("=")
     states: dict[str, set[str]] = {"finished": {""}, "state": {*JobState}, "plan": {*PlanState}}
     wanted, known = set(said.split(",")), states.get(kind, set())
@@ -309,7 +309,7 @@ def logs(
 
 
 def pages(client: BrainClient, call: Callable[[str], Any]) -> Iterator[Any]:
-    """All items of a paged list."""
+    """Return all items of a paged list."""
     token: str | None = ""
     while token is not None:
         page: Page[Any] = client.send(call(token))

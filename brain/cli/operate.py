@@ -156,7 +156,7 @@ def freeze(
 ) -> None:
     """Stop applying plans of a job, a project or everything; without either, list what is frozen.
 
-    Deciding goes on, and so does replacing what dies.
+    Brain still decides, and still replaces replicas that die.
     """
     chosen = [
         (scope, target)
@@ -230,7 +230,7 @@ def tokens(
     revoke: str | None,
     form: str,
 ) -> None:
-    """List tokens; --mint makes one and prints its secret this once."""
+    """List tokens; --mint creates one, and prints its secret only this once."""
     if mint is not None:
         click.echo(client.send(calls.mint_token(mint, role, days=days)).secret)
         return
@@ -263,7 +263,7 @@ def sign_in(client: BrainClient, name: str | None) -> None:
 @output.output_option
 @with_client
 def audit(client: BrainClient, limit: int, form: str) -> None:
-    """List who did what, newest first; Brain's own actions too.
+    """List all actions with their authors, newest first, Brain's own included.
 
     -o wide shows jobs by their ids.
     """
@@ -291,7 +291,7 @@ def _by_name(target: str, name: Callable[[str], str]) -> str:
 
 @click.command()
 def config() -> None:
-    """Show every setting that `brain up` would use here, its value and where it is from."""
+    """Show every setting that `brain up` would use here, with its value and its source."""
     home = state_directory()
     record = home / "brain.toml"
     written = tomllib.loads(record.read_text()) if record.exists() else {}
@@ -330,7 +330,7 @@ def config() -> None:
 )
 @click.option("--prometheus", help="URL of a Prometheus that scrapes dcgm-exporter.")
 def doctor(cluster: bool, **asked: Any) -> None:
-    """Check this installation and say what mends it; ends with 1 if something is broken."""
+    """Check this installation and print remedies; exit with 1 if something is broken."""
     from brain.cli.doctor import ClusterToCheck, examine, examine_cluster
 
     if cluster:

@@ -17,7 +17,7 @@ from brain.typeset import UNKNOWN, number
 
 T = TypeVar("T")
 FORMATS = ("table", "wide", "json", "yaml", "name")
-#: Blanks between two columns.
+#: Spaces between two columns.
 _GAP = 2
 
 
@@ -30,14 +30,14 @@ class Column(Generic[T]):
     right: bool = False
     #: Shown by ``-o wide`` only.
     wide: bool = False
-    #: Where a terminal has no room for all, the column of the highest rank goes first.
+    #: If the terminal is too narrow, columns are dropped from the highest rank down.
     rank: int = 1
     #: Characters to which a cell may be cut; None: it is never cut.
     least: int | None = None
 
 
 def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``-o`` with the formats that all lists know."""
+    """Add ``-o`` with the formats that all lists support."""
     return click.option(
         "-o",
         "--output",
@@ -52,7 +52,7 @@ def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def show(
     items: Sequence[T], columns: Sequence[Column[T]], form: str, *, name: Callable[[T], str]
 ) -> None:
-    """Print ``items`` as ``form`` asks."""
+    """Print ``items`` in the format ``form``."""
     if form in ("json", "yaml"):
         dump([wire.plain(item) for item in items], form)
     elif form == "name":
@@ -78,7 +78,7 @@ def dump(value: Any, form: str) -> None:
 
 
 def watch(draw: Callable[[], None], *, every_seconds: float = 2.0) -> None:
-    """Draw again and again until interrupted."""
+    """Call ``draw`` every few seconds until interrupted."""
     while True:
         if sys.stdout.isatty():
             click.clear()
@@ -87,7 +87,7 @@ def watch(draw: Callable[[], None], *, every_seconds: float = 2.0) -> None:
 
 
 def rate(prediction: Prediction | None) -> str:
-    """``1 842 ± 110``, ``1 842 (1 700–2 100)`` where the interval is not even; ``—`` for None."""
+    """Format a rate: ``1 842 ± 110``, ``1 842 (1 700–2 100)`` if lopsided, ``—`` for None."""
     if prediction is None:
         return UNKNOWN
     value, low, high = prediction.examples_per_second, prediction.low, prediction.high
@@ -98,7 +98,7 @@ def rate(prediction: Prediction | None) -> str:
 
 
 def clock(at: datetime | None) -> str:
-    """``14:21`` today, ``Mon 09:10`` this week, else ``12 Dec 09:10``, in local time."""
+    """Format local time: ``14:21`` today, ``Mon 09:10`` this week, else ``12 Dec 09:10``."""
     if at is None:
         return UNKNOWN
     local, now = at.astimezone(), datetime.now(UTC).astimezone()
@@ -110,10 +110,10 @@ def clock(at: datetime | None) -> str:
 
 
 def widths(columns: Sequence[Column[Any]], natural: Sequence[int], room: int) -> dict[int, int]:
-    """Return how wide each column is by its index; one that is missing has no room.
+    """Return the width of each shown column by index; a column that does not fit is left out.
 
-    Columns get their least width by rank, then what is left a character at a time. The most
-    important column stays, however little room there is.
+    Columns get their least width in the order of their ranks, then share the remaining characters
+    evenly. The most important column always stays.
 
     >>> name, why = Column("JOB", str, rank=0), Column("WHY", str, least=10)
     >>> widths([name, why], [6, 40], 50), widths([name, why], [6, 40], 20)
@@ -137,7 +137,7 @@ def widths(columns: Sequence[Column[Any]], natural: Sequence[int], room: int) ->
 
 
 def _table(items: Sequence[T], columns: Sequence[Column[T]], *, whole: bool) -> None:
-    """Draw a table, a row in a line. A pipe has no width: cutting would lose what scripts seek."""
+    """Print a table, one line per row; into a pipe nothing is cut, because scripts need it all."""
     from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
@@ -159,12 +159,12 @@ def _table(items: Sequence[T], columns: Sequence[Column[T]], *, whole: bool) -> 
         )
     for row in rows:
         table.add_row(*(row[index] for index in sorted(shown)))
-    # Both dimensions are said: rich takes a dumb terminal for 80 columns.
+    # Both dimensions are given, because rich assumes 80 columns for a dumb terminal.
     Console(markup=False, highlight=False, width=everything, height=100).print(table)
 
 
 def _line(cell: str) -> str:
-    """A cell as one line of plain text, whatever a worker wrote into it."""
+    """Return a cell as one line of printable text, whatever a worker wrote into it."""
     return " ".join("".join(char if char.isprintable() else " " for char in cell).split())
 
 
@@ -177,7 +177,7 @@ def _lists(value: Any) -> Any:
 
 
 def finding(worlds: Sequence[World], *, whole: bool = False) -> list[str]:
-    """The newest failure of a job in lines; ``whole``: with what tells so, and the traceback."""
+    """Return lines on a job's newest failure; ``whole`` adds the evidence and the traceback."""
     found = next((world for world in worlds if world.diagnosis is not None), None)
     if found is None or found.diagnosis is None:
         return []

@@ -49,9 +49,9 @@ COLUMNS = (
     output.Column[PlanView]("MADE", lambda view: output.clock(view.plan.created_at), wide=True),
 )
 
-#: A figure that is older says its age.
+#: A prediction older than this is shown with its age.
 _FRESH_SECONDS = 60.0
-#: Conditions that stand below the decision.
+#: Conditions that are printed below the decision.
 _ALSO = frozenset({"Frozen", "NotEnforced", *NoticeKind})
 
 
@@ -84,7 +84,7 @@ def no_plan(job: str | None, filter: str) -> str:
 
 
 class _Signed(click.Command):
-    """Takes a negative number for what it is, not for an option."""
+    """Parses a negative number as an argument instead of an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         numbers = [arg for arg in args if arg[:1] == "-" and arg[1:].isdigit()]
@@ -184,11 +184,11 @@ rollback = _decision(
 
 
 def find(client: BrainClient, plan: str, state: PlanState) -> PlanView:
-    """The plan that ``JOB/GENERATION`` names; for ``JOB`` its newest in ``state``, else its newest.
+    """Return the plan of ``JOB/GENERATION``; of ``JOB``, the newest, preferably in ``state``.
 
     Raises:
         UnknownPlan: the job has no such plan.
-        BadInput: the plan is not of the version that ``@VERSION`` names any more.
+        BadInput: the plan no longer has the version that ``@VERSION`` names.
     """
     named, at, version = plan.partition("@")
     job, slash, generation = named.partition("/")
@@ -206,12 +206,12 @@ def find(client: BrainClient, plan: str, state: PlanState) -> PlanView:
 
 
 def _renewed(view: PlanView) -> bool:
-    """True for a proposal whose numbers changed since it was first shown."""
+    """Return True for a proposal whose numbers changed since it was first shown."""
     return view.plan.state is PlanState.PROPOSED and view.plan.updated_at > view.plan.created_at
 
 
 def _named(view: PlanView) -> str:
-    """The plan as ``brain approve`` takes it, with its version where it was renewed."""
+    """Return the plan's name for ``brain approve``, with its version if the plan was renewed."""
     version = f"@{view.plan.version}" if _renewed(view) else ""
     return f"{view.job_name}/{view.plan.generation}{version}"
 
@@ -231,7 +231,7 @@ def _look_again(view: PlanView) -> str:
 @click.option("-o", "--output", "form", type=click.Choice(["text", "json", "yaml"]), default="text")
 @with_client
 def explain(client: BrainClient, job: str, form: str) -> None:
-    """Say why a job has its size: the reason, what it rests on, and what was not taken."""
+    """Explain why a job has its size: the reason, the evidence, and the rejected alternatives."""
     if form != "text":
         output.dump(client.send(calls.recommendation(job)), form)
         return
@@ -278,9 +278,9 @@ def _why(job: JobView, now: datetime) -> str:
 def plan_text(
     name: str, plan: ScalePlan, unit: str, newest: Recommendation | None, now: datetime
 ) -> str:
-    """An active plan as the advice it is, with what a person can do about it.
+    """Print an active plan as advice, with the commands that answer it.
 
-    ``newest`` is the newest decision: beside a plan that was answered it says what is waited for.
+    ``newest`` is the newest decision: once a plan is answered, it says what the plan waits for.
     """
     advice = Recommendation(
         current=plan.current,

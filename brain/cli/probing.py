@@ -1,9 +1,9 @@
-"""Two minutes of the real script at a few sizes, chosen for what they tell.
+"""Trial runs of the real script at a few well-chosen sizes, two minutes in all.
 
-Each trial is a job like any other: the local scaler starts it, the probe in its workers measures
-it, and it is cancelled once that is done. The measurements stay in Brain's history, where the
-estimate finds them. The script runs in a directory of its own that shows the job's files but not
-its checkpoint, so that it begins anew and leaves what was trained alone.
+Each trial is an ordinary job: the local scaler starts it, the probe in its workers measures it, and
+this module cancels it afterwards. The estimate finds the measurements in Brain's history. The
+script runs in a directory of its own that shows the job's files but not its checkpoint. So the
+script begins anew, and the checkpoint stays as it is.
 """
 
 import shutil
@@ -29,13 +29,13 @@ from brain.types.job import JobState
 from brain.typeset import count, duration, quantity
 from brain.views import JobDetail
 
-#: A trial gets no less than this, or there is no use in starting it.
+#: Least time of a trial: a shorter one would measure nothing.
 _LEAST_SECONDS = 15.0
-#: Steps of a world for at least so long: the readings of processor and memory come every five.
+#: Least time that a trial's world steps, because CPU and memory are read every five seconds.
 _READINGS_SECONDS = 12.0
 _CANCEL_SECONDS = 30.0
 _PAUSE_SECONDS = 0.5
-#: Code of what would fail at every size.
+#: Code of an error that would occur at every size.
 _FAILED = "failed"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -44,7 +44,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeRun:
-    """A size to run at, with the script's own batch or twice that."""
+    """The size of a trial, with the script's own batch or twice that batch."""
 
     replicas: int
     doubled: bool = False
@@ -63,9 +63,9 @@ def probe(
     """Run the trials one after another, as many as ``seconds`` allow.
 
     Raises:
-        BadInput: there is no command, the script's checkpoint cannot be kept apart, or its batch
-            not be doubled.
-        Undetermined: not one trial was measured; it says why.
+        BadInput: the document has no command, the script's checkpoint cannot be protected, or its
+            batch cannot be doubled.
+        Undetermined: no trial was measured; the error has the reason of the last one.
     """
     _expect_local()
     if not document.get("command"):
@@ -106,9 +106,9 @@ def probe(
 
 
 def trials(sizes: Sequence[SizeEstimate], *, doubled: bool) -> list[ProbeRun]:
-    """The sizes that tell most: the smallest, it with twice the batch, a full node, two nodes.
+    """Return the most informative trials: smallest size, twice the batch, a full node, two nodes.
 
-    Four designed looks tell as much as twelve that happen (models.md section 2.6).
+    Four designed trials tell as much as twelve accidental ones (models.md section 2.6).
 
     Raises:
         Undetermined: not even the smallest size fits now.
@@ -131,10 +131,10 @@ def trials(sizes: Sequence[SizeEstimate], *, doubled: bool) -> list[ProbeRun]:
 
 
 def twice(command: Sequence[str], option: str) -> list[str]:
-    """The command with twice the batch.
+    """Return the command with twice the batch.
 
     Raises:
-        BadInput: it does not give the option a whole number.
+        BadInput: the command does not give the option a whole number.
     """
     words = list(command)
     for at, word in enumerate(words):
@@ -177,10 +177,10 @@ def _run(
     seconds: float,
     say: Say,
 ) -> None:
-    """Run one trial until it was measured; it has ended when this returns.
+    """Run one trial until it is measured; the trial has ended when this returns.
 
     Raises:
-        Undetermined: it was not measured in time; the reason.
+        Undetermined: the trial was not measured in time; the error has the reason.
     """
     with _scratch() as scratch:
         made = apart(view, document, command, scratch)
@@ -199,7 +199,7 @@ def _run(
 
 
 def _measured(client: BrainClient, job: str, trial: ProbeRun, seconds: float) -> str:
-    """Wait until the world of a trial was measured and remembered; return its throughput."""
+    """Wait until a trial's world is measured and stored; return its throughput."""
     began, stepping = time.monotonic(), None
     missing = "the trial did not start"
     detail = client.send(calls.job(job))
@@ -246,7 +246,7 @@ def _end(client: BrainClient, job: str) -> None:
         try:
             client.send(calls.cancel(job))
         except BrainError as gone:
-            # It may end by itself in between; anything else shows in the wait below.
+            # The trial may end by itself in between; the wait below finds any other problem.
             click.echo(f"{job}: {gone}", err=True)
     while client.send(calls.job(job)).job.finished_at is None:
         if time.monotonic() > deadline:
@@ -256,7 +256,7 @@ def _end(client: BrainClient, job: str) -> None:
 
 @contextmanager
 def _scratch() -> Iterator[Path]:
-    """A directory that is gone afterwards; links in it are removed, what they point to stays."""
+    """Yield a directory that is deleted afterwards; links in it are deleted, their targets stay."""
     path = Path(tempfile.mkdtemp(prefix="brain-probe-"))
     try:
         yield path

@@ -1,4 +1,4 @@
-"""The other programs, started by name, so that nothing of theirs is imported here."""
+"""Other programs, started by name, so that none of their modules is imported here."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ import click
 from brain import extras
 from brain.cli.connect import state_directory
 
-#: Program -> module that is run in its place.
+#: Program -> module that replaces this process.
 PROGRAMS = {
     "run": "launcher.cli",
     "migrate": "brain.service",
@@ -55,13 +55,13 @@ def migrate(arguments: tuple[str, ...]) -> None:
 
 
 def installation(chosen: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that name an installation, and take them as the environment does."""
+    """Add the options that name an installation; each overrides its environment variable."""
 
     @click.option("--home", type=click.Path(path_type=Path), help="State directory ($BRAIN_HOME).")
     @click.option("--database-url", help="SQLAlchemy URL; default: what brain up uses.")
     @wraps(chosen)
     def wrapped(home: Path | None, database_url: str | None, **options: Any) -> None:
-        # Not as an argument: any user may read those of a process, and a URL may hold a password.
+        # Not an argument: any user may read a process's arguments, and a URL may hold a password.
         if database_url is not None:
             os.environ["BRAIN_DATABASE_URL"] = database_url
         chosen((home or state_directory()).expanduser().absolute(), **options)
@@ -78,15 +78,16 @@ def backup(home: Path, file: str) -> None:
     \b
     brain backup /backups/brain.tar
 
-    FILE is consistent: it holds everything that was acknowledged before, and may be read by you
-    alone. PostgreSQL needs its pg_dump. Directories of jobs and brain.toml are not in it.
+    FILE is consistent: it holds everything that Brain acknowledged before. Only you can read it.
+    A backup of PostgreSQL needs pg_dump. FILE contains neither the directories of jobs nor
+    brain.toml.
     """
     _become("backup", ("backup", file, "--home", str(home)))
 
 
 @click.command()
 @click.argument("file", type=click.Path())
-@click.option("--overwrite", is_flag=True, help="Give up what the target holds.")
+@click.option("--overwrite", is_flag=True, help="Replace the data that the target holds.")
 @installation
 def restore(home: Path, file: str, overwrite: bool) -> None:
     """Put FILE of `brain backup` into a state directory and its database, while no Brain runs.
@@ -101,7 +102,7 @@ def restore(home: Path, file: str, overwrite: bool) -> None:
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Say what would be freed; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be freed, and change nothing.")
 @installation
 def gc(home: Path, dry_run: bool) -> None:
     """Delete directories of jobs that ended, and shrink the database; running jobs lose nothing.
@@ -110,13 +111,14 @@ def gc(home: Path, dry_run: bool) -> None:
     brain gc --dry-run
     BRAIN_ENDED_JOB_SECONDS=86400 brain gc
 
-    Settings say what stays: ended_job_seconds and ended_job_bytes. The service does it every hour.
+    The settings ended_job_seconds and ended_job_bytes limit what stays. The service does the same
+    every hour.
     """
     _become("gc", ("--home", str(home), *(("--dry-run",) if dry_run else ())))
 
 
 def command(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs a module of ours, also where a project has one of its name.
+    """Return the command that runs a module of Brain, even if the project has one of that name.
 
     >>> command("brain.service", "--port=0")[1:]
     ['-P', '-m', '_elastic_brain', 'brain.service', '--port=0']

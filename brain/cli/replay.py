@@ -68,14 +68,14 @@ def replay(
     database_url: str,
     form: str,
 ) -> None:
-    """Take the decisions of this installation again and say what would have been different.
+    """Repeat this installation's past decisions with other settings, and report the differences.
 
     \b
     brain replay --since 7d --set minimum_gain=1
     brain replay --since 2w --policy fifo
 
-    Reads what is recorded, on the machine that has the database, and changes nothing. Each decision
-    is taken on the past as it was; a difference holds until the next recorded change.
+    The command runs on the machine that has the database, and only reads it. Each decision is
+    repeated on the data of its time; a difference counts until the next recorded change.
     """
     now = datetime.now(UTC)
     begin = now - timedelta(seconds=span(since))
@@ -102,10 +102,10 @@ def replay(
 
 
 def span(text: str) -> float:
-    """Seconds of a stretch of time as a person writes it.
+    """Return the seconds of a duration as a person writes it.
 
     Raises:
-        BadInput: it is none.
+        BadInput: the text is not a duration.
 
     >>> span("90m"), span("7d")
     (5400.0, 604800.0)
@@ -122,10 +122,10 @@ def span(text: str) -> float:
 
 
 def installed() -> Settings:
-    """The settings that ``brain up`` uses here.
+    """Return the settings that ``brain up`` uses here.
 
     Raises:
-        BadInput: the file of settings cannot be used.
+        BadInput: ``brain.toml`` cannot be used.
     """
     file = state_directory() / "brain.toml"
     try:
@@ -137,10 +137,10 @@ def installed() -> Settings:
 
 @contextmanager
 def recorded_here(settings: Settings, url: str) -> Iterator[Stores]:
-    """The stores of this installation.
+    """Yield the stores of this installation.
 
     Raises:
-        Unavailable: there is no database here.
+        Unavailable: this machine has no database of Brain.
     """
     from brain.db import SqlStores
 
@@ -161,7 +161,7 @@ def recorded_here(settings: Settings, url: str) -> Iterator[Stores]:
 
 @contextmanager
 def bar() -> Iterator[Progress | None]:
-    """A bar of decisions on a terminal; nothing anywhere else."""
+    """Show a progress bar of decisions on a terminal, and nothing elsewhere."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -197,7 +197,7 @@ def show(found: Sequence[Replayed], total: Tally, *, since: str, everything: boo
 
 
 def lines(one: Replayed) -> Iterator[str]:
-    """A decision in words."""
+    """Yield a decision in words."""
     decision = one.decision
     did = resize(decision.before, decision.replicas)
     when, name = output.clock(decision.at), decision.job.document.name
@@ -215,7 +215,7 @@ def lines(one: Replayed) -> Iterator[str]:
             f"{duration(one.stood_seconds)}, {_hours(one.replica_hours)}"
         )
     else:
-        yield f"    what it would have brought cannot be told: {one.untold}"
+        yield f"    its effect is unknown: {one.untold}"
     for support in one.supports:
         yield f"    {supported(support)}"
 
@@ -238,7 +238,7 @@ def supported(support: Support) -> str:
 
 
 def plain(found: Sequence[Replayed], total: Tally) -> dict[str, Any]:
-    """A replay for programs."""
+    """Return a replay as plain values, for programs."""
     return {
         "summary": asdict(total),
         "decisions": [

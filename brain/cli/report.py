@@ -1,4 +1,4 @@
-"""``brain report``: what does a job reserve, use, and need?"""
+"""``brain report``: what a job reserves, uses and needs."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ def _columns(currency: str) -> tuple[output.Column[ResourceLine], ...]:
 @click.option("-o", "--output", "form", type=click.Choice(["text", "json", "yaml"]), default="text")
 @with_client
 def report(client: BrainClient, job: str, form: str) -> None:
-    """Say what each replica of a job reserves, uses and should reserve, and what that costs.
+    """Report what each replica of a job reserves, uses and should reserve, and the cost of that.
 
     \b
     brain report digits
@@ -104,7 +104,7 @@ def lines(card: JobReport) -> list[str]:
 
 
 def _pruned(document: Any) -> Any:
-    """The document without what is left open, as a person would write it."""
+    """Return the document without unset fields, as a person would write it."""
     if not isinstance(document, dict):
         return document
     pairs = ((name, _pruned(value)) for name, value in document.items() if name != "scriptHash")

@@ -1,4 +1,4 @@
-"""``brain simulate``: a workload on a cluster that does not exist, under one policy or several."""
+"""``brain simulate``: a workload on a simulated cluster, under one policy or several."""
 
 import json
 import sys
@@ -29,9 +29,9 @@ from brain.simulator.workload import Arrival, read_workload
 from brain.types.job import JobDocument, OptimizeMode
 from brain.typeset import duration
 
-#: The one setting that virtual time needs otherwise: nobody is there to approve.
+#: The only setting that a simulation overrides: no person is there to approve plans.
 VIRTUAL = {"policy_mode": "auto"}
-#: A figure's name, and what it is under each policy.
+#: A figure's name, and its value under each policy.
 _Row = tuple[str, Sequence[str]]
 _MODES = (OptimizeMode.CLUSTER, OptimizeMode.SINGLE_JOB)
 
@@ -110,14 +110,14 @@ def simulate(
     report: Path,
     form: str,
 ) -> None:
-    """Run a workload (CSV) on a cluster in virtual time and say what comes of it.
+    """Run a workload (CSV) on a cluster in virtual time, and print the results.
 
     \b
     brain simulate workload.csv --cluster cluster.yaml
     brain simulate workload.csv --cluster cluster.yaml --policy brain --policy tiresias
 
-    The workload has a line per job: name, time (seconds), application, and more if you like
-    (docs/guides/simulator.md). Brain's own loop decides, on stores in memory; the same seed gives
+    The workload has a line per job: name, time (seconds), application, and optional columns
+    (docs/guides/simulator.md). Brain's own loop decides, on in-memory stores; the same seed gives
     the same result.
     """
     spec = read_spec(read_yaml(cluster))
@@ -132,7 +132,7 @@ def simulate(
         recurring=recurring,
     )
     settings = settings_from(VIRTUAL, chosen(given))
-    if str(report) != "-" and not report.parent.is_dir():  # before minutes are spent on it
+    if str(report) != "-" and not report.parent.is_dir():  # before minutes are spent
         raise BadInput(
             f"--report {report}: the directory {report.parent} does not exist; name another file"
         )
@@ -160,7 +160,7 @@ def run(
     seed: int,
     mode: OptimizeMode,
 ) -> PolicyOutcome:
-    """Simulate one policy, with a progress bar where a person looks."""
+    """Simulate one policy, with a progress bar on a terminal."""
     with bar(policy, len(arrivals)) as progress, strays_to_stderr():
         return running.simulate(
             arrivals,
@@ -177,7 +177,7 @@ def run(
 
 @contextmanager
 def bar(policy: str, jobs: int) -> Iterator[Progress | None]:
-    """A bar of finished jobs on a terminal; nothing anywhere else."""
+    """Show a progress bar of finished jobs on a terminal, and nothing elsewhere."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -198,7 +198,7 @@ def bar(policy: str, jobs: int) -> Iterator[Progress | None]:
 
 
 def show(outcomes: Sequence[PolicyOutcome]) -> None:
-    """Print the figures, a column per policy."""
+    """Print the figures, one column per policy."""
     figures = [
         output.Column(outcome.policy, partial(_figure, index), right=True)
         for index, outcome in enumerate(outcomes)
@@ -212,7 +212,7 @@ def _figure(policy: int, row: _Row) -> str:
 
 
 def plain(outcome: PolicyOutcome) -> dict[str, Any]:
-    """An outcome for programs; only ``policy_seconds`` differs from run to run."""
+    """Return an outcome as plain values; only ``policy_seconds`` differs from run to run."""
     return {
         "policy": outcome.policy,
         "seed": outcome.seed,
@@ -236,10 +236,10 @@ def plain(outcome: PolicyOutcome) -> dict[str, Any]:
 
 
 def chosen(given: Sequence[str]) -> dict[str, str]:
-    """Settings out of NAME=VALUE.
+    """Parse settings of the form NAME=VALUE.
 
     Raises:
-        BadInput: one of them is no such pair.
+        BadInput: an item has another form.
     """
     pairs = [item.partition("=") for item in given]
     for item, (name, sign, _) in zip(given, pairs, strict=True):
@@ -274,10 +274,10 @@ def read_text(path: Path) -> str:
     """Read a file.
 
     Raises:
-        BadInput: it cannot be read, or is no text.
+        BadInput: the file cannot be read, or is not UTF-8.
     """
     try:
-        # Spreadsheets begin their files with a mark of the encoding.
+        # Spreadsheets begin their files with a byte order mark.
         return path.read_text(encoding="utf-8-sig")
     except OSError as missing:
         raise BadInput(f"{path} cannot be read: {missing.strerror}") from missing
@@ -289,7 +289,7 @@ def read_yaml(path: Path) -> Any:
     """Read a YAML file.
 
     Raises:
-        BadInput: it cannot be read, or is no YAML.
+        BadInput: the file cannot be read, or is not YAML.
     """
     return parse_yaml(read_text(path), str(path))
 
@@ -298,7 +298,7 @@ def write_page(path: Path, text: str) -> None:
     """Write a report.
 
     Raises:
-        BadInput: it cannot be written there.
+        BadInput: the file cannot be written.
     """
     try:
         path.write_text(text, encoding="utf-8")
@@ -309,7 +309,7 @@ def write_page(path: Path, text: str) -> None:
 
 
 def styles() -> str:
-    """The design's tokens and the page's rules: inside the package once built, else beside it."""
+    """Return the CSS of the report: the design's tokens and the page's own rules."""
     package = Path(__file__).parents[1]
     shipped = package / "_tokens.css"
     tokens = shipped if shipped.exists() else package.parent / "web/src/styles/tokens.css"

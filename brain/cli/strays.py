@@ -1,10 +1,9 @@
 """Keep the output of C libraries off standard output, which is for answers that programs parse.
 
-The output goes to standard error while the libraries compute. HiGHS prints a line about one problem
-in eighty although it is told to print nothing (``printf`` in its ``HighsMipSolverData``; no option
-of its own or scipy's turns it off). Only the file descriptor can be redirected, and with it that of
-the whole process. So only commands redirect it, because they have one thread; the service logs to
-standard error anyway.
+The output goes to standard error while the libraries compute. HiGHS prints a line for about one
+problem in eighty, although its output is off: its ``HighsMipSolverData`` calls ``printf``, and no
+option of HiGHS or scipy prevents that. A redirection affects the whole process. So only commands
+redirect, because they have one thread; the service logs to standard error anyway.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""Keeps programs running: restarts with pauses, gives up with their last words, ends with us."""
+"""Keeps programs running: restarts them with pauses, and gives up on one that ends at once."""
 
 import asyncio
 import ctypes
@@ -15,27 +15,27 @@ from typing import assert_never
 
 from brain.errors import Unavailable
 
-#: A program that ends by itself within so many seconds never got to work; on a busy machine its
-#: imports alone take some.
+#: A program that ends by itself within this time never worked; on a busy machine its imports alone
+#: take seconds.
 QUICK_SECONDS = 20.0
-#: So many quick ends in a row, and trying again is no remedy.
+#: Number of quick ends in a row after which a restart no longer helps.
 QUICK_LIMIT = 3
-#: Pauses between attempts double from the first to the second.
+#: Pauses between attempts double, from the first of these values to the second.
 PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 10.0
-#: From SIGTERM to SIGKILL; a service with open streams takes up to 5 s.
+#: Seconds from SIGTERM to SIGKILL; a service with open streams takes up to 5 s.
 GRACE_SECONDS = 5.5
-#: Logs beyond so many bytes are set aside at the next start.
+#: Size above which a log is set aside at the next start.
 LOG_BYTES = 16 * 2**20
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
-#: Ends that come from outside; they say nothing about the program.
+#: Exits caused by somebody else, which say nothing about the program.
 _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Start it again after a pause; ``quick`` ends in a row so far."""
+    """Start the program again after a pause; ``quick`` counts its quick ends in a row so far."""
 
     after_seconds: float
     quick: int
@@ -51,7 +51,7 @@ class RestartsExhausted:
 def after_exit(
     code: int, *, lived_seconds: float, quick: int, worked: bool = True
 ) -> Restart | RestartsExhausted:
-    """Decide what follows an exit with ``code``, after ``quick`` quick ends in a row before it.
+    """Decide what follows an exit with ``code``, after ``quick`` earlier quick ends in a row.
 
     While the program never ``worked``, an end counts as quick however long the program lived.
     """
@@ -67,18 +67,18 @@ def after_exit(
 
 @dataclass(slots=True)
 class Program:
-    """A program to keep running; ``environment`` and ``worked`` may be changed meanwhile."""
+    """A program to keep running; a change of ``environment`` applies from its next start on."""
 
     name: str
     command: Sequence[str]
     environment: Mapping[str, str]
-    #: What it prints is appended here.
+    #: File to which the program's output is appended.
     log: Path
-    #: False until it was seen to work, where that can be seen.
+    #: False until the program was seen to work; True from the start if that cannot be seen.
     worked: bool = True
-    #: While it runs.
+    #: Process id while the program runs.
     pid: int | None = None
-    #: Where its present run begins in the log.
+    #: Offset in the log at which the present run begins.
     log_begin: int = 0
 
     def said(self) -> str:
@@ -96,10 +96,10 @@ class Program:
 
 
 async def keep(program: Program, say: Callable[[str], None]) -> None:
-    """Run a program, again whenever it ends, until cancelled; then end it.
+    """Run a program, start it again whenever it ends, and end it once cancelled.
 
     Raises:
-        Unavailable: it ends as soon as it is started; with its last words.
+        Unavailable: the program keeps ending at once; the message has its last output.
     """
     quick = 0
     while True:
@@ -120,8 +120,8 @@ async def keep(program: Program, say: Callable[[str], None]) -> None:
             case RestartsExhausted(times):
                 raise Unavailable(
                     f"{program.name} ended {times} times as soon as it was started "
-                    f"({_how(code)}); it last said:\n{program.last_words()}\n"
-                    f"mend that and start again; all of it is in {program.log}"
+                    f"({_how(code)}); its last output:\n{program.last_words()}\n"
+                    f"fix the cause, then start again; the whole output is in {program.log}"
                 )
             case other:
                 assert_never(other)
@@ -140,7 +140,7 @@ def _launch(program: Program) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            # Ctrl-C is for us; we tell the children, in our order.
+            # Ctrl-C reaches the supervisor alone, which ends its children in order.
             start_new_session=True,
             # Safe here: this process has one thread, and the call does not allocate.
             preexec_fn=partial(_die_with, os.getpid()),
@@ -152,15 +152,15 @@ def _launch(program: Program) -> subprocess.Popen[bytes]:
 
 
 def _die_with(parent: int) -> None:
-    """A supervisor that is killed takes its children along: they would hold port and locks."""
+    """End with a supervisor that is killed, because its children would hold port and locks."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
-        # It was killed before the kernel knew that we care.
+        # The supervisor was killed before the call above.
         os._exit(0)
 
 
 async def _ended(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the end of a child without a thread; its return code."""
+    """Wait for the end of a child without a thread; return its exit code."""
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     descriptor = os.pidfd_open(process.pid)
     loop.add_reader(descriptor, ended.set)
@@ -182,7 +182,7 @@ async def _stop(process: subprocess.Popen[bytes]) -> None:
             async with asyncio.timeout(GRACE_SECONDS):
                 await _ended(process)
     finally:
-        # Also where the wait itself was cancelled: nothing may be left behind.
+        # Also if the wait itself was cancelled, because no process may be left behind.
         if process.poll() is None:
             process.kill()
             process.wait()

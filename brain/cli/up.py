@@ -1,6 +1,6 @@
 """``brain up``: service and scaler on this machine, as two children that are kept running.
 
-Agents are children of neither: they go on while Brain is stopped, and are adopted again.
+Agents are not their children: they go on while Brain is stopped, and the next scaler adopts them.
 """
 
 import asyncio
@@ -27,19 +27,20 @@ from brain.client import AsyncBrainClient, Call
 from brain.errors import BadInput, BrainError, Conflict, Unavailable
 from brain.settings import settings_from
 
-#: Program -> how it is started; names only, so that nothing of theirs is imported here.
+#: Program -> its command; the commands name modules, so that none of them is imported here.
 PROGRAMS: Mapping[str, Sequence[str]] = {
     "service": command("brain.service"),
     "scaler": command("scaler.cli"),
 }
 
-#: A service that listens but is not ready (its database is away) is scaled for all the same.
+#: Seconds after which the scaler starts even if the service listens but is not ready (for example,
+#: without its database).
 PATIENCE_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Record:
-    """``service.json``."""
+    """The content of ``service.json``."""
 
     pid: int
     url: str
@@ -50,12 +51,12 @@ class House:
     """The programs and settings of ``brain up``, and the state directory."""
 
     home: Path
-    #: Settings given on the command line; others come from ``brain.toml`` and the environment.
+    #: Settings given on the command line; the rest come from ``brain.toml`` and the environment.
     settings: Mapping[str, object]
     slots: int | None = None
     programs: Mapping[str, Sequence[str]]
     environment: Mapping[str, str]
-    #: Whom a sign-in link is printed for; None where no terminal shows what is printed.
+    #: Person for whom a sign-in link is printed; None if the output is not a terminal.
     person: str | None = None
 
 
@@ -133,16 +134,16 @@ def up(
 
 
 def _say(text: str) -> None:
-    """A full disk behind our output, or a terminal that is gone, ends none of the programs."""
+    """Print, and ignore a failure: a full disk or a lost terminal must not end the programs."""
     with suppress(OSError):
         click.echo(text)
 
 
 async def run(house: House, say: Callable[[str], None]) -> None:
-    """Keep the programs running until SIGTERM or SIGINT; then end them and return.
+    """Keep the programs running until SIGTERM or SIGINT, then end them.
 
     Raises:
-        Unavailable: one of them ends as soon as it is started.
+        Unavailable: a program keeps ending as soon as it is started.
     """
     work = asyncio.create_task(_supervise(house, say))
     loop = asyncio.get_running_loop()
@@ -153,7 +154,7 @@ async def run(house: House, say: Callable[[str], None]) -> None:
     except asyncio.CancelledError:
         say("Brain has stopped; jobs keep running.")
     except BaseExceptionGroup as group:
-        # One program's end cancels the other's: what is left in the group is the reason.
+        # One program's failure cancels the other's task, so the group holds only the cause.
         reasons = [error for error in group.exceptions if isinstance(error, BrainError)]
         if not reasons:
             raise
@@ -169,7 +170,7 @@ async def _supervise(house: House, say: Callable[[str], None]) -> None:
         kept.create_task(keep(service, say))
         url, unready = await _reachable(house.home, service)
         service.worked = True
-        # Agents know this URL: the service keeps its port whenever it is started again.
+        # Agents know this URL, so the service keeps its port at each restart.
         port = str(urlsplit(url).port)
         service.environment = dict(service.environment) | {"BRAIN_PORT": port}
         (house.home / "port").write_text(port)
@@ -185,7 +186,7 @@ async def _supervise(house: House, say: Callable[[str], None]) -> None:
 
 
 def _program(house: House, name: str, *arguments: str) -> Program:
-    # Not as arguments: any user may read those of a process, and a URL may hold a password.
+    # Not arguments: any user may read a process's arguments, and a URL may hold a password.
     given = {**house.settings, "local_jobs": True}
     settings = {f"BRAIN_{key.upper()}": str(value) for key, value in given.items()}
     return Program(
@@ -197,7 +198,7 @@ def _program(house: House, name: str, *arguments: str) -> Program:
 
 
 def _last_port(home: Path) -> str | None:
-    """The port of the last time, if it is free: agents that still run know no other."""
+    """Return the last run's port if it is free, because running agents know no other port."""
     with suppress(OSError, ValueError), socket.socket() as probe:
         port = int((home / "port").read_text())
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -207,7 +208,7 @@ def _last_port(home: Path) -> str | None:
 
 
 async def _reachable(home: Path, service: Program) -> tuple[str, str | None]:
-    """The URL of the service once it is ready, or with why it has not become so for long."""
+    """Return the service's URL once it is ready, or after a while with the reason why it is not."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         record = _read_record(home)
@@ -230,7 +231,7 @@ async def _unready(home: Path, url: str) -> str | None:
 
 
 async def _sign_in(house: House, url: str) -> str:
-    """Say how to sign in: by a link, if only the person at the terminal reads it."""
+    """Return how to sign in: by a link, if only the person at the terminal reads it."""
     how = "To sign in to the dashboard, open the link that `brain sign-in` prints in a terminal"
     if house.person is None:
         return how
@@ -243,7 +244,7 @@ async def _sign_in(house: House, url: str) -> str:
 
 
 async def _submitters(home: Path, url: str) -> str:
-    """What the service says of jobs that it cannot keep apart; empty where it can, or is away."""
+    """Return the service's warning about unconfined jobs; empty if there is none."""
     try:
         token = (home / "admin.token").read_text().strip()
         async with AsyncBrainClient(url, token) as client:
@@ -260,11 +261,11 @@ def _read_record(home: Path) -> _Record | None:
 
 @contextmanager
 def owned(home: Path) -> Iterator[None]:
-    """Make the state directory (0700) and hold its lock.
+    """Create the state directory (0700) and hold its lock.
 
     Raises:
-        Conflict: another ``brain up`` holds it; with its process and the remedy.
-        Unavailable: the directory cannot be made or written.
+        Conflict: another ``brain up`` holds it; the message has its process id and the remedy.
+        Unavailable: the directory cannot be created or written.
     """
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,8 +1,7 @@
-"""A directory that shows a job's files without its checkpoint, for runs that must not touch it.
+"""A directory that shows a job's files without its checkpoint, for runs that must not change it.
 
-Files are linked, but for the script (what saves beside itself saves here) and files that look like
-the checkpoint's neighbours, which are copied: a script that writes into a link writes into what it
-points to.
+Most files are linked. Python files are copied, so that a script which saves beside itself saves
+here. Files named like the checkpoint are copied, too, because writing to a link changes its target.
 """
 
 import os
@@ -14,7 +13,7 @@ from typing import Any
 
 from brain.errors import BadInput
 
-#: Neighbours of a checkpoint are copied up to so much.
+#: Most bytes of files that are copied.
 _COPIED_BYTES = 2**30
 
 
@@ -23,19 +22,21 @@ class View:
     """The directory of a script, and the path of its checkpoints, which a view must not change."""
 
     directory: Path
-    #: Below ``directory``, relative to it; None where it is elsewhere or nothing is saved.
+    #: Checkpoint's path relative to ``directory``; None if it is elsewhere, or nothing is saved.
     inside: Path | None
-    #: As the command or environment names it, where it is not inside.
+    #: Checkpoint's path as the command or environment names it, if it is not inside.
     outside: str | None
-    #: (path, modified, size) of what must not change; None where it does not exist.
+    #: Checkpoint's path with the time of its last change and its size, None for a missing file;
+    #: None if the script saves nothing.
     seen: tuple[Path, tuple[int, int] | None] | None
 
     @classmethod
     def of(cls, document: Mapping[str, Any], *, saves_nothing: bool) -> "View":
-        """The view that a document asks for.
+        """Return the view for a document.
 
         Raises:
-            BadInput: nothing says where the script saves, or it cannot be kept from there.
+            BadInput: the script's checkpoint is not declared, or cannot be replaced by another
+                path.
         """
         directory = Path(str(document["directory"])).absolute()
         if not directory.is_dir():
@@ -59,7 +60,7 @@ class View:
 
     @property
     def promise(self) -> str:
-        """Return the sentence that a person is told before anything runs."""
+        """Return the sentence that a person reads before anything runs."""
         if self.seen is None:
             return (
                 f"The script runs in a scratch directory that links to {self.directory}. You "
@@ -81,7 +82,7 @@ def apart(
     """Fill ``scratch`` and return the document that runs there.
 
     Raises:
-        BadInput: what lies beside the checkpoint is too large to copy, or cannot be read.
+        BadInput: a file cannot be read, or the files beside the checkpoint are too large to copy.
     """
     try:
         _show(view.directory, scratch, view.inside)
@@ -112,7 +113,7 @@ def apart(
 
 
 def _moved(word: str, directory: Path, scratch: Path) -> str:
-    """The word, where it names a script by its full path the one in ``scratch``."""
+    """Return the word; a script's absolute path becomes its path in ``scratch``."""
     path = Path(word)
     if path.suffix == ".py" and path.is_absolute() and path.is_relative_to(directory):
         return str(scratch / path.relative_to(directory))
@@ -120,7 +121,7 @@ def _moved(word: str, directory: Path, scratch: Path) -> str:
 
 
 def _show(directory: Path, scratch: Path, hidden: Path | None) -> None:
-    """Link what is in ``directory`` into ``scratch``, without ``hidden`` below it."""
+    """Link the content of ``directory`` into ``scratch``, except ``hidden`` within it."""
     first = hidden.parts[0] if hidden is not None else None
     last = hidden is not None and len(hidden.parts) == 1
     copied = 0
@@ -145,12 +146,12 @@ def _show(directory: Path, scratch: Path, hidden: Path | None) -> None:
         else:
             target.symlink_to(entry)
     if hidden is not None and not last:
-        # Not there yet: the script may expect the directory to be.
+        # The directory does not exist yet, but the script may expect it.
         (scratch / hidden.parts[0]).mkdir(exist_ok=True)
 
 
 def _is_copied(entry: Path, checkpoint: Path | None) -> bool:
-    """True if a file may be saved beside or over: scripts, and files named like a checkpoint."""
+    """Return True for files that must not be linked: scripts, and files named like a checkpoint."""
     if entry.suffix == ".py":
         return True
     return checkpoint is not None and bool(entry.suffix) and entry.suffix == checkpoint.suffix

@@ -75,5 +75,5 @@ def test_a_log_that_a_failed_demo_names_is_there(tmp_path: Path) -> None:
     assert (done.exit_code, named is not None) == (1, True), done.output
     log = Path(named[1]) if named else tmp_path
     assert "nonsense" in log.read_text()
-    assert f"{log.parents[1]} is kept; remove it once its logs were read" in done.output
+    assert f"{log.parents[1]} is kept for its logs; remove it after reading them" in done.output
     shutil.rmtree(log.parents[1])
