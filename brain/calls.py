@@ -52,7 +52,7 @@ V1 = "/api/v1"
 
 
 def submit(document: Mapping[str, Any], *, pool: str = "", dry_run: bool = False) -> Call[JobView]:
-    """Start a job from its document, in the named pool or the only one."""
+    """Start a job from its document, in the named pool, else in the only pool."""
     call: Call[JobView] = _post("/jobs", document, JobView, dry_run=dry_run)
     query = {**call.query, **({"pool": pool} if pool else {})}
     # The answer takes longer, because a cluster may be asked.
@@ -123,7 +123,7 @@ def change_jobs(
 
 
 def lift_advise_only(job: str, *, dry_run: bool = False) -> Call[JobView]:
-    """Let Brain act again on a job for which it only advises."""
+    """Let Brain act again on a job that is advise-only."""
     return _post(f"/jobs/{job}:lift-advise-only", {}, JobView, dry_run=dry_run)
 
 
@@ -133,7 +133,7 @@ def plans_of(job: str) -> Call[Page[PlanView]]:
 
 
 def resize(job: str, request: ResizeRequest, *, dry_run: bool = False) -> Call[PlanView]:
-    """Request a size: it is taken, clamped to the room, or refused."""
+    """Request a size: Brain accepts it, reduces it to a size that fits, or refuses it."""
     return _post(f"/jobs/{job}/plans", request, PlanView, dry_run=dry_run)
 
 
@@ -245,8 +245,8 @@ def logs(
 ) -> Call[bytes]:
     """Read the output of the workers, as lines of text; for ``lines`` when ``follow``.
 
-    ``rank`` selects the replica that has the rank in the present world; with ``previous``, the one
-    before.
+    ``rank`` selects the replica that has the rank in the present world; with ``previous``, the
+    replica that had it before.
     """
     given = {"replica": replica, "rank": rank}
     query = {name: str(number) for name, number in given.items() if number is not None}
@@ -268,7 +268,7 @@ def events(*, after: int | None = None) -> Call[bytes]:
 def world(
     job: str, *, etag: str | None = None, wait_seconds: float = 0
 ) -> Call[DesiredWorld | None]:
-    """Read the wished world; None if it is still that of ``etag`` after ``wait_seconds``."""
+    """Read the desired world; None if it still matches ``etag`` after ``wait_seconds``."""
     return _poll(f"/jobs/{job}/world", DesiredWorld | None, etag, wait_seconds)
 
 
@@ -287,7 +287,7 @@ def wishes(
 ) -> Call[DesiredPool | None]:
     """Read the state that a scaler should bring a pool to.
 
-    None if it is still that of ``etag`` after ``wait_seconds``.
+    None if the state still matches ``etag`` after ``wait_seconds``.
     """
     return _poll(f"/pools/{pool}/wishes", DesiredPool | None, etag, wait_seconds)
 
@@ -303,7 +303,7 @@ def answer_request(pool: str, id: str, answer: ScalerAnswer) -> Call[None]:
     An answer for which no sender waits any more is ``NotFound``.
     """
     call = _tell(f"/pools/{pool}/requests/{id}", answer)
-    # A reader that takes its time delays the answer.
+    # A slow reader delays the answer.
     return replace(call, timeout_seconds=60.0)
 
 
@@ -318,7 +318,7 @@ def mint_agent_token(job: str) -> Call[NewToken]:
 
 
 def put_node(node: Node) -> Call[None]:
-    """Register a node, or report that it is still there."""
+    """Register a node, or renew its registration."""
     path = f"{V1}/nodes/{node.name}"
     return Call(method="PUT", path=path, reads=type(None), body=wire.encode(node))
 
@@ -329,7 +329,7 @@ def nodes(*, page_token: str = "") -> Call[Page[NodeView]]:
 
 
 def telemetry(samples: Sequence[Sample], *, sent_at: datetime) -> Call[Receipt]:
-    """Send samples; an answer means that they are committed."""
+    """Send samples; once answered, they are committed."""
     body = wire.encode_batch(samples, sent_at=sent_at)
     return Call(method="POST", path=f"{V1}/telemetry", reads=Receipt, body=body)
 

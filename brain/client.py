@@ -25,7 +25,7 @@ from brain.views import Problem
 
 T = TypeVar("T")
 
-#: Where routes begin that take the name of a job.
+#: Beginning of the routes whose path has the name of a job.
 _ABOUT_JOBS = (
     "/api/v1/jobs/",
     "/api/v1/jobs:cancel",
@@ -144,7 +144,7 @@ class BrainClient:
 
     @contextmanager
     def lines(self, call: Call[bytes]) -> Iterator[Iterator[str]]:
-        """Perform an operation that answers line by line without end (logs, events)."""
+        """Yield the lines of an operation whose answer may be endless (logs, events)."""
         arguments = _arguments(call, self._project) | {"timeout": httpx2.Timeout(10.0, read=None)}
         try:
             with self._http.stream(**arguments) as response:
@@ -191,7 +191,7 @@ class AsyncBrainClient:
 
     @asynccontextmanager
     async def lines(self, call: Call[bytes]) -> AsyncIterator[AsyncIterator[str]]:
-        """Perform an operation that answers line by line without end (logs, events)."""
+        """Yield the lines of an operation whose answer may be endless (logs, events)."""
         arguments = _arguments(call) | {"timeout": httpx2.Timeout(10.0, read=None)}
         try:
             async with self._http.stream(**arguments) as response:

@@ -8,12 +8,12 @@ Jobs that share their pool (``optimizeMode: cluster``) are measured one by one a
 all together, in one round at the end (``brain.pool.rounds``); every other job is a pool of its own.
 
 ``turn`` reads stores and a clock from its arguments, and changes only the stores: worlds change
-because a coordinator reads the wish that follows from the plans (``lifecycle.wish``).
+because a coordinator reads the desired world that follows from the plans (``lifecycle.wish``).
 
-Admission is one transaction, each job another, a round one more. A short transaction delays no
-ingest, and a failure of one job (another Brain stored a plan first: ``Conflict``; a bug that only
-its telemetry triggers) undoes nothing of the others. Calling ``turn`` again, at any time and from
-any number of Brains, is safe.
+Admission is one transaction, each job has another, and a round has one more. Short transactions do
+not delay ingest. The failure of one job undoes nothing of the others, whether another Brain stored
+a plan first (``Conflict``) or the job's telemetry triggers a bug. Calling ``turn`` again, at any
+time and from any number of Brains, is safe.
 """
 
 from collections.abc import Mapping, Sequence
@@ -96,11 +96,11 @@ def turn(
 ) -> Turn:
     """Run one turn over the jobs of ``pool``.
 
-    ``memo``, passed from turn to turn, spares looks at unchanged jobs; its first round only
-    observes. Without a memo every job is looked at.
+    With ``memo``, passed from turn to turn, only changed jobs are evaluated, and the first round
+    only observes. Without a memo every job is evaluated.
 
     Raises:
-        Unavailable: the stores cannot be reached; nothing was stored of the job in progress.
+        Unavailable: the stores cannot be reached; nothing about the current job was stored.
     """
     observe = memo is not None and memo.round_at is None
     memo, made = memo or Memo(pool), _Made()
@@ -252,7 +252,8 @@ def attend(
 def _rest(sight: ThroughputObserved, settings: Settings, now: datetime) -> float:
     """Return the seconds until an unchanged job is looked at again.
 
-    That time is before its telemetry becomes stale, because a round would act on the earlier look.
+    The job is looked at again before its telemetry becomes stale, because a round acts on the last
+    look.
     """
     usual, newest = settings.stale_seconds / 2, sight.samples[-1:]
     left = [settings.stale_seconds - (now - one.measured_at).total_seconds() for one in newest]

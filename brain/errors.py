@@ -1,30 +1,30 @@
 """The tree of domain errors. Each docstring says what to do about the error.
 
     BrainError
-    ├── BadInput                what a person or program sent cannot be used
+    ├── BadInput                the input of a person or program cannot be used
     │   ├── UnknownField        a document names a field that does not exist
     │   ├── ImpossibleBounds    no size satisfies the bounds
     │   ├── TooLarge            a body or batch beyond the limit
-    │   └── UnknownVersion      a message of a version that is not spoken here
-    ├── NotFound                a name that means nothing here
+    │   └── UnknownVersion      a message of an unsupported version
+    ├── NotFound                the named object does not exist
     │   ├── UnknownJob
     │   ├── UnknownPlan
     │   ├── UnknownReplica
     │   ├── UnknownNode
     │   └── UnknownPool
-    ├── Conflict                true a moment ago, not now
+    ├── Conflict                the state has changed, or forbids it
     │   ├── IllegalTransition   a job or plan cannot move from its state to that one
-    │   ├── StalePlan           a generation that was passed
+    │   ├── StalePlan           a later generation is already stored
     │   ├── NameTaken           the name belongs to an unfinished job of the project
-    │   ├── VersionMismatch     edited from a version that is no longer current
-    │   └── KeyReused           an idempotency key came back with another body
+    │   ├── VersionMismatch     the edited version is no longer current
+    │   └── KeyReused           an idempotency key was sent with another body
     ├── NotAllowed              signed in, without the role
     ├── NotSignedIn             no valid token
     ├── Overloaded              try again after a while
-    │   └── TooSlow             a request that did not come whole in time
+    │   └── TooSlow             a request that did not arrive in time
     ├── Unavailable             a store or the service cannot be reached
     │   └── SchemaTooNew        the database was written by a newer Brain
-    └── Undetermined            a model was asked beyond what it has seen
+    └── Undetermined            the model cannot know the answer
 
 The core raises these and never hears of HTTP; ``brain.api.problems`` gives each a status.
 """
@@ -63,11 +63,11 @@ class TooLarge(BadInput):
 
 
 class UnknownVersion(BadInput):
-    """The message's version is not spoken here; upgrade the side that the message names."""
+    """The version is not supported; upgrade the side that the error names."""
 
 
 class NotFound(BrainError):
-    """The thing named does not exist; list its kind to see what does."""
+    """The named object does not exist; list the objects of its kind to see their names."""
 
 
 class UnknownJob(NotFound):
@@ -91,11 +91,11 @@ class UnknownPool(NotFound):
 
 
 class Conflict(BrainError):
-    """The request was possible for another state; look again and decide anew."""
+    """The request does not suit the present state; read it again and decide anew."""
 
 
 class IllegalTransition(Conflict):
-    """A job or plan cannot move from its state to the asked one."""
+    """A job or plan cannot move from its state to the requested one."""
 
 
 class StalePlan(Conflict):
@@ -107,7 +107,7 @@ class NameTaken(Conflict):
 
 
 class VersionMismatch(Conflict):
-    """The thing changed since it was read; read it again before you edit or approve."""
+    """The object changed since it was read; read it again before you edit or approve it."""
 
 
 class KeyReused(BrainError):
@@ -123,7 +123,7 @@ class NotAllowed(BrainError):
 
 
 class Overloaded(BrainError):
-    """The service takes no more just now; retry after the stated seconds."""
+    """The service is over a limit now; retry after the stated seconds."""
 
     def __init__(self, detail: str, *, retry_after_seconds: float = 1.0, limit: str = "") -> None:
         super().__init__(detail)
@@ -131,7 +131,7 @@ class Overloaded(BrainError):
 
 
 class TooSlow(Overloaded):
-    """The request did not come whole in time; send it again, or over a faster connection."""
+    """The request did not arrive completely in time; send it again, or over a faster connection."""
 
 
 class Unavailable(BrainError):
@@ -139,7 +139,8 @@ class Unavailable(BrainError):
 
     def __init__(self, detail: str, *, cause: str = "") -> None:
         super().__init__(detail)
-        #: Address and the driver's own words: for whoever runs the service, and in no answer.
+        #: Address and the driver's own message, for the operator of the service; no answer has
+        #: them.
         self.cause = cause
 
     @property
@@ -153,9 +154,9 @@ class SchemaTooNew(Unavailable):
 
 
 class Undetermined(BrainError):
-    """The model cannot know the answer from what it has seen; gather what the message names."""
+    """The model lacks the measurements for an answer; make those that the message names."""
 
     def __init__(self, detail: str, *, code: str = "undetermined") -> None:
         super().__init__(detail)
-        #: Kind of what is missing, as explanations name it: ``no-steps``, ``scattered`` …
+        #: Code of the missing measurement, as in explanations: ``no-steps``, ``scattered`` …
         self.code = code

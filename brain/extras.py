@@ -33,9 +33,7 @@ def expect(program: str, *extras: str) -> None:
 
 
 def _missing(extra: str) -> Iterator[str]:
-    """Yield the distributions of an extra that are not installed; none if Brain is not
-    installed, either.
-    """
+    """Yield an extra's missing distributions; none if Brain itself is not installed."""
     # This import costs more than the whole of `brain --help`.
     from importlib import metadata
 

@@ -1,18 +1,18 @@
-"""Confinement: it keeps jobs of people who are no administrators apart from the service of one
-machine.
+"""Confinement: on one machine it keeps non-administrators' jobs apart from the service.
 
 Each such person, a *member*, has a place in the state directory, ``members/<hash of the name>``:
 
     brain/  the state directory of its jobs' agents: replicas, collector, spool
     home/   ``$HOME`` of its jobs
 
-``members/jobs/<job>`` is the service's link to the directory of a job's replicas. Nothing that a
-job makes in its place says whose a job is.
+``members/jobs/<job>`` is the service's link to the directory of a job's replicas. The service finds
+a job's member by this link alone, never by files that a job creates.
 
-As root both belong to a user whom Brain made up, and jobs of that member run as this user. The
-place itself is the service's, so that neither takes the name of the other: only in ``home`` may
-links be made. Else jobs run as the service's user, in namespaces in which nothing of the state
-directory but these two is to be found. ``python -m brain.confinement`` starts a command so.
+If Brain runs as root, both directories belong to a user id that Brain assigns to the member, and
+the member's jobs run as that user. The place itself belongs to the service, so that a job cannot
+replace one directory by the other; a job may make links only in ``home``. Otherwise jobs run as the
+service's user, in namespaces that show only these two directories of the state directory. ``python
+-m brain.confinement`` starts a command under either rule.
 """
 
 import os
@@ -28,10 +28,10 @@ from pathlib import Path
 FIRST_USER = 1_900_000_000
 #: The same in a container with only the usual 65,536 users.
 FIRST_USER_OF_FEW = 60_600
-#: Nothing of the place, the environment or a directory shadows our packages.
+#: With these options no file or variable of a job can shadow Brain's packages.
 _PROGRAM = (sys.executable, "-E", "-P", "-m", "brain.confinement")
-#: Variables of a job reach the program that keeps it apart under names that mean nothing: with
-#: ``LD_PRELOAD`` a job would have code of its own in it.
+#: Prefix of a job's variables on their way through the confining program, in which variables such
+#: as ``LD_PRELOAD`` would otherwise run the job's code.
 _VEIL = "JOB_"
 _REHEARSAL_SECONDS = 60.0
 
@@ -39,7 +39,7 @@ _REHEARSAL_SECONDS = 60.0
 def hindrance(home: Path) -> str | None:
     """Return the reason why members' jobs cannot be confined on this machine; None if they can.
 
-    The check is a rehearsal: it starts a command that does nothing in the way of a member's job.
+    The check is a rehearsal: it starts a harmless command as if it were a member's job.
     """
     try:
         place = make_place(home, "")
@@ -63,12 +63,12 @@ def confined(home: Path, place: Path, directory: str, command: Sequence[str]) ->
 
 
 def veiled(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of that command line, whose command gets ``environment``."""
+    """Return the environment for ``confined``, whose command then gets ``environment``."""
     return {_VEIL + name: value for name, value in environment.items()}
 
 
 def unveiled(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what ``veiled`` was given."""
+    """Return the environment that ``veiled`` was given."""
     given = environment.items()
     return {name.removeprefix(_VEIL): text for name, text in given if name.startswith(_VEIL)}
 
@@ -92,7 +92,7 @@ def make_place(home: Path, member: str) -> Path:
                 if root:
                     os.chown(folder, owner, owner)
             unfinished.rename(place)
-        except OSError:  # another program of ours was faster, or nothing can be given away
+        except OSError:  # another Brain process was faster, or chown failed
             shutil.rmtree(unfinished, ignore_errors=True)
             if not place.exists():
                 raise
@@ -102,7 +102,7 @@ def make_place(home: Path, member: str) -> Path:
 
 
 def keep_in(home: Path, place: Path, job: str) -> Path:
-    """Note that the job is kept in that place for good; return the directory of its replicas."""
+    """Assign the job to that place for good; return the directory of its replicas."""
     link = _jobs(home) / job
     link.parent.mkdir(mode=0o700, exist_ok=True)
     directory = Path(place.name, "brain", "replicas", job)
@@ -111,7 +111,7 @@ def keep_in(home: Path, place: Path, job: str) -> Path:
 
 
 def place_of(home: Path, job: str) -> Path | None:
-    """Return the place that a job is kept in; None where it is the service's own user's."""
+    """Return the place to which a job is assigned; None for a job that is not confined."""
     with suppress(FileNotFoundError):
         return home / "members" / (_jobs(home) / job).readlink().parts[1]
     return None
@@ -124,12 +124,12 @@ def job_directory(home: Path, job: str) -> Path:
 
 
 def forget_job(home: Path, job: str) -> None:
-    """Remove the note of a job's place; its directory is gone."""
+    """Remove a job's assignment to a place, once its directory is gone."""
     (_jobs(home) / job).unlink(missing_ok=True)
 
 
 def kept_jobs(home: Path) -> list[str]:
-    """All jobs that are kept in a place."""
+    """Return all jobs that are assigned to a place."""
     return os.listdir(_jobs(home)) if _jobs(home).is_dir() else []
 
 
@@ -141,13 +141,13 @@ def _let_pass(home: Path) -> None:
     """Let users of places pass through the state directory without seeing its content."""
     for each in home.iterdir():
         if each.name != "members" and not each.is_symlink():
-            with suppress(FileNotFoundError):  # a file that was replaced meanwhile
+            with suppress(FileNotFoundError):  # the file was replaced meanwhile
                 each.chmod(each.stat().st_mode & 0o700)
     home.chmod(0o711)
 
 
 def _free_user(places: Path) -> int:
-    """The id after the highest that the homes of places belong to."""
+    """Return the user id after the highest one that a place has."""
     last = Path("/proc/self/uid_map").read_text().split()
     first = FIRST_USER if int(last[0]) + int(last[2]) > FIRST_USER else FIRST_USER_OF_FEW
     return max([first - 1, *(home.lstat().st_uid for home in places.glob("*/home"))]) + 1

@@ -1,4 +1,4 @@
-"""``python -m brain.confinement HOME PLACE DIRECTORY COMMAND…``: become a job of that place."""
+"""``python -m brain.confinement HOME PLACE DIRECTORY COMMAND…``: confine a command."""
 
 import os
 import pwd
@@ -15,7 +15,7 @@ _NEW_MOUNTS, _NEW_USER = 0x00020000, 0x10000000
 _READ_ONLY, _REMOUNT, _BIND, _RECURSIVE, _SLAVE = 1, 32, 4096, 16384, 1 << 19
 #: Devices of accelerators and of fast networks, whose groups a job keeps.
 _DEVICES = ("nvidia*", "dri/*", "kfd", "accel*", "accel/*", "infiniband/*", "davinci*")
-#: Sockets of programs that start processes outside for any client.
+#: Sockets of programs that start unconfined processes for any client.
 _STARTERS = ("/run/docker.sock", "/run/containerd/containerd.sock", "/run/podman/podman.sock")
 
 
@@ -91,7 +91,8 @@ def _hide(home: Path, place: Path) -> None:
         _mount(None, Path("/"), None, _RECURSIVE | _SLAVE)
         for folder in _renamable([*hidden, *programs]):
             _mount(os.fsencode(folder), folder, None, _BIND | _RECURSIVE)
-        # Opened in the new namespace, before anything is covered: only then can they be mounted.
+        # Opened in the new namespace before anything is covered, because later they could not be
+        # mounted.
         kept = {path: os.open(path, os.O_PATH) for path in [*own, *writable, *beneath]}
         for root in hidden:
             _mount(b"tmpfs", root, b"tmpfs", 0, b"mode=755,size=1m")
@@ -108,9 +109,9 @@ def _hide(home: Path, place: Path) -> None:
 
 
 def _renamable(paths: Sequence[Path]) -> list[Path]:
-    """Parents that the user could rename, to put others in the way of the service.
+    """Return parent directories that the user could rename, to show the service other directories.
 
-    Where something is mounted nothing is renamed.
+    A mount point cannot be renamed.
     """
     parents = {parent for path in paths for parent in path.resolve().parents}
     return [path for path in sorted(parents) if path.name and os.access(path.parent, os.W_OK)]
@@ -126,7 +127,7 @@ def _private(user: int) -> Iterator[Path]:
 
 
 def _sockets(user: int, place: Path) -> Iterator[Path]:
-    """Those of the user's programs outside: tmux or an SSH agent does for a job what it may not."""
+    """Yield the user's sockets: tmux or an SSH agent would act for a job without confinement."""
     for line in Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines():
         path = Path(line.split(maxsplit=7)[-1])
         with suppress(OSError):
@@ -139,13 +140,13 @@ def _is_open(path: Path) -> bool:
 
 
 def _roots(paths: Sequence[Path]) -> list[Path]:
-    """Return the existing paths that are in none of the others."""
+    """Return the existing paths that lie in none of the others."""
     found = {path.resolve() for path in paths if path.is_dir()} - {Path("/")}
     return [path for path in sorted(found) if not found & set(path.parents)]
 
 
 def _open_beside(home: Path, place: Path) -> Iterator[int]:
-    """Open every directory beside the state directory and its parents, and the job's own home."""
+    """Open the siblings of the state directory and of its parents, and the job's own home."""
     home = home.resolve()
     for folder in home.parents:
         with suppress(PermissionError):

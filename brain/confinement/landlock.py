@@ -43,9 +43,9 @@ def version() -> int:
 
 
 def ruleset(directories: Iterable[int]) -> int:
-    """Return a descriptor of rules: links and pipes are made beneath ``directories`` alone.
+    """Return a descriptor of rules that allow links and pipes only beneath ``directories``.
 
-    Each is a descriptor, which is closed: there may be more of them than a process may have open.
+    Each directory is a descriptor, closed once used: a process could not hold all of them open.
 
     Raises:
         OSError: the kernel refuses.

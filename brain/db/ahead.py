@@ -1,4 +1,4 @@
-"""Rows of many jobs that a transaction read at once, for later queries about one job."""
+"""Rows of many jobs that a transaction has read at once, for later queries about a single job."""
 
 from bisect import bisect_left
 from collections.abc import Sequence

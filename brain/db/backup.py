@@ -13,9 +13,9 @@ from brain.db.engine import database_url, open_engine, sqlite_file
 from brain.db.schema import copy_sqlite, current, displace
 from brain.errors import Conflict, NotFound, Unavailable
 
-#: Characters of a program's last words that are shown.
+#: Most characters of a program's last output that are shown.
 _LAST_WORDS = 300
-#: Seconds within which a Brain that was stopped has left PostgreSQL.
+#: Seconds after which PostgreSQL has ended the sessions of a stopped Brain.
 _PATIENCE_SECONDS = 5.0
 
 
@@ -29,7 +29,7 @@ def dump(url: str, file: Path) -> str:
 
     Raises:
         NotFound: there is no database of Brain.
-        Unavailable: it cannot be read, the file not be written, or pg_dump is not installed.
+        Unavailable: the database cannot be read, the file cannot be written, or pg_dump is missing.
     """
     found = database_url(url)
     if backend_of(url) == "sqlite":
@@ -43,13 +43,11 @@ def dump(url: str, file: Path) -> str:
 
 
 def load(url: str, file: Path, *, overwrite: bool) -> Path | None:
-    """Put back what ``dump`` wrote, whole or not at all; return the copy of an SQLite file that
-    was there before.
+    """Restore a dump, completely or not at all; return the copy of an earlier SQLite file.
 
     Raises:
-        Conflict: there is a database already, or a Brain is connected to it.
-        Unavailable: it cannot be written, or PostgreSQL's client is not
-            installed.
+        Conflict: the target is not empty, or a Brain is connected to it.
+        Unavailable: the database cannot be written, or PostgreSQL's client is not installed.
     """
     found = database_url(url)
     if backend_of(url) == "sqlite":
@@ -61,18 +59,18 @@ def load(url: str, file: Path, *, overwrite: bool) -> Path | None:
 def _load_sqlite(target: Path, file: Path, *, overwrite: bool) -> Path | None:
     if target.exists() and not overwrite:
         raise _occupied(str(target))
-    # Whole beside the file from before, which may be damaged, and which goes only then.
+    # The copy is complete before the old file, which may be damaged, is moved away.
     ready = target.with_name(f"{target.name}.restoring")
     copy_sqlite(file, ready)
     before = displace(target, "restore") if target.exists() else None
-    for end in ("-wal", "-shm"):  # of a file that somebody removed: read into the next one
+    for end in ("-wal", "-shm"):  # the log of a removed file would be read into the next file
         target.with_name(target.name + end).unlink(missing_ok=True)
     ready.replace(target)
     return before
 
 
 def _occupying(url: str, *, overwrite: bool) -> Sequence[str]:
-    """Return the quoted names of the tables that give way to the restored ones."""
+    """Return the quoted names of the tables that the restored ones replace."""
     engine = open_engine(url)
     where = engine.url.render_as_string(hide_password=True)
     try:
@@ -88,7 +86,7 @@ def _occupying(url: str, *, overwrite: bool) -> Sequence[str]:
 
 
 def _replay(found: sa.URL, file: Path, tables: Sequence[str]) -> None:
-    """Drop tables and restore others in one transaction, which nobody commits if anything fails."""
+    """Drop tables and restore others in one transaction, which is rolled back if anything fails."""
     _expect_installed("psql")
     _expect_installed("pg_restore")
     first = ["BEGIN", *(f"DROP TABLE {table} CASCADE" for table in tables)]
@@ -179,7 +177,7 @@ def _bare(url: sa.URL) -> str:
 
 
 def _password(url: sa.URL) -> dict[str, str]:
-    """Return the variable of the password: nobody else reads a process's environment."""
+    """Return the password as a variable: others cannot read a process's environment."""
     return {"PGPASSWORD": str(url.password)} if url.password else {}
 
 

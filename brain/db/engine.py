@@ -19,18 +19,18 @@ PATIENCE_SECONDS = 10.0
 #: Connections: one for each of the service's 42 threads (``brain.api.app``), and some for its work
 #: beside requests; an idle connection costs nothing. Two Brains fit PostgreSQL's default of 100.
 _CONNECTIONS = 48
-#: Key of a connection's facts: True behind a pooler such as PgBouncer, where each transaction may
-#: have another session.
+#: Key in a connection's info: True behind a pooler such as PgBouncer, where each transaction may
+#: get another session.
 _POOLED = "brain_pooled"
 #: The process of the session. PgBouncer itself carries a client's zone from session to session.
 _ZONE = "SELECT pg_backend_pid(), set_config('TimeZone', 'UTC', false)"
 
 
 def database_url(url: str) -> sa.URL:
-    """Read the setting ``database_url``; ``postgresql://`` means psycopg 3.
+    """Parse the setting ``database_url``; ``postgresql://`` means psycopg 3.
 
     Raises:
-        BadInput: the setting is no URL, or one of another database.
+        BadInput: the setting is not a URL, or names another kind of database.
     """
     try:
         parsed = sa.make_url(url)
@@ -102,7 +102,7 @@ def _postgresql(url: sa.URL, patience_seconds: float) -> sa.Engine:
     def set_up(connection: psycopg.Connection[Any], record: sa.pool.ConnectionPoolEntry) -> None:
         # Not at the start of the connection: a pooler refuses options there.
         pid, _ = connection.execute(_ZONE).fetchone() or (0, "")
-        # A pooler tells a number of its own.
+        # A pooler reports a number of its own.
         if pooled := pid != connection.info.backend_pid:
             # The next statement may run in another session, which does not know the prepared one.
             connection.prepare_threshold = None
@@ -141,8 +141,8 @@ def _sqlite(url: sa.URL, patience_seconds: float) -> sa.Engine:
     def begin(connection: sa.Connection) -> None:
         reads = bool(connection.get_execution_options().get(faults.READ_ONLY))
         connection.exec_driver_sql(f"PRAGMA query_only = {int(reads)}")
-        # A writer that begins as a reader fails, instead of waiting, once another writer has
-        # written.
+        # A transaction that first reads and then writes would fail, instead of waiting, once
+        # another one has written.
         connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
     return engine

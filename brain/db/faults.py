@@ -1,7 +1,8 @@
 """Translation of a database's failures into words that a person can act on.
 
-Only failures that are no bug are translated; a wrong statement crashes. Agents read these words,
-too: so addresses and the driver's message are the error's ``cause``, which no answer shows.
+Only failures that are not bugs are translated; a wrong statement crashes. Agents read these
+messages, too, so addresses and the driver's message go into the error's ``cause``, which no answer
+shows.
 """
 
 import sqlite3
@@ -23,7 +24,7 @@ from brain.errors import BadInput, BrainError, Unavailable
 #: Execution option of transactions that promised not to write; a write in one is a bug.
 READ_ONLY = "brain_read_only"
 
-#: SQLite's primary result codes of failures that lie in the place, not in the statement.
+#: SQLite's primary result codes of failures that the environment causes, not the statement.
 _SQLITE = {
     sqlite3.SQLITE_FULL: "the disk is full; free space, nothing of this transaction was stored",
     sqlite3.SQLITE_READONLY: "it cannot be written; give this user write permission on the file "
@@ -37,7 +38,7 @@ _SQLITE = {
     sqlite3.SQLITE_NOTADB: "the file is no SQLite database; check the path in database_url",
 }
 
-#: Exceptions of PostgreSQL's driver that no statement causes.
+#: Exceptions of PostgreSQL's driver whose cause is not the statement.
 _FAULTS = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
@@ -93,7 +94,7 @@ def _remedy(said: BaseException) -> str | None:
 
 
 def _sqlite_code(said: BaseException) -> int:
-    # The low byte is the primary code; the other bytes only tell the detail.
+    # The low byte is the primary code; the other bytes only add detail.
     return getattr(said, "sqlite_errorcode", 0) & 0xFF
 
 

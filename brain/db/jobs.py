@@ -17,7 +17,7 @@ from brain.types.resources import PoolName
 
 
 class SqlJobs:
-    """``JobStore``, one row per job; ``known`` are jobs that a transaction read ahead."""
+    """``JobStore``, one row per job; ``known`` are jobs that the transaction has read ahead."""
 
     def __init__(self, connection: sa.Connection, known: dict[str, Job]) -> None:
         self._connection = connection

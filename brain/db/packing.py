@@ -1,4 +1,4 @@
-"""Readings of accelerators and storage as bytes, without the facts that every report repeats.
+"""Readings of accelerators and storage as bytes, without fields that every report repeats.
 
 An accelerator's index, name and size are stored once, with its device. The readings of all
 accelerators are stored column by column in MessagePack. A value that is a whole number of

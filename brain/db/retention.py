@@ -86,7 +86,7 @@ METRICS: Mapping[str, Metric] = {
 
 
 def retire(connection: sa.Connection, *, raw_before: datetime, means_before: datetime) -> int:
-    """Fold and delete old samples in the caller's transaction: a crash leaves all or nothing."""
+    """Fold and delete old samples in the caller's transaction, so all or none."""
     for name, metric in METRICS.items():
         connection.execute(_fold(connection, name, metric, raw_before))
     dated = minute_means.c.minute < means_before
@@ -95,7 +95,7 @@ def retire(connection: sa.Connection, *, raw_before: datetime, means_before: dat
         (samples.throughput_contexts, samples.throughput_rows, raw_before),
         (samples.host_contexts, samples.host_rows, raw_before),
         (samples.loss_contexts, samples.loss_rows, raw_before),
-        # Saves are few and show how a job checkpoints; they stay as long as the means.
+        # Saves are few, and show how a job checkpoints, so they stay as long as the means.
         (samples.save_contexts, samples.save_rows, means_before),
     ):
         limit = sa.literal(before, Micros())

@@ -24,7 +24,7 @@ from brain.errors import SchemaTooNew, Unavailable
 _MIGRATIONS = 0x627261696E21
 #: Copies of an SQLite file that are kept.
 _COPIES = 3
-#: The oldest PostgreSQL that is tested; also what CONTRACTS.md promises.
+#: The oldest supported PostgreSQL, which is also tested.
 _POSTGRESQL = (15,)
 
 
@@ -37,7 +37,7 @@ class MigrationResult:
     after: str
     #: Copy of the SQLite file, made before any change.
     copy: Path | None = None
-    #: *Contract* steps left for ``brain migrate``, oldest first.
+    #: *Contract* steps that are left for ``brain migrate``, oldest first.
     pending: tuple[str, ...] = ()
 
     @property
@@ -59,7 +59,7 @@ class MigrationResult:
 
 
 def prepare(url: str, *, contract: bool = False, migrations: Path | None = None) -> MigrationResult:
-    """Bring the database to this code's schema, under a lock; others wait for it.
+    """Bring the database to this code's schema, under a lock for which other processes wait.
 
     At service start only *expand* steps run on PostgreSQL, because an older Brain may still be
     serving beside this one; ``contract=True`` is ``brain migrate``. An SQLite file belongs to one
@@ -80,8 +80,8 @@ def prepare(url: str, *, contract: bool = False, migrations: Path | None = None)
                     return _migrate(connection, contract=True, migrations=migrations)
         with engine.begin() as connection:
             _refuse_old_server(connection)
-            # A longer time than for other locks: a migration takes a while, and nothing works
-            # before it.
+            # Longer than for other locks: a migration takes a while, and nothing works before its
+            # end.
             connection.execute(sa.text("SET LOCAL lock_timeout = '120s'"))
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATIONS)))
             return _migrate(connection, contract=contract, migrations=migrations)
@@ -200,7 +200,7 @@ def _make_private(file: Path) -> None:
 def set_aside(database: Path, name: str) -> Path:
     """Copy an SQLite file to ``….before-<name>`` beside it, as it was last committed.
 
-    An earlier copy stays: a database that was restored and is migrated again is a different one.
+    An earlier copy stays, because a restored database that is migrated again is a different one.
     """
     copy = _free_name(database, name)
     copy_sqlite(database, copy)
@@ -213,11 +213,11 @@ def displace(database: Path, name: str) -> Path:
     copy = _free_name(database, name)
     with suppress(sqlite3.Error), closing(sqlite3.connect(database)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    # What a damaged file has left of its log goes with it: it would be read into the next file.
+    # The log of a damaged file moves with it, or SQLite would read the log into the next file.
     for end in ("-wal", "-shm", ""):
         if (part := database.with_name(database.name + end)).exists():
             part.rename(copy.with_name(copy.name + end))
-    os.utime(copy)  # the newest, whenever it was written
+    os.utime(copy)  # the time of the copy, not of the file's last change
     _forget_old(database)
     return copy
 
@@ -237,7 +237,7 @@ def _forget_old(database: Path) -> None:
 
 
 def copy_sqlite(database: Path, copy: Path) -> None:
-    """Copy an SQLite file, its write-ahead log included, whole or not at all; others may write it.
+    """Copy an SQLite file with its write-ahead log, completely or not at all, while others write.
 
     Raises:
         Unavailable: one of the files cannot be read or written.

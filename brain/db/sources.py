@@ -57,7 +57,7 @@ def clocks_of(connection: sa.Connection, wanted: Iterable[Source]) -> Clocks:
     if connection.dialect.name == "sqlite":
         found = connection.exec_driver_sql(_CLOCKS_SQLITE, (wire.encode(asked).decode(),))
         return _read(found)
-    # Two batches of one source take turns, or the later batch could be stored before the earlier.
+    # Batches of one source take turns; otherwise the later could be stored before the earlier one.
     clocks = _locked(connection, asked)
     if missing := [source for source in asked if source not in clocks]:
         connection.exec_driver_sql(_LOCKED, (wire.encode(missing).decode(),))

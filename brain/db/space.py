@@ -1,4 +1,4 @@
-"""Free pages of SQLite files, which go back to the file system."""
+"""Free pages of SQLite files, and their return to the file system."""
 
 import sqlite3
 from contextlib import closing
@@ -7,14 +7,14 @@ import sqlalchemy as sa
 
 from brain.db.engine import sqlite_file
 
-#: Pages given back in a transaction of their own, because writers wait for it.
+#: Pages that one transaction gives back; they are few, because writers wait for it.
 _PAGES = 2_000
-#: ``PRAGMA auto_vacuum`` of a file that gives pages back.
+#: Value of ``PRAGMA auto_vacuum`` in a file that can give pages back.
 _INCREMENTAL = 2
 
 
 def give_back(connection: sa.Connection, most: int) -> None:
-    """Give back so many free pages at most, in the caller's transaction.
+    """Give back at most ``pages`` free pages, in the caller's transaction.
 
     The driver takes the first step of a statement that has no columns, which is one page.
     """
@@ -30,9 +30,7 @@ def free_bytes(engine: sa.Engine) -> int:
 
 
 def shrink(engine: sa.Engine, *, whole: bool) -> int:
-    """Give all free pages back; return their bytes. A file that cannot is written anew if
-    ``whole``.
-    """
+    """Give all free pages back; return their bytes. With ``whole``, rewrite an old file."""
     before = free_bytes(engine)
     if _number(engine, "auto_vacuum") != _INCREMENTAL:
         if whole:
@@ -42,7 +40,7 @@ def shrink(engine: sa.Engine, *, whole: bool) -> int:
         with engine.begin() as connection:
             give_back(connection, _PAGES)
         if _number(engine, "freelist_count") >= free:
-            break  # others free pages faster
+            break  # others free pages faster than this gives them back
     _checkpoint(engine)
     return before - free_bytes(engine)
 
@@ -53,7 +51,7 @@ def _number(engine: sa.Engine, pragma: str) -> int:
 
 
 def _rewrite(engine: sa.Engine) -> None:
-    # In a connection of its own: the engine's begin a transaction, in which nothing is rewritten.
+    # In a separate connection: the engine's begin a transaction, in which VACUUM fails.
     with closing(sqlite3.connect(sqlite_file(engine.url), isolation_level=None)) as connection:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("VACUUM")
@@ -61,6 +59,6 @@ def _rewrite(engine: sa.Engine) -> None:
 
 
 def _checkpoint(engine: sa.Engine) -> None:
-    # The file itself shrinks as its log is written into it.
+    # The file itself shrinks only once its log is written into it.
     with closing(sqlite3.connect(sqlite_file(engine.url), isolation_level=None)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

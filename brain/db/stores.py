@@ -30,8 +30,9 @@ _WRITERS = 0x627261696E
 class SqlTransaction:
     """All stores on one connection.
 
-    A transaction caches the plans, worlds, fits and freezes that it read: no other one writes them
-    meanwhile, and a turn reads each several times. It also caches rows that were read ahead.
+    A transaction caches the plans, worlds, fits and freezes that it read: no other transaction
+    writes them meanwhile, and a turn reads each several times. It also caches rows that were read
+    ahead.
     """
 
     def __init__(self, connection: sa.Connection, *, read_only: bool) -> None:
@@ -53,7 +54,7 @@ class SqlTransaction:
 
     @property
     def uses(self) -> SqlTokenUses:
-        """Return the last uses of tokens, which are written without a turn, as samples are."""
+        """Return the last uses of tokens; their writers, like those of samples, take no turns."""
         return SqlTokenUses(self._connection)
 
     @property
@@ -112,10 +113,11 @@ class SqlTransaction:
         return SqlPools(self._in_turn())
 
     def _in_turn(self) -> sa.Connection:
-        # Ids are given when rows are inserted, not when they commit: of two open transactions the
-        # later id could be seen first, and an SSE client would resume behind the earlier one for
-        # ever. So transactions that may write an event go one after another, as they do on SQLite,
-        # and take this lock before any row's, so that no two can wait for each other.
+        # Ids are assigned when rows are inserted, not when they commit. So of two open transactions
+        # the later id could become visible first, and an SSE client that resumes after it would
+        # never see the earlier one. So transactions that may write an event go one after another,
+        # as they do on SQLite, and take this lock before any row's, so that no two can wait for
+        # each other.
         if not self._free:
             self._connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_WRITERS)))
             self._free = True
@@ -128,7 +130,7 @@ class SqlStores:
     def __init__(self, url: str, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self._engine = open_engine(url, patience_seconds=patience_seconds)
         self._sqlite = self._engine.dialect.name == "sqlite"
-        # SQLite's own waiting polls, up to 100 ms apart; this lock passes on at once.
+        # SQLite itself polls for its lock, up to 100 ms apart; this lock is passed on at once.
         self._writing = Lock() if self._sqlite else None
         self._patience_seconds = patience_seconds
 
@@ -153,7 +155,7 @@ class SqlStores:
             return int(connection.execute(sa.select(size)).scalar_one())
 
     def free_bytes(self) -> int:
-        """Return the bytes of free pages in an SQLite file; PostgreSQL looks after its own."""
+        """Return the bytes of free pages in an SQLite file; PostgreSQL manages its own."""
         return free_bytes(self._engine) if self._sqlite else 0
 
     def shrink(self, *, whole: bool) -> int:

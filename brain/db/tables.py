@@ -1,6 +1,4 @@
-"""The tables. Columns have the names of the fields they hold; comments on indexes tell their
-queries.
-"""
+"""The tables. Columns are named like their fields; comments on indexes name their queries."""
 
 from collections.abc import Mapping
 
@@ -44,7 +42,7 @@ jobs = sa.Table(
     "jobs",
     metadata,
     sa.Column("id", Name, primary_key=True),
-    # Fields of the document, for searches.
+    # Fields of the document that queries search.
     sa.Column("project", Name, nullable=False),
     sa.Column("name", Name, nullable=False),
     sa.Column("document", Value[JobDocument](JobDocument), nullable=False),

@@ -92,7 +92,7 @@ _NEWEST_OF_MANY = sa.select(
     ASKED.c.job,
     sa.select(_newest).where(throughput_contexts.c.job == ASKED.c.job).scalar_subquery(),
 )
-# The operations have this order because the highest numbers do not overflow in it.
+# In this order of operations the highest numbers do not overflow.
 _missing = sources.c.highest - sources.c.stored + 1
 _LOSSES = (
     sa.select(
@@ -122,7 +122,7 @@ _LAST_STEP = sa.select(
     .limit(1)
     .scalar_subquery(),
 )
-#: Losses before anything was measured.
+#: The losses of a job without samples.
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -236,7 +236,7 @@ class SqlTelemetry:
         return retention.retire(self._connection, raw_before=raw_before, means_before=means_before)
 
     def _placed(self, asked: _Placed[P], given: Mapping[str, object]) -> list[P]:
-        """Return samples with their places; a turn reads thousands, so each place is made once."""
+        """Return samples with their places; equal places share one object, to save time."""
         places: dict[Any, SampleSource] = {}
         found: list[P] = []
         rows: Sequence[Any] = self._connection.execute(asked.statement, given).all()

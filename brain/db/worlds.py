@@ -15,7 +15,7 @@ from brain.types.pool import PoolLease
 from brain.types.resources import Node, NodeName, PoolName
 from brain.types.world import Replica, World
 
-#: Expiry of a released lease, whose term must stay.
+#: Expiry of a released lease; its row stays, because its term must keep growing.
 _LET_GO = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -1,8 +1,8 @@
 """Samples into SQLite and PostgreSQL: many batches in one transaction, many rows in one statement.
 
-A writer locks the row of a source in ``sources`` before it compares samples, so that the set of
-known samples stays as read. A sample newer than all earlier ones of its source is new. One query
-finds the known ones among the others, which are late or repeated.
+A writer locks the row of a source in ``sources`` before it compares samples, so that no other
+writer adds samples of that source meanwhile. A sample newer than all earlier ones of its source is
+new. One query finds the known ones among the others, which are late or repeated.
 """
 
 from collections import defaultdict
@@ -59,7 +59,7 @@ def _of(table: sa.Table, skipped: int, *, placed: bool = False) -> Callable[[Any
 
 
 _NEW = SourceClock()
-#: Samples of workers, whose origin is their place.
+#: Samples of workers, whose job and source are in their ``place``.
 _PLACED = (ThroughputSample, SaveSample)
 _PLACE = ("replica", "local_rank", "rank", "epoch", "generation")
 _node = attrgetter("node", "cpu_capacity_millis", "memory_capacity_bytes")
@@ -236,9 +236,7 @@ def _placed(
 
 @lru_cache(maxsize=65_536)
 def _context_id(told: _Row) -> int:
-    """Return a digest of a context's fields, of 2^63 values, so that two contexts never share an
-    id.
-    """
+    """Return a 63-bit digest of a context's fields; two contexts practically never share one."""
     return int.from_bytes(blake2b(wire.encode(told), digest_size=8).digest()) >> 1
 
 
@@ -301,7 +299,7 @@ _CONTEXTS = {
 
 
 def _insert(connection: sa.Connection, table: sa.Table, rows: list[_Row]) -> None:
-    # The driver binds None several times slower than a number, and most rows end with some.
+    # The driver binds None several times slower than a number, and most rows end with Nones.
     shortened: defaultdict[int, list[_Row]] = defaultdict(list)
     for row in rows:
         width = len(row)
@@ -332,9 +330,7 @@ _WIRE_TYPES = {
 
 
 class _translated(AbstractContextManager[None]):
-    """Translates the driver's errors in its block as ``faults`` does; SQLAlchemy does not see a
-    COPY.
-    """
+    """Translate the driver's errors as ``faults`` does, because SQLAlchemy does not see a COPY."""
 
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection

@@ -4,7 +4,7 @@ usage      use of resources by a running job's replicas, kept after its end
 history    jobs that ran, as input of the models
 asking     document and question -> answer
 roles      readings of machines as use of replicas of a role
-memory     worlds that ran out of memory, and the time until a leak does
+memory worlds that ran out of memory, and the time until a leak exhausts it
 proposal   advice on resources as a plan
 beginning  amounts that a new job begins with
 advice     amounts that a running job's replicas should reserve

@@ -27,10 +27,9 @@ from brain.types.roles import WORKER
 from brain.types.world import ReplicaState, World
 from brain.typeset import percent
 
-#: Time for which a run must be read before less memory is advised than it reserves, unless growth
-#: is foreseen.
+#: Time for which a run must be read before advice lowers its memory, unless growth is forecast.
 _LOWER_MEMORY = timedelta(minutes=30)
-#: Used share of a file system from which on it is nearly full.
+#: Used share above which a file system counts as nearly full.
 _FULL = 0.9
 
 
@@ -74,10 +73,9 @@ def _advised(
 
 
 def _grows(use: RoleUse, job: Job, settings: Settings) -> tuple[Forecast, Forecast] | None:
-    """Return the memory of the fullest server at the horizon, and at the end of the run; None if
-    nothing is foreseen.
+    """Forecast the fullest server's memory at the horizon, and at the run's end; None if unknown.
 
-    Without a declared end a run is as long again as so far.
+    A run without a declared end is expected to last as long again as it has.
     """
     seen = use.growth.steps
     if not (seen > 0 and use.read_seconds > 0):
@@ -94,9 +92,7 @@ def _grows(use: RoleUse, job: Job, settings: Settings) -> tuple[Forecast, Foreca
 
 
 def _patient(found: ResourceAdvice | None, use: RoleUse) -> ResourceAdvice | None:
-    """Lower no reservation before enough was measured: the use at the start is not that of
-    training.
-    """
+    """Keep reservations until enough was measured: a run's beginning is not typical."""
     if found is None:
         return None
     # What servers, or runs like earlier ones, have yet to hold is in the advice.
@@ -184,8 +180,8 @@ def _largest(tx: Transaction, job: Job) -> Resources | None:
 def _starved(use: RoleUse, world: WorldUse | None) -> Starved | None:
     """Return the resource that keeps devices waiting for data, by two independent signs.
 
-    Processors at their limit count as the cause before storage does: they wait less, the more the
-    loaders have to do.
+    Processors at their limit count as the cause before storage does, because busy loaders wait less
+    for storage.
     """
     if world is None or not use.known_cpu.weights or not 0 < world.wait_share < 1:
         return None

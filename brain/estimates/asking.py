@@ -54,7 +54,7 @@ def limited(document: JobDocument, question: EstimateQuestion, now: datetime) ->
 
 
 def market_of(settings: Settings, over: Mapping[str, float]) -> PriceList:
-    """Return the prices of the settings, with those of ``over`` in place of them."""
+    """Return the prices of the settings, overridden by those of ``over``."""
     return PriceList(
         prices=prices_of(settings.accelerator_prices) | dict(over), currency=settings.currency
     )

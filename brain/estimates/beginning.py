@@ -17,9 +17,9 @@ from brain.types.resources import PoolName, Resources
 from brain.types.roles import WORKER
 from brain.typeset import cores, gibibytes
 
-#: Newest jobs that are searched for runs of the script, and runs whose use counts.
+#: Number of newest jobs that are searched for runs of the script, and of runs whose use counts.
 _ASKED, _HEARD = 200, 6
-#: Time for which a run must have been read: the use at the start is not that of training.
+#: Time for which a run must have been read, because a run's beginning is not typical of it.
 _READ = timedelta(minutes=30)
 
 
@@ -60,7 +60,7 @@ def first_amounts(
 
 
 def _earlier(tx: Transaction, document: JobDocument, owner: str) -> RoleUse:
-    """Return the use of a worker in the newest runs that differ in nothing that memory follows.
+    """Return a worker's use in the newest runs with equal influences on memory.
 
     A reservation of memory is a limit, so a run that is only similar is no reason for one.
     """
@@ -77,7 +77,7 @@ def _earlier(tx: Transaction, document: JobDocument, owner: str) -> RoleUse:
 
 
 def _followed(document: JobDocument, owner: str) -> tuple[object, ...]:
-    """Return what memory follows: script, options, batch and accelerators."""
+    """Return everything on which memory depends: script, options, batch and accelerators."""
     return (
         script_of(document, owner),
         document.batch,

@@ -1,4 +1,4 @@
-"""Jobs that ran, as input of estimates, and the room of pools."""
+"""Jobs that ran, as input of estimates, and the capacity of pools."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,10 +16,10 @@ from brain.ports import Transaction
 from brain.types.job import Job, JobDocument, JobId, JobState
 from brain.types.resources import PoolName
 
-#: Newest jobs whose documents are compared, and most similar ones whose measurements are read.
+#: Number of newest jobs whose documents are compared, and of similar ones that are read.
 _DOCUMENTS, _READ, _PAGE = 2000, 40, 200
-#: For a job without a point: newest worlds that are read, steps that each must have, and the most
-#: that these may scatter.
+#: For a job without a point: newest worlds that are read, steps that each must have, and their
+#: largest scatter.
 _WORLDS, _STEPS, _SPREAD = 3, 10, 0.5
 
 

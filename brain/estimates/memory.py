@@ -32,7 +32,7 @@ def lasts(world: WorldUse, limit_bytes: float) -> Band | None:
     """Return the seconds until leaking memory reaches its limit; None if that is not near."""
     if not limit_bytes > 0:
         return None
-    # The highest use of the present interval may be yet to come.
+    # The present interval is left out, because its highest use may be yet to come.
     kept = (world.minutely_bytes[:-1], 60.0), (world.ten_minutely_bytes[:-1], 600.0)
     found = [
         host_memory.time_left(maxima, every_seconds=seconds, limit_bytes=limit_bytes)

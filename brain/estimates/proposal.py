@@ -23,11 +23,11 @@ from brain.typeset import cores, gibibytes
 
 #: Holds of the size during which amounts may change: nothing is wrong, and no plan is active.
 AMENABLE = frozenset({"at-best", "not-worth-restart", "no-checkpoint", "dwell", "flapping"})
-#: Time for which only a person changes amounts after a plan of amounts was not wanted, and only a
-#: person lowers them after one fell short.
+#: Time for which only a person changes amounts after a plan of amounts was rejected, and only a
+#: person lowers them after such a plan fell short.
 _CHASTENED = timedelta(hours=24)
 _UNWANTED = frozenset({PlanState.REJECTED, PlanState.EXPIRED, PlanState.FAILED})
-#: Least share of an amount that is worth freeing.
+#: Least share of an amount that is worth freeing with a plan.
 _LEAST_SAVING = 0.1
 
 
@@ -81,7 +81,7 @@ def _aim(
 ) -> Allocation | None:
     """Return the allocation with the amounts advised for a role; None if they stay, or do not fit.
 
-    Early in a run, and after less proved to be too little, amounts are only raised. With
+    Amounts are only raised early in a run, and after lowered amounts proved to be too small. With
     ``keep_cpu`` CPU is not lowered. A leak gets no more memory, which would only delay its end.
     """
     if found.memory_unresolved or found.memory_lasts_seconds is not None:
@@ -117,8 +117,8 @@ def wanted(reserved: Resources, advice: ResourceAdvice) -> Resources:
 
 
 def _cpu_rises(reserved: Resources, advice: ResourceAdvice | None) -> bool:
-    """Return True if a role gets more CPU: the job will be faster, and what its other roles used
-    while they waited for this one says too little of their need.
+    """Return True if a role gets more CPU. The use of other roles, which waited for this one, then
+    understates their need.
     """
     return advice is not None and wanted(reserved, advice).cpu_millis > reserved.cpu_millis
 
@@ -171,7 +171,7 @@ def _too_soon(tx: Transaction, job: Job, settings: Settings, now: datetime) -> b
 
 
 def _chastened(tx: Transaction, job: Job, now: datetime) -> bool:
-    """Return True if less proved to be too little lately: then amounts are only raised."""
+    """Return True if lowered amounts lately proved too small; they are then only raised."""
     return any(
         plan.outcome.verdict is Verdict.FELL_SHORT
         and plan.changes_resources

@@ -140,7 +140,7 @@ def _hindsight(amount: AmountAdvice) -> str:
 
 
 def _space_line(role: str, name: str, space: SpaceAdvice) -> ResourceLine:
-    """Return a line for space that is not reserved, of which more than enough is no waste."""
+    """Return a line for space that is not reserved, so that a surplus of it is not waste."""
     return ResourceLine(
         role=role,
         resource=name,

@@ -10,8 +10,9 @@ from brain.types.roles import WORKER
 from brain.types.telemetry import HostSample, ReplicaReading
 from brain.types.world import Replica, ReplicaState, World
 
-#: Factor of its machine's capacity above which a reading is invalid: processes that begin between
-#: two readings count in full, and shared pages count in each process.
+#: Factor on its machine's capacity above which a reading is invalid. A valid reading may exceed the
+#: capacity: processes that begin between two readings count in full, and shared pages count in each
+#: process.
 _ABSURD = 8.0
 
 
@@ -56,9 +57,7 @@ class Part:
 
     @property
     def memory_bytes(self) -> float:
-        """Return the memory by control groups if there are any: resident sets count shared pages
-        twice.
-        """
+        """Return the memory of control groups if known: resident sets repeat shared pages."""
         if self.own is not None:
             return float(self.own.memory_bytes)
         group = self.reading.replica_memory_bytes
@@ -108,9 +107,7 @@ def by_role(
 
 
 def role_use(use: RoleUse, parts: Sequence[Part], *, busiest: bool) -> RoleUse:
-    """Return ``use`` with more readings; ranks that wait for the slowest count as busy as the
-    busiest.
-    """
+    """Return ``use`` with more readings; ``busiest`` counts only each instant's busiest part."""
     instants: dict[float, list[Part]] = defaultdict(list)
     for part in parts:
         instants[part.at_seconds].append(part)
@@ -135,7 +132,7 @@ def role_use(use: RoleUse, parts: Sequence[Part], *, busiest: bool) -> RoleUse:
 
 
 def with_growth(use: RoleUse, parts: Sequence[Part], steps: int) -> RoleUse:
-    """Return the use of servers with the memory of the fullest after ``steps`` more steps."""
+    """Return the use of servers, with the fullest server's memory after ``steps`` more steps."""
     if steps <= 0:
         return use
     held = [part.memory_bytes for part in parts if part.at_seconds == parts[-1].at_seconds]

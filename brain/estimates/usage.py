@@ -37,10 +37,10 @@ from brain.types.world import World
 
 #: Kind of the stored fit; new fields of ``Used`` get defaults, another shape gets a new kind.
 KIND = "usage/1"
-#: Least time between two foldings of readings, which spares turns their cost; the first readings
-#: are folded at once, because jobs of half a minute should leave some.
+#: Least time between two foldings of readings, which cost a turn time. The first readings are
+#: folded at once, so that even a job of half a minute leaves some.
 _FOLD_SECONDS, _FIRST, _BEGINNING = 15.0, 6, timedelta(minutes=1)
-#: Longest time that a first look goes back; older readings are folded already, or gone.
+#: Longest time that the first folding looks back; older readings are folded already, or gone.
 _LOOK_BACK = timedelta(minutes=5)
 #: Most worlds that are kept, the newest.
 _WORLDS = 6
@@ -121,9 +121,7 @@ def remember(tx: Transaction, job: Job, sight: ThroughputObserved, now: datetime
 
 
 def waits(job: Job) -> bool:
-    """Return True if a job's workers wait for each other, which those of parameter servers do
-    not.
-    """
+    """Return True if a job's workers wait for each other; those of parameter servers do not."""
     return not job.document.independent and PS not in job.document.roles
 
 
@@ -144,8 +142,7 @@ def inherited(tx: Transaction, job: Job) -> Used:
 
 
 def with_kills(used: Used, size: Allocation, worlds: Sequence[World]) -> Used:
-    """``used`` with the worlds of a job that ended for want of memory, each once: the role's whose
-    replica failed first."""
+    """Return ``used`` with each world that ran out of memory, for the role that failed first."""
     for role, amounts in size.amounts.items():
         known = used.role(role) or RoleUse(role=role)
         mine = [world for world in worlds if _failed(world) == role]
@@ -157,7 +154,7 @@ def with_kills(used: Used, size: Allocation, worlds: Sequence[World]) -> Used:
 
 
 def _failed(world: World) -> str:
-    """The role of the replica that failed first; the workers' where that is not known."""
+    """Return the role of the replica that failed first; that of workers if unknown."""
     first = None if world.diagnosis is None else world.diagnosis.replica
     return WORKER if first is None else roles_of(world).get(first, WORKER)
 

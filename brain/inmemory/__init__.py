@@ -1,6 +1,4 @@
-"""Every port on dictionaries, for tests, replay and simulation; equal in behaviour to
-``brain.db``.
-"""
+"""Every port on dictionaries, for tests, replay and simulation; it behaves like ``brain.db``."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -74,7 +72,7 @@ class MemoryTransaction:
 
 
 class MemoryStores:
-    """Stores that live and die with the process; transactions run one after another."""
+    """Stores in the memory of the process; transactions run one after another."""
 
     def __init__(self, *, patience_seconds: float = 10.0) -> None:
         self._committed: dict[str, dict[Any, Any]] = {name: {} for name in _TABLES}
@@ -98,7 +96,7 @@ class MemoryStores:
             self._turn.release()
 
     def size_bytes(self) -> int:
-        """0: nothing is on storage."""
+        """Return 0, because nothing is on storage."""
         return 0
 
     def close(self) -> None:

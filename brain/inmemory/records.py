@@ -49,7 +49,7 @@ class MemoryAudit:
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """An answer that is repeated when its idempotency key comes again."""
+    """An answer that is repeated if its idempotency key is sent again."""
 
     body_sha256: str
     status: int

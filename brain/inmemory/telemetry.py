@@ -25,16 +25,14 @@ from brain.types.world import World
 
 S = TypeVar("S", bound=Sample)
 
-#: Identity of a sample within its job; its time is the one that was sent.
+#: Identity of a sample within its job: its source, and its time as sent.
 Identity = tuple[type[Sample], SourceId, datetime]
 Minute = tuple[JobId, str, datetime]
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The counts and the clock of one source, and the state to see gaps after its samples
-    retired.
-    """
+    """The counts and the clock of one source, kept after its samples retired to detect gaps."""
 
     highest: int = -1
     stored: int = 0

@@ -12,7 +12,7 @@ from brain.types.pool import PoolLease
 from brain.types.resources import Node, NodeName, PoolName
 from brain.types.world import Replica, World
 
-#: Expiry of a released lease, whose term must stay.
+#: Expiry of a released lease; its row stays, because its term must keep growing.
 LET_GO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
