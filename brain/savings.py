@@ -1,14 +1,11 @@
 """The savings of Brain's plans, counted from measurements only.
 
 A plan that was applied and judged is held against the size that a person asked for (as submitted,
-or later), for as long as the job then trained: the same work at that size would have taken
-
-    t g1 / g0  of  N0  accelerators   instead of   t  of  N1
-
-with the throughputs ``g`` that were measured at both. The cost of the change (time without steps,
-steps made again) is taken off, of plans that fell short and of rollbacks as well. A growth saves no
-accelerator-hours, but spends some to end sooner; the report has both. Advice that was not taken is
-counted separately, by its promise.
+or later), for the time ``t`` that the job then trained: the same work would have taken N0
+accelerators t g1 / g0 instead of N1 accelerators t, with the measured throughputs ``g0`` and
+``g1``. The cost of the change (time without steps, repeated steps) is subtracted, also for plans
+that fell short and for rollbacks. A growth saves no accelerator-hours, but spends some to end
+sooner; the report shows both. Advice that was not taken is counted separately, by its promise.
 """
 
 import math
@@ -31,12 +28,12 @@ from brain.types.recommendation import Prediction
 from brain.types.savings import HoursBucket, PlanSaving, Savings, SavingsOf
 from brain.types.world import World
 
-#: Newest jobs that are counted.
+#: Number of newest jobs that are counted.
 _JOBS, _PAGE = 5000, 200
-#: Plans that are listed one by one.
+#: Most plans that are listed one by one.
 _SHOWN = 100
 _HOUR = 3600.0
-#: Buckets of the strip: quarter-hours of a day.
+#: Number of buckets: the quarter-hours of a day.
 BUCKETS = 96
 _NEVER_TAKEN = frozenset(
     {PlanState.PROPOSED, PlanState.EXPIRED, PlanState.REJECTED, PlanState.SUPERSEDED}
@@ -176,7 +173,7 @@ def _plans(
     prices: Mapping[str, float],
     now: datetime,
 ) -> None:
-    """Count the savings and costs of a job's plans, and the promised savings of advice."""
+    """Count the savings and costs of a job's plans, and the savings that advice promised."""
     known, plans = points(tx, job), tx.plans.of(job.id)
     kind = job.document.accelerator or (known[-1].accelerator if known else "cpu")
     price = prices.get(kind, prices.get("*"))
@@ -192,7 +189,7 @@ def _plans(
         taken = _met(plan) or plan.in_place
         if plan.kind is PlanKind.RESIZE and plan.state in _NEVER_TAKEN and not taken:
             following = plans[place - 1].created_at if place else job.finished_at or now
-            if plan.state is PlanState.SUPERSEDED:  # maybe long before the next plan
+            if plan.state is PlanState.SUPERSEDED:  # which may be long before the next plan
                 following = min(following, plan.updated_at)
             count.proposed += _promised(plan, span, following, accelerators_of(job))
             verdict = plan.outcome.verdict
@@ -324,7 +321,7 @@ def _promised(plan: ScalePlan, span: Span, until: datetime, each: float) -> floa
 
 
 def _capacity(tx: Transaction) -> dict[bool, float]:
-    """Return the accelerators of all nodes, and the processors of nodes without any."""
+    """Return the accelerators of all nodes, and the processors of nodes without accelerators."""
     nodes = [node for node in tx.nodes.of() if node.schedulable]
     cores = sum(node.capacity.cpu_millis for node in nodes if not node.capacity.gpus) / 1000
     return {True: float(sum(node.capacity.gpus for node in nodes)), False: cores}

@@ -37,7 +37,8 @@ def _what_if(
     sight: ThroughputObserved, situation: Situation | None, size: int, active: ScalePlan | None
 ) -> WhatIf:
     if active and active.promised and active.current.replicas != size == active.target.replicas:
-        # A promise stands until it is renewed, and is the same everywhere.
+        # The plan's promise is shown until the plan is renewed, so that every page shows one
+        # number.
         return WhatIf(replicas=size, prediction=active.promised, measured=sight.at(size))
     try:
         served = situation if situation is not None and situation.serves else sight

@@ -67,8 +67,7 @@ def _waited(sample: Sample) -> MetricReading | None:
 
 
 def _compared(part: int) -> Callable[[Sample], MetricReading | None]:
-    """Return a metric: squared mean gradient (0) or variance per example (1), weighed by sampled
-    steps.
+    """Return a metric: squared mean gradient (0) or variance per example (1), weighted by steps.
 
     There are two metrics because only their means are unbiased; the noise scale is the ratio of
     these.

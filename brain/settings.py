@@ -1,8 +1,8 @@
 """One frozen ``Settings``: every field says its unit, its default and why.
 
 Sources, later ones win: the defaults here, ``brain.toml`` in the state directory, environment
-variables ``BRAIN_<FIELD>``, command-line flags. Unknown keys are errors. Nothing here reads
-any of those; shells pass mappings in.
+variables ``BRAIN_<FIELD>``, command-line flags. Unknown keys are errors. This module reads none of
+them; shells pass mappings in.
 """
 
 import math
@@ -21,22 +21,22 @@ class Settings:
 
     #: Address to listen on; loopback, because a service without configuration serves one machine.
     host: str = "127.0.0.1"
-    #: TCP port; 0 takes a free one.
+    #: TCP port; 0 takes a free port.
     port: int = 8080
-    #: Names beside loopback's by which browsers may reach the service, separated by commas; any
-    #: other ``Host`` is refused, because a page elsewhere could point its own name at us.
+    #: Names, separated by commas, by which browsers may reach the service besides loopback's. Any
+    #: other ``Host`` is refused, because a foreign page could point its own name at the service.
     allowed_hosts: str = ""
-    #: SQLAlchemy URL; empty is SQLite in the state directory, which needs nothing installed.
+    #: SQLAlchemy URL; empty means SQLite in the state directory, which needs no installation.
     database_url: str = ""
     #: Seconds between turns of a pool; a resize costs seconds, so deciding more often is noise.
     tick_seconds: float = 2.0
-    #: Seconds a pool's lease lasts; a dead Brain's pools are taken over after so long. A turn
-    #: renews it with each write.
+    #: Seconds that a pool's lease lasts, after which another Brain takes over the pools of a dead
+    #: one. A turn renews the lease with each write.
     lease_seconds: float = 8.0
     #: Approval mode of jobs that name none: off, shadow, approve or auto.
     policy_mode: str = "approve"
-    #: Optimizer steps that a size must have been measured for; the standard error of a median
-    #: over fewer is a guess.
+    #: Optimizer steps after which a size counts as measured; over fewer, the standard error of the
+    #: median is a guess.
     minimum_steps: int = 30
     #: Relative standard error of the median step time above which a size counts as not measured.
     spread_limit: float = 0.05
@@ -45,18 +45,20 @@ class Settings:
     #: Seconds after a change during which the job is left alone; two changes must not overlap in
     #: the measurements.
     dwell_seconds: float = 300.0
-    #: The same of a job that shares its pool, where that is more than four of its restarts: others
-    #: wait for what it does not need, and each round weighs what a restart costs.
+    #: The same for a job that shares its pool, but at least four of its restarts. It is shorter
+    #: because other jobs wait for resources that the job does not need, and each round weighs the
+    #: cost of a restart.
     shared_dwell_seconds: float = 0.0
-    #: A restart must have paid for itself within so many seconds.
+    #: Seconds within which a restart must have paid for itself.
     payback_seconds: float = 1800.0
-    #: Seconds that a change is assumed to cost until the job's own changes were measured.
+    #: Seconds that a change is assumed to cost before the job's own changes were measured.
     restart_seconds: float = 30.0
-    #: Telemetry older than so many seconds is stale; stale telemetry means hold.
+    #: Seconds after which telemetry is stale; Brain changes nothing on stale telemetry.
     stale_seconds: float = 60.0
-    #: Seconds a proposal waits for approval.
+    #: Seconds that a proposal waits for approval.
     proposal_seconds: float = 3600.0
-    #: Seconds a growing world waits for missing replicas before it takes what there is, in units.
+    #: Seconds that a growing world waits for missing replicas; then it takes the present ones, in
+    #: whole units.
     patience_seconds: float = 120.0
     #: Seconds after which an applied plan without enough measurements is inconclusive.
     verify_seconds: float = 600.0
@@ -68,64 +70,65 @@ class Settings:
     means_seconds: float = 2_592_000.0
     #: Seconds that the directory and the output of a job on this machine stay after its end (30 d).
     ended_job_seconds: float = 2_592_000.0
-    #: Bytes of the directories of ended jobs together; the oldest go first (20 GiB).
+    #: Most bytes of the directories of all ended jobs; the oldest go first (20 GiB).
     ended_job_bytes: int = 20 * 1024**3
     #: Samples per batch above which ingest asks the sender to split it.
     batch_limit: int = 10_000
-    #: Seconds between two rounds of a pool in which nobody comes or goes.
+    #: Seconds between two rounds of a pool in which no job comes or goes.
     round_seconds: float = 30.0
-    #: Share of a pool that changes hands in one round at most, one job's at least; 0.1 is 10 %.
+    #: Largest share of a pool that changes hands in one round, though at least one job's; 0.1 is 10
+    #: %.
     moved_share: float = 0.1
     #: Let Brain move replicas to other nodes or accelerators; needs a scaler that places replicas
-    #: where the wish says.
+    #: on the named nodes.
     migrate: bool = False
-    #: Bytes of a request body, decompressed; a larger one is refused before it is parsed.
+    #: Most bytes of a decompressed request body; a larger one is refused before it is parsed.
     body_limit_bytes: int = 16 * 1024 * 1024
-    #: Bytes of a body on a route that needs no token; a sign-in code takes some hundred.
+    #: Most bytes of a body on a route that needs no token; a sign-in code takes a few hundred.
     open_body_bytes: int = 4096
-    #: Bytes of all bodies in memory together; telemetry has a half of its own, and one sender a
-    #: quarter of a half at most.
+    #: Most bytes of all bodies in memory. Telemetry has one half, all other requests the other, and
+    #: one sender at most a quarter of a half.
     body_budget_bytes: int = 256 * 1024 * 1024
-    #: Seconds from the first byte of a request, or from connecting, until its head is whole.
+    #: Seconds from the first byte of a request, or from connecting, until its head is complete.
     head_seconds: float = 10.0
-    #: Seconds from the moment that a body is read until it is whole.
+    #: Seconds from the start of reading a body until it is complete.
     body_seconds: float = 60.0
-    #: Open connections; 0 is as many as the process may have descriptors, less 256.
+    #: Most open connections; 0 is the process's limit of descriptors, less 256.
     connections: int = 0
-    #: Open connections of one address, trusted proxies excepted.
+    #: Most open connections of one address, except trusted proxies.
     connections_per_address: int = 600
-    #: Requests per second of one token, in the mean; five seconds of them may come at once.
+    #: Requests per second of one token, on average; five seconds' worth may come at once.
     requests_per_second: float = 200.0
-    #: The same of a scaler's token, and of that which all agents of one job share.
+    #: The same for a scaler's token, and for the token that all agents of one job share.
     program_requests_per_second: float = 1000.0
-    #: Attempts to sign in with a code, per second of one address.
+    #: Attempts per second of one address to sign in with a code.
     open_requests_per_second: float = 5.0
     #: Addresses or networks of proxies, separated by commas, whose X-Forwarded-For and
     #: X-Forwarded-Proto are believed.
     trusted_proxies: str = ""
-    #: File with the certificate chain (PEM) to serve HTTPS with; empty is HTTP.
+    #: File with the certificate chain (PEM) for HTTPS; empty means HTTP.
     tls_certificate: str = ""
-    #: File with its private key; empty where it is in the file of the certificate.
+    #: File with the certificate's private key; empty if the certificate's file contains the key.
     tls_key: str = ""
-    #: Seconds an SSE stream is silent at most.
+    #: Longest silence of an SSE stream, in seconds.
     heartbeat_seconds: float = 15.0
-    #: Seconds from a request to stop until the process is gone, open streams included.
+    #: Seconds from a request to stop until the process has ended, even with open streams.
     shutdown_seconds: float = 5.0
-    #: Jobs run on this machine; `brain up` says so to the service that it starts.
+    #: True if jobs run on this machine; `brain up` sets this for the service that it starts.
     local_jobs: bool = False
-    #: Accept jobs over the network although their commands run on this machine.
+    #: True: accept jobs over the network although their commands run on this machine.
     allow_remote_submit: bool = False
-    #: Money per accelerator and hour, ``A100=2.5, cpu=0.04``; a bare number is the price of any
-    #: kind. Where there are no accelerators processors are counted. Empty: no word of money.
+    #: Price of an accelerator per hour, ``A100=2.5, cpu=0.04``; a bare number is the price of any
+    #: kind. Jobs without accelerators count processors. Empty: reports show no costs.
     accelerator_prices: str = ""
-    #: Stands before amounts of money.
+    #: Currency sign before amounts of money.
     currency: str = "€"
 
 
-#: Settings that take one of a few words.
+#: Settings with a fixed set of values.
 _CHOICES = {"policy_mode": ("off", "shadow", "approve", "auto")}
 
-#: Limits below which the service could be asked nothing, not even to mend them.
+#: Least values of limits: below them the service would refuse every request.
 _AT_LEAST = {
     "body_limit_bytes": 1024,
     "open_body_bytes": 512,
@@ -144,8 +147,8 @@ def settings_from(*sources: Mapping[str, Any]) -> Settings:
     """Merge ``sources`` of field values, later ones winning, over the defaults.
 
     Raises:
-        UnknownField: a key is no setting.
-        BadInput: a value is not of its field's type, none of its words, or out of its range.
+        UnknownField: a key is not a setting.
+        BadInput: a value has the wrong type, is not one of the allowed values, or is out of range.
     """
     names = [field.name for field in fields(Settings)]
     types = get_type_hints(Settings)
@@ -161,13 +164,13 @@ def settings_from(*sources: Mapping[str, Any]) -> Settings:
 
 
 def settings_in_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The settings among environment variables: ``BRAIN_PORT`` is ``port``."""
+    """Return the settings in environment variables: ``BRAIN_PORT`` is ``port``."""
     names = {f"BRAIN_{field.name.upper()}": field.name for field in fields(Settings)}
     return {names[key]: value for key, value in environment.items() if key in names}
 
 
 def prices_of(text: str) -> dict[str, float]:
-    """Read ``accelerator_prices``; the key of any kind is ``*``.
+    """Parse ``accelerator_prices``; the key of any kind is ``*``.
 
     Raises:
         BadInput: a part is neither ``KIND=NUMBER`` nor a number, or it is below 0.
@@ -191,7 +194,7 @@ def prices_of(text: str) -> dict[str, float]:
 
 
 def networks_of(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
-    """Read ``trusted_proxies``, each of IPv4 also as a listener for IPv6 sees its addresses.
+    """Parse ``trusted_proxies``; IPv4 networks are included in their IPv6-mapped form, too.
 
     Raises:
         BadInput: a part is neither an address nor a network.
@@ -216,7 +219,7 @@ def networks_of(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
     return tuple(found)
 
 
-#: Type of a setting -> the words of an error about another type.
+#: Type of a setting -> the end of the error for a value of another type.
 _KINDS: dict[type, str] = {
     int: "a whole number; write for example 4",
     float: "a number; write for example 0.5",

@@ -1,21 +1,21 @@
-"""The name that a person meant who wrote another."""
+"""Suggestions for misspelt names."""
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
-#: Shorter words begin too many names.
+#: Least letters of a prefix: shorter ones begin too many names.
 _SHORTEST = 3
-#: So many names are a hint; more are a list.
+#: Most names in a suggestion.
 _MOST = 3
 
 
 def meant(word: str, here: Sequence[str], elsewhere: Iterable[str] = ()) -> str:
-    """Return the names that ``word`` may stand for, joined by *or*; empty where none is near.
+    """Return the names that ``word`` may mean, joined by *or*; empty if none is similar.
 
     Args:
-        word: As it was written.
-        here: Names that are known where it stands, with their path if they have one.
-        elsewhere: Names with their path that are known in other places, too.
+        word: The unknown name.
+        here: Known names at the place of ``word``, with their paths if they have any.
+        elsewhere: Names that are known at other places, with their paths.
 
     >>> meant("cpu", ["cpuMillis", "memoryBytes", "gpus"]), meant("pth", ["path", "every"])
     ('cpuMillis', 'path')
@@ -37,7 +37,7 @@ def meant(word: str, here: Sequence[str], elsewhere: Iterable[str] = ()) -> str:
         return [known[one] for one in get_close_matches(word, known, n=1, cutoff=cutoff)]
 
     others = [name for name in elsewhere if same(name) or begins(name)]
-    # Fields that are somewhere deeper as well are meant where they are nearer.
+    # Of equal names at several depths, the least deep one is meant.
     others = [one for one in others if not any(one.endswith(f".{other}") for other in others)]
     found = (
         [name for name in here if same(name)]

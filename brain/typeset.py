@@ -1,8 +1,8 @@
 """Numbers, durations and changes as people read them.
 
-Groups of three, a space before units, a true minus, an unknown is a dash and never 0: the rules of
-the dashboard's design, for every sentence that Brain writes. Spaces are plain, since programs read
-these sentences too; which space a screen shows is the screen's affair.
+Groups of three, a space before units, a true minus, an unknown value is a dash and never 0: the
+rules of the dashboard's design, for every sentence that Brain writes. Spaces are plain, because
+programs read these sentences, too; a screen may show other ones.
 """
 
 import math
@@ -41,7 +41,7 @@ def quantity(value: float | None, unit: str) -> str:
 
 
 def count(how_many: int, thing: str) -> str:
-    """Return how many of a thing, in the plural where it needs one.
+    """Return a number with a noun, in the plural if needed.
 
     >>> count(1, "replica"), count(1200, "step")
     ('1 replica', '1 200 steps')
@@ -102,7 +102,7 @@ def duration(seconds: float | None) -> str:
 
 
 def resize(before: int, after: int) -> str:
-    """Return a change of size, or that there is none.
+    """Return a change of size in words, also if there is none.
 
     >>> resize(1, 2), resize(1, 1)
     ('1 → 2 replicas', '1 replica stays')
@@ -113,7 +113,7 @@ def resize(before: int, after: int) -> str:
 
 
 def amounts(before: Resources, after: Resources) -> str:
-    """Return a change of what each replica reserves.
+    """Return a change of the amounts that each replica reserves.
 
     >>> amounts(Resources(cpu_millis=1000), Resources(cpu_millis=1500, memory_bytes=2**31))
     'CPU 1 → 1.5, memory none → 2 GiB'
@@ -131,12 +131,12 @@ def amounts(before: Resources, after: Resources) -> str:
 
 
 def _reserved(amount: float) -> str:
-    """Return an amount that is reserved; that nothing is reserved is no amount of 0."""
+    """Return a reserved amount; ``none`` instead of 0."""
     return f"{amount:.4g}" if amount else "none"
 
 
 def reallocation(before: Allocation, after: Allocation) -> str:
-    """Return a change of size, of what each replica reserves, or of both.
+    """Return a change of size, of the amounts that each replica reserves, or of both.
 
     >>> one = Allocation(replicas=1, resources=Resources(cpu_millis=1000))
     >>> reallocation(one, Allocation(replicas=2, resources=Resources(cpu_millis=2000)))
@@ -154,7 +154,7 @@ def reallocation(before: Allocation, after: Allocation) -> str:
 
 
 def reallocated(before: Allocation, after: Allocation, *, each: str = "") -> str:
-    """Return a change of roles and of what replicas reserve; ``each`` follows what is of all."""
+    """Return a change of roles and reserved amounts; ``each`` marks amounts of all replicas."""
     workers = amounts(before.resources, after.resources)
     alike = all(_as_workers(role, before, after) for role, _ in after.roles)
     said = f"{workers}{each}" if alike else f"worker {workers}"
@@ -163,7 +163,7 @@ def reallocated(before: Allocation, after: Allocation, *, each: str = "") -> str
 
 
 def _rescaled(role: str, before: Allocation, after: Allocation) -> str:
-    """Return a change of a role's replicas, and of what each of them reserves."""
+    """Return a change of a role's replicas, and of the amounts that each of them reserves."""
     old, new = (dict(one.roles).get(role, RoleSize(replicas=0)) for one in (before, after))
     sizes = f"{old.replicas} → {new.replicas}" if old.replicas != new.replicas else ""
     own = "" if _as_workers(role, before, after) else amounts(before.of(role), after.of(role))
@@ -172,7 +172,7 @@ def _rescaled(role: str, before: Allocation, after: Allocation) -> str:
 
 
 def _as_workers(role: str, before: Allocation, after: Allocation) -> bool:
-    """True if what a replica of a role reserves changes as what a worker does."""
+    """Return True if the amounts of a role's replicas change like those of a worker."""
     changes = (before.of(role), after.of(role))
     return changes == (before.resources, after.resources)
 
@@ -216,6 +216,6 @@ def percentile(share: float) -> str:
 
 
 def _plain(value: float) -> str:
-    """Three figures, without zeros behind the point."""
+    """Format with three significant figures, without trailing zeros."""
     text = number(value)
     return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,7 +1,7 @@
 """Values <-> JSON, versioned.
 
-Messages between programs tolerate unknown fields and carry ``v``. What people write, documents
-and requests, refuses unknown fields and names the nearest known one. Keys of documents are
+Messages between programs tolerate unknown fields and carry ``v``. Documents and requests that
+people write may not have unknown fields; errors name the nearest known one. Keys of documents are
 camelCase, as in the ElasticJob that they map to. Everything else is snake_case.
 """
 
@@ -36,18 +36,18 @@ SAMPLE_KINDS: Mapping[str, type[Sample]] = {
     "host": HostSample,
     "loss": LossSample,
 }
-#: No line without one of these holds what a store cannot; looking at each value costs as much as
-#: parsing. Digits are looked for as zeros, and NUL's escape as its first byte: a regular expression
-#: and the whole escape cost ten times as much.
+#: A line without any of these has only values that every store can hold, so its values need no
+#: check, which would cost as much as parsing. The search is for zeros instead of digits, and for
+#: the first byte of NUL's escape: a regular expression costs ten times as much.
 _SUSPECT_TEXT, _SUSPECT_NUMBER = b"\\", b"0" * 19
 _AS_ZEROS = bytes.maketrans(b"0123456789", b"0" * 10)
-#: Characters of a value that are shown where it is refused.
+#: Most characters of a refused value that an error shows.
 _SHOWN = 60
 _building = Lock()
 _decoders: dict[object, msgspec.json.Decoder[Any]] = {}
 _KIND_OF = {kind: name for name, kind in SAMPLE_KINDS.items()}
-#: A JSON object that ends so is of the kind: no quote here is escaped, and of keys that come twice
-#: the last counts.
+#: A JSON object with this end is of the kind: no quote in it is escaped, and the last of equal keys
+#: counts.
 _ENDING = b',"kind":'
 _KIND_BY_ENDING = {b'%s"%s"}' % (_ENDING, name.encode()): name for name in SAMPLE_KINDS}
 
@@ -66,7 +66,8 @@ def decode(data: bytes | str, kind: type[T]) -> T:
     """Parse a message.
 
     Raises:
-        BadInput: it is no JSON, or a field is missing or of another type; the message says which.
+        BadInput: the message is not JSON, or a field is missing or of another type; the error names
+            it.
     """
     try:
         return _decoder(kind).decode(data)  # type: ignore[no-any-return]
@@ -79,7 +80,7 @@ def decode(data: bytes | str, kind: type[T]) -> T:
 
 
 def convert(data: object, kind: type[T]) -> T:
-    """Like ``decode``, from plain dictionaries and lists."""
+    """Decode plain dictionaries and lists, as ``decode`` does for bytes."""
     _decoder(kind)
     try:
         return msgspec.convert(data, type=kind)
@@ -88,10 +89,10 @@ def convert(data: object, kind: type[T]) -> T:
 
 
 def _decoder(kind: object) -> msgspec.json.Decoder[Any]:
-    """The one decoder of a class, built in one thread.
+    """Return the only decoder of a class, built in one thread at a time.
 
-    What msgspec knows of a class it builds at the first use, and 0.22 shows others what is half
-    built: the process dies.
+    msgspec 0.22 analyses a class at its first use, and a second thread that sees the unfinished
+    analysis crashes the process.
     """
     known = _decoders.get(kind)
     if known is None:
@@ -101,10 +102,10 @@ def _decoder(kind: object) -> msgspec.json.Decoder[Any]:
 
 
 def check_version(v: int, *, sender: str = "the sender") -> None:
-    """Refuse messages of versions not spoken here.
+    """Refuse messages of unsupported versions.
 
     Raises:
-        UnknownVersion: with what to upgrade.
+        UnknownVersion: the error says which side to upgrade.
     """
     if v not in SPOKEN:
         older = v < min(SPOKEN)
@@ -117,7 +118,7 @@ def check_version(v: int, *, sender: str = "the sender") -> None:
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """A batch of samples; each is parsed on its own, so that one bad one harms no other."""
+    """A batch of samples; each is parsed by itself, so that a bad one harms no other."""
 
     v: int
     sent_at: datetime
@@ -138,8 +139,8 @@ def decode_envelope(data: bytes) -> Envelope:
     """Parse a batch without looking into its samples.
 
     Raises:
-        BadInput: the body is no batch.
-        UnknownVersion: it is one of a version not spoken here.
+        BadInput: the body is not a batch.
+        UnknownVersion: the batch has an unsupported version.
     """
     try:
         envelope = decode(data, Envelope)
@@ -163,8 +164,9 @@ def decode_sample(data: bytes | msgspec.Raw) -> Sample:
     """Parse one sample.
 
     Raises:
-        BadInput: its kind is unknown, or a field is missing, of another type, naive, or nothing
-            that every store can hold: not a finite number, an integer of more than 64 bits, a NUL.
+        BadInput: the kind is unknown, or a field is missing, of another type, without a time zone,
+            or beyond what every store holds: infinite, NaN, more than 64 bits, or with a NUL
+            character.
     """
     line = bytes(data)
     try:
@@ -187,7 +189,7 @@ def decode_sample(data: bytes | msgspec.Raw) -> Sample:
 
 
 def _with_no_numbers(data: bytes) -> object:
-    """Parse text that is JSON but for its NaN or Infinity; None for any other text.
+    """Parse text that is JSON except for NaN or Infinity; None for any other text.
 
     Python writes NaN and Infinity, and JSON has neither.
     """
@@ -221,7 +223,7 @@ def job_document(data: object) -> JobDocument:
     """Parse and check the document of a job.
 
     Raises:
-        UnknownField: a key that is none, with the nearest known one.
+        UnknownField: a key is unknown; the message names the nearest known one.
         ImpossibleBounds: no replica count satisfies the bounds.
         BadInput: a value cannot be used; the message names the field.
     """
@@ -240,7 +242,7 @@ def document(data: object, kind: type[T]) -> T:
     """Parse a document that a person wrote, camelCase keys, into a dataclass.
 
     Raises:
-        UnknownField: a key that is none, with the nearest known one.
+        UnknownField: a key is unknown; the message names the nearest known one.
         BadInput: a value is missing or of another type; the message names the field.
     """
     found = _known(data, kind, camel)
@@ -250,7 +252,7 @@ def document(data: object, kind: type[T]) -> T:
         raise _of_another_type(found, kind, "") or bad from bad
 
 
-#: What a person writes where a value is of another type.
+#: Remedies for values of the wrong type.
 _WRITE: Mapping[Any, str] = {
     int: "not a whole number; write for example 4",
     float: "not a number; write for example 1.5",
@@ -260,9 +262,9 @@ _WRITE: Mapping[Any, str] = {
 
 
 def _of_another_type(data: object, kind: Any, path: str) -> BadInput | None:
-    """The first value that is of another type than its field; None where that is not what is wrong.
+    """Return an error for the first value of the wrong type; None if the fault is another one.
 
-    Messages of the parser name neither keys of mappings nor a remedy.
+    The parser's own messages name neither keys of mappings nor a remedy.
     """
     inner, values = _dataclass_in(kind), None
     if isinstance(data, Mapping) and inner is not None:
@@ -291,13 +293,13 @@ def _no_value_of(data: object, kind: Any, path: str) -> BadInput | None:
     if said is None or not path:
         return None
     shown = repr(data) if len(repr(data)) <= _SHOWN else f"{repr(data)[:_SHOWN]}…"
-    if path.startswith("environment"):  # its values are nobody's business
+    if path.startswith("environment"):  # its values are secret
         shown = "that was given"
     return BadInput(f"{path} {shown} is {said}", field=path)
 
 
 def _refuse_shorthand(data: object) -> None:
-    """Refuse common shorthand, and say how to write it in full; secrets stay unsaid."""
+    """Refuse common shorthand, and say how to write it in full; no message shows a secret."""
     if not isinstance(data, Mapping) or not data:
         raise BadInput(
             "the document must be an object that begins with name; "
@@ -321,7 +323,7 @@ def _refuse_shorthand(data: object) -> None:
 
 
 def document_plain(document: JobDocument) -> dict[str, Any]:
-    """Return the document as a person would write it; ``job_document`` reads it back."""
+    """Return the document as a person would write it; ``job_document`` parses the result."""
     return _camel(plain(document), JobDocument)  # type: ignore[no-any-return]
 
 
@@ -333,7 +335,7 @@ def camel(name: str) -> str:
 
 
 def _known(data: object, kind: Any, spell: Callable[[str], str]) -> object:
-    """``data`` with the names of fields, whose keys ``spell`` makes; errors as of ``document``."""
+    """Return ``data`` with field names as keys, which ``spell`` made; errors as of ``document``."""
 
     def read(value: object, kind_: Any, path: str) -> object:
         inner = _dataclass_in(kind_)
@@ -356,7 +358,7 @@ def _known(data: object, kind: Any, spell: Callable[[str], str]) -> object:
 
 
 def field_paths(kind: Any, spell: Callable[[str], str] = camel, path: str = "") -> Iterator[str]:
-    """Yield every field of a kind of document with its path; keys of the user's own are NAME."""
+    """Yield every field of a kind of document with its path; keys that users choose are NAME."""
     if (values := _values_of(kind)) is not None and _dataclass_in(kind) is None:
         yield from field_paths(values, spell, f"{path}NAME.")
     elif (inner := _dataclass_in(kind)) is not None:
@@ -377,12 +379,12 @@ def _camel(data: object, kind: Any) -> Any:
 
 
 def _each(data: Mapping[str, object], kind: Any, act: Any) -> dict[str, object]:
-    """Apply ``act`` to the values of a mapping whose keys are the user's own."""
+    """Apply ``act`` to the values of a mapping whose keys users choose."""
     return {key: act(value, _values_of(kind), key) for key, value in data.items()}
 
 
 def _values_of(kind: Any) -> Any:
-    """Return the type of values of a mapping whose keys are the user's own; else None."""
+    """Return the type of the values of a mapping whose keys users choose; None for other types."""
     return get_args(kind)[1] if get_origin(kind) is not None and len(get_args(kind)) == 2 else None
 
 

@@ -1,4 +1,4 @@
-"""``python -m brain.service``."""
+"""``python -m brain.service`` runs the service."""
 
 import gc
 import sys
@@ -11,7 +11,8 @@ if __name__ == "__main__":
         expect("the service", "server")
     except Unavailable as missing:
         sys.exit(f"brain.service: {missing}")
-    # Modules stay: looking through them for garbage takes a third of the start and of the end.
+    # Modules stay in memory; without this, garbage collection of them takes a third of start and
+    # exit.
     gc.disable()
     # Imported late, because it imports distributions that may be missing.
     from brain.service.start import main

@@ -23,19 +23,19 @@ from brain.errors import BadInput, BrainError, Conflict, NotFound, Unavailable
 from brain.service.start import database_at, database_of_one, home_of_one, make_home, settings_at
 
 _MANIFEST, _DATABASE = "backup.json", "database"
-#: How the names of directories begin that hold an unfinished backup.
+#: Prefix of the directories that hold unfinished backups.
 _UNFINISHED = ".brain-backup-"
-#: Files of the state directory without which the database is of no use: stored values are sealed
-#: with the key, and a token's secret is nowhere else.
+#: Files of the state directory that the database needs: stored values are sealed with the key, and
+#: nothing else has the secret of a token.
 _FILES = ("key", "admin.token", "scaler.token", "viewer.token")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """The file that says what a backup holds."""
+    """The file that describes the content of a backup."""
 
     version: str
-    #: Of the schema.
+    #: Revision of the schema.
     revision: str
     #: ``sqlite`` or ``postgresql``.
     backend: str
@@ -67,11 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def back_up(home: Path, file: Path) -> str:
-    """Write a backup, whole or not at all, while the service runs; return a sentence about it.
+    """Write a backup, completely or not at all, while the service runs; return a sentence on it.
 
     Raises:
         Conflict: the file exists.
-        NotFound: there is no database, or no directory of the file.
+        NotFound: the database, or the directory of the file, does not exist.
         Unavailable: the database cannot be read.
         OSError: the file cannot be written.
     """
@@ -88,7 +88,7 @@ def back_up(home: Path, file: Path) -> str:
             backend=backend_of(url),
             made_at=datetime.now(UTC),
         )
-        # The directory is ours alone, and the file keeps its mode.
+        # Only this user can enter the directory, and the file keeps its mode.
         with tarfile.open(unfinished, "w") as tar:
             described = tarfile.TarInfo(_MANIFEST)
             written = wire.encode(manifest)
@@ -112,7 +112,7 @@ def _own_directory(parent: Path) -> Iterator[Path]:
     """Make a directory for an unfinished backup, and delete those of backups that were killed."""
     with ExitStack() as held:
         with ExitStack() as turn:
-            # One at a time: another backup's new directory is not locked yet.
+            # One backup at a time, because a new directory of another one is not locked yet.
             _lock(parent, turn, wait=True)
             for left in parent.glob(f"{_UNFINISHED}*"):
                 with suppress(BlockingIOError), ExitStack() as looked:
@@ -134,8 +134,8 @@ def restore(home: Path, file: Path, *, overwrite: bool) -> str:
     """Put a backup into a state directory and its database; return a sentence about it.
 
     Raises:
-        BadInput: the file is no backup, or one of another kind of database.
-        Conflict: the target is not empty and ``overwrite`` was not said, or a Brain uses it.
+        BadInput: the file is not a backup, or is one of another kind of database.
+        Conflict: the target is not empty and ``overwrite`` is false, or a Brain uses it.
         SchemaTooNew: a newer Brain wrote the backup.
         Unavailable: a service runs on the state directory, or the database cannot be written.
         OSError: a file cannot be read or written.
@@ -151,7 +151,7 @@ def restore(home: Path, file: Path, *, overwrite: bool) -> str:
             with home_of_one(home), database_of_one(home, settings):
                 return _restored(home, url, tar, manifest, overwrite=overwrite)
     except (tarfile.TarError, KeyError) as bad:
-        why = str(bad.args[0]).partition("\n")[0].rstrip(":")  # then each compression's own words
+        why = str(bad.args[0]).partition("\n")[0].rstrip(":")  # then one per compression
         raise BadInput(
             f"{file} is no backup of Brain ({why}); name a file that `brain backup` wrote",
             field="file",

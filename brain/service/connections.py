@@ -1,4 +1,4 @@
-"""Connections of the service: their number, the time of a request's head, and TLS.
+"""Connections of the service: limits on their number and on slow request heads, and TLS.
 
 uvicorn speaks HTTP/1.1. The limits that it lacks are added here, at the only place that sees a
 connection before its first request.
@@ -21,15 +21,15 @@ from brain.api.routes.telemetry import Tell
 from brain.errors import BadInput, BrainError, Unavailable
 from brain.settings import Settings, networks_of
 
-#: Connections accepted at once: asyncio accepts all of them before it asks about any.
+#: Connections accepted at once: asyncio accepts all of them before this module checks any.
 ACCEPTS = 16
 #: Seconds for which a refused sender may go on sending, so that it reads the refusal.
 _LINGER_SECONDS = 1.0
-#: Most connections that linger at once; no other limit counts them.
+#: Most refused connections that linger at once; no other limit counts them.
 _LINGERING = 64
 #: Bytes of a request's head; the parser itself has no limit.
 _HEAD_BYTES = 64 * 1024
-#: Bytes that are parsed at once: they hold few requests, and later ones wait as bytes.
+#: Bytes that are parsed at once: few requests, while later ones stay unparsed.
 _PARSED_BYTES = 4096
 
 
@@ -52,7 +52,7 @@ class Connections:
         self.lingering = 0
         self._proxies = networks_of(settings.trusted_proxies)
         self._table = ConnectionTable(most=most, per_address=settings.connections_per_address)
-        #: Functions that close a connection for another one.
+        #: For each connection, the function that closes it to make room for another one.
         self._closing: dict[ClientConnection, Callable[[str], None]] = {}
 
     def protocol(self, **uvicorn: Any) -> asyncio.Protocol:
@@ -84,9 +84,9 @@ class Connections:
 
 
 class _Connection(HttpToolsProtocol):  # type: ignore[misc]
-    """One connection, from before TLS to its end."""
+    """One connection, from before the TLS handshake to its end."""
 
-    #: Its newest request: uvicorn's, or a ``_Request``.
+    #: The newest request: uvicorn's, or a ``_Request``.
     cycle: Any
 
     def __init__(self, shared: Connections, **uvicorn: Any) -> None:
@@ -101,11 +101,11 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
         self._unparsed = b""
         #: A known head, whose body is on its way, and the data with which the next request begins.
         self._known = self._first = b""
-        #: Bytes between the end of the handshake and its report to this class.
+        #: Bytes that arrive after the handshake but before this class learns of its end.
         self._early = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Admit or refuse the connection; then the time of its first head runs."""
+        """Admit or refuse the connection, and start the timer of its first head."""
         self.transport = transport
         name = transport.get_extra_info("peername")
         if not name:
@@ -116,13 +116,13 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
         except BrainError as refused:
             self._refuse(refused)
             return
-        # Given to the app with each request, which notes there that somebody signed in.
+        # Given to the app with each request, so that it can record the sign-in.
         self.app_state: dict[str, Any] = {**self.app_state, "connection": self._admitted}
         self._watch_head()
         if self._shared.tls is None:
             super().connection_made(transport)
         else:
-            # Not before the handshake has begun: the bytes would be read as HTTP.
+            # Nothing may be read before the handshake begins, or its bytes would be parsed as HTTP.
             transport.pause_reading()
             self._handshake = self.loop.create_task(self._secure(transport, self._shared.tls))
 
@@ -132,7 +132,8 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
                 plain, self, tls, server_side=True, ssl_handshake_timeout=self._shared.head_seconds
             )
         except OSError:
-            # No TLS, none that is spoken here, or gone; it cannot be answered.
+            # The client speaks no TLS, or an unsupported version, or is gone; no answer would reach
+            # it.
             secured = None
         if secured is None or self._admitted is None:
             plain.abort()
@@ -170,7 +171,7 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
                 self._known = data
                 self._watch_head()
                 return
-            # What a later head is known by; more would stay in memory beside the body.
+            # Enough to recognise a later head; more bytes would stay in memory beside the body.
             self._first = data[:MOST_BYTES]
         self._unparsed += data
         self._parse()
@@ -187,7 +188,7 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
         )
 
     def _parse_known(self) -> None:
-        """Parse the head of a request whose body is late, so that its time is that of bodies."""
+        """Parse the head of a request whose body is late, so that the timer of bodies applies."""
         self._unparsed, self._known = self._known, b""
         self._parse()
 
@@ -247,14 +248,14 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
         self._look()
 
     def _look(self) -> None:
-        """Note what the connection waits for."""
+        """Record what the connection waits for, and set its timer."""
         if self._admitted is None:
             return
         answered = self.cycle is None or self.cycle.response_complete
         self._admitted.waits = (
             self._within_body
             or answered
-            # It does not read, for as long as it likes.
+            # A client that does not read has no time limit.
             or self.flow.write_paused
             or self.transport.is_closing()
         )
@@ -299,9 +300,9 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
         self._tell(why)
 
     def _tell(self, why: BrainError) -> None:
-        """Send the refusal if it cannot be taken for another answer, and close."""
+        """Send the refusal, unless the client could take it for another answer, and close."""
         begun = self.cycle is None or self._head is not None or not self.cycle.response_complete
-        # Before the end of the handshake no client could read it.
+        # The client cannot read anything before the end of the handshake.
         speaks = self._shared.tls is None or self.flow is not None
         if speaks and begun and not self._answers_earlier:
             answer = problems.answer(why, str(uuid_utils.uuid7()))
@@ -314,7 +315,7 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
             self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse bytes that are no HTTP, and close."""
+        """Refuse bytes that are not HTTP, and close."""
         if self._answers_earlier:
             self.transport.abort()
         else:
@@ -322,13 +323,13 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
 
     @property
     def _answers_earlier(self) -> bool:
-        """Return True if the next answer belongs to a request before the one that arrives."""
+        """Return True if the next answer belongs to an earlier request than the arriving one."""
         if self.pipeline or self.cycle is None or self.cycle.response_complete:
             return bool(self.pipeline)
         return self._head is not None or bool(self.cycle.response_started)
 
     def _linger(self) -> None:
-        """Close once the client had time to read: it would lose the answer while it sends."""
+        """Close after a delay: a client that is still sending would otherwise lose the answer."""
         self._unwatch()
         self._unset_keepalive_if_required()
         self._forget()
@@ -361,7 +362,7 @@ class _Request:
     """A request that is answered without ASGI, in the form in which uvicorn keeps requests."""
 
     __slots__ = ("_connection", "disconnected", "keep_alive", "response_complete")
-    #: Its body is whole, and its answer is written in one piece.
+    #: The request's body is complete, and its answer is written in one piece.
     more_body = response_started = False
 
     def __init__(self, connection: _Connection) -> None:
@@ -370,14 +371,14 @@ class _Request:
 
     @property
     def message_event(self) -> asyncio.Event:
-        """Return an event of uvicorn's for which nobody waits here."""
+        """Return an event that uvicorn expects, and on which nothing waits here."""
         return asyncio.Event()
 
     def answer(self, status: int, lines: bytes, body: bytes) -> None:
         """Write the answer, unless the client is gone."""
         connection = self._connection
         self.response_complete = True
-        # uvicorn tells the newest request alone that its client is gone.
+        # uvicorn reports a lost client only to the newest request.
         if self.disconnected or connection.transport.is_closing():
             return
         lines += b"".join(

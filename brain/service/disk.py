@@ -1,6 +1,6 @@
-"""Directories of jobs that ended long ago, or are too much.
+"""Deletion of the directories of ended jobs: old ones, and the oldest above a total size.
 
-A job's directory goes only if the job has ended and no agent holds a lock in it.
+A directory is deleted only if its job has ended and no agent holds a lock in it.
 """
 
 import fcntl
@@ -18,9 +18,10 @@ from brain.ports import Stores
 from brain.settings import Settings
 from brain.types.job import Job
 
-#: Files that a living agent holds: its own, and its output before it has that.
+#: Files that a living agent locks: its output first, later its lock file.
 _LOCKS = ("lock", "agent.log")
-#: Directories on their way out; what a crash left there goes at the next time.
+#: Directory to which directories are moved before deletion; the next sweep empties it after a
+#: crash.
 _LEAVING = "leaving"
 
 
@@ -42,7 +43,7 @@ def sweep(home: Path, stores: Stores, settings: Settings, now: datetime) -> list
 
 
 def expired(jobs: Sequence[EndedJob], settings: Settings, now: datetime) -> list[EndedJob]:
-    """Return the jobs that ended before the age, and the oldest above the size; oldest first."""
+    """Return jobs above the age limit, and the oldest above the size limit, oldest first."""
     oldest = sorted(jobs, key=lambda each: each.finished_at)
     before = now - timedelta(seconds=settings.ended_job_seconds)
     above = sum(each.size_bytes for each in oldest) - settings.ended_job_bytes
@@ -60,14 +61,14 @@ def ended(home: Path, stores: Stores) -> list[EndedJob]:
     found = []
     with stores.transaction(read_only=True) as tx:
         for id in _with_directory(home):
-            with suppress(NotFound):  # not this database's: perhaps of one before a restore
+            with suppress(NotFound):  # unknown to this database, perhaps from before a restore
                 found.append(tx.jobs.get(id))
     jobs = {job.id: job for job in found}  # a directory may have a job's name instead of its id
     return [each for job in jobs.values() if (each := _left_by(home, job)) is not None]
 
 
 def _left_by(home: Path, job: Job) -> EndedJob | None:
-    with suppress(OSError):  # a job may have closed its directory to us: that keeps no other
+    with suppress(OSError):  # a job may have closed its directory to this user; the others still go
         path = job_directory(home, job.id)
         if job.finished_at is not None and path.is_dir() and not _in_use(path):
             return EndedJob(
@@ -100,7 +101,7 @@ def _in_use(path: Path) -> bool:
 
 def _locked(file: Path) -> bool:
     try:
-        # The directory is the job's: a link there could name any file of the machine.
+        # The job owns the directory, so a link there could name any file of the machine.
         descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return False
@@ -114,7 +115,7 @@ def _locked(file: Path) -> bool:
 
 
 def _delete(home: Path, job: EndedJob) -> bool:
-    """Take a directory away at once, so that no scaler sees a part of it; False if it cannot be."""
+    """Remove a directory atomically for scalers, then delete it; return False on failure."""
     leaving = home / _LEAVING / job.id
     try:
         leaving.parent.mkdir(mode=0o700, exist_ok=True)

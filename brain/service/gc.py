@@ -58,7 +58,7 @@ def _shrink(home: Path, stores: SqlStores) -> int:
     try:
         with home_of_one(home):
             return stores.shrink(whole=True)
-    except Unavailable:  # a service runs, which would wait for a whole file
+    except Unavailable:  # a running service would have to wait for the rewriting of the file
         return stores.shrink(whole=False)
 
 

@@ -28,29 +28,29 @@ from brain.settings import Settings, networks_of
 
 #: Part of ``shutdown_seconds`` for the last telemetry, the tick and the stores.
 _RESERVED_SECONDS = 2.0
-#: Descriptors kept for files, the database (SQLite: 3 a thread), and connections not admitted.
+#: Descriptors reserved for files, the database (SQLite: 3 per thread), and refused connections.
 _RESERVED_DESCRIPTORS = 256
 #: Most connections that one process can use.
 _MOST_DESCRIPTORS = 65_536
-#: Keep-alive seconds: longer than agents are silent, so that they keep their connections.
+#: Seconds that an idle connection stays open: longer than agents pause, so that they keep theirs.
 _KEEP_ALIVE_SECONDS = 75
 
-#: Objects that are made before cycles among the youngest are looked for, and collections of each
-#: generation before one of the next.
+#: Thresholds of ``gc.set_threshold``: new objects per collection of the youngest generation, and
+#: collections of a generation per collection of the next.
 _COLLECTIONS = (20_000, 50, 100)
 #: Connections that may wait to be accepted.
 BACKLOG = 1024
 
 
 class _Server(uvicorn.Server):  # type: ignore[misc]
-    """uvicorn's server, which ends open streams first: uvicorn waits for them before it stops
-    anything.
+    """uvicorn's server, which ends open streams first: uvicorn alone would wait for them before it
+    stops anything.
     """
 
     bell: Bell
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to accept, few at a time although many may queue: uvicorn has one number for
+        """Listen with a long queue but accept few connections at a time: uvicorn has one number for
         both.
         """
         await super().startup(sockets)
@@ -102,7 +102,7 @@ def serve(
     told = {"pid": os.getpid(), "url": url, "started_at": utc_now().isoformat()}
     write_private(record, json.dumps(told))
     say(f"Brain {__version__} listens at {url}, state directory {home}")
-    # uvicorn raises the signal again once it has stopped, when nothing is left to do.
+    # uvicorn raises the signal again after its end, when nothing is left to do.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     _collect_seldom()
@@ -126,8 +126,8 @@ def _most_connections(settings: Settings) -> int:
 
 
 def _collect_seldom() -> None:
-    """Keep the garbage collector away from the objects of the start, and let it look for cycles
-    seldom: requests leave hardly any, and a tenth of the time went there.
+    """Exclude the objects of the start from garbage collection, and collect seldom: requests leave
+    hardly any cycles, and a tenth of the time went into finding them.
     """
     gc.collect()
     gc.freeze()
@@ -143,7 +143,7 @@ def _configuration(app: Any, settings: Settings, connections: Connections) -> uv
     return uvicorn.Config(
         app,
         http=connections.protocol,
-        # uvloop reads the first bytes of a handshake before TLS is begun, as HTTP.
+        # uvloop would read the first bytes of a TLS handshake as HTTP.
         loop="uvloop" if connections.tls is None else "asyncio",
         ws="none",
         backlog=ACCEPTS,

@@ -241,9 +241,7 @@ def _unusable(settings: Settings, bad: Exception) -> BrainError:
 
 
 def _submitters(home: Path, settings: Settings) -> str:
-    """Return a sentence on what submitters' jobs can do on this machine although they should
-    not; empty if nothing.
-    """
+    """Return a warning if submitters' jobs are not confined on this machine; else empty."""
     why = hindrance(home) if settings.local_jobs else None
     if why is None:
         return ""
@@ -254,11 +252,11 @@ def _submitters(home: Path, settings: Settings) -> str:
 
 
 def _check_commands(settings: Settings, submitters: str) -> None:
-    """Raise if the network could submit commands by accident, or in the rights of an administrator.
+    """Raise if users of the network could run commands unintentionally, or as an administrator.
 
     Raises:
-        NotAllowed: the address is not loopback, and no setting allows that; or it is allowed, and
-            nothing confines the jobs of submitters.
+        NotAllowed: the address is not loopback, and either no setting allows that or nothing
+            confines the jobs of submitters.
     """
     if settings.allow_remote_submit and submitters:
         raise NotAllowed(f"--allow-remote-submit: {submitters}")
@@ -270,7 +268,7 @@ def _check_commands(settings: Settings, submitters: str) -> None:
 
 
 def _check_tokens(settings: Settings, stores: Stores) -> None:
-    """Raise if the service would serve the network without a token.
+    """Raise if the service would serve the network without any token.
 
     Raises:
         NotAllowed: the address is not loopback, and there is no token.
@@ -303,7 +301,7 @@ def _keep_token(path: Path, name: str, role: Role, stores: Stores, now: datetime
             return
         token, secret = auth.mint(name, role, now=now, secret=given)
         tx.access.add_token(token)
-        # Written before the commit: a file without its token is mended at the next start. What is
+        # Written before the commit, because the next start mends a file without its token. A file
         # mounted from a Secret cannot be written, and need not be.
         if secret != given:
             write_private(path, secret + "\n")

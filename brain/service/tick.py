@@ -1,4 +1,4 @@
-"""The tick: one turn after the other for each pool whose lease this process holds."""
+"""The tick: one turn after another for each pool whose lease this process holds."""
 
 import logging
 import shutil
@@ -22,7 +22,7 @@ from brain.types.job import JobId
 from brain.types.pool import PoolLease
 from brain.types.resources import PoolName
 
-#: ``cycle.turn``, with any result.
+#: A function like ``cycle.turn``, with any result.
 Turn = Callable[[Stores, PoolName, Settings, datetime], object]
 
 _log = logging.getLogger("brain.tick")
@@ -33,25 +33,25 @@ _PAUSE_SECONDS = 0.05
 _REST_SECONDS = 0.5
 #: Seconds between retentions, between checks of the disk, and before the first of both.
 _RETENTION_SECONDS, _DISK_SECONDS, _FIRST_SECONDS = 3600.0, 60.0, 30.0
-#: Parts of the samples of an hour that are retired at once.
+#: Number and length of the steps in which an hour of samples is retired.
 _STEPS, _STEP = 12, timedelta(minutes=5)
 _DAY = timedelta(hours=24)
-#: Time for which ended tokens and sessions stay in the list, marked as ended.
+#: Time for which ended tokens and sessions stay in the list.
 _ENDED = timedelta(days=30)
 #: Largest backward step of a clock that counts as a correction.
 _SET_BACK = timedelta(seconds=1)
 #: Free bytes below which the disk counts as nearly full.
 _DISK_BYTES = 200 * 1024 * 1024
-#: A name for no pool: its lease is taken to test if the database can be written again.
+#: Name of no real pool, whose lease is taken to test if the database can be written again.
 _PROBE = PoolName("-")
 
 
 class _LeaseLost(Unavailable):
-    """Another Brain decides for the pool by now: not a bug of the job whose turn it was."""
+    """Another Brain decides for the pool now, which is no bug of the job at hand."""
 
 
 class _Fenced:
-    """Stores that look into each transaction that writes, before anything is written in it."""
+    """Stores that call ``look`` in each writing transaction, before anything is written in it."""
 
     def __init__(self, stores: Stores, look: Callable[[Transaction], None]) -> None:
         self._stores, self._look = stores, look
@@ -69,7 +69,7 @@ class _Fenced:
         return self._stores.size_bytes()
 
     def close(self) -> None:
-        """Leave the connections open: they are the service's."""
+        """Leave the connections open, because the service owns them."""
 
 
 class Ticker:
@@ -94,11 +94,12 @@ class Ticker:
         self._metrics, self._condition = metrics, condition
         self._memos: dict[PoolName, Memo] = {}
         self._decide = turn or self._with_memo
-        # The same after a restart: a dead Brain's leases are its successor's on the same state
-        # directory at once, whatever the clock did meanwhile.
+        # The name stays the same after a restart, so that Brain gets back its own leases at once,
+        # whatever the clock did meanwhile.
         self._holder = f"{socket.gethostname()}:{home.absolute()}"
         self._held: set[PoolName] = set()
-        # The newest instant of a turn: a clock that was set back makes what memos keep look new.
+        # The newest instant of a turn, because a clock that was set back makes cached values look
+        # new.
         self._newest: datetime | None = None
         # Bugs of each pool as they were last logged, so that they are not logged every two seconds.
         self._told: dict[PoolName, frozenset[str]] = {}
@@ -167,7 +168,7 @@ class Ticker:
             self.tick()
             self._ended = time.monotonic()
             self._lasted = self._ended - began
-            # A stop that comes before the hurry is handled must not be lost.
+            # A stop that arrives before ``hurry`` was handled must not be lost.
             if not self._stopping.wait(_PAUSE_SECONDS):
                 self._hurry.wait(self._settings.tick_seconds)
 
@@ -210,14 +211,12 @@ class Ticker:
         try:
             return cycle.turn(stores, pool, settings, now, memo=memo)
         except Unavailable:
-            # The notes of the failed turn may not have been stored.
+            # The failed turn may have stored less than the memo says.
             self._memos.pop(pool, None)
             raise
 
     def _tell_bugs(self, pool: PoolName, done: cycle.Turn) -> int:
-        """Log the bugs that a turn continued without, each once as long as it lasts; return
-        their number.
-        """
+        """Log the bugs that a turn worked around, each once while it lasts; return their number."""
         bugs = {f"job {job}": bug for job, bug in done.undecided.items()}
         bugs |= {f"what its jobs share ({n})": bug for n, bug in enumerate(done.bugs, 1)}
         told = {what: f"{what}: {type(bug).__name__}: {bug}" for what, bug in bugs.items()}
@@ -269,7 +268,7 @@ class Ticker:
         """Renew the lease in a transaction that writes a decision.
 
         Raises:
-            _LeaseLost: another Brain had the lease meanwhile, so its term is another.
+            _LeaseLost: another Brain had the lease meanwhile, so its term has changed.
         """
         renewed = self._acquired(tx, lease.pool)
         if renewed is None or renewed.term != lease.term:
@@ -278,7 +277,7 @@ class Ticker:
     def _let_go(self, pool: PoolName) -> None:
         self._metrics.lease_held.labels(pool).set(False)
         self._held.discard(pool)
-        # Another Brain decides there now; this one first observes when it comes back.
+        # Another Brain decides there now; this one only observes first if it gets the lease back.
         self._memos.pop(pool, None)
 
     def _look_after_stores(self) -> None:
@@ -297,7 +296,7 @@ class Ticker:
             self._retaining.start()
 
     def _retain_beside(self) -> None:
-        """Retain beside the turns, which a large directory would delay."""
+        """Run ``retain`` in a thread of its own, because a large directory would delay turns."""
         try:
             self.retain()
         except Unavailable as gone:
@@ -312,12 +311,12 @@ class Ticker:
         now = self._clock()
         oldest = now - timedelta(seconds=self._settings.raw_seconds)
         means = now - timedelta(seconds=self._settings.means_seconds)
-        # Step by step: on SQLite everything else waits for each transaction.
+        # In steps, because on SQLite everything else waits for each transaction.
         for left in range(_STEPS - 1, -1, -1):
             with self._stores.transaction() as tx:
                 tx.telemetry.retire(raw_before=oldest - left * _STEP, means_before=means)
-        # In transactions of their own: samples are deleted without a turn, and waiting for one
-        # would delay ingest.
+        # In a transaction of its own: the ones above write only samples, and so need not wait for
+        # other writers while they hold up ingest.
         with self._stores.transaction() as tx:
             tx.access.forget_answers(before=now - _DAY)
             tx.access.forget_tokens(before=now - _ENDED)

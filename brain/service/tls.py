@@ -10,7 +10,7 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
     """Return the TLS context of the settings; None if the service serves HTTP.
 
     Raises:
-        BadInput: the certificate cannot be read, or its key is missing or belongs to another.
+        BadInput: the certificate cannot be read, or its key is missing or does not match.
     """
     if not settings.tls_certificate:
         if settings.tls_key:
