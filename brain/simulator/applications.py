@@ -1,4 +1,4 @@
-"""Scaling of a script, and the worth of its examples: the truth that no policy knows."""
+"""How scripts scale, and the worth of their examples: facts that policies do not know."""
 
 import math
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceKind:
-    """A kind of node as a script feels it."""
+    """A kind of node, with the properties that affect a script."""
 
     name: str
     #: Compute speed; 1 is the device for which profiles are given.
@@ -81,7 +81,7 @@ class Profile:
     first_batch: int
     largest_batch: int
     largest_local: int
-    #: Seconds of a micro-batch without its examples, and of each example.
+    #: Seconds that each micro-batch takes regardless of its size, and that each example adds.
     step_seconds: float
     example_seconds: float
     #: Seconds to exchange gradients between two nodes, and between two devices of one node.
@@ -141,8 +141,8 @@ class Profile:
         return float(self.noise_first * (self.noise_last / self.noise_first) ** share)
 
 
-#: Synthetic applications that workloads may name without any data, of the sizes of published
-#: workloads: from seconds of a recommender to days of a large classifier on one device.
+#: Synthetic applications, which workloads may name without any tables. Their lengths are those of
+#: published workloads: from minutes of a recommender to days of a large classifier on one device.
 CATALOGUE: Mapping[str, Profile] = {
     "recommender": Profile(
         examples=4e6,
@@ -246,7 +246,7 @@ def progress(
 ) -> float:
     """Return the work per second with a global batch, at ``share`` of the run.
 
-    Micro-batches are as large as the device holds, or of ``most`` examples.
+    Micro-batches are as large as the device holds, or have ``most`` examples.
     """
     local, accumulation = split(batch, sum(shape), min(application.holds(device), most or batch))
     seconds = application.seconds(device, shape, local, accumulation)

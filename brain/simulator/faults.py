@@ -13,7 +13,7 @@ _DAY = 86_400.0
 
 
 class Blow(StrEnum):
-    """A kind of fault of a node, or the end of one."""
+    """A kind of fault of a node, or the end of a fault."""
 
     SLOW = "slow"
     EVEN = "even"
@@ -31,7 +31,7 @@ class Fault:
 
 
 class Faults:
-    """The endless sequence of faults of a cluster, each node's independent of all others.
+    """The endless sequence of faults of a cluster; nodes fail independently.
 
     Times between faults and their lengths are exponential; a node's next fault of a kind comes
     after the last one ended.

@@ -10,7 +10,7 @@ from brain.simulator.applications import progress
 from brain.simulator.placing import place, shape
 from brain.simulator.world import PlacementStay, SimulatedCluster, SimulatedJob
 
-#: Number of pieces over which a run's time alone is summed: noise grows during the run.
+#: Number of pieces of a run over which its time is summed, because noise grows during the run.
 _PIECES = 20
 
 
@@ -30,7 +30,7 @@ class JobResult:
     lost: int
     #: Share of its work that was repeated.
     redone: float
-    #: Seconds that the job would have taken alone with an equal share of the cluster.
+    #: Seconds that the job would have taken with an equal share of the cluster to itself.
     alone_seconds: float
     stays: tuple[PlacementStay, ...]
 
@@ -140,8 +140,8 @@ def _company(runs: Sequence[SimulatedJob]) -> Mapping[str, float]:
 
 
 def _alone(world: SimulatedCluster, run: SimulatedJob, company: float) -> float:
-    """Return the seconds with one ``company``-th of each kind of node, on the best kind and at
-    the best size within the job's bounds, started once.
+    """Return the seconds with a share of 1 / ``company`` of each kind of node, on the best kind and
+    at the best size within the job's bounds, started once.
     """
     best = min(
         _whole(world, run, name, size)

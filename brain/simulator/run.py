@@ -18,10 +18,10 @@ from brain.typeset import duration, percent
 
 #: Standard deviation of the logarithm of measured step times.
 NOISE = 0.02
-#: Seconds without any work after which the simulation is stuck.
+#: Seconds without any work after which the simulation counts as stuck.
 _STALLED_SECONDS = 7 * 86_400.0
-#: Seconds between two looks at jobs that are not measured yet: the service has a turn every two
-#: seconds, and a configuration is known after some windows of steps.
+#: Seconds between decisions while jobs are not measured yet: the service has a turn every two
+#: seconds, and needs a few windows of steps to measure a configuration.
 _AWAITED_SECONDS = 15.0
 #: Seconds between two decisions.
 _LEAST_SECONDS = 1.0
@@ -30,7 +30,7 @@ _LEAST_SECONDS = 1.0
 NAMES = ("brain", *POLICIES)
 
 Stopwatch = Callable[[], float]
-#: Gets the number of finished jobs, and the virtual time.
+#: Called with the number of finished jobs, and the virtual time.
 Progress = Callable[[int, float], None]
 
 
@@ -50,12 +50,12 @@ class Governor(Protocol):
     """Decides the placement of jobs."""
 
     def govern(self, happenings: Sequence[SimulatedEvent], stopwatch: Stopwatch) -> Governed:
-        """Change the world, given the latest events."""
+        """Change placements in the world, given the latest events."""
         ...
 
 
 class Direct:
-    """A policy that says for each job where it runs."""
+    """Applies a policy that names the nodes of each job."""
 
     def __init__(self, world: SimulatedCluster, policy: RoundPolicy) -> None:
         self._world, self._policy = world, policy
@@ -113,7 +113,7 @@ def simulate(
         settings: Settings of Brain; other policies have none.
         stopwatch: Rising seconds, by which deciding is timed.
         seed: Seed of faults and of the scatter of measurements.
-        mode: Scope over which Brain optimizes.
+        mode: Scope of Brain's decisions: single jobs or the cluster.
 
     Raises:
         Undetermined: no job makes progress although some wait, or a job takes more than a year; the

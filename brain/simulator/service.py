@@ -1,7 +1,8 @@
-"""Brain in the loop: its own ``cycle.turn`` on stores in memory, in virtual time.
+"""Brain in the loop: its own ``cycle.turn`` on in-memory stores, in virtual time.
 
-The module does the work of a scaler and of coordinators: it reads the wish of each job, takes nodes
-for it, and reports replicas, worlds and samples, by the same functions that the routes call.
+The module does the work of a scaler and of coordinators: it reads the desired world of each job,
+takes nodes for it, and reports replicas, worlds and samples by the same functions that the routes
+call.
 """
 
 import math
@@ -57,10 +58,10 @@ BEGAN = datetime(2000, 1, 1, tzinfo=UTC)
 #: Seconds after which samples are deleted, and between deletions: decisions rest on newer samples,
 #: and worlds are stored as points.
 _KEPT_SECONDS, _FORGET_SECONDS = 1200.0, 300.0
-#: Turns after which whoever looks again was away: the service has one every other second, virtual
-#: time one a minute, and what is younger than half of this is not looked at again.
+#: Time, in turns, after which Brain counts as having been absent, and after half of which a job is
+#: looked at again. The service has a turn every two seconds, but virtual time only one a minute.
 _PRESENT_TURNS = 1.5
-#: Amounts of a replica: its accelerator; CPU and memory do not matter here.
+#: Resources of a replica: its accelerator; CPU and memory do not matter here.
 _EACH = Resources(gpus=1)
 _SHARES = np.linspace(0.005, 0.995, 100)
 
@@ -73,18 +74,18 @@ class KnownJob:
     run: SimulatedJob
     telling: Telling
     epoch: int = 0
-    #: Ids and nodes of its world's replicas, in the order of ranks.
+    #: Ids and nodes of the replicas of the job's world, in the order of ranks.
     replicas: tuple[int, ...] = ()
     nodes: tuple[NodeName, ...] = ()
     next_replica: int = 0
-    #: Cause of its next world.
+    #: Cause of the job's next world.
     cause: Cause = Cause.START
     generation: int = 0
-    #: Time at which its workers stopped, for the downtime of the next world.
+    #: Time at which the workers stopped, for the downtime of the next world.
     stopped_at: float | None = None
-    #: Work that lost nodes had cost by then.
+    #: Work that lost nodes had cost by the start of the present world.
     redone: float = 0.0
-    #: Time up to which its probes have sent their samples.
+    #: Time up to which the job's probes have sent their samples.
     told_at: float = 0.0
 
 
@@ -120,7 +121,7 @@ class Service:
     def govern(
         self, happenings: Sequence[SimulatedEvent], stopwatch: Callable[[], float]
     ) -> Governed:
-        """Report the events to Brain, let it decide, and carry out its wishes."""
+        """Report the events to Brain, let it decide, and carry out its decisions."""
         with self.stores.transaction() as tx:
             for one in happenings:
                 self._report(tx, one)
@@ -161,7 +162,7 @@ class Service:
     def _here(self) -> list[KnownJob]:
         return [self._seen[run.name] for run in self._world.present if run.name in self._seen]
 
-    # What happened, told.
+    # Reports of events to Brain.
 
     def _report(self, tx: Transaction, one: SimulatedEvent) -> None:
         at = self._at(one.at_seconds)
@@ -227,7 +228,7 @@ class Service:
         run, world = seen.run, self._world
         began = max(seen.told_at, run.ready_at)
         told = world.now - began
-        # Samples that Brain does not wait for may be reported with the next ones.
+        # Samples for which Brain does not wait may be reported with the next ones.
         if not run.placement or told <= 0 or (told < WINDOW_SECONDS and not self._awaited(seen)):
             return ()
         seen.told_at = world.now
@@ -242,7 +243,7 @@ class Service:
             at=self._at,
         )
 
-    # What is wished, done.
+    # Changes that Brain wants.
 
     def _carry_out(self) -> bool:
         with self.stores.transaction(read_only=True) as tx:
@@ -279,7 +280,7 @@ class Service:
         return len(placement) < len(had)
 
     def _nodes_for(self, run: SimulatedJob, wish: DesiredWorld) -> Placement:
-        """Return nodes for a wish: those that it names, else as few of one kind as possible.
+        """Return the nodes that a wish names, else as few nodes of one kind as possible.
 
         A job stays on its kind; a job without one takes the kind with the most room. If not all
         replicas fit, as many units as fit are placed.
@@ -303,7 +304,7 @@ class Service:
         return place(kinds.get(kind, {}), size) or ()
 
     def _named(self, wish: DesiredWorld) -> Placement:
-        """Return the nodes that Brain chose; none if it left them open."""
+        """Return the nodes that Brain chose; empty if Brain left them open."""
         nodes = [self._index[name] for name, count in wish.nodes for _ in range(count)]
         return tuple(sorted(nodes)) if len(nodes) == wish.replicas else ()
 
@@ -377,8 +378,8 @@ def document_of(run: SimulatedJob, mode: OptimizeMode, holds: int) -> JobDocumen
 
 
 def steps_of(run: SimulatedJob) -> int:
-    """Return the optimizer steps of the whole run with its batch: steps of larger batches bring
-    less per example.
+    """Return the optimizer steps of the whole run with its batch; examples of larger batches are
+    worth less.
     """
     batch, application = run.batch, run.application
     noises = [application.noise(float(share), batch) for share in _SHARES]
@@ -398,7 +399,7 @@ def _steps(run: SimulatedJob, work: float) -> int:
 
 
 def _shares(spec: Spec, at: datetime) -> StoredPolicy:
-    """Return the division of the pool among projects; version 0, as one that was never stored."""
+    """Return the policy of the pool, at version 0, as it was never stored."""
     policy = PoolShares(projects=spec.projects)
     return StoredPolicy(pool=POOL, policy=policy, by="cluster", updated_at=at, version=0)
 

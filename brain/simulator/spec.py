@@ -9,7 +9,7 @@ from brain.errors import BadInput, TooLarge
 from brain.simulator.applications import DeviceKind, Profile
 from brain.types.sharing import PoolShares, ProjectShare
 
-#: Most accelerators; more are a mistake in the document.
+#: Most accelerators; a larger number is a mistake in the document.
 MOST_ACCELERATORS = 65_536
 #: Most faults of a kind per node and day.
 MOST_TROUBLES = 10_000
@@ -36,7 +36,7 @@ class NodeTrouble:
     per_node_day: float = 0.0
     #: Mean seconds of a fault, exponentially distributed.
     minutes: float = 30.0
-    #: Step time of a slow node over that of others; unused for lost nodes.
+    #: Step time of a slow node relative to other nodes; unused for lost nodes.
     factor: float = 1.5
 
 
@@ -73,7 +73,7 @@ class Spec:
 
     @property
     def devices(self) -> Mapping[str, DeviceKind]:
-        """Each kind of node as scripts feel it."""
+        """Return the device properties of each kind of node."""
         return {
             name: DeviceKind(name=name, speed=kind.speed, network=kind.network)
             for name, kind in self.nodes.items()
@@ -84,7 +84,7 @@ class Spec:
 
         Raises:
             BadInput: the message names field, value and remedy.
-            TooLarge: more accelerators than are sensible.
+            TooLarge: the cluster has more than ``MOST_ACCELERATORS``.
         """
         if not self.nodes:
             raise BadInput(

@@ -1,4 +1,4 @@
-"""Applications as others measured them: step times by placement, gradient statistics by batch.
+"""Applications from published measurements: step times by placement, gradient noise by batch.
 
 The tables are those of the artifacts of Pollux (OSDI 2021) and Sia (SOSP 2023), a folder per
 application:
@@ -37,7 +37,7 @@ _Times = tuple[float, float]
 class Timetable:
     """Step times of one application on one kind of node."""
 
-    #: By shape, nodes with most replicas first: rows of local batch, step and sync seconds.
+    #: Rows of local batch, step and sync seconds by shape (replicas per node, largest first).
     shapes: Mapping[Shape, Floats]
     #: Rows of nodes, replicas, local batch, step and sync seconds.
     rows: Floats
@@ -228,6 +228,6 @@ class _Reader:
 
 
 def _merged(rows: Floats) -> Floats:
-    """One row per local batch, rising: the mean of those that were measured with it."""
+    """Return one row per local batch, in rising order: the mean of its measurements."""
     batches = np.unique(rows[:, 0])
     return np.array([rows[rows[:, 0] == batch].mean(axis=0) for batch in batches])

@@ -16,7 +16,7 @@ from brain.types.resources import NodeName
 from brain.types.telemetry import Phase, SampleSource, SourceId, ThroughputSample
 from brain.types.world import Member, Replica, ReplicaExit, ReplicaState
 
-#: Seconds of a window of steps: long enough for few samples, short enough for a median to be known
+#: Seconds of a window of steps: long enough to need few samples, short enough to yield a median
 #: soon. Windows of the real probe last a second.
 WINDOW_SECONDS, _SHORTEST_SECONDS = 10.0, 3.0
 #: As in the real probe: steps, and least seconds, from one sampled step to the next.
@@ -60,7 +60,7 @@ class Telling:
         truth *= world.slowness(run)
         wait = exchange_wait_share(run.application, device, where, local, accumulation)
         for window in range(count):
-            # All ranks wait for each other, so they see one time.
+            # All ranks wait for each other, so they measure the same time.
             seconds = truth * float(np.exp(self._generator.normal(0, self._noise)))
             waited = wait * float(np.exp(self._generator.normal(0, self._noise)))
             self._steps += width / truth
@@ -105,7 +105,8 @@ class Telling:
         """Return norms that compare a micro-batch with a step; empty if the two are the same, or
         before a whole step was sampled.
 
-        Of a gradient of squared norm 1 and noise scale phi, a batch b shows 1 + phi / b.
+        For a mean gradient of squared norm 1 and noise scale phi, a batch b has the squared norm 1
+        + phi / b.
         """
         self._sampled += sampled
         whole = int(self._sampled)
@@ -134,7 +135,7 @@ def exchange_wait_share(
 
 
 def members(ids: Sequence[int], nodes: Sequence[NodeName]) -> tuple[Member, ...]:
-    """The world of replicas, one accelerator and process each."""
+    """Return the report of a world of replicas with one accelerator and process each."""
     return tuple(
         Member(replica=id, group_rank=rank, processes=1, node=node, address=f"{node}:{id}")
         for rank, (id, node) in enumerate(zip(ids, nodes, strict=True))
@@ -144,7 +145,7 @@ def members(ids: Sequence[int], nodes: Sequence[NodeName]) -> tuple[Member, ...]
 def running(
     ids: Sequence[int], nodes: Sequence[NodeName], generation: int, at: datetime
 ) -> tuple[Replica, ...]:
-    """Replicas that a scaler has just started."""
+    """Return replicas that a scaler has just started."""
     return tuple(
         Replica(id=id, node=node, state=ReplicaState.RUNNING, generation=generation, started_at=at)
         for id, node in zip(ids, nodes, strict=True)
@@ -152,5 +153,5 @@ def running(
 
 
 def ended(replica: Replica, how: ReplicaExit, at: datetime) -> Replica:
-    """A replica that a scaler saw end."""
+    """Return a replica that has ended."""
     return replace(replica, state=ReplicaState.EXITED, exit=how, ended_at=at)

@@ -18,28 +18,29 @@ from brain.types.job import JobDocument
 
 #: Columns and their content. ``name``, ``time`` and ``application`` are required.
 COLUMNS: Mapping[str, str] = {
-    "name": "name of the job, unlike all others",
-    "time": "seconds from the beginning at which it is submitted",
-    "application": "what it trains: a name of the catalogue, the cluster or the tables",
-    "num_replicas": "accelerators that its owner asks for: what policies of fixed sizes give it, "
-    "and what it begins with under Brain where they are idle",
-    "batch_size": "global batch that its script keeps",
-    "tune": "whether its script takes the batch that Brain tells it, from the first to the largest "
-    "that is known of the application, and begins with the first: yes or no",
-    "min_replicas": "fewest that an elastic policy may give it",
-    "max_replicas": "most that an elastic policy may give it",
-    "start_replicas": "how many it begins with under Brain, where that is not num_replicas",
-    "unit": "how many come or go together",
-    "priority": "jobs of a higher one come first",
-    "project": "whose quota it counts in",
-    "declared": "whether its owner declares how long it trains: yes or no",
-    "submitted_as": "name in its job document: runs that come again have one, and learn from it",
-    "scale": "its work over that of its application: 0.5 is half as long",
-    "document": "job document (YAML) with bounds, batch, priority and what is declared",
+    "name": "name of the job, unique in the workload",
+    "time": "seconds from the start of the simulation to the submission",
+    "application": "application that the job trains: a name from the catalogue, the cluster or "
+    "the tables",
+    "num_replicas": "accelerators that the owner requests: the size under policies of fixed sizes, "
+    "and the first size under Brain if so many are idle",
+    "batch_size": "global batch that the script keeps",
+    "tune": "yes if the script begins with the application's first batch and then takes the batch "
+    "that Brain chooses, up to the application's largest; else no",
+    "min_replicas": "fewest replicas that an elastic policy may give the job",
+    "max_replicas": "most replicas that an elastic policy may give the job",
+    "start_replicas": "replicas that the job begins with under Brain, if not num_replicas",
+    "unit": "number of replicas that are added or removed together",
+    "priority": "jobs of higher priority come first",
+    "project": "project in whose quota the job counts",
+    "declared": "yes if the owner declares the length of the run, else no",
+    "submitted_as": "name in the job document: runs with the same name learn from each other",
+    "scale": "work of the job relative to its application: 0.5 is half as long",
+    "document": "job document (YAML) with bounds, batch, priority and declared length",
 }
 _NEEDED = ("name", "time", "application")
 MOST_JOBS = 100_000
-#: Latest arrival, a year in seconds: a later one is a mistake in the table.
+#: Latest arrival, in seconds (a year): a later one is a mistake in the table.
 LAST_SECONDS = 366 * 86_400.0
 _YES, _NO = frozenset({"yes", "true", "1"}), frozenset({"no", "false", "0"})
 
@@ -61,12 +62,13 @@ class Arrival:
     declared: bool = False
     #: True if its script takes the batch that Brain chooses.
     tunes: bool = False
-    #: Name under which it is submitted; its own name if another run has that one at the time.
+    #: Name under which the job is submitted; if another run has this name then, the job's own name
+    #: is used.
     submitted_as: str = ""
     scale: float = 1.0
 
 
-#: Returns the job document of a path as it stands in the table.
+#: Function that returns the job document of a path in the table.
 Documents = Callable[[str], JobDocument]
 
 
@@ -93,7 +95,7 @@ def read_workload(
 
     Raises:
         BadInput: the message names line, column, value and remedy.
-        TooLarge: more rows than are sensible.
+        TooLarge: the workload has more than ``MOST_JOBS`` jobs.
     """
     found: dict[str, Arrival] = {}
     for reader in _rows(lines):
@@ -204,7 +206,7 @@ def _arrival(
     bounds = _bounds(row, spec, document)
     wanted = _wanted(row, bounds, spec)
     tuned = row.truth("tune", (document is not None and document.tunes) or tunes)
-    named = bool(row.text("num_replicas")) and not tuned  # it belongs to the batch of its owner
+    named = bool(row.text("num_replicas")) and not tuned  # it suits the owner's batch
     if named and bounds.start is None and bounds.allow(wanted):
         bounds = replace(bounds, start=wanted)
     given = document.batch.global_size if document else None

@@ -1,8 +1,8 @@
 """Nodes and jobs at one virtual instant, and their changes over time.
 
-A job works while it is placed and its last restart is over; restarts cost seconds in which its
-accelerators are held and do nothing. A planned change happens at a safe point and loses no work;
-a lost node costs everything since the last checkpoint.
+A job works while it is placed and its last restart is over; during a restart it holds its
+accelerators without using them. A planned change happens at a safe point and loses no work; a lost
+node costs everything since the last checkpoint.
 """
 
 import heapq
@@ -23,13 +23,13 @@ _ROUNDING = 1e-9
 
 @dataclass(slots=True)
 class SimulatedNode:
-    """A machine."""
+    """A node of the simulated cluster."""
 
     index: int
     kind: str
     capacity: int
     up: bool = True
-    #: Step time over that of other nodes of its kind.
+    #: Step time relative to other nodes of its kind.
     slowness: float = 1.0
 
 
@@ -51,25 +51,27 @@ class SimulatedJob:
 
     arrival: Arrival
     application: Application
-    #: All its work, done so far, and as its last checkpoint has it; in examples of its first batch.
+    #: Work of the whole run, done so far, and saved in the last checkpoint, in examples of the
+    #: first batch.
     work: float
     done: float = 0.0
     saved: float = 0.0
-    #: Examples of an optimizer step, and the most of one micro-batch; None: what a device holds.
+    #: Examples of an optimizer step, and of the largest micro-batch; None: as many as a device
+    #: holds.
     batch: int = 0
     most_local: int | None = None
-    #: Seconds of training since that checkpoint.
+    #: Seconds of training since the last checkpoint.
     unsaved_seconds: float = 0.0
     placement: Placement = ()
     kind: str = ""
-    #: Time of its placement, and time from which it works.
+    #: Time of the placement, and time from which the job works.
     placed_at: float = 0.0
     ready_at: float = 0.0
     started_at: float | None = None
     finished_at: float | None = None
     #: Accelerator-seconds that it held.
     held: float = 0.0
-    #: Changes of its placement after the first, and changes that a fault forced.
+    #: Changes of placement after the first, and changes that a fault forced.
     restarts: int = 0
     lost: int = 0
     #: Work that was repeated.
@@ -114,7 +116,7 @@ class Governed(NamedTuple):
     seconds: float
     #: True if accelerators were released, so that another decision may use them.
     freed: bool = False
-    #: Whether anything was decided; Brain does not divide a pool again at once.
+    #: True if anything was decided; Brain does not divide a pool again at once.
     decided: bool = True
     #: True if the decider waits for the next measurements.
     awaited: bool = False
@@ -156,7 +158,7 @@ class SimulatedCluster:
 
     @property
     def machines(self) -> tuple[UsableNode, ...]:
-        """Nodes that are up."""
+        """Return the nodes that are up."""
         return tuple(
             UsableNode(index=node.index, kind=node.kind, capacity=node.capacity)
             for node in self.nodes
@@ -164,7 +166,7 @@ class SimulatedCluster:
         )
 
     def free(self) -> dict[int, int]:
-        """Free accelerators by node, of nodes that are up."""
+        """Return the free accelerators of each node that is up."""
         left = {node.index: node.capacity for node in self.nodes if node.up}
         for run in self.present:
             for node in run.placement:
@@ -172,7 +174,7 @@ class SimulatedCluster:
         return left
 
     def device(self, kind: str) -> DeviceKind:
-        """A kind of node as scripts feel it."""
+        """Return the device properties of a kind of node."""
         return self._devices[kind]
 
     def restart_seconds(self, run: SimulatedJob) -> float:
@@ -185,7 +187,7 @@ class SimulatedCluster:
         return self.rate_of(run, run.placement, run.kind) / self.slowness(run)
 
     def rate_of(self, run: SimulatedJob, placement: Placement, kind: str) -> float:
-        """Return the work per second on another placement, on nodes that are not slow."""
+        """Return the work per second at another placement, if no node is slow."""
         share = min(1.0, run.done / run.work)
         where = shape(placement)
         return progress(
@@ -193,11 +195,11 @@ class SimulatedCluster:
         )
 
     def slowness(self, run: SimulatedJob) -> float:
-        """Return the step time over its normal value: all ranks wait for the slowest node."""
+        """Return the factor on the step time of a job: all ranks wait for the slowest node."""
         return max((self.nodes[node].slowness for node in run.placement), default=1.0)
 
     def place(self, run: SimulatedJob, placement: Placement) -> None:
-        """Give a job these nodes from now on; nothing changes where it has them already.
+        """Give a job these nodes from now on; do nothing if the job already has them.
 
         Raises:
             ValueError: nodes that are down, of two kinds, or full.
@@ -215,7 +217,7 @@ class SimulatedCluster:
         run.placed_at, run.ready_at = self.now, self.now + self.restart_seconds(run)
 
     def advance(self, until: float) -> list[SimulatedEvent]:
-        """Let time pass; return the events meanwhile, in order.
+        """Let time pass; return the events of that time, in order.
 
         Time stops at ``until``, or ``settle_seconds`` after the first event.
         """

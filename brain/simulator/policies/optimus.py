@@ -7,7 +7,7 @@ from brain.simulator.policies.rounds import Contender, FreeCapacity
 
 
 class Optimus:
-    """Gives each job its smallest size, shortest jobs first; then grows jobs by steps.
+    """Gives each job its smallest size, shortest jobs first, and then grows jobs step by step.
 
     The job that saves the most seconds per accelerator grows first, until no job gains or nothing
     is left. The policy is given the exact time to the end at every size, which the original has to

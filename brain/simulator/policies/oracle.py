@@ -1,8 +1,8 @@
 """Brain's own division with perfect knowledge, which shows the gain of perfect models.
 
 The policy knows the time left of each job at every size and on every kind of node, on the fewest
-nodes. It measures nothing, and no guard or approval delays a change. It is no bound: a division by
-the present moment alone can be unlucky.
+nodes. It measures nothing, and no guard or approval delays a change. It is not a bound: a division
+that looks only at the present moment can be unlucky.
 """
 
 from collections.abc import Mapping, Sequence

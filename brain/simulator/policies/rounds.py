@@ -13,17 +13,17 @@ class Contender:
 
     key: str
     arrived_seconds: float
-    #: Accelerators that its owner requested, and allowed sizes.
+    #: Accelerators that the owner requested, and the allowed sizes.
     wanted: int
     sizes: tuple[int, ...]
     #: Present nodes.
     placement: Placement = ()
-    #: Accelerator-seconds that it held.
+    #: Accelerator-seconds that the job has held.
     attained: float = 0.0
     priority: int = 0
-    #: Seconds of work that a change of its placement costs.
+    #: Seconds of work that a change of the job's placement costs.
     restart_seconds: float = 0.0
-    #: Seconds to its end at a size and on a kind of node; exact, if the policy may know that.
+    #: Seconds to the job's end at a size on a kind of node; exact, if the policy may know that.
     seconds_left: Callable[[int, str], float]
 
 
@@ -56,9 +56,7 @@ class FreeCapacity:
         return True
 
     def take(self, wanted: int, kind: str | None = None) -> Placement | None:
-        """Take ``wanted`` accelerators of one kind: the first in the order of nodes with enough
-        of them.
-        """
+        """Take ``wanted`` accelerators of the first kind, by the order of nodes, with enough."""
         for name, free in self._free.items():
             if kind in (None, name):
                 found = place(free, wanted)

@@ -33,9 +33,7 @@ class Tiresias:
 
 
 def _admitted(jobs: Sequence[Contender], room: FreeCapacity) -> list[Contender]:
-    """Return the jobs that would run if none did yet, because stopping costs nothing in this
-    rule.
-    """
+    """Return the jobs that should run, as if none ran yet: in this policy stopping is free."""
     order = sorted(
         jobs, key=lambda job: (-job.priority, job.attained >= THRESHOLD, job.arrived_seconds)
     )

@@ -1,11 +1,11 @@
-"""Recorded decisions, taken again on the recorded data with other settings or another policy.
+"""Recorded decisions, repeated on the recorded data with other settings or another policy.
 
     record      the stored history of jobs since a time
     past        the stores as they were at a time, in memory
     decisions   each recorded decision, the other one, and the expected difference
 
-Every decision is taken on the past as it really was. The consequences of a different decision were
-never measured, so differences hold until the next recorded change and are not added up beyond.
+Every decision is repeated on the past as it really was. The consequences of a different decision
+were never measured, so a difference counts only until the next recorded change.
 """
 
 from brain.simulator.replay.decisions import Replayed, ReplayVerdict, Support, Tally, replay, tally

@@ -1,4 +1,4 @@
-"""Recorded decisions, each taken again, with the expected difference."""
+"""Recorded decisions, each repeated, with the expected difference."""
 
 import math
 from collections import Counter
@@ -24,16 +24,16 @@ from brain.typeset import count
 
 #: Events that only a turn writes.
 _OF_TURNS = frozenset({"hold", "plan.Proposed", "plan.Verified", "plan.RolledBack", "plan.Expired"})
-#: Gets the numbers of replayed and of all decisions.
+#: Called with the numbers of replayed and of all decisions.
 Progress = Callable[[int, int], None]
 
 
 class ReplayVerdict(StrEnum):
-    """The result of taking a decision again."""
+    """The result of repeating a decision."""
 
     SAME = "same"
     DIFFERENT = "different"
-    #: The record does not determine the other decision, or its result.
+    #: The record determines neither the other decision nor its result.
     UNTOLD = "cannot tell"
 
 
@@ -84,13 +84,13 @@ def replay(
     recorded_settings: Settings,
     progress: Progress | None = None,
 ) -> tuple[Replayed, ...]:
-    """Take every decision of a recording again.
+    """Repeat every decision of a recording.
 
     Args:
         policy: ``brain``, or one of ``brain.simulator.policies``.
         settings: The settings to try.
-        recorded_settings: The installation's settings. If Brain with these does not repeat a
-            recorded decision, data of the past is missing, and the decision is undetermined.
+        recorded_settings: The installation's settings. If Brain with these settings does not
+            reproduce a recorded decision, data is missing, and the decision is undetermined.
     """
     every = [
         (record, decision)
@@ -110,7 +110,7 @@ def replay(
 
 
 class _Again:
-    """One decision to take again, with its past."""
+    """One decision to repeat, with its past."""
 
     def __init__(
         self,
@@ -245,10 +245,8 @@ class _Again:
 
 
 def _cut(recording: Recording, record: Record, decision: RecordedDecision) -> Cut | None:
-    """Return the cut just before the turn that took a decision: the turn is repeated from its
-    beginning.
-
-    All rows that one turn writes, of all jobs, have one time.
+    """Return the cut just before the turn that made a decision, because the turn is repeated from
+    its beginning. All rows that one turn writes have one time.
     """
     ids = [
         event.id

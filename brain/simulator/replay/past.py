@@ -1,7 +1,7 @@
 """The stores as they were before a time, without later knowledge.
 
-The cut is in the order of events, because ids rise in the order of commits. So, of all events of
-one turn, only those before a decision are in that decision's past.
+A cut is a position in the order of events, because ids rise in the order of commits. Of all events
+of one turn, only those before a decision are in that decision's past.
 
 The order of events is the cut, because ids rise in the order of commits. So, of everything that
 happened within one turn, only the part before a decision is in that decision's past.
@@ -40,7 +40,7 @@ class PastEvidence(StrEnum):
     """The data for a world of the past."""
 
     SAMPLES = "samples"
-    #: True if its samples are no longer stored; its point then stands for its whole time.
+    #: True if the world's samples are no longer stored; its point then stands for its whole time.
     POINTS = "points"
     NOTHING = "nothing"
 
@@ -74,7 +74,7 @@ def past(
             if record.job.pool == pool and record.job.created_at <= cut.at:
                 job = job_then(record, cut)
                 into.jobs.add(job)
-                for plan in plans_then(record, cut):  # other jobs may have waited for it
+                for plan in plans_then(record, cut):  # other jobs may have waited for the plan
                     into.plans.add(plan)
                 if not job.finished:
                     evidence[job.id] = _fill(record, tx, into, cut, settings)
@@ -100,7 +100,7 @@ def job_then(record: Record, cut: Cut) -> Job:
     )
 
 
-#: Events that decide if Brain may act on a job.
+#: Events that change whether Brain may act on a job.
 _ADVISING = frozenset({"job.advise-only", "job.advise-only-lifted"})
 _ENDS = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 
@@ -168,7 +168,7 @@ def replicas_then(record: Record, cut: Cut) -> Iterator[Replica]:
 
 
 class _Had:
-    """Tells if something had happened at a cut: by its event, else by its time."""
+    """Return True if something had happened at a cut, by its event, else by its time."""
 
     def __init__(self, record: Record, cut: Cut) -> None:
         self._cut = cut

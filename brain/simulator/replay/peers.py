@@ -17,7 +17,7 @@ from brain.types.world import World
 
 #: Policies that know only the requested size.
 _RIGID = frozenset({"fifo", "tiresias"})
-#: Least seconds that a job of unknown end trains on; else it trains as long again as it did.
+#: Least training time left of a job with unknown end; usually it trains as long again as it has.
 _LEAST_SECONDS = 600.0
 
 

@@ -52,7 +52,7 @@ class Record:
         return there[0].replicas if there else self.job.document.replicas.first
 
     def until(self, at: datetime, now: datetime) -> datetime:
-        """Return when the size of an instant ended: by the next world, or the job's end."""
+        """Return when the size of an instant ended: with the next world, or with the job."""
         later = [world.formed_at for world in self.worlds if world.formed_at > at]
         return min(later, default=self.job.finished_at or now)
 
@@ -95,7 +95,7 @@ class Recording:
 
     since: datetime
     now: datetime
-    #: Present nodes: earlier states of nodes are not stored.
+    #: The present nodes, because earlier states of nodes are not stored.
     nodes: tuple[Node, ...]
     #: Oldest first.
     jobs: tuple[Record, ...]

@@ -77,7 +77,7 @@ def stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def svg(frame: Frame, parts: Sequence[str], label: str) -> str:
-    """A whole plot, with one sentence on its content for people who do not see it."""
+    """A whole plot, with one sentence on its content for people who cannot see it."""
     return element(
         "svg",
         "".join(parts),
@@ -89,7 +89,7 @@ def svg(frame: Frame, parts: Sequence[str], label: str) -> str:
 
 
 def time_axis(frame: Frame, until: float) -> tuple[Scale, list[str]]:
-    """Seconds from 0, with ticks at whole stretches of time."""
+    """A scale of seconds from 0, with ticks at round durations."""
     left, right, _top, bottom = frame.inner
     at = linear(0, until, left, right)
     step = next((step for step in _STEPS if until / step <= _TICKS), _STEPS[-1])
@@ -103,7 +103,7 @@ def time_axis(frame: Frame, until: float) -> tuple[Scale, list[str]]:
 
 
 def count_axis(frame: Frame, most: float) -> tuple[Scale, list[str]]:
-    """A quantity from 0, with three or four gridlines."""
+    """A scale of a quantity from 0, with three or four gridlines."""
     left, right, top, bottom = frame.inner
     step = _round(most / 3.5)
     ticks = [index * step for index in range(1, int(most * 1.001 / step) + 1)]
@@ -116,7 +116,7 @@ def count_axis(frame: Frame, most: float) -> tuple[Scale, list[str]]:
 
 
 def share_axis(frame: Frame) -> tuple[Scale, list[str]]:
-    """Shares from 0 to 100 %."""
+    """A scale of shares from 0 to 100 %."""
     left, right, top, bottom = frame.inner
     at = linear(0, 1, bottom, top + 4)
     parts = [text("0", left - 6, bottom + 4, "ax e")]
@@ -127,7 +127,7 @@ def share_axis(frame: Frame) -> tuple[Scale, list[str]]:
 
 
 def span_axis(frame: Frame, low: float, high: float) -> tuple[Scale, list[str]]:
-    """Durations in logarithms, with ticks where people count."""
+    """A logarithmic scale of durations, with ticks at round durations."""
     left, right, _top, bottom = frame.inner
     at = logarithmic(low, high, left, right)
     marks = (1, 10, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 86_400, 3 * 86_400, 10 * 86_400)
@@ -140,7 +140,7 @@ def span_axis(frame: Frame, low: float, high: float) -> tuple[Scale, list[str]]:
 
 
 def clock(seconds: float, step: float | None = None) -> str:
-    """A stretch of time in the largest unit in which ``step``, or it itself, is whole.
+    """Format a duration in the largest unit in which ``step``, or the duration itself, is whole.
 
     >>> clock(0), clock(90), clock(7200), clock(259200), clock(7200, 1200)
     ('0', '90 s', '2 h', '3 d', '120 min')
@@ -155,7 +155,7 @@ def clock(seconds: float, step: float | None = None) -> str:
 
 
 def _round(value: float) -> float:
-    """The next round number: 1, 2, 5 or 10 times a power of ten."""
+    """Return the next round number: 1, 2, 5 or 10 times a power of ten."""
     power: float = 10 ** math.floor(math.log10(max(value, 1e-9)))
     return max(1.0, next(step * power for step in (1, 2, 5, 10) if step * power >= value * 0.999))
 

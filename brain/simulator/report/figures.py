@@ -152,7 +152,7 @@ def _thinned(points: list[tuple[float, float]], until: float) -> list[tuple[floa
     edges = np.linspace(0, until, _MOST_POINTS // 2 + 1)
     instants, levels = np.array(points).T
     areas = np.concatenate([[0.0], np.cumsum(levels[:-1] * np.diff(instants))])
-    # After the last change no accelerator is in use.
+    # No accelerator is in use after the last change.
     means = np.diff(np.interp(edges, instants, areas)) / np.diff(edges)
     return [(float(at), float(mean)) for at, mean in zip(edges, [*means, 0.0], strict=True)]
 

@@ -42,7 +42,7 @@ def rows(outcomes: Sequence[PolicyOutcome]) -> list[tuple[str, list[str]]]:
 
 
 def page(outcomes: Sequence[PolicyOutcome], *, title: str, styles: str) -> str:
-    """A page of simulations of one workload, complete in itself.
+    """Return an HTML page on simulations of one workload, without references to other files.
 
     Args:
         title: Name of the simulation, usually the names of the files.
@@ -120,7 +120,7 @@ def _policy_time(outcome: PolicyOutcome) -> str:
 
 
 def _scrolled(title: str, inside: str) -> str:
-    """Wrap content that may be wider than a phone, so that it scrolls without a pointer, too."""
+    """Wrap content that may be wider than a phone, so that it also scrolls by keyboard."""
     label = escape(title, quote=True)
     return f"<div class='scroll' role='group' tabindex='0' aria-label='{label}'>{inside}</div>"
 
