@@ -14,9 +14,9 @@ class Vendor:
     """One vendor's accelerators, as clusters, kernels and torch name them."""
 
     name: str
-    #: Kubernetes resources, each with the number of them that make one device.
+    #: Kubernetes resources, each with the amount that makes one device.
     resources: Mapping[str, int]
-    #: Prefix of resources that are one device, or an instance that counts as one.
+    #: Prefix of resources of which each is one device, or an instance that counts as one.
     prefixes: tuple[str, ...] = ()
     #: Node labels that name the product, in order of trust.
     product_labels: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ VENDORS: tuple[Vendor, ...] = (
     ),
 )
 
-#: Node labels by which clouds and people name a product, of any vendor.
+#: Node labels by which clouds and people name the product of any vendor.
 _ANY_VENDORS = (
     "cloud.google.com/gke-accelerator",
     "k8s.amazonaws.com/accelerator",

@@ -36,7 +36,7 @@ class Starvation(StrEnum):
 class AmountAdvice:
     """Advice on one resource of a replica, in mCPU or bytes."""
 
-    #: Low, target and high amount: enough in quiet times, advised, and ample.
+    #: Three amounts: enough in quiet times, the advised one, and an ample one.
     low: float
     target: float
     high: float
@@ -46,8 +46,8 @@ class AmountAdvice:
     reserved: float
     #: Use on which the target rests: a percentile, or the highest.
     used: float
-    #: Shares of recent time in which use was above the target and above the reservation, and mean
-    #: unused shares of target and reservation.
+    #: Shares of recent time in which use exceeded the target and the reservation, and the mean
+    #: unused shares of both.
     above: float
     reserved_above: float
     unused: float
@@ -91,9 +91,9 @@ class ResourceAdvice:
     exploring: bool = False
     #: Seconds until leaking memory runs out; None: it does not leak.
     memory_lasts_seconds: Band | None = None
-    #: The reason why a person must look at the memory; empty: none must.
+    #: The reason why a person must check the memory; empty: no check is needed.
     memory_unresolved: str = ""
-    #: Resource that the loaders lack, and the evidence; None and empty if they lack none.
+    #: Resource that data loaders lack, and the evidence; None and empty if they lack none.
     starved: Starvation | None = None
     starved_because: str = ""
     #: Number of readings that were left out, and the reason for the last one.

@@ -18,11 +18,11 @@ class Allocation:
     resources: Resources = Resources()
     #: Roles of the first replicas; all other replicas are workers.
     roles: Roles = ()
-    #: Chosen replicas on each node; empty: any nodes where they fit. Nodes are no part of the size,
-    #: and do not distinguish two sizes.
+    #: Chosen replicas on each node; empty: any nodes where they fit. Nodes are not part of the
+    #: size: sizes that differ only in nodes are equal.
     nodes: tuple[tuple[NodeName, int], ...] = field(default=(), compare=False)
-    #: Batch for the script to take with this size, if the script asks and Brain chose one. Another
-    #: batch alone makes no other size, either.
+    #: Batch for the script to take with this size, if the script asks and Brain chose one. A
+    #: different batch alone does not make another size, either.
     batch: BatchWish | None = field(default=None, compare=False)
 
     def elsewhere(self, other: "Allocation") -> bool:
@@ -35,8 +35,7 @@ class Allocation:
         return self.resources if own is None else own
 
     def reserving(self, role: str, amounts: Resources) -> "Allocation":
-        """Return this size with other amounts of a role alone: those that had the workers' amounts
-        keep them."""
+        """Return this size with new amounts for one role; the amounts of other roles stay."""
         if amounts == self.of(role):
             return self
         workers = role == WORKER
@@ -55,9 +54,7 @@ class Allocation:
 
     @property
     def each(self) -> Resources:
-        """The average amounts of a replica, rounded down: a machine that these replicas fill has
-        them.
-        """
+        """Return the average amounts of a replica, rounded down."""
         if not self.roles:
             return self.resources
         all_of = self.resources.times(self.workers)
@@ -94,8 +91,9 @@ class Bounds:
     min: int = 1
     max: int = 1
     unit: int = 1
-    #: Replicas that the job begins with; ``min`` when None. A job that shares its pool, and that
-    #: Brain may change, begins with fewer rather than waiting, and with idle resources when None.
+    #: Replicas that the job begins with; ``min`` when None. A job that shares its pool and that
+    #: Brain may change begins with fewer instead of waiting; if None, it begins with idle
+    #: resources.
     start: int | None = None
 
     @property

@@ -18,8 +18,7 @@ class BatchWish:
     learning_rate_scale: float = 1.0
 
     def split(self, workers: int) -> tuple[int, int]:
-        """Return the examples of a worker's micro-batch, and the micro-batches of an optimizer
-        step.
+        """Return the examples of a worker's micro-batch, and its micro-batches per optimizer step.
 
         Micro-batches are whole examples: the global batch may exceed the wish by less than one
         example per micro-batch.

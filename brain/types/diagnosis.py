@@ -22,7 +22,7 @@ class FailureKind(StrEnum):
     SHARED_MEMORY = "shared-memory"
     #: The accelerator ran out of memory.
     DEVICE_MEMORY = "device-memory"
-    #: An accelerator failed, or is gone.
+    #: An accelerator failed or disappeared.
     DEVICE = "device"
     #: Connections broke or timed out, and no failure of a peer explains it.
     NETWORK = "network"

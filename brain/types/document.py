@@ -24,7 +24,8 @@ _OWN_GRACE = frozenset(
 #: Amounts that a replica reserves if its document gives none.
 UNSAID = Resources(cpu_millis=1000)
 
-#: Largest number of replicas: every allowed size is considered in every turn, so more is a mistake.
+#: Largest number of replicas; a larger one is a mistake, because every turn considers every allowed
+#: size.
 MOST_REPLICAS = 16_384
 
 
@@ -142,8 +143,8 @@ class JobDocument:
     #: Directory in which the command runs; the submitter's directory when sent by the command line.
     directory: str | None = None
     replicas: Bounds = Bounds()
-    #: True: replicas do separate work by design. Brain then does not judge if they meet, and adds
-    #: up their examples.
+    #: True: replicas do separate work by design. Brain then does not check that they train
+    #: together, and adds up their examples.
     independent: bool = False
     processes_per_replica: int = 1
     #: Replicas that are no workers: ``ps``, ``chief``, ``evaluator``. TF_CONFIG tells each process
@@ -159,7 +160,7 @@ class JobDocument:
     steps: int | None = None
     #: Both limits need a declared end (``steps``), without which the rest of the work is unknown.
     budget: Budget = Budget()
-    #: Brain takes no size that would end later (with a probability of 80 %).
+    #: Brain chooses only sizes that meet the deadline with a probability of 80 %.
     deadline: datetime | None = None
     restarts: Restarts = Restarts()
     priority: int = 0
@@ -180,7 +181,7 @@ class JobDocument:
     def tunes(self) -> bool:
         """Return True if the script takes its batch from Brain, which data-parallel scripts can."""
         whole = self.parallelism == Parallelism()
-        # Words of a command may be part of one string behind a shell's -c.
+        # The option may be part of a single string after a shell's -c.
         flags = {flag for word in self.command for flag in word.split()}
         return whole and (self.batch.tune or "--auto_tunning" in flags)
 

@@ -55,7 +55,7 @@ class Work:
 
     #: Work in the unit of the throughput: examples, or steps if no batch was seen.
     amount: Band
-    #: True if this number of steps is made at any batch.
+    #: True if the number of steps is the same at any batch.
     in_steps: bool = False
     #: The source of the amount, in one sentence.
     basis: str
@@ -85,7 +85,7 @@ class SizeEstimate:
     memory_bytes: Band | None = None
     #: Memory of the fullest accelerator.
     device_memory_bytes: Band | None = None
-    #: True if the size fits the empty pool; and if it fits now.
+    #: True if the size fits the empty pool; True if it fits now.
     fits: bool = True
     fits_now: bool = True
     #: True if the numbers rest on a prior, or on jobs that are only somewhat alike.

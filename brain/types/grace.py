@@ -8,7 +8,7 @@ their grace. A scaler that waits for less would cut the grace short.
 GRACE_SECONDS = 30.0
 #: Seconds for which a replica that is asked to leave may train on to a safe point.
 SAFE_POINT_SECONDS = 20.0
-#: Seconds to end processes without grace, or after it, and to record how they ended.
+#: Seconds to end processes after the grace, or without one, and to record how they ended.
 _LAST_SECONDS = 5.0
 #: Largest grace in seconds: with more, a pod that hangs would hold its node for longer than a day.
 MOST_SECONDS = 86_400.0

@@ -80,7 +80,7 @@ JOB_MOVES: Mapping[JobState, frozenset[JobState]] = {
     JobState.RUNNING: _LIVE - {JobState.RUNNING} | FINISHED,
     JobState.CHANGING: _LIVE - {JobState.CHANGING} | FINISHED,
     JobState.DEGRADED: _LIVE - {JobState.DEGRADED} | FINISHED,
-    # A report of a world may follow the stop, from a coordinator that had not heard of it.
+    # A report of a world may follow the stop, from a coordinator that did not know of it yet.
     JobState.SUSPENDED: frozenset({JobState.QUEUED, JobState.STARTING})
     | {JobState.RUNNING, JobState.DEGRADED}
     | FINISHED,

@@ -1,15 +1,15 @@
-"""Meeting places of programs on one machine, which two of them must compute by the same rules."""
+"""Paths where programs on one machine meet, which both sides compute by the same rules."""
 
 from hashlib import sha256
 from typing import Final
 
-#: Longest path here of a Unix socket: Linux takes 107 bytes, and the rest is left for longer
-#: siblings.
+#: Longest path of a Unix socket here: Linux allows 107 bytes, and the difference is for longer
+#: names in the same directory.
 SOCKET_PATH_BYTES: Final = 100
 
 
 def probe_socket(home: str, uid: int) -> str:
-    """Return the path of the socket on which a machine's collector receives the probes' samples.
+    """Return the path of the socket at which a machine's collector receives the probes' samples.
 
     ``$BRAIN_HOME/collector/probe.sock``, or, if that is too long for a socket's path,
     the same name in ``/tmp/brain-<uid>-<hash of home>/``. ``home`` is absolute and resolved;

@@ -16,7 +16,7 @@ class Role(StrEnum):
     OPERATOR = "operator"
     ADMIN = "admin"
     SCALER = "scaler"
-    #: Rights of one job's agents and collector.
+    #: The rights of one job's agents and collector.
     AGENT = "agent"
 
 

@@ -77,5 +77,5 @@ class Node:
     #: Slots set by ``--slots``, in place of the machine's own count.
     slots: int | None = None
     seen_at: datetime
-    #: False once an operator drained the node.
+    #: False if an operator has drained the node.
     schedulable: bool = True

@@ -1,7 +1,7 @@
 """Roles of a job's replicas, and ``TF_CONFIG``, by which TensorFlow's processes find each other.
 
 Roles are ``chief``, ``worker``, ``ps`` and ``evaluator``. An evaluator reads the others'
-checkpoints; it is in no process's cluster, and only its own task names it.
+checkpoints. No ``cluster`` lists it; only its own ``task`` names it.
 """
 
 import json
@@ -73,10 +73,10 @@ def check_roles(roles: Mapping[str, RoleSize], *, gpus: int) -> None:
 
 
 def check_resources(asked: Resources, field: str) -> None:
-    """Refuse amounts of a document below nothing.
+    """Refuse negative amounts in a document.
 
     Raises:
-        BadInput: it names what of ``field`` is.
+        BadInput: the message names the amount in ``field``.
     """
     for name, amount in (
         ("cpuMillis", asked.cpu_millis),
@@ -109,7 +109,7 @@ def others(roles: Roles) -> int:
 
 
 def role_at(rank: int, roles: Roles) -> str:
-    """Return the role of a rank. Rank 0, whose steps and saves tell of all, is one that trains.
+    """Return the role of a rank. Rank 0 always trains, because its steps and saves count for all.
 
     >>> [role_at(rank, (("chief", RoleSize()), ("ps", RoleSize(replicas=2)))) for rank in range(4)]
     ['chief', 'ps', 'ps', 'worker']
@@ -138,7 +138,7 @@ def alike(one: Roles, other: Roles) -> bool:
 
 
 def leading(members: Iterable[_Member]) -> list[_Member]:
-    """Return the members whose end ends the job: its chief, else its workers; servers never end."""
+    """Return the members whose end ends the job: the chief, else the workers; servers never end."""
     found = list(members)
     chiefs = [each for each in found if each.role == CHIEF]
     return chiefs or [each for each in found if each.role == WORKER]
@@ -146,7 +146,7 @@ def leading(members: Iterable[_Member]) -> list[_Member]:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Task:
-    """One process: its role, and its rank within the role."""
+    """One process, given by its role and its rank within the role."""
 
     role: str
     rank: int
@@ -168,12 +168,12 @@ def tf_config(
     """Return the ``TF_CONFIG`` of ``task``, as JSON.
 
     Args:
-        members: all processes and their addresses.
-        spare: addresses of workers that may still be added. If given, workers come and go without
-            restarts. The config of a worker then names no other worker, for which it would wait.
-            The config of a parameter server names all possible workers, because it answers no
-            others. Workers train by themselves, as in between-graph replication. The config of a
-            chief that coordinates them names the present workers.
+        members: All processes and their addresses.
+        spare: Addresses of workers that may still be added. If given, workers come and go without
+            restarts. The config of a worker then names no other worker, because it would wait for
+            that one. The config of a parameter server names all possible workers, because the
+            server answers only those. This suits between-graph replication, in which workers train
+            by themselves. The config of a coordinating chief names the present workers.
 
     Raises:
         BadInput: ``task`` is not one of the members.

@@ -8,7 +8,7 @@ from brain.errors import BadInput
 from brain.types.job import JobId, check_name
 from brain.types.resources import NodeName, PoolName
 
-#: Largest priority class, up or down: each step already counts fourfold.
+#: Range of priority classes; each step counts fourfold.
 PRIORITIES = range(-8, 9)
 
 
@@ -143,7 +143,7 @@ class PoolRound:
     #: Marginal utility of one unit, by accelerator; and surcharge by project.
     prices: Mapping[str, float] = field(default_factory=dict)
     project_prices: Mapping[str, float] = field(default_factory=dict)
-    #: Units by accelerator that this round divided, and those that it granted.
+    #: Units by accelerator that the round divided, and those that it granted.
     capacity: Mapping[str, float] = field(default_factory=dict)
     used: Mapping[str, float] = field(default_factory=dict)
     #: Units that guarantees lack, by project.

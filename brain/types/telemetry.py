@@ -170,8 +170,8 @@ class HostSample:
     #: Working set of the largest of the job's replicas here, by their own control groups; None if
     #: they have none.
     replica_memory_bytes: int | None = None
-    #: Largest share, 0 to 1, of scheduler periods in which a quota stopped one of the job's
-    #: replicas; None without a quota.
+    #: Share, 0 to 1, of scheduler periods in which a quota stopped the most throttled replica of
+    #: the job; None without a quota.
     throttled_share: float | None = None
     #: Reading of each of the job's replicas here; empty for a single replica, or a collector
     #: elsewhere.

@@ -28,8 +28,8 @@ class DesiredWorld:
     job: JobId
     #: Generation that this wish comes from.
     generation: int
-    #: Differs whenever any field here does, and grows with every stored change of the job or its
-    #: plans; the ETag.
+    #: Part of the ETag: differs whenever another field does, and grows with every stored change of
+    #: the job or its plans.
     version: int
     intent: Intent
     #: Replicas wished for; 0 where ``intent`` is not run.
@@ -39,7 +39,7 @@ class DesiredWorld:
     minimum: int
     #: Seconds for which a planned growth waits for all replicas; then it is met partly, in units.
     patience_seconds: float
-    #: True: no planned change begins; healing goes on.
+    #: True: no planned change begins; failed replicas are still replaced.
     frozen: bool = False
     #: Failures after which the job ends as Failed.
     restart_limit: int
@@ -66,8 +66,8 @@ class MemoryCheckpoint:
     ahead_since: datetime | None = None
     #: True if another host has the newest checkpoint; None: no other host is meant to have it.
     buddy: bool | None = None
-    #: The reason why checkpoints go to storage directly although memory was asked for; empty: they
-    #: do not.
+    #: The reason why checkpoints go to storage directly although the job asks for memory; empty:
+    #: they do not.
     off: str = ""
 
 
@@ -112,7 +112,7 @@ class WorldEvent(StrEnum):
     FORMED = "formed"
     #: The first step was seen (or, without a probe, the workers are known to run).
     STEPPING = "stepping"
-    #: A planned change waits or was given up; ``detail`` has the reason.
+    #: A planned change waits, or was abandoned; ``detail`` has the reason.
     HELD = "held"
     #: The planned world could not be used and the old one came back.
     CHANGE_FAILED = "change-failed"
@@ -122,10 +122,10 @@ class WorldEvent(StrEnum):
     FINISHED = "finished"
     #: Stopped because the owner said so.
     STOPPED = "stopped"
-    #: No worker makes progress; ``diagnosis`` has the finding. If the world is ended for it, LOST
-    #: follows.
+    #: No worker makes progress; ``diagnosis`` has the finding. If the world is ended because of it,
+    #: LOST follows.
     HUNG = "hung"
-    #: The lead of memory over storage has changed; ``members`` have it.
+    #: The state of checkpoints in memory has changed; ``members`` have it.
     MEMORY = "memory"
 
 
@@ -192,7 +192,7 @@ class World:
 class ReplicaState(StrEnum):
     """The state of a replica, as its scaler sees it."""
 
-    #: The intent is written, and the agent does not run yet.
+    #: The scaler has recorded its intent, and the agent does not run yet.
     STARTING = "starting"
     RUNNING = "running"
     EXITED = "exited"
@@ -225,7 +225,7 @@ class Replica:
     exit: ReplicaExit | None = None
     exit_code: int | None = None
     detail: str = ""
-    #: The reason why its job left the replica's node; empty: the node is not the reason.
+    #: The reason why the job left the replica's node; empty: the replica ended for another reason.
     unfit: str = ""
     #: Amounts that the replica reserves, as its scaler measured; None: its scaler does not report
     #: them.
@@ -239,12 +239,12 @@ class ReplicaEnd:
     """The end of a replica: ``exit.json``, a pod's termination message, or its scaler's record."""
 
     exit: ReplicaExit
-    #: Exit code; None: its process was not seen to end.
+    #: Exit code; None: the end of the process was not observed.
     exit_code: int | None = None
     detail: str = ""
-    #: None: not known yet.
+    #: Time of the end; None: not known yet.
     at: datetime | None = None
-    #: The reason why its node is not to be chosen again for a while; empty: it may be.
+    #: The reason not to choose the replica's node again for a while; empty: there is none.
     unfit: str = ""
 
     @property
@@ -270,8 +270,8 @@ _Replica = TypeVar("_Replica", bound=Ended)
 
 
 def unfit_nodes(replicas: Iterable[_Replica], now: datetime) -> Mapping[NodeName | None, _Replica]:
-    """Return the nodes that a job left as sick or slow within ``UNFIT``, each with the last
-    replica that left it; None stands for a node without name, the only one there is.
+    """Return the nodes that a job left as sick or slow within ``UNFIT``, each with the last replica
+    that left it; None stands for the unnamed node of a single machine.
     """
     left = [each for each in replicas if each.unfit and each.ended_at is not None]
     left.sort(key=lambda each: each.id)

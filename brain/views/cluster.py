@@ -38,7 +38,7 @@ class WorkerView:
     local_rank: int
     node: NodeName
     step_seconds: float
-    #: Against the median of all workers; 0.07 is 7 % slower.
+    #: Excess over the median step time of all workers; 0.07 is 7 % slower.
     deviation: float
     straggler: bool
 
@@ -50,7 +50,7 @@ class NodeLeft:
     job: JobId
     job_name: str
     until: datetime
-    #: One sentence.
+    #: The reason, in one sentence.
     why: str
 
 
@@ -65,12 +65,12 @@ class NodeView:
     reserved: Resources
     slots: int | None
     seen_at: datetime
-    #: False once it has been silent for too long.
+    #: False if the scaler has not reported the node for too long.
     ready: bool
     schedulable: bool
-    #: Names of the jobs with replicas on it.
+    #: Names of the jobs with replicas on the node.
     jobs: tuple[str, ...]
-    #: Unfinished jobs that keep off it.
+    #: Unfinished jobs that avoid the node.
     left: tuple[NodeLeft, ...] = ()
 
 
@@ -81,14 +81,14 @@ class PoolView:
     name: PoolName
     nodes: int
     capacity: Resources
-    #: Of live replicas.
+    #: Resources that live replicas reserve.
     reserved: Resources
-    #: Unfinished jobs, and those of them that are decided about together.
+    #: Number of unfinished jobs, and of those that share the pool.
     jobs: int
     sharing: int
-    #: None where projects share it as they come.
+    #: Policy of the pool; None if projects share it without rules.
     policy: StoredPolicy | None
-    #: None before the first round, and where no job shares it.
+    #: Latest round; None before the first one, or if no job shares the pool.
     round: PoolRound | None
-    #: Share of the utility that a better division might add; None without a round.
+    #: Largest share of the utility that a better division could add; None without a round.
     gap: float | None

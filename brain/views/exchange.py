@@ -27,7 +27,7 @@ class EstimateRequest:
     jobs:estimate``.
     """
 
-    #: As it would be submitted, camelCase.
+    #: The document as it would be submitted, camelCase.
     document: Mapping[str, Any]
     question: EstimateQuestion = EstimateQuestion()
 
@@ -38,11 +38,11 @@ class ResizeRequest:
 
     replicas: int
     why: str = ""
-    #: Take the nearest size within the job's bounds instead of refusing one beyond them: an object
-    #: of a cluster declares a size, and nobody waits for the answer.
+    #: True: take the nearest size within the job's bounds instead of refusing one beyond them. An
+    #: object of a cluster declares a size, and no client waits for a refusal.
     clamp: bool = False
-    #: Who asked, where a scaler passes on what an object of a cluster says; of anybody else the
-    #: token says it.
+    #: Author of the request, if a scaler passes it on from an object of its cluster; the token
+    #: identifies all other authors.
     by: str = ""
 
 
@@ -52,12 +52,13 @@ class JobEdit:
     it is.
     """
 
-    #: Of each replica of the role; None: of each that has no amounts of its own.
+    #: Amounts of each replica of the role; without a role, of each replica whose role has no
+    #: amounts of its own.
     cpu_millis: int | None = None
     memory_bytes: int | None = None
-    #: Of the role; None: of all roles.
+    #: Number of replicas of the role; without a role, of all roles.
     replicas: int | None = None
-    #: ``ps``, ``worker``, ``chief`` or ``evaluator``, of a job that has roles.
+    #: ``ps``, ``worker``, ``chief`` or ``evaluator``, for a job with roles.
     role: str | None = None
     why: str = ""
     #: As in ``ResizeRequest``.
@@ -122,7 +123,7 @@ class Problem:
     title: str
     status: int
     detail: str
-    #: Path of the field at fault, where one is.
+    #: Path of the field at fault, if a field is.
     field: str | None = None
     request_id: str = ""
 
@@ -137,12 +138,12 @@ class Health:
     database_bytes: int
     pools: tuple[PoolName, ...]
     policy_mode: PolicyMode
-    #: Everything that is degraded, one sentence each; empty when nothing is.
+    #: One sentence for each degraded part; empty if no part is.
     degraded: tuple[str, ...]
-    #: What jobs of people who are no administrators can do on this machine that they should not,
-    #: and why nothing keeps them from it; empty where something does.
+    #: A warning that the jobs of users who are not administrators are not confined on this machine,
+    #: with the reason; empty if they are.
     submitters: str = ""
-    #: Largest clock offset of a sender seen lately, seconds.
+    #: Largest clock offset of a sender heard lately, in seconds.
     skew_seconds: float
     who: str
     role: str

@@ -34,11 +34,12 @@ class Condition:
 class MemoryView:
     """How far a job's checkpoints in memory are ahead of storage."""
 
-    #: Seconds since the oldest save that is not on storage; 0: all are.
+    #: Seconds since the oldest save that is not on storage; 0: all saves are.
     ahead_seconds: float
-    #: Whether another host has the newest one; None: it is not to have it.
+    #: True if another host has the newest checkpoint; None: no other host is meant to have it.
     buddy: bool | None
-    #: Why checkpoints go to storage as always although memory was asked for; empty: they do not.
+    #: The reason why checkpoints go to storage directly although the job asks for memory; empty:
+    #: they do not.
     off: str
 
 
@@ -55,7 +56,7 @@ class JobView:
     reason: str
     conditions: tuple[Condition, ...]
     intent: Intent
-    #: Effective approval mode: the job's own, else the service's.
+    #: Approval mode in force: the job's own, else the service's.
     mode: PolicyMode
     optimize_mode: OptimizeMode
     advise_only: str | None
@@ -64,49 +65,49 @@ class JobView:
     created_at: datetime
     updated_at: datetime
     finished_at: datetime | None
-    #: For ``If-Match``.
+    #: Version of the job, for ``If-Match``.
     version: int
-    #: Smallest, largest and stepwise size.
+    #: Bounds of the size, and its unit.
     replicas_min: int
     replicas_max: int
     unit: int
-    #: Observed in the latest world, and wished for.
+    #: Replicas in the latest world, and in the desired world.
     replicas: int
     replicas_wished: int
     processes_per_replica: int
-    #: Per replica.
+    #: Resources of each replica.
     resources: Resources
     epoch: int | None
     generation: int
-    #: ``examples/s``, or ``steps/s`` where the probe saw no batch size.
+    #: ``examples/s``, or ``steps/s`` if the probe saw no batch size.
     unit_of_throughput: str
-    #: Of the present world, measured as decisions measure it: over the last minute, over a quarter
-    #: of an hour where that has too few steps. None when nothing is known.
+    #: Throughput of the present world, measured as for decisions: over the last minute, or over a
+    #: quarter of an hour if the minute has too few steps. None if unknown.
     throughput: Prediction | None
-    #: What the standing plan promised at this size, where one did.
+    #: Throughput that the standing plan promised at this size, if any.
     promised: Prediction | None
     data_wait_share: float | None
     cpu_share: float | None
     memory_share: float | None
     gpu_share: float | None
-    #: Optimizer steps of the script so far, where known.
+    #: Optimizer steps of the script so far, if known.
     step: int | None
-    #: 0 to 1, of declared steps.
+    #: Share of the declared steps that is done, 0 to 1.
     progress: float | None
     ends_at: datetime | None
-    #: Age of the newest sample; None before the first.
+    #: Age of the newest sample; None before the first one.
     telemetry_age_seconds: float | None
     losses: TelemetryLosses
-    #: None where no checkpoint is kept in memory.
+    #: State of checkpoints in memory; None if the job keeps none there.
     memory: MemoryView | None
-    #: Throughput of the last hours, oldest first; None where nothing was measured.
+    #: Throughput of the last hours, oldest first; None for intervals without measurements.
     sparkline: tuple[float | None, ...]
     #: Newest plan, active or not.
     plan: ScalePlan | None
-    #: What came of that plan; ``not yet`` where there is none, ``rolled back`` where it is the way
-    #: back from a missed promise.
+    #: Outcome of that plan's promise; ``not yet`` if there is no plan, ``rolled back`` if the plan
+    #: undoes one that missed its promise.
     verdict: PlanVerdict
-    #: Latest decision, hold or not.
+    #: Latest decision, a change or a hold.
     decision: Recommendation | None
 
 
@@ -118,7 +119,7 @@ class JobsRequest:
 
     #: Names or ids.
     jobs: tuple[str, ...] = ()
-    #: As of lists of jobs; of those that did not end.
+    #: Filter as in lists of jobs; it selects unfinished jobs only.
     filter: str = ""
 
 
@@ -128,7 +129,7 @@ class JobOutcome:
     changed.
     """
 
-    #: Name or id by which it was asked for.
+    #: Name or id in the request.
     asked: str
     job: JobView | None = None
     problem: Problem | None = None
@@ -139,12 +140,12 @@ class JobDetail:
     """One job in full."""
 
     job: JobView
-    #: As submitted, camelCase; the environment shows names only.
+    #: Document as submitted, camelCase; of the environment it shows only names.
     document: Mapping[str, Any]
     world: World | None
     worlds: tuple[World, ...]
     replicas: tuple[Replica, ...]
-    #: All that a cluster says of its object; empty where it has none.
+    #: All conditions of the job's object in a cluster; empty if it has no object.
     object_conditions: tuple[ObjectCondition, ...] = ()
 
 
@@ -157,10 +158,10 @@ class DesiredJob:
     project: str
     state: JobState
     wish: DesiredWorld
-    #: As submitted, camelCase, without values of the environment.
+    #: Document as submitted, camelCase, without values of the environment.
     document: Mapping[str, Any]
-    #: Whose job it is, if that is no administrator: it is kept apart from the service, or does not
-    #: run. None, too, where a rehearsal of the service failed.
+    #: Owner of a job that must be confined, because the owner is not an administrator. None if the
+    #: owner is one, or if this machine cannot confine jobs.
     member: str | None = None
 
 
@@ -180,11 +181,12 @@ class PlanView:
 
     job_name: str
     plan: ScalePlan
-    #: What came of its promise, and the one word for it wherever the plan is shown or counted.
+    #: Outcome of the plan's promise, as shown and counted everywhere.
     verdict: PlanVerdict
-    #: Why it cannot be approved now (frozen, job ended, not active); None where it can.
+    #: The reason why the plan cannot be approved now (frozen, job ended, not active); None if it
+    #: can.
     blocked: str | None = None
-    #: True where the job's mode is shadow: it is recorded and scored, never applied.
+    #: True if the job's mode is shadow: the plan is recorded and scored, never applied.
     shadow: bool = False
 
 
@@ -194,9 +196,9 @@ class WhatIf:
 
     replicas: int
     prediction: Prediction | None
-    #: Why there is none.
+    #: The reason why there is no prediction.
     undetermined: str | None = None
-    #: What was measured at this size in this job's life.
+    #: Last throughput measured at this size in the job's life.
     measured: Prediction | None = None
 
 
@@ -207,5 +209,5 @@ class Scaling:
     current: int
     recommended: int
     sizes: tuple[WhatIf, ...]
-    #: What the model rests on, in one sentence.
+    #: The measurements that the model rests on, in one sentence.
     basis: str

@@ -14,11 +14,11 @@ class Kept:
     job: JobId
     job_name: str
     generation: int
-    #: The size that was promised about.
+    #: The size of the promise.
     replicas: int
     promised: Prediction
     measured: Prediction
-    #: Whether what was measured lies in the 90 % band.
+    #: True if the measurement lies in the 90 % band.
     inside: bool
     at: datetime
 
@@ -30,11 +30,11 @@ class Calibrated:
     """
 
     count: int
-    #: Share of measurements inside of their bands, and the 90 % interval of that share.
+    #: Share of measurements inside their bands, and the 90 % interval of that share.
     coverage: float
     coverage_low: float
     coverage_high: float
-    #: Mean of log measured over promised: above 0, more was achieved than promised.
+    #: Mean log of measured over promised throughput; above 0, jobs achieved more than promised.
     bias: float
     #: Mean absolute percentage error; 0.1 is 10 %.
     error: float
@@ -47,9 +47,10 @@ class Fit:
     accelerator: str
     observations: int
     configurations: int
-    #: Directions that the data tell apart, of ten.
+    #: Number of the model's ten directions that the data determine.
     rank: int
-    #: Root mean square error of log step time at rows left out; None where fewer than two are.
+    #: Root mean square error of log step time at rows that were left out; None if fewer than two
+    #: rows were measured.
     held_out_error: float | None
     bounds_hit: tuple[str, ...]
     members: tuple[str, ...]
@@ -59,11 +60,11 @@ class Fit:
 class FreeTrial:
     """Micro-batches whose measurement would improve the model of a size without a restart."""
 
-    #: The size that is doubtful.
+    #: The size whose prediction is uncertain.
     replicas: int
     local_batch: float
     accumulation: int
-    #: Share of the doubt that goes.
+    #: Share of the variance that the trial removes.
     learned: float
 
 
@@ -71,20 +72,20 @@ class FreeTrial:
 class Noise:
     """The noise of a job's sampled gradients, or the reason why it is unknown."""
 
-    #: Gradient noise scale in examples, with its 90 % interval; None where it is not measured.
+    #: Gradient noise scale in examples, with its 90 % interval; None if it is not measured.
     examples: float | None = None
     low: float | None = None
     high: float | None = None
-    #: Why it is not measured; None where it is.
+    #: The reason why the scale is not measured; None if it is.
     unavailable: str | None = None
-    #: Global batch in examples that others are judged against, and that of the present world.
+    #: First global batch in examples, against which others are judged, and the present one.
     first_batch: float | None = None
     batch: float | None = None
-    #: What an example of the present batch is worth, in examples of the first one; 1 where the
-    #: noise is not measured, and the global batch then stays.
+    #: Worth of an example of the present batch, in examples of the first one; 1 if the noise is not
+    #: measured, and the global batch then stays.
     efficiency: float = 1.0
-    #: Share of a step that the slowest rank waits for the exchange of gradients; None where it was
-    #: not measured.
+    #: Share of a step that the slowest rank waits for the exchange of gradients; None if not
+    #: measured.
     exchange_wait_share: float | None = None
 
 
@@ -98,7 +99,7 @@ class BestBatch:
     examples: float
     local_batch: float
     accumulation: int
-    #: What an example of it brings, in examples of the first batch.
+    #: Worth of an example of this batch, in examples of the first batch.
     efficiency: float
     #: Change of goodput against the present batch; 0.2 is 20 % more.
     gain: float
@@ -113,11 +114,11 @@ class ToldBatch:
     local_batch: int
     accumulation: int
     learning_rate_scale: float
-    #: Why, in one sentence; None where it is the document's.
+    #: The reason for the batch, in one sentence; None if the document declares the batch.
     reason: str | None = None
-    #: Replicas that it is tried for; None where it is taken for its own sake.
+    #: Size, in replicas, for which the batch is tried; None: the batch is wanted for its own sake.
     trial: int | None = None
-    #: Whether the script makes it; None where that is not measured yet.
+    #: True if the script uses the batch; None if not measured yet.
     taken: bool | None = None
 
 
@@ -125,31 +126,33 @@ class ToldBatch:
 class ModelView:
     """The model of how a job scales, with its uncertainty."""
 
-    #: ``examples/s``, or ``steps/s`` where no batch was seen.
+    #: ``examples/s``, or ``steps/s`` if no batch was seen.
     unit: str
-    #: What the model rests on, in one sentence; where there is none, what is missing.
+    #: The measurements that the model rests on, or those that are missing, in one sentence.
     basis: str
     fitted: bool
     batching: str | None = None
-    #: Worlds that were used, and why others were not.
+    #: Worlds that were used, and the reasons why others were not.
     points: int = 0
     left_out: tuple[str, ...] = ()
     fits: tuple[Fit, ...] = ()
-    #: Factor by which bands were widened because earlier ones did not hold.
+    #: Factor by which bands were widened because earlier bands did not hold.
     widening: float = 1.0
-    #: Whether the job lately was other than predicted, so that nothing larger is.
+    #: True if recent worlds missed their forecasts, so that no larger size is predicted.
     surprised: bool = False
     noise: Noise
-    #: What the next change is reckoned to cost, and on how many of the job's own that rests.
+    #: Expected cost of the next change, in seconds, and the number of the job's own changes on
+    #: which it rests.
     restart_seconds: float
     restarts_measured: int
-    #: Training time to come, and why that long.
+    #: Training time left, and the reason for its length.
     remaining_seconds: float
     remaining_basis: str
     trials: tuple[FreeTrial, ...] = ()
-    #: Where the batch may be chosen, and the noise of gradients is measured: the best one here.
+    #: Best batch at the present size; None if the batch may not be chosen, or gradient noise is not
+    #: measured.
     best_batch: BestBatch | None = None
-    #: What the script is asked to take now; None where it does not ask.
+    #: Batch that the script is asked to take now; None if it does not ask.
     told_batch: ToldBatch | None = None
     calibration: Calibrated | None = None
     #: Newest first.

@@ -11,12 +11,12 @@ from brain.types.job import JobId
 class SubmitRequest:
     """A job document from which the scaler creates an object in the pool's cluster."""
 
-    #: camelCase, with the values of its environment.
+    #: The document, camelCase, with the values of its environment.
     document: Mapping[str, Any]
     owner: str
-    #: The sender's idempotency key: an object that was made for it is not made again.
+    #: The sender's idempotency key, for which at most one object is created.
     key: str = ""
-    #: Have the cluster say what it thinks, and make nothing.
+    #: True: only have the cluster check the object, and create nothing.
     dry_run: bool = False
 
 
@@ -25,11 +25,11 @@ class LogsRequest:
     """A request to read the output of a job's replicas."""
 
     job: JobId
-    #: None: all that the cluster still has.
+    #: Replica whose output is read; None: all replicas of which the cluster still has output.
     replica: int | None = None
-    #: The most lines of each replica that were printed before the request.
+    #: Most lines of each replica that were printed before the request.
     tail: int
-    #: Go on until the job is over.
+    #: True: continue until the job ends.
     follow: bool = False
 
 
@@ -55,10 +55,10 @@ class RelayedError:
 class ScalerAnswer:
     """An answer to a request, or a part of it."""
 
-    #: The job that was made; None after a dry run.
+    #: Id of the created job; None after a dry run.
     job: JobId | None = None
-    #: What was printed, in whole lines.
+    #: Printed output, in whole lines.
     text: str = ""
-    #: More parts follow.
+    #: True if more parts follow.
     more: bool = False
     refusal: RelayedError | None = None
