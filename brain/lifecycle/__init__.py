@@ -1,5 +1,6 @@
-"""The life of jobs, plans and worlds: their changes of state, and conditions of those. Spine: pure,
-no I/O.
+"""The life of jobs, plans and worlds: their states, and the rules by which these change.
+
+Spine: pure, no I/O.
 
 Every function takes a transaction and frozen values, moves them by the tables of ``brain.types``,
 writes an event (and, where somebody acted, an audit entry) through the same transaction, and

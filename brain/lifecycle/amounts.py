@@ -40,9 +40,7 @@ _HEARD = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaUse:
-    """Use of the hungriest replica of a job over some time; None in each field that nobody
-    measured.
-    """
+    """Use of a job's hungriest replica over some time; a field is None if not measured."""
 
     #: The most memory, in bytes.
     memory_bytes: float | None = None
@@ -167,8 +165,8 @@ def _use(samples: Sequence[HostSample], world: World | None, role: str) -> Repli
 
 
 def _use_of(replicas: Collection[int], samples: Sequence[HostSample]) -> ReplicaUse:
-    """Return the use of replicas each of which was read by itself, because replicas of other
-    roles share its machine.
+    """Return the use of a role's replicas from readings of single replicas, because replicas of
+    other roles share their machines.
     """
     read: dict[int, list[ReplicaReading]] = {replica: [] for replica in replicas}
     for one in (reading for sample in samples for reading in sample.replica_readings):

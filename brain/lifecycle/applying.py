@@ -39,13 +39,13 @@ def overdue(plan: ScalePlan, settings: Settings, now: datetime) -> str:
     waited = (now - plan.updated_at).total_seconds()
     if plan.kind is not PlanKind.RESIZE or not plan.in_place or waited < settings.verify_seconds:
         return ""
-    return f"not every replica was said to reserve it within {duration(waited)}"
+    return f"not every replica was reported to reserve it within {duration(waited)}"
 
 
 def shut_out(tx: Transaction, plan: ScalePlan, settings: Settings, now: datetime) -> bool:
     """Return True if a plan that only moves replicas has not got its nodes in time.
 
-    Replicas that are there may wait for a safe point as long as it takes.
+    Present replicas may wait for a safe point without a time limit.
     """
     late = (now - plan.updated_at).total_seconds() >= settings.verify_seconds
     waits = plan.state is PlanState.APPLYING and plan.only_moves and late
@@ -60,7 +60,7 @@ def _relent(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> ScaleP
 
 
 def _give_up(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> ScalePlan:
-    """End a plan without another one: the job goes on as it is."""
+    """End a plan without a successor: the job goes on as it is."""
     outcome = replace(plan.outcome, detail=why)
     failed = move_plan(tx, plan, PlanState.FAILED, why, now, outcome=outcome)
     job = tx.jobs.get(plan.job)

@@ -1,8 +1,8 @@
-"""Batches that Brain asks scripts to take: it chooses and stores them, and the wish carries them.
+"""Batches that Brain asks scripts to take: it chooses and stores them, and sends them in the wish.
 
 Only for jobs that ask (``batch.tune``), and only where Brain may act by itself. A change of the
 batch alone is no plan: the size stays and nothing restarts. A plan for another size carries its
-batch. Brain asks nothing more of a script that does not follow.
+batch. Brain asks for no other batch of a script that ignored one.
 """
 
 from datetime import datetime

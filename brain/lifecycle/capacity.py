@@ -21,11 +21,11 @@ from brain.types.roles import WORKER, others
 from brain.types.world import Replica, ReplicaState, World
 from brain.typeset import quantity
 
-#: States in which a job reserves only its observed replicas: not started, or stopped.
+#: States, before the start or after a stop, in which a job reserves only its observed replicas.
 _IDLE = frozenset({JobState.QUEUED, JobState.SUSPENDED})
 
 _GIB = 2**30
-#: Room for a job whose replicas reserve nothing: more than any job asks for.
+#: Capacity for a job whose replicas reserve nothing: more replicas than any job asks for.
 UNLIMITED = 1_000_000
 
 #: Returns the number of replicas of a job that fit its pool, present ones included.
@@ -60,7 +60,7 @@ def holding(tx: Transaction, job: Job) -> Holding:
     plans, live = tx.plans.of(job.id), _alive(tx, job.id)
     _, target = wished(plans, job)
     amounts = [target.each, *(one.current.each for one in plans if one.state is PlanState.APPLIED)]
-    if target.roles:  # they differ, and their sum counts
+    if target.roles:  # their amounts differ, and the sum counts
         amounts.append(standing(plans, job)[1].each)
     else:
         amounts += [job.resources, *(one.resources for one in live if one.resources)]
@@ -172,7 +172,7 @@ def _given(free: _Amount, each: Resources, replicas: int) -> _Amount:
 
 
 def _copies(free: _Amount, each: _Amount) -> int:
-    """Return how often ``each`` fits into ``free``; below 0 where more is taken than there is."""
+    """Return how often ``each`` fits into ``free``; below 0 if more is taken than exists."""
     fits = [have // need for have, need in zip(free, each, strict=True) if need > 0]
     return min(fits) if fits else UNLIMITED
 
@@ -228,8 +228,8 @@ def room(tx: Transaction, job: Job) -> int:
 
 
 def fitting(tx: Transaction, job: Job, size: Allocation, *, room: Room = room) -> int:
-    """Return how many replicas of ``job`` fit its pool with the amounts of ``size``, those that it
-    has now included; of more or fewer replicas there are more or fewer workers."""
+    """Return how many replicas of ``job`` fit its pool with the amounts of ``size``, its present
+    ones included; a different number of replicas means a different number of workers."""
     if not size.roles:
         return room(tx, replace(job, amounts=size.resources))
     first = others(size.roles) + 1

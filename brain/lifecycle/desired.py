@@ -1,4 +1,4 @@
-"""The wish of a job, made from its standing target and the plan that is being applied."""
+"""The wish (desired world) of a job, from its standing target and the plan being applied."""
 
 from collections import Counter
 from collections.abc import Sequence

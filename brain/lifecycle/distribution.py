@@ -23,7 +23,7 @@ from brain.types.plan import Outcome, PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.telemetry import SaveSample, ThroughputSample
 from brain.typeset import count
 
-#: Steps after which a worker that has met no other is expected never to meet one.
+#: Steps after which a worker that has met no other worker is expected never to meet one.
 LEAST_STEPS = 10
 
 _HOW = "no process group, no session, no data shard, no MPI or Horovod peer"
@@ -79,7 +79,7 @@ def not_distributed(
     None if it may.
 
     A plan that undid an earlier growth is the memory of that growth. The memory ends with the job:
-    a person who mended the script submits it again.
+    a person who has fixed the script submits a new job.
     """
     if job.document.independent:
         return None

@@ -154,8 +154,8 @@ def _reshaped(
 def _promise(
     sight: ThroughputObserved, current: Allocation, target: Allocation
 ) -> Prediction | None:
-    """What is promised: throughput stays with amounts alone; no model says what another server or
-    worker brings beside the others."""
+    """Return the promise of an edit: amounts alone leave throughput as it is, and no model predicts
+    the gain of another server or worker in a job with roles."""
     same = target.replicas == current.replicas and alike(current.roles, target.roles)
     if same:
         return sight.now

@@ -118,7 +118,7 @@ def mirror(
         return known
     document.check()
     limits = (document.deadline, document.budget)
-    if limits != (known.document.deadline, known.document.budget):  # one that passed stays valid
+    if limits != (known.document.deadline, known.document.budget):  # old ones may have passed
         check_limits(document, settings, now)
     acted(tx, owner, "job.edit", f"job/{job_id}", now=now)
     return tx.jobs.put(replace(known, document=document, updated_at=now))
@@ -195,7 +195,7 @@ def preempt(tx: Transaction, job: Job, why: str, now: datetime) -> Job:
 
 
 def requeue(tx: Transaction, job: Job, now: datetime) -> bool:
-    """Queue a job again that was stopped for another; return False if it was not."""
+    """Queue again a job that was stopped for another job; return False for any other job."""
     if job.state is not JobState.SUSPENDED or job.intent is not Intent.SUSPEND:
         return False
     noted = tx.fits.get(job.id, PREEMPTED)
@@ -207,9 +207,7 @@ def requeue(tx: Transaction, job: Job, now: datetime) -> bool:
 
 
 def _note_preemption(tx: Transaction, job: Job, why: str, now: datetime) -> None:
-    """Store why a job was stopped for another; a job that a person suspended meanwhile stays
-    suspended.
-    """
+    """Store why a job was stopped for another; empty if a person decides about it from now on."""
     if why or tx.fits.get(job.id, PREEMPTED) is not None:
         tx.fits.put(StoredFit(job=job.id, kind=PREEMPTED, parameters=why, fitted_at=now))
 
@@ -265,7 +263,7 @@ def end(
 
 
 def stopped(tx: Transaction, job: Job, now: datetime) -> Job:
-    """Fulfil the owner's intent for a job of which no replica runs any more."""
+    """Fulfil the owner's intent for a job whose replicas have all stopped."""
     if job.intent is Intent.CANCEL:
         return end(tx, job, JobState.CANCELLED, "cancelled; all its replicas have stopped", now)
     job = move_job(tx, job, JobState.SUSPENDED, "suspended; all its replicas have stopped", now)

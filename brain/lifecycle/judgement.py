@@ -67,8 +67,9 @@ def _undone_by_brain(
 ) -> bool:
     """Return True if Brain rolls back a plan that fell short without asking anyone.
 
-    Brain rolls back plans of amounts wherever it may act, also a person's: a job that runs out of
-    memory loses more than the person's wish, and the way back needs no restart. Raised amounts
+    Brain rolls back plans of amounts wherever it may act, even a person's: running out of memory
+    would cost the job more than the person's request is worth, and the rollback needs no restart.
+    Raised amounts
     stay: if they are too small, the smaller ones before them are, too.
     """
     if plan.kind in (PlanKind.REQUEST, PlanKind.RESIZE) and plan.in_place:

@@ -33,8 +33,9 @@ KIND = "throughput-points/1"
 GRADIENTS = "gradient-sums/1"
 #: Kind of the stored list of measurements of earlier runs of the script, newest first.
 RUNS = "earlier-runs/2"
-#: Seconds of the newest samples that a point rests on: the fewest that suffice, because old samples
-#: say less about present throughput, and reading a minute costs a tenth of the rest of a turn.
+#: Seconds of newest samples on which a point rests. The shortest sufficient time is used, because
+#: old samples say less about present throughput, and reading a minute costs a tenth of the rest of
+#: a turn.
 WINDOWS_SECONDS = (60.0, 900.0)
 #: Additional seconds of samples after which the point of the present world is stored again.
 KEEP_SECONDS = 30.0

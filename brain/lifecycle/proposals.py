@@ -21,7 +21,7 @@ def outdated(plan: ScalePlan | None, measured: Prediction | None, settings: Sett
     """
     if plan is None or plan.state is not PlanState.PROPOSED or plan.kind is not PlanKind.RESIZE:
         return False
-    if plan.changes_resources:  # those rest on use, not on throughput
+    if plan.changes_resources:  # plans of amounts rest on use, not on throughput
         return False
     then = plan.measured
     if then is None or measured is None or then.examples_per_second <= 0:

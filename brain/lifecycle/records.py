@@ -10,7 +10,7 @@ from brain.types.job import Job, JobId, JobState
 from brain.types.plan import PlanState, ScalePlan
 from brain.types.record import AuditEntry, Event
 
-#: The actor of changes behind which no person stands.
+#: The actor of changes that no person requested.
 BRAIN = "brain"
 
 

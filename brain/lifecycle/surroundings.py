@@ -316,8 +316,8 @@ def _device_examples(sight: ThroughputObserved, uses: Sequence[WorldUse]) -> flo
 def _served(
     tx: Transaction, job: Job, sight: ThroughputObserved, current: Allocation, now: datetime
 ) -> ServedJob | None:
-    """A job and its parameter servers, by what each of them used lately; None where it has none, or
-    they were not all read, or the world has others than stand."""
+    """Return a job with its parameter servers and their recent use; None if it has none, if a
+    server was not read, or if the world has other roles than the standing size."""
     present, world = sight.present, sight.world
     if PS not in dict(current.roles) or world is None or not isinstance(present, Point):
         return None
@@ -352,7 +352,7 @@ def _data_wait(samples: Sequence[ThroughputSample]) -> float | None:
 
 def _stalled(tx: Transaction, job: Job, waited: float | None, now: datetime) -> float | None:
     """Return the share of time that processes wait for storage; None if workers do not wait for
-    data, or no collector reads it.
+    data, or if no collector reads it.
     """
     if (waited or 0) <= 0:
         return None

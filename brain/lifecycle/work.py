@@ -1,9 +1,9 @@
 """The work that a run has left, its limits, and the work of earlier runs of its script.
 
-Brain believes declared steps and epochs once earlier runs of the job's script kept to theirs; until
-then a declaration can only shorten the expected work. Only earlier runs tell the length of an
-epoch. A run without a declaration is expected to be as long as the earlier runs, if their lengths
-were alike.
+Brain believes declared steps and epochs once earlier runs of the job's script kept their
+declarations. Until then a declaration can only shorten the expected work. Only earlier runs tell
+the length of an epoch. A run without a declaration is expected to be as long as the earlier runs,
+if their lengths were alike.
 """
 
 import math
@@ -116,9 +116,9 @@ def still_to_come(
     """Return the training time left at the present pace.
 
     If no earlier run kept or broke a declaration of this script, the result is the shorter of the
-    declared work and that of earlier runs, or else the job's age: a restart has to pay by both. A
-    declaration counts before a job's age where the job shares its pool: who declares more work than
-    there is only comes after others.
+    declared work and that of earlier runs, or else the job's age: a restart has to pay by both. In
+    a shared pool a declaration counts instead of the job's age, because a job that overstates its
+    work only waits behind others.
     """
     by_age = remaining(done=0, declared=None, work_per_second=0, elapsed_seconds=elapsed)
     said, present = promised_work(job, past), sight.present

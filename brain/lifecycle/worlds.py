@@ -96,7 +96,7 @@ def replicas_reported(
     gone = _members(tx, everything, job.id)
     if any(replica.state is not ReplicaState.EXITED for replica in gone):
         return _waiting(tx, job, report.waiting, now)
-    if job.state is JobState.SUSPENDED:  # its replicas may end after its world
+    if job.state is JobState.SUSPENDED:  # replicas may end after their world
         return job
     if job.intent is not Intent.RUN:
         _end_world(tx, job.id, now)
@@ -107,9 +107,7 @@ def replicas_reported(
 
 
 def _check_possible(tx: Transaction, job: Job, known: World | None, report: WorldReport) -> None:
-    """Raise for a report that would do lasting harm: one with too many members, or too high an
-    epoch.
-    """
+    """Raise for a report that would do lasting harm: too many members, or too high an epoch."""
     # Bounds may have shrunk since the replicas started.
     started = len(tx.worlds.replicas(job.id))
     most = max(job.document.replicas.max, known.replicas if known else 0, started)
@@ -129,7 +127,7 @@ def _check_possible(tx: Transaction, job: Job, known: World | None, report: Worl
 
 
 def _remembered(tx: Transaction, job: Job, known: World | None, report: WorldReport) -> Job:
-    """Store how far memory is ahead of storage; that changes often, and nothing follows from it."""
+    """Store how far checkpoints in memory are ahead of storage; no decision rests on it."""
     if known is not None and known.epoch == report.epoch:
         tx.worlds.put(replace(known, members=report.members))
     return job
@@ -270,7 +268,7 @@ def _lost(tx: Transaction, job: Job, report: WorldReport, settings: Settings, no
 
 
 def _remedy(job: Job, found: Diagnosis | None) -> str:
-    """Return a clause with what helps a job that ended for want of the memory that it reserved."""
+    """Return a clause with the remedy for a job that ran out of its reserved memory."""
     reserved = job.resources.memory_bytes
     if found is None or found.kind is not FailureKind.MEMORY or not reserved:
         return ""

@@ -8,7 +8,7 @@
 
 A model that cannot answer raises ``Undetermined``.
 
-scikit-learn and scipy's subpackages are imported by what fits, when it first does: they take as
-long as everything else that a service imports. So ``scipy.stats`` is written out, which scipy
-imports when it is used, and estimators are imported in functions.
+scikit-learn and scipy's subpackages are imported at the first fit, because they take as long as all
+other imports of a service. So modules write ``scipy.stats`` in full, which scipy imports at its
+first use, and import estimators inside functions.
 """

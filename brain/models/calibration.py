@@ -10,7 +10,7 @@ from brain.errors import Undetermined
 from brain.models.fitting import Z90
 from brain.types.recommendation import Prediction
 
-#: Exactly calibrated predictions that the factor begins with, before any prediction was judged.
+#: Number of exactly calibrated predictions with which the factor begins.
 _BELIEVED = 4.0
 #: Standard deviation of log throughput of one size from world to world, on a machine that others
 #: use, too.

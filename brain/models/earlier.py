@@ -1,9 +1,10 @@
 """Measurements of earlier runs of one script, for a run that has measured little itself.
 
-The speed of a run differs from that of other runs of its script by one factor, which its machines,
-data and sequence lengths decide. So the points of other runs are scaled to this run's level before
-they enter its fit, with the error by which runs of the script differed. A run that differs by more
-than that error explains is of another script, whatever its name, and takes nothing from the others.
+The speed of a run differs from that of other runs of its script by one factor, which depends on
+machines, data and sequence lengths. So the points of other runs are scaled to this run's level
+before they enter its fit, with the error by which runs of the script differed. A run whose
+difference exceeds this error belongs to another script, whatever its name, and takes nothing from
+the others.
 """
 
 import math
@@ -24,9 +25,9 @@ from brain.models.terms import SpeedTerms, configuration, observation, unusable
 from brain.typeset import count
 
 #: Standard deviation of the log step time of one configuration between runs of a script, and the
-#: number of repeats that this prior counts as.
+#: number of observations for which this prior counts.
 _APART, _BELIEVED = 0.15, 2.0
-#: Deviations from which on a run is of another script.
+#: Deviations above which a run belongs to another script.
 _ANOTHER = 3.0
 #: The most points that a run takes from others, each of another configuration.
 _MOST = 16
@@ -166,9 +167,9 @@ def noise_exponent(seen: Sequence[NoiseSeen]) -> float:
 
         log noise = a + p log work + q log batch        (q is returned)
 
-    McCandlish et al. (2018) find noise to fall with the temperature of training, which a larger
-    batch lowers; in the published traces of Pollux q is 0 to 0.9. The power q is fitted to
-    differences between measurements, foremost those at about the same work; with few measurements q
+    McCandlish et al. (2018) find that noise falls with the temperature of training, which a larger
+    batch lowers. In the published traces of Pollux q is 0 to 0.9. The power q is fitted to
+    differences between measurements, mainly those at about the same work; with few measurements q
     stays near 0.
     """
     if len(seen) < 2:

@@ -21,12 +21,13 @@ from brain.types.telemetry import ThroughputSample
 #: section 2.8).
 SMALLEST, LARGEST = 0.1, 1e4
 #: Sampled steps of a world after which a measurement counts half. Chosen, not measured: a few
-#: hundred steps settle a scale of some ten batches, and training changes over thousands of steps.
+#: hundred steps determine a scale of about ten batches, and training changes over thousands of
+#: steps.
 HALF_LIFE_STEPS = 300.0
-#: Power of age: a measurement at half of a job's age counts 0.5 to this power. Noise grows by
-#: factors in the first epochs, and later as slowly as the job ages.
+#: Power of age: a measurement at half of a job's age counts 0.5 to this power. Noise grows
+#: severalfold in the first epochs, and later as slowly as the job ages.
 _AGEING = 2.0
-#: Seconds before which a job's age says nothing.
+#: Age in seconds below which a job's age is ignored.
 _YOUNG_SECONDS = 60.0
 #: Difference of log batches at which a measurement at one batch counts 0.6 for the other.
 _ALIKE = 0.5

@@ -213,9 +213,10 @@ def _compute_seconds(
 def _data_wait_seconds(
     ranks: Mapping[int, Sequence[ThroughputSample]], step_seconds: float
 ) -> float:
-    """The others wait for the rank that waits longest for its data; never more than a step.
+    """Return the longest wait for data of any rank, for which all ranks wait; at most a step.
 
-    Waits are means. What comes in bursts, as an epoch begins, is in no median step: less it.
+    Waits are means. Bursts, as at the beginning of an epoch, do not affect the median step, so they
+    are subtracted.
     """
     waits = [
         np.median([it.data_wait_seconds - _burst_seconds(it) for it in of]) for of in ranks.values()

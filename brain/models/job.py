@@ -291,7 +291,7 @@ class JobModel:
             seen = max(point.replicas for point in self.points)
             if self.surprised:
                 return Undetermined(
-                    f"the job lately was other than predicted, so nothing beyond {seen} is; "
+                    f"recent worlds missed their forecasts, so no size above {seen} is predicted; "
                     "measure it again at the sizes it had",
                     code="surprised",
                 )
@@ -336,8 +336,8 @@ class JobModel:
         self, kind: str, sizes: Sequence[Size], center: Floats, spread: Floats
     ) -> tuple[Floats, Floats]:
         """Return the log rates of sizes, mixed by precision with the measurements of those
-        sizes: curves are smooth, jobs are not (a batch that divides well, a switch that is
-        full).
+        sizes: the model's curve is smooth, but jobs are not (a batch that divides well, a full
+        switch).
         """
         for at, size in enumerate(sizes):
             for point in self.points:

@@ -11,7 +11,7 @@ from statistics import fmean, median
 
 #: Factor by which a declaration must be off to disprove later ones: half or twice.
 _WRONG = math.log(2.0)
-#: The most declarations that count, the newest first: habits change.
+#: Most declarations that count, the newest first, because habits change.
 _RECENT = 5
 #: Standard deviation of log work of a declaration that was never tested.
 _UNTESTED = 0.5
@@ -19,7 +19,7 @@ _UNTESTED = 0.5
 _FEW, _EXACT = 2, 0.05
 #: Least share of the latest runs that must agree on a length for it to be expected again.
 _AGREE = 0.75
-#: The most seconds that the age of a job promises (models.md section 5).
+#: Most seconds of training left that a job's age supports (models.md section 5).
 LONGEST_SECONDS = 6 * 3600.0
 #: A job of unknown length is as likely to end within its age as after it; nine in ten end between
 #: these shares of it.
@@ -71,8 +71,8 @@ class DeclaredWork:
 
     @property
     def expected(self) -> float:
-        """Return the expected work of this run: as declared, or by habit if declarations miss
-        it.
+        """Return the expected work: as declared, or weighed with earlier runs if those missed
+        theirs.
         """
         misses = [math.log(ratio) ** 2 for ratio in self.ratios if ratio > 0]
         exact = not misses or fmean(misses) <= _EXACT**2

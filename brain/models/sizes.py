@@ -1,8 +1,8 @@
 """Sizes that a job may never have had, and the configurations of its script at them.
 
-A *size* counts replicas as everywhere in Brain; underneath, step times are those of data-parallel
-copies: ``replicas * processes / (tensor * pipeline)`` on the nodes that exchange gradients.
-Undeclared facts are inferred from the points of earlier worlds.
+A *size* counts replicas as everywhere in Brain; step times are modelled over data-parallel copies:
+``replicas * processes / (tensor * pipeline)`` on the nodes that exchange gradients. Undeclared
+facts are inferred from the points of earlier worlds.
 """
 
 import math

@@ -1,7 +1,7 @@
-"""Influences on speed besides size: the owner's declarations, and facts found in points.
+"""Influences on speed besides size: the owner's declarations, and facts derived from points.
 
 Points go into the estimators of ``step_time`` as observations of configurations of data-parallel
-copies; this module is the only one that translates.
+copies; only this module makes this conversion.
 """
 
 import math
@@ -17,7 +17,7 @@ from brain.typeset import count
 
 #: Relative difference below which two batches are the same (last batches, uneven shards).
 SAME_BATCH = 0.02
-#: Examples that stand for a step if no batch was seen; only ratios of the value matter.
+#: Examples that a step counts as if no batch was seen; only ratios of this value matter.
 _UNSEEN_BATCH = 1024.0
 #: Seconds in which the weight of a point halves: scripts change as they train (models.md section
 #: 6).
@@ -72,9 +72,9 @@ def batching(points: Sequence[Point], declared: float | None) -> Batching:
     """Return the rule of a script's batch, from the batches that were seen, else from the declared
     one.
 
-    The nearer rule wins: 64 examples over three workers in two micro-batches of whole examples are
-    66, over ten workers 70. If no batch is seen, the rate is in steps, which only measure progress
-    if the global batch is fixed.
+    The rule that fits better wins, because whole examples round batches up: 64 examples over three
+    workers in two micro-batches become 66, over ten workers 70. If no batch is seen, the rate is in
+    steps, which only measure progress if the global batch is fixed.
     """
     if any(point.examples_per_step is None for point in points):
         return Batching.GLOBAL
@@ -106,7 +106,7 @@ def unusable(point: Point, present: Point, terms: SpeedTerms) -> str | None:
     if not (math.isfinite(point.step_seconds) and point.step_seconds > 0):
         return f"its step time is {point.step_seconds:g} s"
     if not (math.isfinite(point.relative_error) and point.relative_error >= 0):
-        return "nobody knows how sure its step time is"
+        return "the error of its step time is unknown"
     if (point.examples_per_step is None) is not (present.examples_per_step is None):
         return "its rate has another unit"
     if point.examples_per_step is not None and not 0 < point.examples_per_step < math.inf:

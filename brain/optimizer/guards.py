@@ -11,17 +11,17 @@ from brain.types.job import Intent, JobState, OptimizeMode, PolicyMode
 from brain.types.plan import PlanState
 from brain.typeset import count, duration, reallocation
 
-#: Most changes by Brain's own advice within an hour. A job that shares its pool bears as many as
-#: cost it this share of the hour, but no fewer: every round weighs the cost of a restart.
+#: Most changes by Brain's own advice within an hour. A job that shares its pool may have more, up
+#: to this share of the hour lost in restarts, because every round weighs the cost of a restart.
 MOST_CHANGES, MOST_CHANGING = 4, 0.1
 HOUR_SECONDS = 3600.0
 #: Code of the hold, and of the plan that undid a growth, for replicas that are copies.
 NOT_DISTRIBUTED = "not-distributed"
 #: Code of the hold that only observes, after a long absence of Brain.
 RETURNED = "returned"
-#: Time, in restarts, for which a job is left alone after a change; less for a job that shares its
-#: pool. A job on its way up only waits until its last step has paid for itself, which a gain of ten
-#: per cent does not, and a doubling does.
+#: Time, in restarts, for which a job is left alone after a change: usually; in a shared pool; and
+#: on its way up, where a job only waits until its last growth has paid for itself. A doubling pays
+#: within this time, a gain of ten per cent does not.
 DWELL_RESTARTS, SHARED_RESTARTS, RAMP_RESTARTS = 10.0, 4.0, 2.0
 
 
@@ -58,7 +58,7 @@ def not_running(situation: Situation) -> Hold | None:
         code="suspended",
         reason=f"the job is {job.state} and was asked to {job.intent}",
         short="the job is not meant to run",
-        next_step="It is looked at again when it has been resumed.",
+        next_step="Brain looks at the job again once it is resumed.",
     )
 
 
@@ -118,7 +118,7 @@ def stale(situation: Situation) -> Hold | None:
         code="no-steps" if age is None else "stale-telemetry",
         reason=f"{seen} for {duration(since)}, more than {duration(limit)}",
         short="nothing is changed on stale telemetry",
-        next_step="See the job's log and `brain doctor`; it is decided again when samples come.",
+        next_step="See the job's log and `brain doctor`; Brain decides again when samples arrive.",
     )
 
 
@@ -130,7 +130,7 @@ def degraded(situation: Situation) -> Hold | None:
         code="degraded",
         reason=f"the job is {situation.job.state}: {situation.job.reason}",
         short="its world is not whole",
-        next_step="It is decided again when the world is whole.",
+        next_step="Brain decides again when the world is complete.",
     )
 
 
@@ -142,7 +142,7 @@ def straggling(situation: Situation) -> Hold | None:
         code="straggler",
         reason=situation.straggler,
         short="a straggler hides how the job scales",
-        next_step="Look at that worker's machine; it is decided again when the ranks are even.",
+        next_step="Check that worker's machine; Brain decides again once all ranks keep up.",
     )
 
 
@@ -155,7 +155,7 @@ def unmeasured(situation: Situation) -> Hold | None:
             code=unknown.code,
             reason=str(unknown),
             short="the present size is not measured yet",
-            next_step="It is decided as soon as enough steps were measured.",
+            next_step="Brain decides as soon as enough steps are measured.",
         )
     return None
 
@@ -176,7 +176,7 @@ def unsaved(situation: Situation) -> Hold | None:
 
 
 def returned(situation: Situation) -> Hold | None:
-    """Hold at the first decision after an outage, when everything looks new."""
+    """Hold at the first decision after an outage, when every measurement looks new."""
     since, limit = situation.since_decision_seconds, situation.settings.stale_seconds
     if since is None or since <= limit:
         return None
@@ -184,7 +184,7 @@ def returned(situation: Situation) -> Hold | None:
         code=RETURNED,
         reason=f"nobody looked at it for {duration(since)}, more than {duration(limit)}",
         short="the first look after an absence decides nothing",
-        next_step="It is decided at the next turn.",
+        next_step="Brain decides at its next turn.",
     )
 
 
@@ -199,7 +199,7 @@ def flapping(situation: Situation) -> Hold | None:
         code="flapping",
         reason=f"{count(made, 'change')} within the hour, {most} are the most",
         short="it was changed too often lately",
-        next_step="It is decided again when the oldest of them is an hour ago.",
+        next_step="Brain decides again when the oldest change is an hour old.",
     )
 
 
@@ -232,7 +232,7 @@ def dwelling(situation: Situation) -> Hold | None:
     must pay before the next.
 
     For a job alone the time doubles with each further change within the hour. A job whose growth
-    kept its promise may grow again sooner: ``climbs`` tells when it may only grow.
+    kept its promise may grow again sooner: ``climbs`` is then true.
     """
     since = situation.since_change_seconds
     dwell = dwell_seconds(situation)
@@ -244,7 +244,7 @@ def dwelling(situation: Situation) -> Hold | None:
         code="dwell",
         reason=f"its world changed {duration(since)} ago, it is left alone for {duration(dwell)}",
         short="the last change is too recent",
-        next_step=f"It is decided again in {duration(dwell - since)}.",
+        next_step=f"Brain decides again in {duration(dwell - since)}.",
     )
 
 

@@ -51,7 +51,7 @@ def _broken(situation: Situation, size: int) -> str | None:
     change_seconds = situation.restart_seconds if size != situation.replicas else 0.0
     expected = limits.work_seconds * situation.useful(situation.replicas) / situation.useful(size)
     late = expected * math.exp(_Z80 * deviation(predicted)) + change_seconds
-    if size < situation.replicas:  # otherwise the next estimate might turn the job back
+    if size < situation.replicas:  # without a margin the next estimate might undo the change
         late *= 1 + _MARGIN
     if limits.deadline_seconds is not None and late > limits.deadline_seconds:
         left = duration(max(0.0, limits.deadline_seconds))
@@ -81,7 +81,7 @@ def _least_bad(situation: Situation, sizes: Sequence[int]) -> Situation:
         best = min(sizes, key=lambda size: size / rate(size))
     why = _broken(situation, situation.replicas)
     others = [size for size in situation.sizes if size != best]
-    narrowed = situation.without(others, "no size keeps the limits, this one least")
+    narrowed = situation.without(others, "no size keeps the limits; this one misses them by more")
     if why is None or best == situation.replicas:
         return replace(narrowed, untenable=None)
     return replace(narrowed, untenable=Untenable(why=why, kept=False))

@@ -15,8 +15,8 @@ from brain.typeset import change, count, percent
 
 #: Least gain for a return to a size that was left within the hour.
 _BACK = 0.15
-#: Share of waiting for data from which on more replicas are no remedy: first if the CPUs are busy
-#: or storage is slow, second in any case.
+#: Share of a step spent waiting for data above which more replicas do not help: if the CPUs are
+#: busy or storage is slow, and in any case.
 _HUNGRY, _STARVING, _BUSY, _STALLED = 0.1, 0.5, 0.9, 0.1
 
 Narrowing = Callable[[Situation], Situation]
@@ -49,7 +49,7 @@ def not_in_vain(situation: Situation) -> Situation:
 
 
 def starves(situation: Situation) -> bool:
-    """Return True if workers wait for data so long that more of them are no remedy."""
+    """Return True if workers wait for data so long that more workers do not help."""
     waits, busy = situation.data_wait_share or 0.0, situation.cpu_share or 0.0
     stalled = (situation.io_stalled_share or 0.0) > _STALLED
     return waits >= _STARVING or (waits > _HUNGRY and (busy > _BUSY or stalled))
@@ -94,7 +94,7 @@ def up_only(situation: Situation) -> Situation:
 
 
 def not_back(situation: Situation) -> Situation:
-    """Exclude sizes that were left within the hour, except for a gain that noise cannot feign."""
+    """Exclude sizes left within the hour, unless the gain is too large to be noise."""
     return situation if situation.untenable else situation.without_each(_feigned)
 
 

@@ -114,7 +114,7 @@ class Narrowed:
 class WorthARestart:
     """Keeps the present size unless the gain pays for the restart, soon and with a margin.
 
-    The gain of a larger size is in goodput; that of a smaller size is in goodput per replica. A
+    The gain of a larger size is in goodput; that of a smaller size is in goodput for its price. A
     restart loses ``restart_seconds`` of work. The expected gain, or the one in score, must win
     twice that before the end; an undeclared end is as far ahead as the beginning is behind. A limit
     of the owner is kept at any cost.

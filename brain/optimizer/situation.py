@@ -1,6 +1,4 @@
-"""The inputs of a decision: everything that a policy may know of a job; nothing else enters a
-decision.
-"""
+"""The inputs of a decision: everything that a policy may know about a job, and nothing else."""
 
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -24,7 +22,7 @@ from brain.types.roles import PS
 
 #: Assumed standard deviation of log throughput in the model of servers; chosen.
 _SERVED_SPREAD = 0.2
-#: Relative tolerance of batches, which are shares of others: equal ones differ in the last digits.
+#: Relative tolerance of batches: quotients of equal batches may differ in the last digits.
 _ROUNDING = 1e-6
 
 
@@ -46,7 +44,7 @@ class Untenable:
 
     #: The excess over the limit, in a few words.
     why: str
-    #: True if another size keeps the limit; else one only comes nearest.
+    #: True if another size keeps the limit; False if it only comes nearest.
     kept: bool = True
 
     def by(self, size: str, rate: str) -> str:
@@ -98,7 +96,8 @@ class Situation:
     in_process: bool = False
     #: Seconds of training that a stop now would lose.
     unsaved_seconds: float
-    #: Seconds without training that a change costs, and the job's own changes that tell so.
+    #: Seconds without training that a change costs, and the number of the job's own changes on
+    #: which this estimate rests.
     restart_seconds: float
     restarts_measured: int = 0
     #: Seconds since a plan last changed the world; None if none ever did.
@@ -116,15 +115,15 @@ class Situation:
     #: Seconds trained so far, and seconds of training left.
     elapsed_seconds: float
     remaining_seconds: float
-    #: True if a declaration or earlier runs tell the end; else it is as far ahead as the beginning
-    #: is behind.
+    #: True if a declaration or earlier runs give the end; otherwise the time left equals the time
+    #: trained so far.
     end_known: bool = False
-    #: The reason for that length, in a few words.
+    #: The reason for the time left, in a few words.
     remaining_basis: str = "as long as so far"
     limits: WorkLimits | None = None
     #: Sizes that fell short lately, with the fewest nodes of each; 1 if no nodes were named.
     disappointed: Mapping[int, int] = field(default_factory=dict)
-    #: Sentence on why its replicas are no job of several; None if nothing says so.
+    #: Sentence on why the replicas seem to be copies of one program; None if they do not.
     not_distributed: str | None = None
     #: Sentence on a rank that is slower than its peers; None without one.
     straggler: str | None = None
@@ -184,8 +183,8 @@ class Situation:
         return PS in dict(self.current.roles)
 
     def _seen_beside(self, replicas: int) -> float:
-        """Return the factor by which the model of servers missed the nearest size that was measured
-        in that direction, for a nearer size its share.
+        """Return the factor by which the model of servers missed the nearest measured size in the
+        direction of ``replicas``; in part for sizes nearer than that one.
         """
         assert self.served is not None
         here = self.replicas

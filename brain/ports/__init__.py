@@ -1,10 +1,10 @@
 """Ports of the core: stores and a clock.
 
-A transaction is the only door to the stores. The code that opens one owns it: leaving the block
-commits everything, an exception undoes everything, and adapters never commit by themselves.
-Transactions may not be nested. Values that were handed out are frozen; changing a thing means
-storing another value. Every store raises ``Unavailable`` when its storage cannot be reached, and
-nothing of the transaction is then stored.
+The stores can only be reached through a transaction. The code that opens a transaction owns it:
+leaving the block commits everything, an exception undoes everything, and adapters never commit by
+themselves. Transactions may not be nested. Values that were handed out are frozen; changing a thing
+means storing another value. Every store raises ``Unavailable`` when its storage cannot be reached,
+and nothing of the transaction is then stored.
 
 ``tests/contracts/`` holds one suite per port; every adapter passes it.
 """
@@ -58,7 +58,7 @@ class Transaction(Protocol):
     """The stores, seeing and writing one consistent state.
 
     Transactions that write take turns, except those that only touch ``telemetry`` and ``uses``: if
-    the database can, these neither wait nor let others wait.
+    the database supports it, these neither wait nor make others wait.
     """
 
     @property

@@ -32,7 +32,7 @@ class JobStore(Protocol):
     def read_ahead(self, ids: Collection[str]) -> None:
         """Read these jobs at once, for the queries by id that follow.
 
-        No ``read_ahead`` changes the answers.
+        Reading ahead never changes the answer of a query.
         """
         ...
 

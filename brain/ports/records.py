@@ -37,7 +37,7 @@ class AuditStore(Protocol):
 
 
 class TokenUses(Protocol):
-    """The times of tokens' last uses; they are no change of a token."""
+    """The times of tokens' last uses; storing one does not count as a change of the token."""
 
     def note(self, ids: Collection[str], at: datetime) -> None:
         """Store that tokens were used at ``at``; tokens that another writer is changing are

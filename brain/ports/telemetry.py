@@ -59,11 +59,11 @@ class TelemetryStore(Protocol):
         """Store new samples; ``duplicates`` counts known ones. Nothing is rejected here.
 
         ``offset_seconds`` is service time less the sender's when the batch was sent, as measured;
-        ``brain.clocks`` has the rules. Each source has its own offset, which begins at zero. The
-        offset moves to a measured one that differs from it by more than ``clocks.TOLERANCE``; an
-        offset within that of zero counts as zero. Samples newer than all of their source get the
-        source's present offset, and sort after earlier ones. Samples that come late get the offset
-        of their time. A stored sample is not moved again.
+        ``brain.clocks`` has the rules. Each source has its own offset, which begins at zero. A
+        measured offset replaces it if the two differ by more than ``clocks.TOLERANCE``; an offset
+        within the tolerance of zero counts as zero. A sample newer than all others of its source
+        gets the source's present offset, and sorts after them. A late sample gets the offset of its
+        time. A stored sample is never moved again.
         """
         ...
 

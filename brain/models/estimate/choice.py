@@ -24,9 +24,9 @@ def choose(
         u = ln goodput - 0.5 ln (accelerators * price)
 
     With the exponent 0.5 a doubling must bring 1.41 times the goodput: throughput, less the waste
-    of larger batches if that is known. Sizes that do not fit the pool, end after the deadline (at
-    80 %) or cost more than the budget are excluded. A size gets no credit for what a trial of it
-    would teach: Brain explores once the job runs.
+    of larger batches if that is known. A size is excluded if it does not fit the pool, ends after
+    the deadline (with 80 % certainty) or costs more than the budget. Sizes get no credit for the
+    information that a trial would give, because Brain explores once the job runs.
     """
     refused = [replace(row, why_not=_refusal(row, question)) for row in rows]
     left = [row for row in refused if not row.why_not]

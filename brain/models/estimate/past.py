@@ -19,7 +19,7 @@ _SAME_NETWORK, _SAME_IMAGE, _SAME_OWNER = 0.7, 0.6, 0.3
 _OTHER_OWNER, _OTHER_IMAGE, _OTHER_NETWORK, _ARGUMENTS = 0.9, 0.8, 0.7, 0.3
 #: Options that name the network.
 _NETWORKS = re.compile(r"--?(arch|model|model[-_]name([-_]or[-_]path)?|network|config)")
-#: Options on length and places of a run; batches are seen in the measurements.
+#: Options on a run's length and paths, which are ignored; measurements show the batch anyway.
 _ASIDE = re.compile(
     r"--?(.*(steps|epochs|seconds|checkpoint|output|save|log|seed|dir|batch).*|o|resume)"
 )
@@ -61,7 +61,7 @@ class Script:
 
 
 def _worded(arguments: frozenset[str]) -> frozenset[str]:
-    """Return the arguments with ``#`` for every value that is a number."""
+    """Return the arguments, with every numeric value replaced by ``#``."""
     split = [one.rpartition("=") for one in arguments]
     return frozenset(
         f"{name}{given}{'#' if _NUMBER.fullmatch(value) else value}" for name, given, value in split
@@ -252,10 +252,10 @@ def nearest(subject: Script, pasts: Sequence[Past]) -> list[Neighbour]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolCapacity:
-    """A pool's room for the job on one kind of accelerator, in replicas of the job."""
+    """A pool's capacity for the job on one kind of accelerator, in replicas of the job."""
 
     accelerator: str
-    #: Replicas that fit one node, the empty pool, and the room that is free now.
+    #: Replicas that fit one node, the empty pool, and the pool now.
     per_node: int
     largest: int
     now: int

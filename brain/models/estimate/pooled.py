@@ -15,7 +15,7 @@ from brain.types.job import JobDocument
 from brain.typeset import count, number, ratio
 
 #: Standard deviation of log step time between runs of one script, and between jobs with nothing in
-#: common. The first is twice the difference of two worlds of one size; the second is believed.
+#: common. The first is twice the difference between two worlds of one size; the second is assumed.
 _AGAIN, _APART = 0.08, 0.7
 #: Standard deviation of log work between runs of one script that declared none.
 _WORK = 0.5
@@ -32,7 +32,7 @@ def pooled(alike: Sequence[Neighbour], terms: SpeedTerms) -> JobModel:
     """
     ages = [point.until for one in alike for point in one.past.points]
     points: list[Point] = []
-    # The most similar job comes last: its last world is the model's present one.
+    # The most similar job comes last, so that its last world is the model's present one.
     for one in sorted(alike, key=lambda each: (each.likeness, each.same_batch)):
         apart = _AGAIN + _APART * (1 - one.likeness)
         for point in _said_by(one, alike):
@@ -56,8 +56,7 @@ def _said_by(one: Neighbour, alike: Sequence[Neighbour]) -> Sequence[Point]:
     """Return the points of a job that do not mislead about the script's batch.
 
     A point with another batch than the one asked about is of use only if the asked batch was seen
-    with as many processes. Without that it would look as if the script changed its batch with its
-    size.
+    with as many processes. Otherwise the script would seem to change its batch with its size.
     """
     if one.same_batch or not any(other.same_batch and other.past.points for other in alike):
         return one.past.points

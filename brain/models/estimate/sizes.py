@@ -131,8 +131,8 @@ def _timed(
 def _finish(asked: SizeQuestion, rate: Prediction, examples: float) -> Band | None:
     """Return the seconds of training: log-normal work divided by a log-normal rate.
 
-    Declared steps are made at any batch: if the batch grows with the world, so does the work in
-    examples.
+    Declared steps are made at any batch: so if the batch grows with the world, the work in examples
+    grows, too.
     """
     if asked.work is None or asked.model is None:
         return None

@@ -25,11 +25,11 @@ _QUIET, _AMPLE = 0.5, 0.999
 _LEAST_DAYS = 0.01
 #: Factors of the wanted memory between which the present reservation stays.
 _MEMORY_UP, _MEMORY_DOWN = 1.05, 0.70
-#: The present share of CPU down to which it stays if it was a guess: nobody asked for it.
+#: Share of the present CPU reservation down to which it stays if nobody asked for it.
 _GUESS_DOWN = 0.90
 #: Share of its limit above which memory use may have been held down.
 _MEMORY_FULL = 0.98
-#: Time in days that halves the excess of the high memory, and head-room of it above the target.
+#: Time in days that halves the excess of the high memory, and its head-room above the target.
 _HALF_HOUR_DAYS, _AMPLER = 0.5 / 24, 1.15
 
 

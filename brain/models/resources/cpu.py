@@ -22,7 +22,7 @@ _FIRST = 1.0
 HALF_LIFE_SECONDS = 24 * 3600.0
 #: Head-room above the percentile.
 MARGIN = 1.15
-#: Factors of a new request between which the present one stays: less is not worth a restart.
+#: Factors of a new request between which the present one stays, as a restart would not pay.
 UP, DOWN = 1.10, 0.80
 #: Percentile for roles whose replicas wait for no other.
 ASYNCHRONOUS = 0.97
@@ -41,7 +41,7 @@ class CpuUsage:
 
     Processors are counted in mCPU, memory in MiB.
 
-    A sample at ``t`` weighs ``2^((t - at) / half_life)``: adding one never touches the others
+    A sample at ``t`` weighs ``2^((t - at) / half_life)``: so adding one leaves the others unchanged
     (Autopilot, Rzadca et al., EuroSys 2020; Kubernetes' vertical autoscaler).
     """
 
@@ -145,7 +145,7 @@ def percentile(replicas: int) -> float:
 
         q = 1 - 0.02 / sqrt(N),    at most 0.995
 
-    All ranks wait for a throttled one, so with more ranks throttling must be rarer.
+    All ranks wait for a throttled one, so throttling must be rarer with more ranks.
 
     >>> percentile(1), percentile(4), percentile(64)
     (0.98, 0.99, 0.995)
@@ -259,7 +259,7 @@ class LoaderSigns:
     expected_device_share: float | None = None
     #: True if the limit holds CPU use down (``censored``).
     censored: bool | None = None
-    #: Excess of step time over the model's expectation, as a share, if it goes along with CPU use.
+    #: Excess of step time over the model's expectation, as a share, if it rises with CPU use.
     slower_with_cpu: float | None = None
     #: Share of time in which processes waited for storage.
     io_stalled_share: float | None = None

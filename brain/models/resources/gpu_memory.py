@@ -20,10 +20,10 @@ _NOISE = 0.03
 #: Standard deviation of log bytes per example between similar jobs, and of the log of the fixed
 #: part read before the first step (models.md section 3.1).
 _EXAMPLE_DEVIATION, _FIXED_DEVIATION = 0.7, 0.10
-#: Prior if neither part is known: half of the largest peak each, to within a factor of some five.
+#: Prior if neither part is known: each is half of the largest peak, within a factor of about five.
 _UNKNOWN_DEVIATION = 1.5
-#: Points of the grid in each direction, number of times that the grid is refined, and its half
-#: width then, in deviations.
+#: Points of the grid in each direction, number of refinements, and half width of a refined grid in
+#: deviations.
 _GRID, _PASSES, _WIDE = 101, 3, 5.0
 #: Accepted risk of failure: one run in a hundred.
 _Z99 = 2.33

@@ -20,17 +20,17 @@ MARGIN = 1.15
 _SIGNIFICANT, _SHARE_A_DAY = 0.01, 0.05
 _DAY_SECONDS = 24 * 3600.0
 _HOUR_SECONDS = 3600.0
-#: Fewest maxima from which a leak is judged; and the chance that it must stay below. Successive
-#: maxima are correlated, so this chance is smaller than for independent ones.
+#: Fewest maxima from which a leak is judged, and the largest chance that growth is accidental.
+#: Successive maxima are correlated, so this chance is smaller than for independent ones.
 _LEAST_MAXIMA, _LEAK_CHANCE, _LEAK_BAND = 12, 1e-3, 0.99
 #: A rise between the halves that is too slow by this factor needs no further test.
 _ROUGH = 4.0
 #: Factors on the limit at which a replica ran out of memory.
 _RAISE, _RAISE_GROWING = 1.2, 1.5
 _LEAST_RAISE_BYTES = 100 * 2**20
-#: Time that a planned restart needs; a leak that leaves more is not reported yet.
+#: Time that a planned restart needs; a leak that leaves more time is not reported yet.
 WARN_SECONDS = 3600.0
-#: Raises within a day after which a person must look at the job.
+#: Number of raises within a day after which a person must check the job.
 RAISES_A_DAY = 3
 
 
@@ -96,7 +96,7 @@ def time_left(maxima: Sequence[float], *, every_seconds: float, limit_bytes: flo
     if len(values) < _LEAST_MAXIMA or not np.isfinite(values).all():
         return None
     left, half = max(0.0, limit_bytes - float(values.max())), len(values) // 2
-    # This check alone, which costs a hundredth of the rest, settles most memory that does not leak.
+    # This check costs a hundredth of the rest, and suffices for most memory that does not leak.
     rise = float(np.median(values[half:]) - np.median(values[:half]))
     if rise <= 0 or left > _ROUGH * WARN_SECONDS * rise / (every_seconds * half):
         return None

@@ -23,7 +23,7 @@ from brain.models.resources.host_memory import MARGIN
 _LAW, _LINE, _CHANGE = 0.6, 0.3, 0.15
 #: Factor on the growth expected by the earlier law above which growth counts as changed.
 _STEEPER = 1.3
-#: Largest factor of the law that the line counts with.
+#: Largest factor on the law's forecast at which the line's forecast still counts.
 _MOST = 1.5
 #: Share of the examples to come that a request looks ahead; and the least look-ahead, in moves of a
 #: server.
@@ -37,7 +37,7 @@ _Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerGrowth:
-    """Memory of the fullest server of a job, by the steps of its workers, oldest first.
+    """Memory of a job's fullest server over the steps of its workers, oldest first.
 
     Steps take the place of examples, because the batch of such a job does not change.
     """
@@ -54,7 +54,7 @@ class ServerGrowth:
     def added(self, steps: float, used_bytes: float, servers: int) -> "ServerGrowth":
         """Return the growth with a reading after ``steps`` more steps.
 
-        With another number of servers the earlier readings become those that it would have had.
+        If the number of servers changed, the earlier readings are converted to the new number.
         """
         known = self.readings
         if known and servers != self.servers:

@@ -92,8 +92,8 @@ class ServedJob:
     def fullest(self, servers: int) -> float:
         """Return the demand of the fullest of ``servers`` servers.
 
-        What the fullest one now has above an even share is taken for rows so hot that no division
-        of them helps: they stay on one server, and all else is spread evenly.
+        The load of the fullest server above an even share is taken for hot rows that cannot be
+        divided: they stay on one server, and all other load is spread evenly.
 
         >>> one, other = (ParameterServer(cpus=4, used_cpus=used) for used in (3, 1))
         >>> job = ServedJob(workers=2, steps_per_second=1, servers=(one, other))
@@ -127,7 +127,7 @@ class ServedJob:
         return chosen, rates[chosen]
 
     def grows(self) -> bool:
-        """Return True if more workers may be added, which needs that no server is full."""
+        """Return True if more workers may be added, that is, if no server is full."""
         return max(one.busy for one in self.servers) <= FULL
 
 

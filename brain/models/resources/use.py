@@ -13,12 +13,12 @@ MIB = 2**20
 #: Largest share of a device's memory to plan for: the rest is lost to fragmentation.
 USABLE = 0.92
 _DAY_SECONDS = 24 * 3600.0
-#: The most seconds between two readings that count as seen.
+#: Longest time between two readings that counts as observed.
 _PAUSE_SECONDS = 120.0
 #: Most weight of an earlier run's readings, so that long runs do not hide short ones.
 _INHERITED = 120.0
-#: Time after which this run's own use counts: alone, and where earlier runs of its script did the
-#: same until then.
+#: Time after which only this run's own use counts: in general, and if earlier runs of its script
+#: used the same until then.
 _OWN_SECONDS, _KNOWN_SECONDS = 600.0, 300.0
 #: Width of a bucket of memory use.
 _BUCKET = 1.05
@@ -41,7 +41,8 @@ class EarlierUse:
 
     cpu: CpuUsage = CpuUsage()
     memory: CpuUsage = CpuUsage()
-    #: The most memory of a run by that of its first minutes, the largest of all runs; 0: unknown.
+    #: Largest ratio, over earlier runs, of a run's peak memory to that of its first minutes; 0:
+    #: unknown.
     rise: float = 0.0
 
 
@@ -94,7 +95,7 @@ class RoleUse:
 
     @property
     def rise(self) -> float:
-        """Return the most memory of this run by that of its first minutes; 0: unknown."""
+        """Return the ratio of this run's peak memory to that of its first minutes; 0: unknown."""
         known = self.first_bytes > 0 and self.read_seconds >= _OWN_SECONDS
         return _peak_bytes(self.memory) / self.first_bytes if known else 0.0
 
@@ -110,7 +111,7 @@ class RoleUse:
 
     @property
     def known_memory(self) -> CpuUsage:
-        """Return the memory use of this run, with that of earlier runs until it is foreseen."""
+        """Return this run's memory use, with that of earlier runs until it can be forecast."""
         return self.memory if self.foreseen else self.memory.merged(self.earlier.memory)
 
     @property

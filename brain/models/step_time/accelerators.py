@@ -1,4 +1,4 @@
-"""Several kinds of accelerator: own measurements of a kind if there are some, else ratios."""
+"""Several kinds of accelerator: a kind's own measurements, and ratios to a better-known kind."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ _EVEN = 2.0
 class Accelerators:
     """Step times of one job on every kind of accelerator that it was measured on.
 
-    A kind with few points borrows the curve of the kind with most:
+    A kind with few points borrows the curve of the kind with the most points:
 
         ln T_B(q) = ln T_A(q) + median over B's points of (ln T_B - ln T_A)
 

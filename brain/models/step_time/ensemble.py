@@ -1,4 +1,4 @@
-"""The mean of members that err differently, with the evidence of the fit."""
+"""The mean of models that err differently, with the evidence of the fit."""
 
 from typing import Any, Self
 
@@ -25,9 +25,9 @@ from brain.models.step_time.physics import LAUNCH_SECONDS, SIGMA
 #: Relative error of a compute time as an observation of the log-linear member: a step of one
 #: replica, except for work that one replica does not have.
 _COMPUTE_ERROR = 0.2
-#: Factor on the deviation of the mean. Members err partly alike, so their mean is surer than one
-#: member, but less sure than the mean of independent ones. Chosen on the tables of Pollux and Sia
-#: so that 90 % bands hold 87 to 95 %.
+#: Factor on the deviation of the mean. The members' errors are correlated, so their mean is more
+#: certain than one member, but less certain than the mean of independent ones. Chosen on the tables
+#: of Pollux and Sia so that 90 % bands hold 87 to 95 %.
 _AGREEMENT = 0.75
 
 

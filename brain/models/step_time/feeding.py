@@ -7,17 +7,18 @@ import scipy
 
 from brain.models.step_time.columns import Floats
 
-#: Share of waiting from which on a step is as long as its loading; smaller waits are those of
-#: handing over a batch.
+#: Share of a step spent waiting above which loading determines the step time; shorter waits come
+#: from handing over a batch.
 STARVED = 0.1
-#: Share below which a step was surely fed in time; between the two it tells nobody's rate.
+#: Share below which a step was certainly fed in time; a step between the two tells nothing about
+#: the rate.
 _FED = 0.05
-#: Largest share of a step that is believed to wait: what is left computes.
+#: Largest share of a step that counts as waiting; the rest counts as computing.
 _MOST = 0.95
 #: Relative error of a measured wait, and standard deviation of log loading seconds.
 _WAIT_ERROR, _NOISE = 0.1, 0.05
 #: Prior odds of the three feeds, before sizes tell them apart: loaders usually run beside each
-#: replica, and a job that may well grow has to be tried before anyone knows.
+#: replica, and only a trial of a larger size can show otherwise.
 _ODDS = np.array([0.7, 0.15, 0.15])
 
 
@@ -27,8 +28,8 @@ class Feed:
 
     The rate is that of each replica, of each node, or of one storage for all. Starved steps are as
     long as their loading; other steps are at least as long. The odds of the three feeds follow by
-    Bayes' rule from how well each explains both. One size alone does not tell the feeds apart, and
-    the prediction is as wide as they disagree.
+    Bayes' rule from how well each explains both. One size alone does not distinguish the feeds, so
+    the band is as wide as their predictions differ.
     """
 
     #: Log seconds per example of a replica, of a node, and of the storage, with their standard
@@ -39,7 +40,7 @@ class Feed:
     weights: Floats
 
     def limit(self, X: Floats, center: Floats, spread: Floats) -> tuple[Floats, Floats]:
-        """Return the log seconds of steps that would take ``center`` without waiting for data.
+        """Return the log seconds of steps that take ``center`` if they never wait for data.
 
         A step takes the longer of computing and loading. Mean and deviation of the maximum are
         Clark's (1961), mixed over the three rates.
@@ -50,10 +51,11 @@ class Feed:
 
 
 def feed(X: Floats, y: Floats, error: Floats, wait_share: Floats) -> Feed | None:
-    """Return the feed of steps that took ``y`` log seconds; None where none of them starved.
+    """Return the feed of steps that took ``y`` log seconds; None if none of them starved.
 
-    Errors grow with age. A step that is at least as sure as all starved ones, and did not starve,
-    is of what loads now: none is believed to take longer than it.
+    Errors grow with age. So a step that did not starve, and whose error is no larger than that of
+    any starved step, shows the present loading: no feed is assumed to load more slowly than this
+    step allows.
     """
     starved = wait_share >= STARVED
     if not starved.any():
@@ -73,7 +75,7 @@ def feed(X: Floats, y: Floats, error: Floats, wait_share: Floats) -> Feed | None
 
 
 def loads(X: Floats) -> Floats:
-    """Return the log examples per step that one feed loads: of a replica, of a node, of all.
+    """Return the log examples per step that a replica's, a node's and the shared feed load.
 
     >>> np.exp(loads(np.array([[2.0, 8.0, 16.0, 1.0]]))).ravel().round(6).tolist()
     [16.0, 64.0, 128.0]

@@ -11,14 +11,14 @@ from brain.models.step_time.columns import Floats, design, doublings
 from brain.models.step_time.physics import inverse
 
 #: Prior of the coefficients of ``features``: step time grows with the square root of the batch. An
-#: exchange within a node costs a tenth of a step, and as much more for each doubling (half of that
-#: lost more in choices on the published tables). The intercept's mean is that of the data (after
-#: models.md section 2.8, whose exchanges were free).
+#: exchange within a node costs a tenth of a step, and another tenth for each doubling (with half of
+#: that, choices on the published tables lost more). The intercept's mean is the data's (after
+#: models.md section 2.8, where exchanges were free).
 PRIOR_MEAN = np.array([0.0, 0.5, 0, 0.1, 0.12, 0, 0, 0, -0.05, 0])
 PRIOR_DEVIATION = np.array([2.0, 0.4, 0.1, 0.3, 0.15, 0.4, 0.15, 0.2, 0.2, 0.2])
 #: Deviation of repeated measurements, and of the smooth departure; the latter's length in
-#: logarithms (1: a factor of e). Without a departure, eight points make the line surer than it
-#: is right: its error then grows with more data (docs/decisions, the ensemble's record).
+#: logarithms (1: a factor of e). Without a departure, eight points make the line overconfident: its
+#: error then grows with more data (docs/decisions, the ensemble's record).
 NOISE, AMPLITUDE, LENGTH = 0.12, 0.45, 1.0
 
 

@@ -171,7 +171,7 @@ class _Problem:
         return z, inverse(curvature), rounds
 
     def leave_one_out(self, z: Floats) -> Floats:
-        """Return the leave-one-out residuals: each residual divided by the part that its own row
+        """Return the leave-one-out residuals: each residual divided by the share that its own row
         did not determine.
         """
         times = log_times(z, self.X, self.reference)

@@ -22,9 +22,9 @@ PARAMETERS = (
 #: the prior of their exchanges.
 PRIOR_MEAN: Floats = np.array([-0.1, -3.0, -1.0, -1.5, 0.2, -2.0, -1.5, -2.0])
 PRIOR_DEVIATION: Floats = np.array([2.0, 1.2, 1.5, 1.0, 0.4, 1.5, 1.0, 1.5])
-#: Seconds of launching a step's compute, which depend little on the batch: a step of milliseconds
-#: is nearly all fixed cost and one of seconds is not. A CPU computes where it launches, so only
-#: Python's part of a step remains.
+#: Seconds to launch a step's compute, which depend little on the batch: they dominate a step of
+#: milliseconds, but not one of seconds. A CPU computes without launches, so only Python's part of a
+#: step remains.
 LAUNCH_SECONDS = 0.1
 CPU_LAUNCH_SECONDS = 0.005
 LOWER = np.array([-9.0, -4.0, -6.0, -4.0, -0.5, -6.0, -4.0, -5.0])
@@ -32,7 +32,7 @@ UPPER = np.array([7.0, 4.0, 4.0, 2.5, 1.5, 4.0, 2.5, 5.0])
 
 #: Scale of the residuals of log step time, and of measured log compute time.
 SIGMA, SIGMA_COMPUTE = 0.08, 0.05
-#: Log exchange relative to log compute where nothing is exchanged: the exchange vanishes.
+#: Log exchange relative to log compute if nothing is exchanged: small enough to vanish.
 _NONE = 60.0
 
 

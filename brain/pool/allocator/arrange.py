@@ -12,15 +12,15 @@ from brain.pool.allocator.prices import DivisionProblem, PriceSystem
 from brain.pool.allocator.seating import Seating, rearrange
 from brain.pool.allocator.views import Floats, JobPlacement, PoolJob
 
-#: #: Configurations of one job that are tried after its first one found no room.
+#: Configurations of one job that are tried if there is no room for its first one.
 _TRIES = 8
-#: Waiting jobs in a row that fit nowhere before the rest is not asked.
+#: Number of waiting jobs in a row that fit nowhere, after which the others are not tried.
 _MISSES = 20
-#: Pairs that are tried in one round, about 40 µs each, and those of one job.
+#: Most pairs that one round tries, about 40 µs each, and most pairs for one job.
 BUDGET, _RIVALS = 1500, 60
-#: Times that everybody is asked, and a gain that is one.
+#: Most passes over all jobs, and the least utility that counts as a gain.
 _ROUNDS, _LEAST = 3, 1e-12
-#: Share of its utility that a job must lack to look for better nodes.
+#: Share of its utility that a job must miss before it seeks better nodes.
 _CONTENT = 0.005
 
 
@@ -33,11 +33,11 @@ def seat(
     floor: FreeAccelerators,
     movable: float,
 ) -> Seating:
-    """Bring ``choice`` to the nodes of ``floor``.
+    """Place the configurations of ``choice`` on the nodes of ``floor``.
 
     A job that keeps its configuration keeps its nodes. The other jobs are placed, those with most
-    replicas on a node first, then the largest. Where the best shape of a size finds no room the
-    next best is taken, and jobs that would stay are moved if together that pays.
+    replicas on a node first, then the largest. If the best shape of a size finds no room, the job
+    takes the next best one. Staying jobs are moved to make room if the gain exceeds their loss.
     """
     capacity = zip(types, problem.capacity.tolist(), strict=True)
     seating = Seating(
@@ -83,9 +83,9 @@ def _seat_one(seating: Seating, job: int) -> None:
 
 
 def _take_less(seating: Seating, job: int, column: int) -> None:
-    """Give a job the best other size that there is room for."""
+    """Give a job the best other size that fits."""
     need = seating.need(job, column)
-    seating.squeezed[job] = f"{need.replicas} on {need.accelerator} fit on no nodes that are free"
+    seating.squeezed[job] = f"no free nodes hold {need.replicas} replicas on {need.accelerator}"
     seating.stock.drop(job)
     for other in _ranked(seating, job):
         if other != column and seating.seat(job, other):
@@ -93,7 +93,7 @@ def _take_less(seating: Seating, job: int, column: int) -> None:
 
 
 def _ranked(seating: Seating, job: int) -> list[int]:
-    """Configurations worth something, the best at the prices of the round first."""
+    """Return configurations with utility above 0, the best at the prices of the round first."""
     left = _reduced(seating.problem, seating.market, job)
     utility = seating.problem.columns.utility[job]
     order: list[int] = np.argsort(-left, kind="stable").tolist()
@@ -108,7 +108,7 @@ def _reduced(problem: DivisionProblem, market: PriceSystem, job: int) -> Floats:
 
 
 def _rather_stay(seating: Seating, job: int) -> None:
-    """Let a job keep its present placement, if it is free and worth no less than the one found."""
+    """Let a job keep its present placement, if that is free and worth at least as much."""
     at = seating.jobs[job].current
     had = None if at is None else seating.now(job)
     if had is None or at is None or had[1] < seating.worth.get(job, 0.0):
@@ -132,7 +132,7 @@ def _is_free(seating: Seating, job: int, placement: JobPlacement) -> bool:
 
 
 def _offer_rest(seating: Seating) -> None:
-    """Offer the accelerators that fragments left over to jobs that wait."""
+    """Offer accelerators that are left over to waiting jobs."""
     columns, stock = seating.problem.columns, seating.stock
     waiting = np.flatnonzero(stock.choice < 0)
     fits = columns.utility[waiting] > 0
@@ -148,12 +148,12 @@ def _offer_rest(seating: Seating) -> None:
 
 
 def _serve(seating: Seating, job: int) -> bool:
-    """Give a waiting job the best that there is room for."""
+    """Give a waiting job the best configuration that fits."""
     return any(seating.seat(job, column) for column in _ranked(seating, job))
 
 
 def _make_room(seating: Seating, job: int, column: int, gain: float) -> bool:
-    """Move jobs that would stay, if together they lose less than ``gain``; undo it if it fails."""
+    """Move staying jobs for ``job`` if they lose less than ``gain`` in all; else change nothing."""
     need = seating.need(job, column)
     guests = _cheapest(seating, need)
     if not guests or job in guests:
@@ -180,7 +180,7 @@ def _loss(seating: Seating, guest: int) -> float:
 
 
 def _cheapest(seating: Seating, need: Need) -> list[int] | None:
-    """Jobs on one node each whose going makes room for ``need`` at the least loss."""
+    """Return single-node jobs whose removal makes room for ``need`` at the least loss."""
     floor = seating.floor
     per_node = floor.largest[need.accelerator] // need.each
     if per_node == 0 or need.spread > -(-need.replicas // per_node):
@@ -205,7 +205,7 @@ def _cheapest(seating: Seating, need: Need) -> list[int] | None:
 
 
 def _residents(seating: Seating, kind: str) -> Mapping[str, list[int]]:
-    """Jobs that stay and could be moved, by node: those that are on this node alone."""
+    """Return staying jobs that could be moved, by node: those on a single node."""
     found: dict[str, list[int]] = {
         name: [] for name, node in seating.floor.nodes.items() if node.accelerator == kind
     }
@@ -216,7 +216,7 @@ def _residents(seating: Seating, kind: str) -> Mapping[str, list[int]]:
 
 
 def _evict(seating: Seating, guests: Iterable[int], lack: int) -> tuple[float, list[int]] | None:
-    """Return the cheapest guests that hold ``lack`` accelerators, and their loss of utility."""
+    """Return the jobs that free ``lack`` accelerators at the least loss, and their loss."""
     going: list[int] = []
     loss = 0.0
     for guest in sorted(guests, key=lambda guest: (_loss(seating, guest), guest)):
@@ -229,9 +229,9 @@ def _evict(seating: Seating, guests: Iterable[int], lack: int) -> tuple[float, l
 
 
 def swap(seating: Seating, budget: int = BUDGET) -> None:
-    """Let every job whose shape is not its best one swap with the one that suits both most.
+    """Let jobs in poor shapes move, or swap nodes with another job, while that gains.
 
-    The worst off first, and again while somebody gains.
+    Jobs whose shape is not their best one seek partners, those that miss most utility first.
     """
     for _ in range(_ROUNDS):
         changed = False
@@ -255,7 +255,7 @@ def _swap(seating: Seating, jobs: Sequence[int], least: float) -> float:
 
 
 def _unhappy(seating: Seating) -> list[int]:
-    """Jobs in a shape that is not the best of their size."""
+    """Return jobs whose shape is not the best of their size, those that miss most first."""
     lacks = []
     for job in seating.placed:
         lack = best(seating, job) - seating.worth[job]
@@ -271,7 +271,7 @@ def best(seating: Seating, job: int) -> float:
 
 
 def _rivals(seating: Seating, job: int) -> list[int]:
-    """Other jobs on the same type, those of about the same size first."""
+    """Return other jobs on the same type, those of nearly equal size first."""
     kind, size = seating.placed[job].accelerator, seating.size(job)
     others = [
         (abs(seating.size(one) - size), one)

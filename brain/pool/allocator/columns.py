@@ -117,7 +117,7 @@ def tabulate(
 
 
 def base_rate(flat: Flat, jobs: int) -> Floats:
-    """Goodput of each job's smallest configuration on its slowest type."""
+    """Return the goodput of each job's smallest configuration on its slowest type."""
     base = np.full(jobs, np.inf)
     if not len(flat.job):
         return base

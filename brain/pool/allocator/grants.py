@@ -1,6 +1,6 @@
-"""The result of a round: each job's grant, the job it lost to, and the order of world changes.
+"""The result of a round: each job's grant, its rival for more, and the order of world changes.
 
-No job moves in before another has moved out.
+A job takes accelerators only after another job has freed them.
 """
 
 from collections import Counter, defaultdict, deque
@@ -25,7 +25,7 @@ _SLACK = 1e-9
 
 
 def grants(seating: Seating, refused: Mapping[int, str]) -> dict[str, Grant]:
-    """A grant for every job, in their order."""
+    """Return a grant for every job, in the order of the jobs."""
     best, gain, cost = runners_up(seating)
     rivals = _Rivals(seating)
     columns = seating.problem.columns
@@ -88,7 +88,7 @@ def runners_up(seating: Seating) -> tuple[Ints, Floats, Floats]:
 
 
 class _Rivals:
-    """Holders of accelerators by type, sorted by the utility of the last accelerators they have."""
+    """Holders of accelerators by type, sorted by the utility of the last ones that they got."""
 
     def __init__(self, seating: Seating) -> None:
         self.seating = seating
@@ -104,7 +104,7 @@ class _Rivals:
             self.kinds.append((holders[order], self.values[order]))
 
     def of(self, job: int, column: int, gain: float) -> str | None:
-        """Return a job that holds the accelerators ``job`` lacks for ``column``.
+        """Return a job that holds accelerators which ``job`` would need for ``column``.
 
         Return None if enough accelerators are free, or if the column gains nothing.
         """
@@ -124,7 +124,7 @@ class _Rivals:
 
 
 def margins(seating: Seating, holders: Ints) -> Floats:
-    """Utility per accelerator that each of ``holders`` loses with the last ones it has."""
+    """Return the least utility per accelerator that each of ``holders`` loses by giving some up."""
     columns, choice = seating.problem.columns, seating.stock.choice[holders]
     rows = np.arange(len(holders))
     size, utility = columns.size[holders], columns.utility[holders]
@@ -149,7 +149,7 @@ def _because(seating: Seating, job: PoolJob, index: int, refused: Mapping[int, s
 def ordered(
     jobs: Sequence[PoolJob], grants: Mapping[str, Grant], nodes: Iterable[PoolNode]
 ) -> tuple[Move, ...]:
-    """The changes of a round, in order: each follows the changes that free its accelerators.
+    """Return the changes of a round, each after the changes that free its accelerators.
 
     If jobs wait for each other in a circle, the least valuable one frees its accelerators first.
     """
@@ -172,7 +172,7 @@ def ordered(
 
 
 def _uses(placement: JobPlacement | None, each: int) -> Counter[str]:
-    """Accelerators by node."""
+    """Return the accelerators by node."""
     found: Counter[str] = Counter()
     for name in placement.nodes if placement else ():
         found[name] += each
@@ -185,7 +185,7 @@ def _waits(
     leaving: Mapping[str, list[tuple[str, int]]],
     free: dict[str, int],
 ) -> dict[str, tuple[str, ...]]:
-    """Return the jobs that each job has to wait for: free accelerators go to the first ones."""
+    """Return the jobs for which each job waits; free accelerators go to the first jobs."""
     left = {name: deque(parts) for name, parts in leaving.items()}
     waits = {}
     for key in changing:

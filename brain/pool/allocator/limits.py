@@ -2,7 +2,7 @@
 
 At given prices of types every tenant's limit is a knapsack of its own. Its best filling is found by
 dynamic programming, which bounds the whole division more tightly than a price for the limit does.
-Where a type lacks accelerators afterwards, ``settle`` and ``exchange`` between pairs of jobs repair
+If a type lacks accelerators afterwards, ``settle`` and ``exchange`` between pairs of jobs repair
 the division.
 """
 

@@ -18,7 +18,7 @@ from brain.pool.allocator.views import Floats
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
 
-#: Times that free accelerators are offered to all jobs.
+#: Passes in which free accelerators are offered to all jobs.
 PASSES = 6
 _SLACK = 1e-9
 #: Gap, as a share of the value, at which HiGHS may stop; and branches after which it gives up.
@@ -60,7 +60,7 @@ class Stock:
         return True
 
     def drop(self, job: int) -> None:
-        """Take away the accelerators of ``job``."""
+        """Take all accelerators from ``job``."""
         had = self.choice[job]
         if had >= 0:
             size = self.problem.columns.size[job, had]
@@ -70,7 +70,7 @@ class Stock:
 
 
 def settle(problem: DivisionProblem, market: PriceSystem, wanted: Ints | None = None) -> Ints:
-    """Return a column for each job, or -1; jobs to which accelerators are worth most choose first.
+    """Return a column, or -1, for each job; the jobs that value accelerators most choose first.
 
     A job takes its ``wanted`` column if that fits, else the column that it prefers at the prices.
     """
@@ -194,8 +194,8 @@ def _knapsack(problem: DivisionProblem, job: Ints, column: Ints, kinds: Ints) ->
 def pack(room: Ints, job: Ints, axis: Ints, size: Ints, gain: Floats) -> Ints:
     """Return the configurations that gain most together, at most one of a job; jobs in order.
 
-    The search goes job by job, for every room on every axis up to all. The shape of ``room`` is
-    (axes,), of the other arguments (options,).
+    The search goes job by job, for every amount up to ``room`` on every axis. The shape of ``room``
+    is (axes,), of the other arguments (options,).
     """
     best, steps = np.zeros(room + 1), []
     axes, sizes, gains, left = axis.tolist(), size.tolist(), gain.tolist(), room.tolist()

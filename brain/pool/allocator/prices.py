@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from brain.pool.allocator.columns import Columns, Ints
 from brain.pool.allocator.views import Floats
 
-#: Iterations without and with prices of an earlier round, and the step below which iterations stop.
+#: Most iterations without and with an earlier round's prices, and the step below which they stop.
 COLD, WARM, STILL = 80, 30, 2e-4
 #: First and largest step, in logarithms of prices; and the factors of a step when its row goes on
 #: in the same direction, or turns.

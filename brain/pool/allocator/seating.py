@@ -1,6 +1,4 @@
-"""Nodes while a division is placed: the jobs on them, the shapes of those jobs, and their
-utility.
-"""
+"""The placement of a division in progress: jobs on nodes, their shapes, and their utility."""
 
 import math
 from collections.abc import Sequence
@@ -94,11 +92,11 @@ class Seating:
         return (int(found[0]), float(columns.utility[job, found[0]])) if len(found) else None
 
     def stays(self, job: int) -> bool:
-        """True if the job is where it was."""
+        """Return True if the job's placement is its present one."""
         return self.placed.get(job) == self.jobs[job].current
 
     def size(self, job: int) -> float:
-        """Return the number of accelerators that a job has been given."""
+        """Return the number of accelerators of a job's chosen configuration."""
         return float(self.problem.columns.size[job, self.stock.choice[job]])
 
     def settle(self, job: int, column: int, placement: JobPlacement, worth: float) -> None:
@@ -119,7 +117,7 @@ class Seating:
         del self.worth[job]
 
     def seat(self, job: int, column: int) -> bool:
-        """Give an unseated job both a share and nodes; change nothing if either is missing."""
+        """Give an unplaced job a share and nodes; change nothing if it cannot have both."""
         if not self.stock.take(job, column):
             return False
         if not self.place(job, column):
@@ -184,7 +182,7 @@ def rearrange(
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """The configuration and placement of a job before it was lifted."""
+    """The configuration and placement of a job before it was removed."""
 
     column: int
     placement: JobPlacement | None

@@ -94,7 +94,7 @@ class SolverInput:
 
 
 def question(jobs: Sequence[PoolJob], cluster: ClusterView, weights: Weights) -> SolverInput:
-    """Compute the worth of every configuration, and the nodes that are free for them.
+    """Compute the utility of every configuration, and the nodes that are free for them.
 
     Raises:
         BadInput: as ``allocate``.

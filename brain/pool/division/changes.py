@@ -45,7 +45,7 @@ from brain.types.resources import NodeName, Resources
 from brain.types.sharing import PoolShares
 from brain.typeset import change, duration, percent
 
-_TAKEN = "what it needs is not free, and nobody frees it now"
+_TAKEN = "the resources that it needs are in use, and no job frees them now"
 #: Least seconds between two moves of one job (models.md section 4.4).
 MOVED_SECONDS = 1800.0
 
@@ -227,10 +227,10 @@ class _Carried:
             self._take(by_key[key], one.grants[key])
         for key in self._given:
             claims.withdraw(key)
-            self.put_off.setdefault(key, "nobody can take what it would free now")
+            self.put_off.setdefault(key, "no job can use the resources that it would free now")
 
     def _sort(self, member: PoolMember, grant: Grant) -> bool:
-        """True if a grant takes resources; one that only gives waits until another needs them."""
+        """Return True if a grant takes resources; a grant that frees some waits for a taker."""
         must = bool(member.flees or member.untenable)
         gives = grant.outcome is RoundEffect.SHRINKS and not must
         if gives or (grant.outcome is RoundEffect.STOPS and member.key in self._stoppable):

@@ -25,7 +25,7 @@ class Claims:
             self._offers.setdefault(name, {})[key] = _amount(amount)
 
     def withdraw(self, key: str) -> None:
-        """Withdraw the offer of a job whose change is not made."""
+        """Withdraw the offer of a job whose change is not carried out."""
         for offers in self._offers.values():
             offers.pop(key, None)
 

@@ -117,10 +117,10 @@ def highest_waiting(members: Iterable[PoolMember], policy: PoolShares) -> int | 
 def giving_way(
     members: Sequence[PoolMember], policy: PoolShares, now: datetime
 ) -> list[PoolMember]:
-    """Return the members; recently changed ones may shrink for a waiting member.
+    """Return the members; with a member waiting, recently changed ones may shrink.
 
-    A recent change holds a job to spare it another restart. The start of a waiting job matters more
-    if the waiting job has a higher priority, or has waited for long.
+    A recent change normally spares a job another restart. The start of a waiting job matters more
+    if it has a higher priority, or has waited for long.
     """
     waits = [one for one in members if one.situation is None]
     highest = highest_waiting(waits, policy)

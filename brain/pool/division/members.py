@@ -112,8 +112,8 @@ def _beside(member: PoolMember, nodes: Collection[NodeName]) -> Hold:
     return Hold(
         code="slow-node",
         reason=f"{_on(member, nodes)[0]} slows another job down, which is to leave it",
-        short="its node is slow for others",
-        next_step="It is decided again when nobody leaves that node.",
+        short="its node slows another job down",
+        next_step="Brain decides again once that job has left the node.",
     )
 
 
@@ -184,7 +184,7 @@ def member(
         )
     left = narrowed(situation, BESIDE_OTHERS)
     sizes = _sizes(left)
-    kinds = kinds[:1] if left.untenable else kinds  # of others nobody knows what they keep
+    kinds = kinds[:1] if left.untenable else kinds  # no other kind is known to keep the limit
     drawn = {kind: _curve(left, model, kind, sizes, spread, own=kind == kinds[0]) for kind in kinds}
     curves = {kind: curve for kind, curve in drawn.items() if curve is not None}
     yields: dict[str, Curve] = {}
@@ -300,6 +300,6 @@ def _elsewhere(situation: Situation, current: JobPlacement | None) -> Hold:
     return Hold(
         code="not-settled",
         reason=f"{seen} of {situation.replicas} replicas are observed on its nodes",
-        short="its world is not what stands",
-        next_step="It is decided again when they are all seen.",
+        short="its world differs from its size",
+        next_step="Brain decides again when all replicas are observed.",
     )

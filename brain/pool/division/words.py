@@ -103,7 +103,7 @@ def _held(member: PoolMember, situation: Situation) -> Choice:
         return Choice(
             replicas=situation.replicas,
             code="unknown-curve",
-            reason="no size of it can be predicted from what was seen",
+            reason="none of its sizes can be predicted from the measurements",
             next_step=_LOOKS_AGAIN,
         )
     return Choice(
@@ -128,7 +128,7 @@ def _changes(division: Division, made: Change, situation: Situation) -> Choice:
             replicas=before,
             code="preempted",
             reason=reason,
-            next_step="It stops at its next safe point, queues again and goes on from there.",
+            next_step="It stops at its next safe point, queues again, and later resumes.",
         )
     size = count(grant.replicas, "replica")
     share = made.promised.examples_per_second / situation.rate if made.promised else None
@@ -151,7 +151,7 @@ def _changes(division: Division, made: Change, situation: Situation) -> Choice:
         return Choice(replicas=grant.replicas, code=code, reason=reason, next_step="")
     slow = made.member.flees
     if slow is not None:
-        reason = f"{slow.node} needs {ratio(slow.factor)} of the others' step time for minutes now"
+        reason = f"{slow.node} has needed {ratio(slow.factor)} of the others' step time for minutes"
         to = ", ".join(name for name, _ in made.nodes)
         return Choice(
             replicas=grant.replicas,
@@ -199,7 +199,7 @@ def _second(division: Division, member: PoolMember, grant: Grant, situation: Sit
     """
     other = grant.next_best
     if other is None:
-        return "there is nothing else to choose"
+        return "it has no other size"
     gain = situation.gain(other.replicas)
     size = count(other.replicas, "replica")
     does = f"{size} would make {ratio(1 + gain)} of that" if gain is not None else size

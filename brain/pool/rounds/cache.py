@@ -33,8 +33,8 @@ class CachedLook:
 class Memo:
     """A cache of a pool's jobs: a job's mark tells if a store changed the job since it was read.
 
-    The stores hold the truth, the memo only copies. A Brain without a memo reads every job again.
-    That Brain may have been away for long, so its first round only observes.
+    The stores hold the truth, and the memo holds copies. A Brain without a memo reads every job
+    again. It may have been stopped for long, so its first round only observes.
     """
 
     def __init__(self, pool: PoolName) -> None:

@@ -22,7 +22,7 @@ def hold(bug: Exception) -> Hold:
     said = f"{type(bug).__name__}: {bug}"[:_MOST]
     return Hold(
         code=CODE,
-        reason=f"Brain failed as it judged this job: {said}",
+        reason=f"Brain failed while deciding about this job: {said}",
         short="Brain failed as it judged this job",
         next_step="It goes on as it is and is tried again every turn; the service's log has the "
         "trace to report.",
@@ -30,7 +30,7 @@ def hold(bug: Exception) -> Hold:
 
 
 def undecided(stores: Stores, id: JobId, bug: Exception, now: datetime) -> None:
-    """Store a finding on a job that says that Brain does not decide about it, and why.
+    """Store a job's finding that Brain cannot decide about the job, with the reason.
 
     Raises:
         Unavailable: the stores cannot be reached.

@@ -192,18 +192,18 @@ def _placed(memo: Memo, job: Job) -> tuple[JobPlacement | None, Hold | None]:
     if lost or len(kinds) != 1:
         hold = Hold(
             code="node-drained" if lost else "mixed-nodes",
-            reason=f"{lost[0]} takes no replica any more"
+            reason=f"{lost[0]} accepts no more replicas"
             if lost
             else f"its replicas are on {', '.join(sorted(kinds))} at once",
-            short="what it runs on is not what others could have",
-            next_step="It is decided again when its nodes are alike and take replicas.",
+            short="other jobs could not use its nodes",
+            next_step="Brain decides again when its nodes are of one kind and accept replicas.",
         )
     return JobPlacement(min(kinds, default=""), tuple(str(name) for name in names)), hold
 
 
 def _refused(tx: Transaction, job: Job, settings: Settings, now: datetime) -> Hold | None:
-    """Return a hold if a person rejected advice lately: advice at every round would be rejected
-    unread.
+    """Return a hold if a person rejected advice lately, because new advice in every round would
+    annoy.
     """
     last = next(iter(tx.plans.of(job.id)), None)
     if last is None or last.state is not PlanState.REJECTED:
@@ -216,7 +216,7 @@ def _refused(tx: Transaction, job: Job, settings: Settings, now: datetime) -> Ho
         code="rejected-lately",
         reason=f"plan {last.generation} was rejected {duration(since)} ago",
         short="a person said no",
-        next_step=f"It is decided again in {duration(left)}, or when somebody asks for a size.",
+        next_step=f"Brain decides again in {duration(left)}, or when a person asks for a size.",
     )
 
 
@@ -331,7 +331,7 @@ def _observing(advice: Recommendation) -> Recommendation:
 def _decide(
     tx: Transaction, memo: Memo, job: Job, found: Recommendation, settings: Settings
 ) -> None:
-    """Store a decision that says something new, or whose stored equal is old."""
+    """Store a decision if it is new, or if the equal stored one is old."""
     now = found.decided_at
     last = memo.decided.get(job.id) or tx.plans.decision(job.id)
     code, reason = found.explanation.code, found.explanation.reason

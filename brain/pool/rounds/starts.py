@@ -61,7 +61,7 @@ def _foreseen(tx: Transaction, memo: Memo, job: Job) -> tuple[JobModel, float | 
         model.worth(sizes[0])
         work = whole(job, model.present, earlier_runs(tx, job))
     except Exception:  # noqa: BLE001 - a bug in reading one job's history must not stop its pool:
-        return None  # the job begins as an unknown one, and shows the bug once it is measured.
+        return None  # the bug shows once the job is measured
     kinds = kinds_of(job, memo.nodes, None, migrate=True)
     return (model, work) if kinds == [model.present.accelerator] else None
 

@@ -45,7 +45,7 @@ def test_a_job_that_is_not_being_decided_about_says_so_and_stays():
 
     found = fleet.decision("sick")
     assert (found.explanation.code, found.hold) == ("undecided", True)
-    assert "Brain failed as it judged this job" in found.explanation.reason
+    assert "Brain failed while deciding about this job" in found.explanation.reason
 
 
 def test_those_that_share_with_a_broken_job_are_decided_about():
