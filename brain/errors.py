@@ -33,7 +33,7 @@ The core raises these and never hears of HTTP; ``brain.api.problems`` gives each
 class BrainError(Exception):
     """Base of all errors that a caller can act on."""
 
-    #: The setting whose limit was reached; empty where there is none.
+    #: The setting whose limit was reached; empty if there is none.
     limit: str = ""
 
 

@@ -242,14 +242,14 @@ def test_a_backup_of_a_later_schema_or_another_database_is_refused_with_the_reme
 def test_no_database_and_no_backup_are_said(tmp_path: Path) -> None:
     done = brain("backup", tmp_path / "brain.tar", "--home", tmp_path)
     assert done.returncode == 1
-    assert "is no database of Brain; name the state directory with --home" in done.stderr
+    assert "is not a database of Brain; name the state directory with --home" in done.stderr
     (tmp_path / "text").write_text("no tar")
     done = brain("restore", tmp_path / "text", "--home", tmp_path)
     assert done.returncode == 1
-    assert "text is no backup of Brain (file could not be opened successfully); name" in done.stderr
+    assert "text is not a backup of Brain (file could not be opened successfully)" in done.stderr
     nowhere = brain("backup", tmp_path / "none" / "brain.tar", "--home", tmp_path)
     assert nowhere.stderr == (
-        f"brain: {tmp_path / 'none'} is no directory; make it, or name another file\n"
+        f"brain: {tmp_path / 'none'} is not a directory; create it, or name another file\n"
     )
     missing = brain("restore", tmp_path / "missing", "--home", tmp_path)
     assert missing.stderr == f"brain: {tmp_path / 'missing'}: No such file or directory\n"

@@ -293,8 +293,7 @@ async def _received(receive: Receive, limit: str, most: int, add: Callable[[int]
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            # No client is left to read an answer; a sender that was killed is no bug of the
-            # service.
+            # No client is left to read an answer; a killed sender is not a bug of the service.
             raise BadInput(
                 "the connection ended before the whole body arrived; send the request again"
             )

@@ -106,7 +106,7 @@ def envelope_of(data: bytes, content_type: str) -> wire.Envelope:
     """Parse a batch without looking into its samples.
 
     Raises:
-        BadInput: the data is no batch, or has a content type that this service does not read.
+        BadInput: the data is not a batch, or has a content type that this service does not read.
         UnknownVersion: the batch has a version that this service does not know.
     """
     kind = content_type.partition(";")[0].strip().lower()
@@ -280,7 +280,7 @@ def _impossible_gradients(sample: ThroughputSample) -> str | None:
     if missing:
         return (
             f"{missing[0]} is missing, but {', '.join(sorted(set(fields) - set(missing)))} "
-            "came without it; send all of these fields or none"
+            "were sent without it; send all of these fields or none"
         )
     for name, value in fields.items():
         if value < (0 if name.endswith("square") else 1):

@@ -255,7 +255,7 @@ def _body(operation: str, schemas: Schema) -> Schema | None:
     if operation == "put_policy":
         return _added(schemas, "DocumentPoolShares", _camel_cased(_schema(PoolShares)))
     if operation == "conditions":
-        # Unlike answers, which have the same type, these may leave out what has a default.
+        # Unlike answers of the same type, these may leave out fields with defaults.
         return {"type": "array", "items": _schema(ObjectCondition)}
     if operation == "take":
         return _batch(schemas)

@@ -330,7 +330,7 @@ def _ahead(job: JobView) -> str:
 
 
 def _memory(job: JobView) -> str:
-    """Return a sentence on the checkpoint in memory; empty where none is kept."""
+    """Return a sentence on the checkpoint in memory; empty if the job keeps none there."""
     if job.memory is None:
         return ""
     if job.memory.off:

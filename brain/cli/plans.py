@@ -73,7 +73,7 @@ def plans(client: BrainClient, job: str | None, filter: str, form: str) -> None:
 
 
 def no_plan(job: str | None, filter: str) -> str:
-    """Return the sentence that is shown where there is no plan."""
+    """Return the sentence that is shown if there is no plan."""
     if filter and not job:
         return f"No plan matches {filter!r}; leave out --filter to list all plans."
     whose = f"{job} has no plan" if job else "There is no plan"

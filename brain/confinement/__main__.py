@@ -83,7 +83,7 @@ def _hide(home: Path, place: Path) -> None:
     hidden = _roots([home, *_private(user)])
     own = [place / "brain", place / "home"]
     beneath = [path for path in programs if any(path.is_relative_to(one) for one in hidden)]
-    with _said("this kernel lets users make no namespaces; run `brain up` as root"):
+    with _said("this kernel does not let users create namespaces; run `brain up` as root"):
         called(libc.unshare(_NEW_USER | _NEW_MOUNTS))
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")

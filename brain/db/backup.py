@@ -133,14 +133,13 @@ def _left_alone(engine: sa.Engine) -> bool:
 
 def _occupied(where: str) -> Conflict:
     return Conflict(
-        f"{where} is not empty; restore into a new database, or say --overwrite to give up what "
-        "is in it"
+        f"{where} is not empty; restore into a new database, or use --overwrite to replace it"
     )
 
 
 def _nothing(found: sa.URL) -> NotFound:
     return NotFound(
-        f"{found.render_as_string(hide_password=True)} is no database of Brain; name the state "
+        f"{found.render_as_string(hide_password=True)} is not a database of Brain; name the state "
         "directory with --home, or the database with --database-url"
     )
 

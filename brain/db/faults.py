@@ -35,7 +35,7 @@ _SQLITE = {
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check that its directory exists and is yours",
     sqlite3.SQLITE_PERM: "it may not be opened; give this user permission",
     sqlite3.SQLITE_CORRUPT: "the file is damaged; put back the newest brain.db.before-* copy",
-    sqlite3.SQLITE_NOTADB: "the file is no SQLite database; check the path in database_url",
+    sqlite3.SQLITE_NOTADB: "the file is not an SQLite database; check the path in database_url",
 }
 
 #: Exceptions of PostgreSQL's driver whose cause is not the statement.

@@ -1,7 +1,7 @@
 """Batches that Brain asks scripts to take: it chooses and stores them, and sends them in the wish.
 
 Only for jobs that ask (``batch.tune``), and only where Brain may act by itself. A change of the
-batch alone is no plan: the size stays and nothing restarts. A plan for another size carries its
+batch alone is not a plan: the size stays and nothing restarts. A plan for another size carries its
 batch. Brain asks for no other batch of a script that ignored one.
 """
 

@@ -167,7 +167,7 @@ def _amount(resources: Resources) -> _Amount:
 
 
 def _given(free: _Amount, each: Resources, replicas: int) -> _Amount:
-    """Return what is free once ``replicas`` have been given back."""
+    """Return the free resources once ``replicas`` have been given back."""
     return tuple(have + one * replicas for have, one in zip(free, _amount(each), strict=True))
 
 

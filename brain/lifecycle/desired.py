@@ -37,7 +37,7 @@ class AskedBatch:
 
 
 def asked_batch(tx: Transaction, job: Job) -> AskedBatch | None:
-    """Return the batch that Brain chose; None where it chose none yet."""
+    """Return the batch that Brain chose; None if it has chosen none yet."""
     stored = tx.fits.get(job.id, BATCH) if job.document.tunes else None
     return wire.decode(stored.parameters, AskedBatch) if stored else None
 
@@ -171,7 +171,7 @@ def moved(world: World, target: Allocation) -> bool:
 
 
 def changed_at(worlds: Sequence[World], plans: Sequence[ScalePlan]) -> datetime | None:
-    """Return the time when a plan last changed the world of a job; None where none ever did."""
+    """Return the time when a plan last changed the world of a job; None if none ever did."""
     epochs = {plan.outcome.epoch for plan in plans if reached(plan) and not plan.in_place}
     return max((w.stepping_at or w.formed_at for w in worlds if w.epoch in epochs), default=None)
 

@@ -16,7 +16,7 @@ from brain.types.job import Job
 #: Newest jobs that are searched for runs of the script; runs whose measurements are used, and runs
 #: whose ends are used.
 _ASKED, _HEARD, _ENDED = 200, 6, 10
-#: Seconds after which a job that knows of other runs hears what they measured meanwhile.
+#: Seconds between updates of a running job with the measurements of other runs.
 _AGAIN_SECONDS = 300.0
 
 

@@ -28,7 +28,7 @@ _GIB = 2**30
 LEAST_MEMORY, MOST_MEMORY = 16 * 2**20, 2**50
 #: Least CPU quota: a smaller one stops a process for most of each second.
 LEAST_CPU, MOST_CPU = 10, 10_000_000
-_NOTHING_RUNS = "nothing of the job runs, and its next start has it"
+_NOTHING_RUNS = "the job has no running replicas, and its next start uses it"
 
 
 def edit(
@@ -126,7 +126,7 @@ def _reshaped(
     name = role or WORKER
     if role not in (None, WORKER, *dict(heading.roles)):
         known = ", ".join((WORKER, *dict(heading.roles)))
-        raise BadInput(f"role {role} is none of the job's; it has {known}", field="role")
+        raise BadInput(f"role {role} is not a role of the job; it has {known}", field="role")
     old = heading.of(name)
     amounts = Resources(
         cpu_millis=old.cpu_millis if cpu_millis is None else cpu_millis,
@@ -202,13 +202,14 @@ def _evidence(used: ReplicaUse) -> tuple[Evidence, ...]:
 def _expect_sensible(cpu_millis: int | None, memory_bytes: int | None) -> None:
     if cpu_millis is not None and not LEAST_CPU <= cpu_millis <= MOST_CPU:
         raise BadInput(
-            f"cpu_millis {cpu_millis} is no amount for a replica; give {LEAST_CPU} to "
+            f"cpu_millis {cpu_millis} is not a possible amount for a replica; give {LEAST_CPU} to "
             f"{MOST_CPU:,} (1000 is one CPU)",
             field="cpu_millis",
         )
     if memory_bytes is not None and not LEAST_MEMORY <= memory_bytes <= MOST_MEMORY:
         raise BadInput(
-            f"memory_bytes {memory_bytes} is no amount for a replica; give {LEAST_MEMORY} (16 MiB) "
+            f"memory_bytes {memory_bytes} is not a possible amount for a replica; give "
+            f"{LEAST_MEMORY} (16 MiB) "
             f"to {MOST_MEMORY} (1 PiB)",
             field="memory_bytes",
         )

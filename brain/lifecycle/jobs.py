@@ -186,7 +186,7 @@ def suspend(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
 
 
 def preempt(tx: Transaction, job: Job, why: str, now: datetime) -> Job:
-    """Ask for a job to stop at its next safe point for one that waits; ``requeue`` queues it
+    """Ask for a job to stop at its next safe point for a waiting job; ``requeue`` queues it
     again.
     """
     job = suspend(tx, job, by=BRAIN, now=now)

@@ -192,7 +192,7 @@ def obstacle(tx: Transaction, job: Job, plan: ScalePlan, *, room: Room = room) -
     waits = [(j, g) for j, g in plan.after if not has_left(tx, tx.plans.get(j, g))]
     if waits:
         other, generation = tx.jobs.get(waits[0][0]), waits[0][1]
-        return f"plan {generation} of {other.document.name} frees what it needs and has yet to"
+        return f"plan {generation} of {other.document.name} has not freed its resources yet"
     target, asked = plan.target, job
     if plan.changes_resources:
         asked = replace(job, amounts=target.each)

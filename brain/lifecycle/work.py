@@ -235,7 +235,7 @@ def check_limits(document: JobDocument, settings: Settings, now: datetime) -> No
     prices, kind = prices_of(settings.accelerator_prices), document.accelerator
     if not (prices if kind is None else {kind, "*"} & set(prices)):
         raise BadInput(
-            f"budget.cost {document.budget.cost:g} says nothing where accelerators have no price; "
+            f"budget.cost {document.budget.cost:g} cannot be kept: accelerators have no price; "
             "set accelerator_prices, or give budget.acceleratorHours",
             field="budget.cost",
         )

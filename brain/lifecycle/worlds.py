@@ -120,8 +120,8 @@ def _check_possible(tx: Transaction, job: Job, known: World | None, report: Worl
     last = known.epoch if known else 0
     if not 0 <= report.epoch <= last + _EPOCHS:
         raise BadInput(
-            f"epoch {report.epoch} is no world of job {job.document.name}, whose last one has "
-            f"epoch {last}; epochs rise by one with every world",
+            f"epoch {report.epoch} is not possible for job {job.document.name}, whose last world "
+            f"has epoch {last}; epochs rise by one with every world",
             field="epoch",
         )
 

@@ -80,7 +80,7 @@ def surprised(outcomes: Iterable[tuple[Prediction, float]]) -> bool:
 def widening(scores: Sequence[float]) -> float:
     """Return the factor on deviations: the root mean square of standardised one-step-ahead errors.
 
-    The factor is at least 1 and begins with four errors of 1, because two surprises are no rule.
+    The factor is at least 1 and begins with four errors of 1, because two surprises prove little.
     Applications are not exchangeable (models.md section 2.4), so each job has its own factor.
 
     >>> widening([]), round(widening([3.0, -3.0, 3.0, -3.0]), 2)

@@ -159,7 +159,7 @@ def remaining(
     if declared is None:
         return _as_long_again(elapsed_seconds, "nothing was declared")
     if done >= declared:
-        return _as_long_again(elapsed_seconds, "it is beyond what was declared")
+        return _as_long_again(elapsed_seconds, "the run exceeds its declaration")
     if not (trusted or proved(ratios)):
         why = "declarations were off by more than twice" if ratios else "no declaration was tested"
         return _as_long_again(elapsed_seconds, why)
@@ -209,10 +209,10 @@ def as_usual(
     """
     found = usual(works)
     if found is None:
-        return _as_long_again(elapsed_seconds, "earlier runs do not tell")
+        return _as_long_again(elapsed_seconds, "earlier runs have no usual length")
     work, deviation = found
     if done >= work:
-        return _as_long_again(elapsed_seconds, "it is beyond what earlier runs came to")
+        return _as_long_again(elapsed_seconds, "the run exceeds the usual work of earlier runs")
     basis = "as much work as runs of its script came to"
     return _until(work, deviation, done, work_per_second, basis)
 

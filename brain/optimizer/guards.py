@@ -182,7 +182,7 @@ def returned(situation: Situation) -> Hold | None:
         return None
     return Hold(
         code=RETURNED,
-        reason=f"nobody looked at it for {duration(since)}, more than {duration(limit)}",
+        reason=f"Brain did not look at it for {duration(since)}, more than {duration(limit)}",
         short="the first look after an absence decides nothing",
         next_step="Brain decides at its next turn.",
     )

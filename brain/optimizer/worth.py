@@ -17,8 +17,8 @@ from brain.typeset import count, percent
 
 #: Exponent of replicas' price in goodput: 0 buys speed alone, 1 the lowest cost per example.
 EXPONENT = 0.5
-#: Seconds left from which on there is time to explore boldly, and the credit for uncertainty above
-#: and below it: measured on the tables of Pollux and Sia.
+#: Seconds left above which there is time to explore boldly, and the credit for uncertainty above
+#: and below this limit, measured on the tables of Pollux and Sia.
 _LONG_SECONDS = 3 * 3600.0
 _BOLD, _CAUTIOUS = 1.0, 0.5
 #: Share of a declared run that is left when the credit begins to fade, and when it is gone.

@@ -78,7 +78,7 @@ def back_up(home: Path, file: Path) -> str:
     if file.exists():
         raise Conflict(f"{file} exists; name a file that does not")
     if not (directory := file.absolute().parent).is_dir():
-        raise NotFound(f"{directory} is no directory; make it, or name another file")
+        raise NotFound(f"{directory} is not a directory; create it, or name another file")
     url = database_at(home, settings_at(home, os.environ))
     with _own_directory(directory) as made:
         database, unfinished = made / _DATABASE, made / "backup.tar"
@@ -153,7 +153,7 @@ def restore(home: Path, file: Path, *, overwrite: bool) -> str:
     except (tarfile.TarError, KeyError) as bad:
         why = str(bad.args[0]).partition("\n")[0].rstrip(":")  # then one per compression
         raise BadInput(
-            f"{file} is no backup of Brain ({why}); name a file that `brain backup` wrote",
+            f"{file} is not a backup of Brain ({why}); name a file that `brain backup` wrote",
             field="file",
         ) from bad
 
@@ -167,7 +167,7 @@ def _restored(
     if occupied and not overwrite:
         raise Conflict(
             f"{home} has a {occupied[0]} of its own; restore into a new state directory with "
-            "--home, or say --overwrite to give up what is in it"
+            "--home, or use --overwrite to replace it"
         )
     with tempfile.TemporaryDirectory(prefix=".restore-", dir=home) as made:
         tar.extract(_DATABASE, made, filter="data")
@@ -179,7 +179,7 @@ def _restored(
             (home / name).rename(home / f"{name}{aside}")
     for name in differing:
         write_private(home / name, files[name])
-    kept = f"; what was there before is {before}" if before else ""
+    kept = f"; the earlier database is {before}" if before else ""
     return (
         f"restored the database of {manifest.made_at:%Y-%m-%d %H:%M} UTC at revision "
         f"{manifest.revision}, the key and the tokens to {home}{kept}"
@@ -193,7 +193,7 @@ def _differs(path: Path, text: str) -> bool:
 def _member(tar: tarfile.TarFile, name: str) -> bytes:
     found = tar.extractfile(name)
     if found is None:
-        raise KeyError(f"{name} in it is no file")
+        raise KeyError(f"{name} in it is not a file")
     return found.read()
 
 

@@ -20,7 +20,7 @@ from brain.types.job import Job
 
 #: Files that a living agent locks: its output first, later its lock file.
 _LOCKS = ("lock", "agent.log")
-#: Directory to which directories are moved before deletion; the next sweep empties it after a
+#: Directory to which jobs' directories are moved before deletion; the next sweep empties it after a
 #: crash.
 _LEAVING = "leaving"
 

@@ -93,7 +93,7 @@ def settings_at(
     """Merge the settings of ``brain.toml``, the environment and the command line.
 
     Raises:
-        BadInput: one of them is no setting, or has no value of its kind.
+        BadInput: a key is not a setting, or its value has the wrong type.
     """
     file = home / "brain.toml"
     try:

@@ -159,7 +159,7 @@ class _Row:
         try:
             value = float(text)
         except ValueError:
-            raise self.bad(column, "is no number; correct it") from None
+            raise self.bad(column, "is not a number; correct it") from None
         if not math.isfinite(value) or value < least:
             raise self.bad(column, f"must be at least {least:g}; correct it")
         if value > most:
@@ -171,7 +171,7 @@ class _Row:
             return default
         value = self.number(column, least=least)
         if value != int(value):
-            raise self.bad(column, "is no whole number; correct it")
+            raise self.bad(column, "is not a whole number; correct it")
         return int(value)
 
     def truth(self, column: str, default: bool) -> bool:
@@ -266,7 +266,7 @@ def _bounds(row: _Row, spec: Spec, document: JobDocument | None) -> Bounds:
     first = start if row.text("start_replicas") or start != low else None
     bounds = Bounds(min=low, max=min(high, spec.largest), unit=unit, start=first)
     if start != low and not bounds.allow(start):
-        raise row.bad("start_replicas", f"is no multiple of {unit} from {low} to {bounds.max}")
+        raise row.bad("start_replicas", f"is not a multiple of {unit} from {low} to {bounds.max}")
     if not list(bounds.sizes()) or not bounds.allow(bounds.first):
         column = "unit" if row.text("unit") else "max_replicas"
         why = f"leaves no multiple of {unit} from {low} to {high}; widen the bounds"

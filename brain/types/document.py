@@ -147,7 +147,7 @@ class JobDocument:
     #: together, and adds up their examples.
     independent: bool = False
     processes_per_replica: int = 1
-    #: Replicas that are no workers: ``ps``, ``chief``, ``evaluator``. TF_CONFIG tells each process
+    #: Replicas that are not workers: ``ps``, ``chief``, ``evaluator``. TF_CONFIG tells each process
     #: the addresses of all others.
     roles: Mapping[str, RoleSize] = field(default_factory=dict)
     #: Amounts that each replica reserves.
@@ -263,7 +263,7 @@ def _check_bounds(bounds: Bounds) -> None:
         )
     if bounds.start is None and not bounds.allow(bounds.min):
         raise ImpossibleBounds(
-            f"replicas.min {bounds.min} is no multiple of replicas.unit {bounds.unit}; "
+            f"replicas.min {bounds.min} is not a multiple of replicas.unit {bounds.unit}; "
             f"set min to {next(bounds.sizes())}",
             field="replicas.min",
         )
@@ -321,8 +321,8 @@ def _check_limits(document: JobDocument) -> None:
 def _check_grace(seconds: float | None) -> None:
     if seconds is not None and not 0 <= seconds <= MOST_SECONDS:
         raise BadInput(
-            f"checkpoint.graceSeconds {seconds:g} is no time to save; give seconds, "
-            f"{MOST_SECONDS:.0f} at most",
+            f"checkpoint.graceSeconds {seconds:g} is not a possible grace; give 0 to "
+            f"{MOST_SECONDS:.0f} seconds",
             field="checkpoint.graceSeconds",
         )
 

@@ -33,7 +33,7 @@ class Explanation:
     reason: str
     evidence: tuple[Evidence, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
-    #: Probability, 0 to 1, that the promise is kept; None where nothing is promised.
+    #: Probability, 0 to 1, that the promise is kept; None if nothing is promised.
     confidence: float | None = None
     #: The next event, or the next step for a person.
     next_step: str

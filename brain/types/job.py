@@ -136,8 +136,7 @@ class Job:
     document: JobDocument
     pool: PoolName
     owner: str
-    #: True if the owner is no administrator: on one machine the job is then confined, apart from
-    #: the service.
+    #: True if the owner is not an administrator; on a single machine the job is then confined.
     confined: bool = False
     state: JobState = JobState.QUEUED
     #: The reason for the state, in one sentence.

@@ -183,7 +183,7 @@ def tf_config(
     """
     if task not in members:
         known = ", ".join(f"{each.role} {each.rank}" for each in sorted(members))
-        raise BadInput(f"{task.role} {task.rank} is no member; there are {known}", field="role")
+        raise BadInput(f"{task.role} {task.rank} is not a member; members: {known}", field="role")
     told = dict(members) | (dict(spare or {}) if task.role == PS else {})
     cluster: dict[str, list[str] | dict[str, str]] = {}
     for role in CLUSTER:

@@ -120,7 +120,7 @@ class WorldEvent(StrEnum):
     LOST = "lost"
     #: All workers ended with 0.
     FINISHED = "finished"
-    #: Stopped because the owner said so.
+    #: Stopped at the owner's request.
     STOPPED = "stopped"
     #: No worker makes progress; ``diagnosis`` has the finding. If the world is ended because of it,
     #: LOST follows.

@@ -39,7 +39,7 @@ RULES = (
     r"pool .* has no scaler",
     r"replicas \d+ (is not within the bounds|counts all roles)",
     r"replicas\.(min|start) \d+ does not fit",
-    r"role .* is none of the job's",
+    r"role .* is not a role of the job",
     r"environment\..*\.from(File|Secret) ",
 )
 

@@ -338,9 +338,13 @@ def test_a_freeze_keeps_amounts_as_they_are_and_the_answer_says_so():
     ("wanted", "field", "says"),
     [
         ({}, "cpu_millis", "are all missing; give one"),
-        ({"cpu_millis": -5}, "cpu_millis", "is no amount for a replica; give 10 to"),
+        ({"cpu_millis": -5}, "cpu_millis", "is not a possible amount for a replica; give 10 to"),
         ({"cpu_millis": 64_000}, "cpu_millis", "fits no node of pool local, even an empty one"),
-        ({"memory_bytes": 1}, "memory_bytes", "1 is no amount for a replica; give 16777216"),
+        (
+            {"memory_bytes": 1},
+            "memory_bytes",
+            "1 is not a possible amount for a replica; give 16777216",
+        ),
         ({"memory_bytes": 99 * GIB}, "memory_bytes", "the largest has 4 CPUs and 8.00 GiB"),
         ({"memory_bytes": GIB // 2}, "memory_bytes", "above the 1.00 GiB that a replica uses"),
         ({"memory_bytes": GIB + 1}, "memory_bytes", "give 1130254552 at least"),

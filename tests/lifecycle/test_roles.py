@@ -157,7 +157,12 @@ def test_memory_that_a_server_uses_cannot_be_taken():
 @pytest.mark.parametrize(
     ("role", "wanted", "field", "says"),
     [
-        ("boss", {"replicas": 2}, "role", "boss is none of the job's; it has worker, chief, ps"),
+        (
+            "boss",
+            {"replicas": 2},
+            "role",
+            "boss is not a role of the job; it has worker, chief, ps",
+        ),
         ("ps", {"replicas": 0}, "replicas", "replicas 0 of ps must be 1"),
         ("chief", {"replicas": 2}, "replicas", "replicas 2 of chief must be 1 to 1"),
         ("ps", {"replicas": 9}, "replicas", "12 is not within the bounds 4:8"),

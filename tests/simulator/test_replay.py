@@ -171,7 +171,7 @@ def test_what_is_gone_is_not_guessed():
     )
     grew = next(one for one in found if one.decision.generation == 1)
     assert grew.verdict is ReplayVerdict.UNTOLD
-    assert "something of it is gone" in grew.untold
+    assert "some data is gone" in grew.untold
 
 
 def test_a_job_that_never_ran_is_refused_by_name(laptop: Laptop):

@@ -80,7 +80,7 @@ class Dashboard:
 
 
 def _answer(request: Request, file: Path, caching: str) -> Response:
-    """A file, compressed where it is text; 304 where the client has it."""
+    """Return a file, compressed if it is text; status 304 if the client has it."""
     if not is_text_file(file.name):
         return FileResponse(file, headers={"Cache-Control": caching})
     data, encoding = file.read_bytes(), encoding_for(request.headers.get("accept-encoding", ""))

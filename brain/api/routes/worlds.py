@@ -24,7 +24,7 @@ router = APIRouter(prefix="/api/v1", tags=["worlds"])
 
 #: Seconds a long poll may wait.
 LONGEST_WAIT = 60.0
-#: An agent's token ends with its job, and after so many days at the latest.
+#: Days after which an agent's token ends, if its job has not ended before.
 _AGENT_DAYS = 90.0
 
 Wait = Annotated[

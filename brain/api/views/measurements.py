@@ -25,7 +25,7 @@ WINDOW = timedelta(minutes=1)
 _SLICES = 12
 #: 5th to 95th percentile of a normal, in standard errors.
 _NINETY_PERCENT = 1.645
-#: Relative step time over the median of its peers from which on a worker is a straggler.
+#: Excess of step time over the median of its peers that makes a worker a straggler, as a share.
 STRAGGLER = 0.15
 #: Number of worlds above which a view no longer sums up the steps of a job.
 _WORLDS_SUMMED = 20

@@ -141,7 +141,7 @@ def _missing(
     if unpriced:
         kinds = ", ".join(unpriced)
         found.append(
-            f"Cost: nobody said what an hour costs on {kinds}; --price {unpriced[0]}=…, or the "
+            f"Cost: no price is known for an hour on {kinds}; --price {unpriced[0]}=…, or the "
             "setting accelerator_prices."
         )
     if starved := asked.needs.starved:

@@ -21,7 +21,7 @@ _MOST_OF_THEM = 80.0
 #: Most bytes of a checkpoint per byte of weights: Adam stores two moments beside them. The least
 #: is 1.
 _CHECKPOINTS = 3.0
-#: Hours of readings from which on memory is checked for growth.
+#: Hours of readings after which memory is checked for growth.
 _HOURS = 4
 
 
@@ -159,7 +159,7 @@ class Needs:
         return Band(value=size / math.sqrt(_CHECKPOINTS), low=size / _CHECKPOINTS, high=size)
 
     def _loaded(self) -> float | None:
-        """Return the bytes received per example (or step) on one node, where no gradients are
+        """Return the bytes received per example (or step) on one node, if no gradients are
         exchanged.
         """
         seen = [

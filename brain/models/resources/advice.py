@@ -40,7 +40,7 @@ class Starved:
     of: Starvation
     #: Sentence on the evidence.
     because: str
-    #: mCPU from which on loading hides behind computing.
+    #: mCPU above which loading hides behind computing.
     loader_millis: float = 0.0
 
 

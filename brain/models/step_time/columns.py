@@ -60,7 +60,7 @@ def rows(configurations: Sequence[Configuration]) -> Floats:
 
 
 def design(X: ArrayLike) -> Floats:
-    """Return ``X`` as floats; raise for rows that are no configurations.
+    """Return ``X`` as floats; raise for rows that are not configurations.
 
     Raises:
         ValueError: the number of columns is wrong, a value is not finite, a row has fewer replicas
@@ -84,7 +84,7 @@ def seconds(y: ArrayLike, count: int) -> Floats:
 
     Raises:
         Undetermined: there are no times.
-        ValueError: a value is not finite, or their number is not that of the configurations.
+        ValueError: a value is not finite, or ``y`` and the configurations differ in number.
     """
     found: Floats = np.asarray(y, dtype=np.float64)
     if found.shape != (count,):

@@ -82,7 +82,7 @@ def unusable(job: PoolJob) -> str | None:
             return f"{name} is {value}: it must be finite and not below 0"
     rest = job.remaining_seconds
     if rest is not None and not (math.isfinite(rest) and rest >= 0):
-        return f"remaining_seconds is {rest}: say None where it is not known"
+        return f"remaining_seconds is {rest}: use None if it is unknown"
     if job.gpus_per_replica < 1:
         return f"gpus_per_replica is {job.gpus_per_replica}: a replica takes 1 or more"
     if not any(len(curve.rows) for curve in job.curves.values()):

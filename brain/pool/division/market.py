@@ -110,7 +110,7 @@ def class_of(job: Job, policy: PoolShares) -> int:
 
 
 def highest_waiting(members: Iterable[PoolMember], policy: PoolShares) -> int | None:
-    """Return the highest priority of the members that wait to start; None where none waits."""
+    """Return the highest priority of the members that wait to start; None if none waits."""
     return max((class_of(m.job, policy) for m in members if m.situation is None), default=None)
 
 

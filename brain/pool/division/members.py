@@ -254,9 +254,7 @@ def _curve(
     *,
     own: bool,
 ) -> Curve | None:
-    """Return the goodput of sizes that can be predicted; of a kind never tried, that of two
-    sizes.
-    """
+    """Return the goodput of sizes that can be predicted; of two sizes only on a new kind."""
     asked = (
         shapes(situation, sizes, spread)
         if own

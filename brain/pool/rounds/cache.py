@@ -12,7 +12,7 @@ from brain.types.job import Job, JobId, JobState
 from brain.types.recommendation import Recommendation
 from brain.types.resources import Node, PoolName
 
-#: Number of changed jobs from which one query for all is faster than one query for each.
+#: Number of changed jobs above which one query for all is faster than one query for each.
 _MANY = 50
 
 

@@ -131,16 +131,16 @@ class _Again:
             return self._untold("its event is no longer kept")
         again, evidence = self._decided(self._recorded_settings, cut)
         if again is None:
-            return self._untold("what it rested on is no longer kept", evidence=evidence)
+            return self._untold("the data for it is no longer kept", evidence=evidence)
         if self._decision.generation is None and again.hold:
             # While a plan is carried out its size stands, but the world may still be the old one.
             stands = again.target.replicas
             self._decision = replace(self._decision, before=stands, replicas=stands)
         if again.target.replicas != self._decision.replicas:
             why = (
-                f"on what is still kept Brain decides {again.target.replicas} "
+                f"with the data still kept Brain decides {again.target.replicas} "
                 f"({again.explanation.code}), and it decided {self._decision.replicas} then: "
-                "something of it is gone, or settings were others"
+                "some data is gone, or the settings were different"
             )
             return self._untold(why, evidence=evidence)
         if policy == "brain":

@@ -105,7 +105,7 @@ def test_a_job_leaves_a_node_that_slows_it_down_for_minutes():
     fleet.live(360, every=6)
 
     assert set(fleet.held()) == {"a", "c", "d"}
-    assert "b needs" in fleet.plans("wide")[0].explanation.reason
+    assert "b has needed" in fleet.plans("wide")[0].explanation.reason
 
 
 def test_a_slow_minute_moves_nobody():
