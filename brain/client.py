@@ -226,7 +226,7 @@ def _authorization(token: str) -> dict[str, str]:
 
 
 def _arguments(call: Call[Any], project: str = "") -> dict[str, Any]:
-    # Only there a name is looked up; other routes have no such parameter.
+    # Only these routes resolve a job's name; others have no such parameter.
     where = {"project": project} if project and call.path.startswith(_ABOUT_JOBS) else {}
     headers = dict(call.headers)
     if call.body is not None:

@@ -252,7 +252,7 @@ def _job_of(tx: Transaction, token: Token | None) -> Job | None:
 
 
 def _has_ended(job: Job, now: datetime) -> bool:
-    """Return True if nothing more can come from a job: it was cancelled, or ended over
+    """Return True if a job can send nothing more: it was cancelled, or ended over
     ``AFTER_JOB`` ago.
     """
     if job.finished_at is None:
@@ -261,7 +261,7 @@ def _has_ended(job: Job, now: datetime) -> bool:
 
 
 def sign_in_code(name: str) -> str:
-    """Return a one-time code for a person; it ends in the person's name, which its hash covers."""
+    """Return a one-time code for a person; the code ends with the person's name."""
     return f"{new_secret()}.{name}"
 
 

@@ -30,7 +30,7 @@ def _gzipped(data: bytes, level: int) -> bytes:
     return packer.compress(data) + packer.flush()
 
 
-#: Encodings by preference: for an answer in a hurry, and for a file that is compressed once.
+#: Encodings by preference: for answers compressed as they are sent, and for cached files.
 _QUICKLY: Mapping[str, Callable[[bytes], bytes]] = {
     "zstd": lambda data: zstandard.ZstdCompressor(level=1).compress(data),
     "gzip": lambda data: _gzipped(data, 1),

@@ -137,7 +137,7 @@ Who = Annotated[Principal, Depends(principal_of)]
 
 
 class TokenMonitor:
-    """The sign-in of a request with a long answer, which ends with its token.
+    """The sign-in of a request with a long answer; the answer ends when the token does.
 
     The token is checked again after each revocation here, and every ``heartbeat_seconds`` for
     revocations by another service, for expiry, and for the end of an agent's job.

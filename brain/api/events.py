@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 #: Seconds between flushes of all streams: a busy cluster costs a browser one update per second.
 COALESCE_SECONDS = 1.0
-#: Seconds between checks of rows without events: rows that change by time alone, or elsewhere.
+#: Seconds between checks of rows without events: rows change with time, or in other processes.
 SWEEP_SECONDS = 10.0
 #: Seconds between checks for commits of other processes.
 WATCH_SECONDS = 1.0
@@ -375,7 +375,7 @@ def _measured(jobs: Sequence[str]) -> bytes:
 
 
 async def _gathered(bell: Bell, heard: asyncio.Event) -> bool:
-    """Let news gather, unless the service stops; return True if there are any."""
+    """Wait for further news, unless the service stops; return True if there are any."""
     deadline, rang = time.monotonic() + COALESCE_SECONDS, heard.is_set()
     while not bell.closed and (left := deadline - time.monotonic()) > 0:
         heard.clear()

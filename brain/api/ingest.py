@@ -1,9 +1,9 @@
 """Intake of telemetry: from bytes to samples that may be stored, each judged on its own.
 
 The module is pure: clock and refused jobs are arguments, and ``routes/telemetry.py`` commits the
-result, so that no fault of the database is taken for one of a sample. A batch is one JSON object
-(``brain.wire.encode_batch``), or NDJSON: a first line ``{"v": 1, "sent_at": …}``, then one sample a
-line.
+result, so that a fault of the database is never taken for a fault of a sample. A batch is one JSON
+object (``brain.wire.encode_batch``), or NDJSON: a first line ``{"v": 1, "sent_at": …}``, then one
+sample a line.
 """
 
 import zlib
@@ -26,7 +26,7 @@ FUTURE = timedelta(minutes=5)
 #: Largest offset of a sender's clock: a clock that lost the time begins at 1970.
 _CENTURY = timedelta(days=36525)
 #: Most characters of a reason why gradients cannot be compared, and of a source's name: longer ones
-#: fit no index of PostgreSQL, and would block their batch for ever.
+#: do not fit PostgreSQL's indexes, and would block their batch for ever.
 _REASON = _SOURCE = 200
 #: Largest plausible values: seconds of a step, squared gradient norms, other numbers. Sums of
 #: larger values could overflow, and not be read back.

@@ -1,7 +1,7 @@
 """Limits on the use of the service by one principal, by one address and by all clients together.
 
 Each limit is a setting and its refusal an ``Overloaded``, ``TooSlow`` or ``TooLarge`` that names
-it. Nothing here reads a clock: ``now`` is seconds on any clock that only goes forward. All of it
+it. Nothing here reads a clock: ``now`` is seconds on any clock that only goes forward. The module
 is used on the event loop alone.
 """
 

@@ -261,7 +261,7 @@ def play(story: Story, home: Path) -> None:
 
 
 def kill_a_replica(story: Story, home: Path) -> None:
-    """Kill the agent of the newest replica with SIGKILL and wait until training is whole again."""
+    """Kill the newest replica's agent with SIGKILL, and wait until all replicas train again."""
     before = story.detail()
     assert before.world is not None, "a verdict needs a measured world"
     epoch = before.world.epoch

@@ -195,7 +195,7 @@ def freeze(
 
 
 def _frozen(client: BrainClient, freeze: Freeze) -> str:
-    """Return the target of a freeze as a person calls it; a freeze knows jobs by their id."""
+    """Return the target of a freeze with the job's name, because a freeze stores the job's id."""
     if freeze.scope is not FreezeScope.JOB:
         return freeze.target or "everything"
     return _name_of(client, freeze.target)

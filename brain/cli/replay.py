@@ -1,4 +1,4 @@
-"""``brain replay``: recorded decisions, taken again with other settings or another policy."""
+"""``brain replay``: recorded decisions, repeated with other settings or another policy."""
 
 import json
 import os

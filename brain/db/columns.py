@@ -274,7 +274,8 @@ def builder(kind: type[T], part: str, names: Sequence[str]) -> Callable[[Any, Se
     """Return a function that builds a value from a part of it, and a row that begins with the other
     fields.
 
-    The constructor of a frozen value costs three times this: it sets every field by name.
+    The constructor of a frozen value costs three times as much, because it sets every field by
+    name.
     """
     assert sorted((part, *names)) == sorted(_names(kind))
     assert not hasattr(kind, "__post_init__")

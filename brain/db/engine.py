@@ -22,7 +22,8 @@ _CONNECTIONS = 48
 #: Key in a connection's info: True behind a pooler such as PgBouncer, where each transaction may
 #: get another session.
 _POOLED = "brain_pooled"
-#: The process of the session. PgBouncer itself carries a client's zone from session to session.
+#: The process of the session. PgBouncer itself carries a client's time zone from session to
+#: session.
 _ZONE = "SELECT pg_backend_pid(), set_config('TimeZone', 'UTC', false)"
 
 

@@ -43,7 +43,7 @@ def _kind(
         # Microseconds by which service time is ahead of the sender's clock.
         *_whole("skew"),
         *context,
-        # Finds a job's samples by time, and a source's known samples.
+        # Finds the samples of a job, and the known samples of a source.
         sa.Index(f"ix_{kind}_contexts_job_source", "job", "source"),
     )
     rows = sa.Table(

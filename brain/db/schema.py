@@ -132,9 +132,7 @@ def config(connection: sa.Connection, migrations: Path | None = None) -> Config:
 
 
 def migrations_path() -> Path:
-    """Return the directory of migrations: inside the package once built, beside it in a
-    checkout.
-    """
+    """Return the directory of migrations: inside a built package, else beside it in a checkout."""
     package = Path(brain.__file__).parent
     shipped = package / "_migrations"
     return shipped if shipped.is_dir() else package.parent / "migrations"
@@ -217,7 +215,7 @@ def displace(database: Path, name: str) -> Path:
     for end in ("-wal", "-shm", ""):
         if (part := database.with_name(database.name + end)).exists():
             part.rename(copy.with_name(copy.name + end))
-    os.utime(copy)  # the time of the copy, not of the file's last change
+    os.utime(copy)  # the newest copy, whatever the age of the file
     _forget_old(database)
     return copy
 

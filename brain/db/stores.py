@@ -161,8 +161,8 @@ class SqlStores:
     def shrink(self, *, whole: bool) -> int:
         """Give an SQLite file's free pages back, while others use it; return their bytes.
 
-        A file that Brain made before it gave pages back is written anew if ``whole``, which
-        excludes others for a while.
+        With ``whole``, a file from before Brain gave pages back is rewritten, which blocks other
+        writers for a while.
         """
         return shrink(self._engine, whole=whole) if self._sqlite else 0
 

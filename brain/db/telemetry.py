@@ -122,7 +122,7 @@ _LAST_STEP = sa.select(
     .limit(1)
     .scalar_subquery(),
 )
-#: The losses of a job without samples.
+#: Start of the time that was read of a job without samples, which has no earlier ones.
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 

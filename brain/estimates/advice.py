@@ -92,10 +92,10 @@ def _grows(use: RoleUse, job: Job, settings: Settings) -> tuple[Forecast, Foreca
 
 
 def _patient(found: ResourceAdvice | None, use: RoleUse) -> ResourceAdvice | None:
-    """Keep reservations until enough was measured: a run's beginning is not typical."""
+    """Lower no reservation before enough was measured: a run's beginning is not typical."""
     if found is None:
         return None
-    # What servers, or runs like earlier ones, have yet to hold is in the advice.
+    # For servers, and for runs like earlier ones, the advice includes the growth to come.
     grows = bool(use.growth.servers) or use.foreseen
     lowers = use.explored if grows else timedelta(days=use.days) >= _LOWER_MEMORY
     return replace(
@@ -131,14 +131,14 @@ def notices(tx: Transaction, job: Job, settings: Settings, now: datetime) -> lis
         NoticeKind.SHARED_MEMORY: _nearly_full(
             found.shared_memory,
             "shared memory (/dev/shm)",
-            "loaders of data end by a bus error once it is full: give the container more "
+            "data loaders end with a bus error once it is full: give the container more "
             "(docker run --shm-size; on Kubernetes an emptyDir of medium Memory at /dev/shm), or "
             "take fewer loader workers",
         ),
         NoticeKind.SCRATCH: _nearly_full(
             found.scratch,
             "the storage of temporary files",
-            "what writes there fails once it is full: clear it, or point TMPDIR elsewhere",
+            "programs that write there fail once it is full: clear it, or point TMPDIR elsewhere",
         ),
         NoticeKind.STARVED: found.starved_because,
     }

@@ -55,7 +55,7 @@ def first_amounts(
         return None
     return amounts, (
         f"each replica begins with {cores(cpu)} and {gibibytes(memory)}, as earlier runs of its "
-        f"script needed ({', '.join(use.runs)}); exploring: what it uses corrects that"
+        f"script needed ({', '.join(use.runs)}); exploring: its use will correct this"
     )
 
 

@@ -1,4 +1,4 @@
-"""Memory of a job's replicas: the worlds that ran out of it, and the time until a leak does."""
+"""Memory of a job's replicas: worlds that ran out of it, and the time that a leak leaves."""
 
 from collections.abc import Sequence
 

@@ -165,8 +165,8 @@ def _use(samples: Sequence[HostSample], world: World | None, role: str) -> Repli
 
 
 def _use_of(replicas: Collection[int], samples: Sequence[HostSample]) -> ReplicaUse:
-    """Return the use of a role's replicas from readings of single replicas, because replicas of
-    other roles share their machines.
+    """Return the use of a role's replicas, read one by one because other roles share their
+    machines.
     """
     read: dict[int, list[ReplicaReading]] = {replica: [] for replica in replicas}
     for one in (reading for sample in samples for reading in sample.replica_readings):

@@ -207,7 +207,7 @@ def requeue(tx: Transaction, job: Job, now: datetime) -> bool:
 
 
 def _note_preemption(tx: Transaction, job: Job, why: str, now: datetime) -> None:
-    """Store why a job was stopped for another; empty if a person decides about it from now on."""
+    """Store why a job was stopped for another job; an empty ``why`` clears the record."""
     if why or tx.fits.get(job.id, PREEMPTED) is not None:
         tx.fits.put(StoredFit(job=job.id, kind=PREEMPTED, parameters=why, fitted_at=now))
 

@@ -16,8 +16,8 @@ from brain.typeset import number
 def outdated(plan: ScalePlan | None, measured: Prediction | None, settings: Settings) -> bool:
     """Return True if a proposal of Brain rests on a measurement that no longer holds.
 
-    It no longer holds if the present interval and the earlier one are apart, and the rates differ
-    by more than half of the least gain that is worth a restart.
+    That is the case if the present interval and the earlier one do not overlap, and the rates
+    differ by more than half of the least gain that is worth a restart.
     """
     if plan is None or plan.state is not PlanState.PROPOSED or plan.kind is not PlanKind.RESIZE:
         return False
@@ -78,7 +78,7 @@ def _end(tx: Transaction, plan: ScalePlan, message: str, now: datetime) -> JobId
 
 
 def _moved(plan: ScalePlan, measured: Prediction | None) -> str:
-    return f"{_rate(measured)} are measured, {_rate(plan.measured)} were when it was proposed"
+    return f"{_rate(measured)} are measured now, {_rate(plan.measured)} were measured before"
 
 
 def _rate(prediction: Prediction | None) -> str:

@@ -1,9 +1,9 @@
 """Scores of advice that was not taken, against later measurements: recorded, never acted on.
 
 In the mode *shadow* no plan is ever applied; in other modes some plans expire, are rejected or
-overtaken. Their promises can still be checked. If the job later runs at the size for another reason
-(a person's request, another plan), its throughput is compared with the promise. If it never does,
-the score stays open and ends inconclusive with the job.
+superseded. Their promises can still be checked. If the job later runs at the size for another
+reason (a person's request, another plan), its throughput is compared with the promise. If it never
+does, the score stays open and ends inconclusive with the job.
 """
 
 from collections.abc import Sequence

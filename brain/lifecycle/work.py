@@ -169,7 +169,7 @@ def still_to_come(
 
 def whole(job: Job, like: Point, past: Sequence[Finished]) -> float | None:
     """Return the work of a job that has not begun, in examples of its first batch where Brain
-    chooses others; None if nothing tells it.
+    chooses others; None if unknown.
 
     Args:
         job: The job.

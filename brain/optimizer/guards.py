@@ -1,6 +1,6 @@
 """Reasons to leave a job alone, one function each; the first that applies is the reason given.
 
-A guard never shrinks: an unknown or unsafe situation means hold.
+A guard never shrinks a job: in an unknown or unsafe situation Brain holds.
 """
 
 from dataclasses import dataclass
@@ -87,10 +87,7 @@ def under_way(situation: Situation) -> Hold | None:
 
 
 def undistributed(situation: Situation) -> Hold | None:
-    """Hold a job whose replicas have not met: all do the same work.
-
-    They also write the same files.
-    """
+    """Hold a job whose replicas have not met: all do the same work, and write the same files."""
     if situation.not_distributed is None:
         return None
     return Hold(

@@ -16,7 +16,7 @@ _MARGIN = 0.1
 def within_limits(situation: Situation) -> Situation:
     """Keep only sizes within the owner's deadline and budget, as far as there are any.
 
-    The cost of a size is that of the rest of the work, a restart included. If the present size
+    The cost of a size is the cost of the rest of the work, including a restart. If the present size
     breaks a limit that another size keeps, the other size is taken at any cost of a restart.
     """
     if situation.limits is None:

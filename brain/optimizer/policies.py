@@ -1,8 +1,8 @@
 """Policies wrap policies, one concern each; ``SINGLE_JOB`` reads as Brain's policy.
 
 A wrapper narrows the situation before it asks its base, holds without asking, or refuses what the
-base chose. Formulas and constants: models.md section 5. Changes against it, with reasons: the
-record of the one-job policy in docs/decisions.
+base chose. Formulas and constants: models.md section 5. Deviations from models.md, with reasons:
+the record of the one-job policy in docs/decisions.
 """
 
 import math

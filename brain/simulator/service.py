@@ -101,7 +101,8 @@ class Service:
         seed: int,
         noise: float,
     ) -> None:
-        # Between two turns Brain is never away, and every turn looks at every job.
+        # With this value Brain never counts as absent between two turns, and every turn looks at
+        # every job.
         present = max(settings.stale_seconds, _PRESENT_TURNS * world.spec.turn_seconds)
         settings = replace(settings, stale_seconds=present)
         self._world, self._settings, self._mode = world, settings, mode

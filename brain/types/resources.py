@@ -43,7 +43,7 @@ class Resources:
         )
 
     def loosest(self, other: "Resources") -> "Resources":
-        """Return the larger of both limits in each amount; 0 is no limit, so the largest."""
+        """Return the larger of both limits in each amount; 0, no limit, counts as the largest."""
         cpu = (self.cpu_millis, other.cpu_millis)
         memory = (self.memory_bytes, other.memory_bytes)
         return Resources(

@@ -23,7 +23,7 @@ router = APIRouter(prefix="/api/v1", tags=["access"])
 
 #: Most characters of a person's name.
 _LONGEST_NAME = 100
-#: Most days after which a token that expires may do so.
+#: Longest life of a token that expires, in days.
 MOST_DAYS = 36_500
 
 

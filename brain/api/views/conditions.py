@@ -135,7 +135,7 @@ def _measured_conditions(
 
 
 def _hang(world: World | None) -> Diagnosis | None:
-    """Return the diagnosis of a world that hangs and was not ended for it."""
+    """Return the diagnosis of a world that hangs and still runs."""
     if world is None or world.ended_at is not None or world.diagnosis is None:
         return None
     return world.diagnosis if world.diagnosis.kind is FailureKind.HANG else None

@@ -196,4 +196,4 @@ def _network(rows: Sequence[SizeEstimate]) -> list[str]:
         return []
     known = any(row.network_bytes_per_second is not None for row in spread)
     said = "taken from the size of the checkpoint" if known else "not known"
-    return [f"Network: no similar job ran over several nodes; what gradients take is {said}."]
+    return [f"Network: no similar job ran over several nodes; the traffic of gradients is {said}."]

@@ -12,8 +12,8 @@ from brain.types.job import JobDocument, JobId
 ALIKE = 0.5
 #: The most neighbours that count.
 MOST = 10
-#: Likeness by each common property; differing arguments subtract up to ``_ARGUMENTS``. Believed,
-#: not measured: only their order matters (models.md section 3.5).
+#: Likeness by each common property; differing arguments subtract up to ``_ARGUMENTS``. Assumed, not
+#: measured: only their order matters (models.md section 3.5).
 _SAME_TEXT, _SAME_NAME, _EDITED = 1.0, 0.9, 0.8
 _SAME_NETWORK, _SAME_IMAGE, _SAME_OWNER = 0.7, 0.6, 0.3
 _OTHER_OWNER, _OTHER_IMAGE, _OTHER_NETWORK, _ARGUMENTS = 0.9, 0.8, 0.7, 0.3
@@ -204,7 +204,7 @@ class Past:
     reserved_millis: float = 0.0
     #: Bytes of the newest checkpoint.
     checkpoint_bytes: float | None = None
-    #: Steps in all, of a job that ended well, and the epochs that it declared.
+    #: Total steps of a job that ended well, and the epochs that it declared.
     steps: float | None = None
     epochs: int | None = None
 

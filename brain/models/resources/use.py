@@ -137,8 +137,8 @@ class RoleUse:
         return reserved_millis if held else self.cpu_limit_millis
 
     def unresolved(self, now_seconds: float) -> str:
-        """Return why a person must look: memory ran out more often in a day than Brain may raise
-        it; empty if not.
+        """Return why a person must check the memory, which ran out more often in a day than Brain
+        may raise it; empty if it did not.
         """
         day = [
             kill

@@ -116,7 +116,7 @@ def features(X: ArrayLike, reference: float) -> Floats:
 
     with ``u = ln(local batch / reference)``, never squared below -3, ``L`` the doublings of
     replicas beyond two, ``s`` and ``i`` flags of an exchange within one node and over several.
-    Accumulation is no feature: the estimator gets the micro-step that synchronises.
+    Accumulation is not a feature, because the estimator gets the micro-step that synchronises.
 
     >>> features(np.array([[1.0, 1.0, 8.0, 1.0]]), reference=8.0).tolist()
     [[1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]

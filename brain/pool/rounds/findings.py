@@ -23,9 +23,9 @@ def hold(bug: Exception) -> Hold:
     return Hold(
         code=CODE,
         reason=f"Brain failed while deciding about this job: {said}",
-        short="Brain failed as it judged this job",
-        next_step="It goes on as it is and is tried again every turn; the service's log has the "
-        "trace to report.",
+        short="Brain failed while deciding about this job",
+        next_step="The job goes on as it is, and Brain tries again every turn; the service's log "
+        "has the traceback to report.",
     )
 
 

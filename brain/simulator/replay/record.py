@@ -1,4 +1,4 @@
-"""The record of jobs since a time, as far as the stores still have it."""
+"""The record of jobs since a time, as far as the stores still keep it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
