@@ -1,14 +1,15 @@
-"""The batch of a script that lets Brain choose it: three lines, the standard library alone.
+"""Let Brain choose a script's batch: three lines in the script, the standard library alone.
 
-    batch = Batch(32)                        # what it takes where nobody advises
+    batch = Batch(32)                        # the batch if Brain chooses none
     loader = DataLoader(data, batch_size=batch.local, ...)
     ...
         if step % 50 == 0 and batch.renew():  # at the same step in all ranks
             loader = DataLoader(data, batch_size=batch.local, ...)
 
-``batch.accumulation`` micro-batches make an optimizer step, and the learning rate of the first
-batch is to be multiplied by ``batch.learning_rate_scale``. Brain chooses where the job says
-``batch.tune``, or has ``--auto_tunning`` in its command; elsewhere nothing ever changes.
+An optimizer step takes ``batch.accumulation`` micro-batches. The script multiplies the learning
+rate of its first batch by ``batch.learning_rate_scale``. Brain chooses the batch of a job with
+``batch.tune`` in its document, or ``--auto_tunning`` in its command; the batch of any other job
+never changes.
 """
 
 from __future__ import annotations
@@ -32,23 +33,23 @@ class Batch:
         """Begin with the batch that Brain chose already, else with the script's own."""
         self._environ = os.environ if environ is None else environ
         self._own = local, accumulation, 1.0
-        #: Global batch, most examples of a micro-batch, learning rate scale; None: nobody chose.
+        #: Global batch, largest micro-batch, learning rate scale; None if Brain chose no batch.
         self._chosen = self._read()
         self._renewed = self._split()
 
     @property
     def local(self) -> int:
-        """Examples of a micro-batch in the present world."""
+        """Number of examples in a micro-batch in the present world."""
         return self._split()[0]
 
     @property
     def accumulation(self) -> int:
-        """Micro-batches of an optimizer step in the present world."""
+        """Number of micro-batches in an optimizer step in the present world."""
         return self._split()[1]
 
     @property
     def learning_rate_scale(self) -> float:
-        """Factor of the learning rate that suits the first batch."""
+        """Factor by which to multiply the learning rate that suits the first batch."""
         return self._split()[2]
 
     def renew(self) -> bool:

@@ -1,17 +1,18 @@
-"""Checkpoints that training need not wait for: two lines in a script.
+"""Checkpoints for which training does not wait: two lines in a script.
 
     state = checkpoint.load() or {"step": 0}                 # newest that all ranks can have
     ...
     checkpoint.save({"model": model.state_dict(), "step": step}, step)
 
-``save`` returns once the state is in memory that belongs to the agent, so it survives the script;
-storage and a copy on another host follow. A state without DTensors is taken to be the same on
-every rank: one rank of each host keeps it, and it becomes ``<path>/step-<n>.pt`` for plain
-``torch.load``. One with DTensors (FSDP2) is kept by every rank in pieces, and becomes the directory
-``<path>/step-<n>`` of plain ``torch.distributed.checkpoint``; it loads at any world size.
+``save`` returns once the state is in memory that belongs to the agent, so the state survives the
+script; the agent then writes it to storage and copies it to another host. ``save`` assumes that a
+state without DTensors is the same on every rank: one rank of each host keeps the state, which
+becomes ``<path>/step-<n>.pt`` for plain ``torch.load``. Of a state with DTensors (FSDP2) every rank
+keeps its pieces; the state becomes the directory ``<path>/step-<n>`` of plain
+``torch.distributed.checkpoint``, and loads at any world size.
 
-Without an agent (plain Python, torchrun) both are written to storage atomically, and nothing else
-differs. torch is only imported by these functions.
+Without an agent (plain Python, torchrun) ``save`` writes both kinds to storage atomically; nothing
+else differs. Only the functions import torch, not this module.
 """
 
 import contextlib
@@ -32,9 +33,9 @@ from brain.errors import Unavailable
 from launcher import checkpoint_saved
 from launcher.values.ram_checkpoint import parts
 
-#: Where checkpoints are unless the job or the call says.
+#: Directory of checkpoints if neither the job nor the call names one.
 DEFAULT = "checkpoint"
-#: Steps that are left on storage.
+#: Number of steps to leave on storage.
 KEPT = 2
 #: Seconds that the agent may take to make room, and to bring a piece from another host.
 _ROOM_SECONDS, _FETCH_SECONDS = 5.0, 120.0
@@ -46,13 +47,13 @@ __all__ = ["load", "save", "step"]
 def save(
     state: Mapping[str, Any], step: int, path: str | None = None, *, storage: bool = True
 ) -> None:
-    """Keep ``state`` as that of ``step``. Every rank calls it.
+    """Keep ``state`` as the checkpoint of ``step``. Every rank must call this function.
 
-    ``storage=False`` keeps it in memory and on the other host only; it comes to storage when a
-    worker fails, with ``--save_at_breakpoint``.
+    ``storage=False`` keeps the state in memory and on the other host only. With
+    ``--save_at_breakpoint`` the agent still writes it to storage when a worker fails.
 
     Raises:
-        OSError: an earlier state could not be written to storage, or, without an agent, this one.
+        OSError: an earlier state could not be written to storage; without an agent, this state.
     """
     place = _place(path)
     sharded = _sharded(state)
@@ -75,12 +76,12 @@ def save(
 def load(
     path: str | None = None, *, into: dict[str, Any] | None = None, weights_only: bool = True
 ) -> dict[str, Any] | None:
-    """The newest state that every rank can have, or None where there is none. Every rank calls it.
+    """Return the newest state that every rank can load, or None. Every rank must call ``load``.
 
-    A state in pieces is loaded ``into`` one of the same shape with DTensors, which is returned.
+    A state in pieces is loaded ``into`` a state of the same shape with DTensors, which is returned.
 
     Raises:
-        Unavailable: a piece of it can be had from nobody.
+        Unavailable: no agent has some piece of the state.
     """
     memory, place = _memory(), _place(path)
     agreed = None if memory is None else memory.agreed(place)
@@ -93,7 +94,7 @@ def load(
 
 
 def step(path: str | None = None) -> int | None:
-    """The step that ``load`` would return; None where there is none."""
+    """Return the step whose state ``load`` would return; None if there is no checkpoint."""
     memory, place = _memory(), _place(path)
     agreed = None if memory is None else memory.agreed(place)
     known = [_newest_on_storage(place), None if agreed is None else agreed.step]
@@ -122,7 +123,7 @@ class _Memory:
             bell.sendto(b"!", str(self.root / "bell"))
 
     def raise_error(self) -> None:
-        """Raise what storage said of an earlier state."""
+        """Raise the error with which storage refused an earlier state."""
         with contextlib.suppress(FileNotFoundError):
             told = json.loads((self.root / "steps" / "error").read_text())
             (self.root / "steps" / "error").unlink()
@@ -131,7 +132,7 @@ class _Memory:
     def put(
         self, state: Mapping[str, Any], step: int, place: Path, *, sharded: bool, storage: bool
     ) -> None:
-        """Write this rank's part, then let it be seen."""
+        """Write this rank's part, then publish it."""
         key = parts.PartKey(step=step, epoch=int(self.config["epoch"]))
         writing = self.root / "steps" / f".writing-{key}-{_rank()}-{os.getpid()}"
         shutil.rmtree(writing, ignore_errors=True)
@@ -163,10 +164,10 @@ class _Memory:
         checkpoint_saved(self.root / "steps" / str(key))
 
     def check_room(self) -> None:
-        """Leave memory to others where there is little.
+        """Refuse to take memory that other programs on the machine may need.
 
         Raises:
-            Unavailable: there is no room for another step like the last one.
+            Unavailable: there is no room for another step as large as the last one.
         """
         last = max((part.bytes for part in parts.found(self.root / "steps")), default=0)
         room = parts.room(self.root)
@@ -177,7 +178,9 @@ class _Memory:
             )
 
     def agreed(self, place: Path) -> parts.PartKey | None:
-        """The step that the coordinator found complete when this world was formed."""
+        """Return the step that the coordinator found complete when this world was formed; None if
+        none.
+        """
         try:
             told = json.loads((self.root / "agreed").read_text())
         except FileNotFoundError:
@@ -189,7 +192,7 @@ class _Memory:
     def get(
         self, key: parts.PartKey, into: dict[str, Any] | None, weights_only: bool
     ) -> dict[str, Any]:
-        """Load a step, with what is missing here brought from other hosts."""
+        """Load a step; the agent fetches missing files from other hosts."""
         directory = self.root / "steps" / str(key)
         if into is not None and _sharded(into):
             self.fetch(directory, ".metadata")
@@ -199,10 +202,10 @@ class _Memory:
         return _loaded(directory / "state.pt", into, weights_only)
 
     def fetch(self, directory: Path, name: str) -> None:
-        """Wait until a file is here.
+        """Wait until a file is on this host.
 
         Raises:
-            Unavailable: nobody has it.
+            Unavailable: no agent has the file, or none sent it in time.
         """
         if (directory / name).exists():
             return
@@ -218,7 +221,7 @@ class _Memory:
 
 
 def _memory() -> _Memory | None:
-    """The agent's memory, made now if this is its first use; None where there is no agent."""
+    """Return the agent's memory, which the first use creates; None if there is no agent."""
     if gate := sys.modules.get("_brain_gate"):
         gate.at_end()  # what is agreed is known once this world exists
     told = sys.modules.get("_brain_memory")
@@ -273,7 +276,7 @@ def _save_to_storage(state: Mapping[str, Any], step: int, place: Path, sharded: 
 
 
 def _newest_on_storage(place: Path) -> int | None:
-    """The newest complete step on storage; incomplete ones have names that begin with a dot."""
+    """Return the newest complete step on storage; names of incomplete steps begin with a dot."""
     found = (re.fullmatch(r"step-(\d+)(\.pt)?", name) for name in _names(place))
     return max((int(match[1]) for match in found if match), default=None)
 
@@ -309,7 +312,7 @@ def _dcp() -> Any:
 
 
 def _sharded(state: Mapping[str, Any]) -> bool:
-    """True if there is a DTensor in it."""
+    """True if the state holds a DTensor."""
     tensor = sys.modules.get("torch.distributed.tensor")
     if tensor is None:
         return False
@@ -335,7 +338,7 @@ def _dcp_load(into: dict[str, Any], reader: Any) -> None:
 
 
 def _fetching_reader(directory: Path, fetch: Any) -> Any:
-    """A reader of torch's files that brings missing ones here before it reads them."""
+    """Return a reader of torch's files that fetches missing files before it reads them."""
     base = _dcp().FileSystemReader
 
     class Fetching(base):  # type: ignore[misc, valid-type]  # torch is not imported by us

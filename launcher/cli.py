@@ -15,9 +15,9 @@ USAGE = 2
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code.
 
-    0 when all workers ended with 0; the code of the worker that failed first (128 + n where
-    signal n ended it); 2 where the command line cannot be used; 128 + n where signal n ended the
-    agent itself.
+    The code is 0 if all workers ended with 0, else the code of the worker that failed first (128 +
+    n if signal n ended it). It is 2 if the command line cannot be used, and 128 + n if signal n
+    ended the agent itself.
     """
     _open_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)

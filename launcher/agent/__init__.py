@@ -4,7 +4,7 @@ program         ``python -m launcher.agent``: from an intent to an end
 membership      the agent's part in the worlds of its job
 search          the search for the coordinator
 leading         the agent's time as coordinator
-worker_group    orders of the coordinator are carried out
+worker_group    carries out the coordinator's orders
 network_check   the agent's side of ``--network-check``
 terms           the owner's terms, from a launch configuration
 addresses       this machine's addresses, as others reach it

@@ -10,7 +10,8 @@ def host(local_addr: str | None, endpoint: str) -> str:
     """Return the address at which peers reach this agent.
 
     Raises:
-        BadInput: ``--local-addr`` is another machine's, or there is no way to ``--rdzv-endpoint``.
+        BadInput: ``--local-addr`` is another machine's, or there is no route to
+        ``--rdzv-endpoint``.
     """
     if not local_addr:
         return towards(endpoint)
@@ -29,7 +30,7 @@ def towards(endpoint: str) -> str:
     """Return this machine's address as seen from the endpoint; loopback if the endpoint is.
 
     Raises:
-        BadInput: there is no way to it.
+        BadInput: there is no route to the endpoint.
     """
     if not endpoint:
         return "127.0.0.1"

@@ -27,7 +27,7 @@ class CoordinatorRole:
         self._running: asyncio.Task[None] | None = None
 
     def begin(self) -> bool:
-        """Coordinate, if no other agent does; return whether this agent begins now."""
+        """Coordinate, if it is this agent's turn; return True if this agent begins now."""
         if self.coordinator is not None or not self._search.claim():
             return False
         self.coordinator = self._coordinate()
@@ -40,14 +40,14 @@ class CoordinatorRole:
             self._search.leader = lead.coordinator
 
     def stand_down(self) -> None:
-        """Follow where another agent coordinates; a crash of this agent is never swallowed."""
+        """Forget a coordinator that has stopped; raise the error if it crashed."""
         if self._running is not None and self._running.done():
             self._running.result()
             self.coordinator = self._running = None
             self._search.stood_down()
 
     async def let_go(self) -> None:
-        """Stop coordinating: with the job, or for a successor."""
+        """Stop coordinating, because the job is over or a successor shall coordinate."""
         if self.coordinator is None or self._running is None:
             return
         if self.coordinator.over:
@@ -60,9 +60,9 @@ class CoordinatorRole:
     async def keep_home(self, lead: Callable[[], messages.Lead | None]) -> None:
         """Keep new agents able to find this agent while it coordinates.
 
-        It listens where new agents look, or else tells the agent that listens there: an agent that
-        came back there would begin the job anew. ``lead`` returns the message for new agents; None
-        while there is no world yet.
+        The agent listens where new agents look, or else sends its address to the agent that listens
+        there. Otherwise an agent that returns to that address would begin the job anew. ``lead``
+        returns the message for new agents; None while there is no world yet.
         """
         while True:
             await asyncio.sleep(_HOME_SECONDS)
@@ -73,7 +73,7 @@ class CoordinatorRole:
                 await self._search.tell_home(told)
 
     async def listen_at_home(self) -> bool:
-        """Listen where new agents look, if that can be on this machine and no one else does."""
+        """Listen where new agents look, if that address is this machine's and free."""
         host, _, port = self._search.leadership.home.rpartition(":")
         try:
             await self._listen(host.strip("[]") or None, int(port))

@@ -97,7 +97,7 @@ class AgentMembership:
         return self._worker_group.exits
 
     async def run(self) -> ReplicaEnd:
-        """Take part in worlds until told to end."""
+        """Take part in worlds until the coordinator ends the job or releases this agent."""
         await self._worker_group.open()
         port = (await self.listener.listen(self.host, self._port)).sockets[0].getsockname()[1]
         self.address = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
@@ -175,7 +175,7 @@ class AgentMembership:
     async def _until_ended(
         self, serving: "asyncio.Task[ReplicaEnd]", background: "list[asyncio.Task[None]]"
     ) -> ReplicaEnd:
-        """Wait for the job's end or a second signal; a crash of this agent is never swallowed."""
+        """Wait for the job's end or a second signal; a crash of a background task is raised."""
         hurry = asyncio.ensure_future(self._hurry.wait())
         try:
             await asyncio.wait([serving, hurry, *background], return_when=asyncio.FIRST_COMPLETED)
@@ -362,7 +362,7 @@ class AgentMembership:
                 self._turn_away(self._connection)
 
     def _turn_away(self, connection: Connection) -> None:
-        """Tell a silent coordinator that this agent leaves, so it takes no successor for dead."""
+        """Tell a silent coordinator that this agent leaves it; silence would prove the agent dead."""
         self.say(f"the coordinator at {self._search.following} is silent")
         self._search.turned_away(self._heard_at)
         connection.send(messages.Turned())
@@ -381,14 +381,14 @@ class AgentMembership:
             loop.add_signal_handler(signum, self.leave, signum)
 
     def leave(self, signum: signal.Signals) -> None:
-        """Leave with notice; asked again, end at once."""
+        """Leave with notice; a second call ends the agent at once."""
         if self.leaving is not None:
             self._hurry.set()
         self.leaving = self._worker_group.signum = signum
         self._tell(messages.Leave())
 
     def handles(self, signum: signal.Signals) -> bool:
-        """True if a worker has a handler for the signal, or has ended, maybe by it."""
+        """True if a worker handles the signal, or has ended, perhaps because of it."""
         return self._worker_group.handles(signum)
 
     @property
@@ -397,7 +397,7 @@ class AgentMembership:
         return self._leading.coordinator is not None
 
     def give_up(self, reason: str) -> None:
-        """End the job for all: no workers can be run here, now or later."""
+        """End the job for all agents, because workers cannot run on this machine."""
         epoch = 0 if self.last is None else self.last.epoch
         self._tell(messages.Unusable(epoch=epoch, reason=reason))
 

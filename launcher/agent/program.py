@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         place.end(ended)
     except OSError as full:
-        say(f"exit.json cannot be written, the scaler will call this lost: {full}")
+        say(f"exit.json cannot be written, so the scaler will count this replica as lost: {full}")
     return ended.status
 
 
@@ -264,8 +264,9 @@ async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
 
 
 def _warn(membership: AgentMembership, warned: asyncio.Event) -> None:
-    """Act on Slurm's time limit: a script that handles the signal has it already, since Slurm
-    signals every process of a step; any other job is suspended at its next checkpoint."""
+    """Act on Slurm's warning before the time limit. Slurm signals every process of a step, so a
+    script with a handler acts itself; any other job is suspended at its next checkpoint.
+    """
 
     def suspend() -> None:
         if not membership.handles(slurm.WARNING) and not warned.is_set():
@@ -301,8 +302,8 @@ def by_hand(
 ) -> AgentMembership:
     """Make the ``AgentMembership`` of an agent that no scaler started; the first one coordinates.
 
-    ``scratch`` is a directory of its own; ``rank`` the GROUP_RANK asked for; ``warned`` has the job
-    suspended; ``worker_group`` is what runs the workers.
+    ``scratch`` is a directory for this agent alone; ``rank`` is the GROUP_RANK asked for. Setting
+    ``warned`` suspends the job. ``worker_group`` makes the object that runs the workers.
 
     Raises:
         BadInput: the endpoint cannot be reached from this machine.

@@ -45,21 +45,21 @@ class Search:
     ) -> None:
         self.leadership, self._address, self._lease_seconds = leadership, address, lease_seconds
         self._hello, self._last, self._say = hello, last, say
-        #: Where the coordinator is; empty: nobody is followed.
+        #: Address of the coordinator that this agent follows; empty if it follows none.
         self.following = ""
-        #: Who said that it coordinates; empty: nobody did.
+        #: Address of the agent that named itself coordinator; empty if none did.
         self.leader = ""
-        #: Another agent has our number by now.
+        #: True if another agent has this agent's replica number by now.
         self.taken = False
         #: Addresses that did not answer -> since when.
         self._silent: dict[str, float] = {}
-        #: Others may follow somebody whose turn it was not.
+        #: True if other agents may follow a coordinator whose turn it was not.
         self._strayed = False
         #: Why the leadership could not be taken.
         self._unseated = ""
 
     async def look(self, *, own: bool) -> Answer:
-        """Ask the agents that may coordinate; ``own``: this agent does, and follows itself."""
+        """Ask the agents that may coordinate; with ``own`` this agent does, and asks itself."""
         if own:
             return await self._introduce(self._address)
         answer = await self._ask([a for a in self._candidates() if a not in self._silent])
@@ -67,7 +67,8 @@ class Search:
             return answer
         others = self.leadership.others(self._last())
         found = await self._ask(others)
-        # Somebody there knew who else; or had not yet found out who is silent, and was just asked.
+        # An agent there named another coordinator; or named an agent that it does not know to be
+        # silent.
         if isinstance(found, bool) and self.leader not in ("", *others):
             found = await self._ask([self.leader])
         return False if isinstance(found, bool) else found
@@ -91,19 +92,19 @@ class Search:
             return False
 
     def arrived(self) -> None:
-        """Forget earlier silent and named agents, since a coordinator is followed."""
+        """Forget silent and named agents, since this agent now follows a coordinator."""
         self._silent.clear()
         self.leader, self.taken, self._strayed = "", False, False
 
     def turned_away(self, since: float) -> None:
-        """Note since when the followed coordinator is silent."""
+        """Note since when the coordinator of this agent has been silent."""
         self._silent[self.following] = since
         if (last := self._last()) is not None:
             self._silent[last.coordinator] = since
         self._strayed = True
 
     def stood_down(self) -> None:
-        """Note that this agent coordinated, out of turn; any agent may do so now."""
+        """Note that this agent stopped coordinating; any agent may do so now, even out of turn."""
         self.leadership.leave()
         self._silent.clear()
         self._strayed = True

@@ -57,7 +57,7 @@ def _declared(config: LaunchConfig) -> str | None:
 def fixed_desired_world(config: LaunchConfig, patience_seconds: float) -> DesiredWorld:
     """Return ``--nnodes`` as a desired world, of the largest size allowed.
 
-    ``--world`` likewise, as replicas of one process.
+    A job with ``--world`` gets replicas of one process each.
     """
     shape = config.shape
     return DesiredWorld(
@@ -77,7 +77,7 @@ def fixed_desired_world(config: LaunchConfig, patience_seconds: float) -> Desire
 def last_desired_world(fixed: DesiredWorld, last: WorldDocument | None) -> DesiredWorld | None:
     """Return the last world's desired world, for a coordinator without word from Brain.
 
-    ``fixed`` is the job's own; it waits for lost replicas as long as Brain has it wait by default.
+    ``fixed`` is the job's own desired world; its patience for lost replicas is Brain's default.
     """
     if last is None:
         return None
@@ -91,7 +91,7 @@ def last_desired_world(fixed: DesiredWorld, last: WorldDocument | None) -> Desir
 
 
 def join_seconds(config: LaunchConfig) -> float:
-    """Return ``--rdzv-conf join_timeout=``, with torchrun's default."""
+    """Return ``--rdzv-conf join_timeout=`` in seconds, with torchrun's default."""
     return _rendezvous(config, "join_timeout", 600.0)
 
 

@@ -3,5 +3,5 @@
 flags        every flag of the installed torchrun, and ours
 entrypoint   the command that workers run
 slurm        the agents' place in an allocation of Slurm
-torchrun     the torchrun of the workers' torch, asked for its flags
+torchrun     the flags of the torchrun that belongs to the workers' torch
 """

@@ -1,8 +1,8 @@
 """Parse a job's command into the argument vector of one worker process.
 
 A job's command may begin with a launcher (``torchrun``, ``brain-run``, ``dlrover-run``, ``python -m
-torch.distributed.run``): then its flags are read here and the rest is what workers run. It may be
-``python script …`` or ``python -m module …``; any other command is opaque and run as it stands.
+torch.distributed.run``): then this module reads the launcher's flags, and workers run the rest. The
+command may be ``python script …`` or ``python -m module …``; any other command runs unchanged.
 """
 
 import os
@@ -32,11 +32,11 @@ _RUN_PATH = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entrypoint:
-    """One worker's command, and what the launcher in front of it was told."""
+    """One worker's command, and the flags of the launcher in front of it."""
 
     #: The program, as a path or a name on PATH, and its arguments.
     argv: tuple[str, ...]
-    #: What a person calls it: the script's path, ``-m module``, the program.
+    #: The name that a person uses: the script's path, ``-m module``, or the program.
     name: str
     #: True where it is a Python interpreter, so that the probe can load.
     python: bool
@@ -55,8 +55,8 @@ def parse_command(
     """Understand the command of a job document, as it would be run in ``directory``.
 
     Raises:
-        BadInput: there is no command, a program or script that does not exist (the message names
-            its path and the directory), or a flag that the launcher does not know.
+        BadInput: there is no command, a program or script does not exist (the message names its
+        path and the directory), or the launcher does not know a flag.
     """
     place = os.path.abspath(directory or os.getcwd())
     if not argv:
@@ -110,7 +110,7 @@ def launched(
         python=bool(before),
         interpreter=interpreter,
         options=options,
-        # Whose program is no Python may do without torch.
+        # A job whose program is not Python may need no torch.
         note="; ".join(filter(None, notes)) if before else "",
     )
 
@@ -118,7 +118,7 @@ def launched(
 def _check(
     script: str, options: Mapping[str, Any], environment: Mapping[str, str], directory: str
 ) -> None:
-    """Refuse what could only fail in every worker."""
+    """Refuse a command that would fail in every worker."""
     if options.get("no_python") and not options.get("run_path"):
         if options.get("module"):
             raise BadInput(
@@ -132,7 +132,7 @@ def _check(
 def _python(
     interpreter: str, arguments: list[str], environment: Mapping[str, str], directory: str
 ) -> Entrypoint:
-    """``python [options] (-m module | -c code | script) …``."""
+    """Parse ``python [options] (-m module | -c code | script) …``."""
     at = 0
     while at < len(arguments):
         word = arguments[at]
@@ -155,7 +155,7 @@ def _python(
 
 
 def _run(interpreter: str, arguments: list[str], name: str) -> Entrypoint:
-    # Unbuffered, as torchrun does: what a worker prints shall be seen when it is printed.
+    # Unbuffered, as under torchrun: a worker's output shall appear when it is printed.
     return Entrypoint(
         argv=(interpreter, "-u", *arguments),
         name=_shown(name),
@@ -165,7 +165,9 @@ def _run(interpreter: str, arguments: list[str], name: str) -> Entrypoint:
 
 
 def _shown(name: str) -> str:
-    """A name of a file, which may be no text, as agents can send it to one another."""
+    """Return a file name, which may be no valid UTF-8, in a form that agents can send to one
+    another.
+    """
     return os.fsencode(name).decode(errors="replace")
 
 
@@ -187,7 +189,9 @@ def _exists(script: str, directory: str) -> None:
 def _find(
     program: str, environment: Mapping[str, str], directory: str, *, or_beside_us: bool = False
 ) -> str:
-    """The program's absolute path; a path is relative to ``directory``, a name is looked up."""
+    """Return the program's absolute path; a path is relative to ``directory``, a name is looked up
+    on PATH.
+    """
     if os.sep in program:
         path = os.path.join(directory, program)
         if not os.path.exists(path):
@@ -214,7 +218,7 @@ def _find(
 
 
 def _interpreter_of(script: str) -> str:
-    """The Python behind an installed console script, by its first lines; else our own."""
+    """Return the Python that an installed console script names in its first lines; else our own."""
     if script == sys.executable:
         return script
     with open(script, "rb") as file:

@@ -1,14 +1,14 @@
-"""Times this node's arithmetic and its exchanges with a few others. CPython 3.8 on.
+"""Time this node's arithmetic and its exchanges with a few other nodes. CPython 3.8 on.
 
-Run by path under the workers' interpreter; nothing of ours is importable there.
+The agent runs this file by its path under the workers' interpreter, which cannot import Brain.
 
     script.py RANK SIZE HOST PORT SECONDS [EDGE MEBIBYTES REPEATS]
 
-With torch: matrix products on the accelerator (else the CPU) and all-reduces of 16 MiB. Without:
-plain loops, and as many bytes over TCP in a ring. Both are timed many times; the median and its
-standard error count, so that one interruption does not. Prints ``{ok, reason, compute_seconds,
-compute_error, exchange_seconds, exchange_error, kind, torch}`` as its last line; whatever else is
-printed is not looked at.
+With torch: matrix products on the accelerator (else the CPU) and all-reduces of 16 MiB. Without
+torch: plain loops, and as many bytes over TCP in a ring. Both are timed many times; the result is
+the median and its standard error, so that one interruption does not count. Prints ``{ok, reason,
+compute_seconds, compute_error, exchange_seconds, exchange_error, kind, torch}`` as its last line;
+the agent ignores all other output.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SECONDS, _LEAST = 3.0, 5
 def with_torch(
     torch: Any, place: Place, edge: int, mebibytes: int, repeats: int
 ) -> tuple[Timed, Timed, str]:
-    """(arithmetic, exchanges, kind)."""
+    """Measure with torch; return times of arithmetic and of exchanges, and the kind of device."""
     rank, size, host, port, seconds = place
     cuda = torch.cuda.is_available()
     kind = torch.cuda.get_device_name(0) if cuda else "cpu"
@@ -74,7 +74,7 @@ def with_torch(
 
 
 def multiplied(torch: Any, device: str, edge: int, repeats: int) -> Timed:
-    """Matrix products on one device."""
+    """Return the time of a matrix product on one device."""
     cuda = device != "cpu"
     dtype = torch.bfloat16 if cuda else torch.float32
     edge = edge or (8192 if cuda else 384)
@@ -92,7 +92,7 @@ def multiplied(torch: Any, device: str, edge: int, repeats: int) -> Timed:
 def without_torch(
     place: Place, edge: int, mebibytes: int, repeats: int
 ) -> tuple[Timed, Timed, str]:
-    """Time the same with nothing but Python; the loop has ``edge`` hundreds of turns."""
+    """Time the same without torch; the loop makes ``edge`` × 100 iterations."""
     rank, size, host, port, seconds = place
     loops = 100 * (edge or 600)
     compute = typical(lambda: sum(n * n for n in range(loops)), repeats)
@@ -127,7 +127,9 @@ def without_torch(
 def ring(
     rank: int, size: int, host: str, port: int, seconds: float
 ) -> tuple[socket.socket, socket.socket]:
-    """Sockets from the left and to the right neighbour; rank 0 tells all ranks the addresses."""
+    """Return sockets from the left and to the right neighbour; rank 0 sends all ranks the
+    addresses.
+    """
     listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listening.settimeout(seconds)
     listening.bind(("", 0))
@@ -170,7 +172,7 @@ def patient(host: str, port: int, seconds: float) -> socket.socket:
 
 
 def receive(connection: socket.socket, count: int) -> None:
-    """Read so many bytes and forget them."""
+    """Read ``count`` bytes and discard them."""
     while count:
         got = len(connection.recv(min(count, 1 << 20)))
         if not got:
@@ -179,7 +181,7 @@ def receive(connection: socket.socket, count: int) -> None:
 
 
 def received(connection: socket.socket, count: int) -> bytes:
-    """Read a few bytes."""
+    """Return exactly ``count`` bytes."""
     found = connection.recv(count, socket.MSG_WAITALL)
     if len(found) < count:
         raise OSError("the other side went away")
@@ -187,7 +189,7 @@ def received(connection: socket.socket, count: int) -> bytes:
 
 
 def typical(act: Callable[[], object], repeats: int, agree: Callable[[int], int] = int) -> Timed:
-    """The median of many timings and its standard error, in seconds, after one warm-up run.
+    """Return the median of many timings and its standard error, in seconds, after one warm-up run.
 
     If one run takes long, there are fewer runs; ``agree`` gives all participants the same number of
     runs.
@@ -203,7 +205,7 @@ def typical(act: Callable[[], object], repeats: int, agree: Callable[[int], int]
 
 
 def timed(act: Callable[[], object]) -> float:
-    """Seconds that it takes."""
+    """Return the seconds that ``act`` takes."""
     began = time.monotonic()
     act()
     return time.monotonic() - began

@@ -9,7 +9,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def enough(available_bytes: int, workers_bytes: int) -> bool:
-    """True if as many workers again fit: those that wait hold less than those that train.
+    """True if a second set of workers fits beside the first; waiting workers need no more memory.
 
     >>> enough(8 * 2**30, 4 * 2**30), enough(4 * 2**30, 4 * 2**30)
     (True, False)
@@ -18,7 +18,7 @@ def enough(available_bytes: int, workers_bytes: int) -> bool:
 
 
 def available_bytes() -> int:
-    """Return the memory that the machine and this control group still have."""
+    """Return the bytes of memory that the machine and this control group still have."""
     lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     free = int(lines["MemAvailable"].split()[0]) * 1024
     limit, used = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")
@@ -26,7 +26,7 @@ def available_bytes() -> int:
 
 
 def held_bytes(pids: Iterable[int]) -> int:
-    """Return the private memory of processes; 0 for those that are gone."""
+    """Return the private memory of processes in bytes; a process that is gone counts as 0."""
     return sum(_anonymous(pid) for pid in pids)
 
 

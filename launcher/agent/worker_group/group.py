@@ -80,7 +80,7 @@ class WorkerGroup:
         self._fork_server = await ForkServer.open(self.config, self._say)
 
     async def warm(self) -> None:
-        """Report to the coordinator once imports are done; then wait forever."""
+        """Report to the coordinator once imports are done; then wait for ever."""
         assert self._fork_server is not None
         try:
             async with asyncio.timeout(_WARM_SECONDS):
@@ -123,7 +123,7 @@ class WorkerGroup:
         self._orders.put_nowait(order)
 
     def park(self, epoch: int, mode: ParkRequest) -> None:
-        """Ask the workers to park, or to run on; with a signal of the job to save, too."""
+        """Ask the workers to park or to run on; also send the job's checkpoint signal, if any."""
         workers = self._workers
         if workers is None or self._stopping or epoch != self.epoch:
             return
@@ -132,7 +132,7 @@ class WorkerGroup:
             workers.ask_to_save(signal.Signals[name])
 
     def handles(self, signum: signal.Signals) -> bool:
-        """True if a worker has a handler for the signal, or has ended, maybe by it."""
+        """True if a worker handles the signal, or has ended, perhaps because of it."""
         workers = self._workers
         return workers is not None and bool(workers.exits or workers.catching(signum))
 
@@ -149,14 +149,14 @@ class WorkerGroup:
             self._workers.extend_lease(until_ns)
 
     def beat(self) -> None:
-        """Keep workers at the gate alive while this agent lives."""
+        """Extend the lease of workers at the gate, for ever."""
         if self._next is not None and (seconds := self._next.world.lease_seconds):
             self._next.extend_lease(time.monotonic_ns() + int(seconds * 1e9))
         if self._workers is not None and not self._stopping:
             self._standstill.end_stopped(self._workers)
 
     async def look(self, asked: messages.Look) -> messages.Looked:
-        """Dump stacks of silent workers; training never waits for it."""
+        """Dump stacks of silent workers, while training goes on."""
         workers = self._workers
         if workers is None or self._stopping or asked.epoch != self.epoch:
             return messages.Looked(epoch=asked.epoch, looks=())
@@ -187,7 +187,7 @@ class WorkerGroup:
                         self._reports.stopped(epoch, self.progress)
 
     def let_go(self) -> None:
-        """Extend the lease a last time, so that workers outside the world have time to end."""
+        """Extend the lease one last time, so that workers outside the world have time to end."""
         if self._workers is not None and self._workers.world.lease_seconds:
             seconds = self.config.grace_seconds + FAILING_SECONDS + KILL_SECONDS
             self._workers.extend_lease(time.monotonic_ns() + int(seconds * 1e9))
@@ -224,7 +224,7 @@ class WorkerGroup:
                 events.tell(events.started(self.config, world, rank, local_rank, pid))
 
     async def _released(self, world: WorldDocument) -> Workers | None:
-        """Release the workers at the gate if they are of this very world."""
+        """Release the workers at the gate if they were started for exactly this world."""
         waiting = self._next
         if waiting is None or waiting.world != world or not waiting.gated:
             await self._discard()
@@ -314,7 +314,7 @@ class WorkerGroup:
             self._reports.refused(world.epoch, str(cannot))
 
     async def _go_over(self, world: WorldDocument, memory: StepPart | None) -> None:
-        """Change to the next world: as it was built, or at once if the present one is over."""
+        """Change to the next world: to the one built beside training, else to a new one."""
         coming, self.in_process_changes.coming = self.in_process_changes.coming, None
         built = coming == world
         if self._next is not None and built:
@@ -385,7 +385,7 @@ class WorkerGroup:
             self._reports.refused(epoch, f"a worker ended with {exit.exit_code} before the gate")
 
     def tell_again(self) -> None:
-        """Repeat messages to a new coordinator that the last one may not have heard."""
+        """Repeat to a new coordinator the messages that the last one may not have heard."""
         self._reports.again()
         self.in_process_changes.tell_again()
         self.shard_socket.tell_again()

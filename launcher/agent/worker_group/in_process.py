@@ -1,4 +1,4 @@
-"""The agent's part in changes of the world that end no process: it passes words on, both ways."""
+"""The agent's part in changes of the world that end no process: it relays messages."""
 
 import asyncio
 import base64
@@ -30,15 +30,15 @@ class InProcessChanges:
         self.coming: WorldDocument | None = None
         #: Replicas of it that have the state by then.
         self.stay: frozenset[int] = frozenset()
-        #: Workers that leave at the next change, and end by themselves.
+        #: True if the workers here leave at the next change, and end by themselves.
         self.parting = False
-        #: Workers that said that they fail, and may not have ended yet.
+        #: Count of workers that reported a failure, and may not have ended yet.
         self.failing = 0
-        #: Those that said hello last; some of them may still be being started.
+        #: The workers that said hello last; some of them may still be starting.
         self._introduced: Workers | None = None
         #: Epoch -> what members of that world told each other.
         self._posts: defaultdict[int, dict[str, bytes]] = defaultdict(dict)
-        #: What workers here told, for a coordinator that may not have heard it.
+        #: Messages of workers here, for a coordinator that may not have heard them.
         self._own: list[messages.Post] = []
 
     def heard(self, workers: Workers, what: str, message: SessionMessage) -> None:
@@ -101,9 +101,8 @@ class InProcessChanges:
                 self._tell(messages.Agreed(epoch=epoch, step=step, ok=newcomers is not None))
 
     async def let_end(self, workers: Workers, grace_seconds: float) -> float:
-        """Give workers that end by themselves the time for it; return what is left of their grace.
-
-        They leave and may save as they do, or they have failed and say why.
+        """Give workers that end by themselves time to do so; return the seconds left of their
+        grace. Such workers leave, and may save first, or they have failed and report the reason.
         """
         count = len(workers.pids) if self.parting else self.failing
         if self.parting and workers.sessions is not None:

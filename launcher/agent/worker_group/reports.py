@@ -92,8 +92,9 @@ def grace_told(signum: signal.Signals, grace_seconds: float, *, by_hand: bool) -
 
 
 def _lost_its_port(world: WorldDocument, exit: WorkerExit, progress: tuple[Progress, ...]) -> bool:
-    """True if rank 0 failed before any step, and somebody else has the port that it was given:
-    minutes may lie between choosing a port and meeting there."""
+    """True if rank 0 failed before any step because another program took the port chosen for it:
+    minutes may lie between the choice of a port and its use.
+    """
     failed = exit.rank == 0 and exit.code != 0 and not exit.stopped
     early = all(each.steps == 0 for each in progress)
     return failed and early and port_taken(world.master_addr, world.master_port)

@@ -21,17 +21,18 @@ _NOT_RENEWED = (
 
 
 class Standstill:
-    """The time for which workers are seen stopped. A pause of this agent hardly counts."""
+    """The time for which workers have been stopped; pauses of this agent are left out."""
 
     def __init__(self) -> None:
         self._stopped = Lasting(messages.HEARTBEAT_SECONDS)
-        #: Those that stand still by themselves, for their lease ran out.
+        #: Workers that stopped themselves because their lease ran out.
         self._held = Lasting(messages.HEARTBEAT_SECONDS)
 
     def end_stopped(self, workers: Workers) -> None:
-        """Give up workers that somebody stopped, when a silent host would be: their peers wait for
-        them. Without leases nobody could go on, and they are waited for. Told by hand, too: else
-        training would stand still, or processes be killed, without a reason."""
+        """End workers that somebody stopped, as soon as a silent host would be given up: their
+        peers wait for them. In a world without leases no peer could go on, so nothing is ended.
+        Messages say so even in a job started by hand, because the user sees training stand still.
+        """
         if not (lease := workers.world.lease_seconds):
             return
         workers.resume_held()
@@ -53,13 +54,15 @@ class Standstill:
             os.kill(pid, signal.SIGKILL)
 
     def overdue(self, states: Mapping[int, str], now: float, seconds: float) -> tuple[int, ...]:
-        """Ids of processes stopped at every look for ``seconds``; ``states`` are by process id."""
+        """Return ids of processes found stopped at every look for ``seconds``; ``states`` is by
+        process id.
+        """
         stopped = self._stopped.seen((pid for pid in states if states[pid] == "T"), now)
         return tuple(pid for pid, lasted in stopped.items() if lasted >= seconds)
 
 
 def states(pids: Iterable[int]) -> dict[int, str]:
-    """Return states by ``/proc/<pid>/stat``: T is stopped, t under a debugger."""
+    """Return the states in ``/proc/<pid>/stat``: T is stopped, t is stopped by a debugger."""
     found = {}
     for pid in pids:
         try:
