@@ -362,7 +362,7 @@ class AgentMembership:
                 self._turn_away(self._connection)
 
     def _turn_away(self, connection: Connection) -> None:
-        """Tell a silent coordinator that this agent leaves it; silence would prove the agent dead."""
+        """Tell a silent coordinator that this agent leaves it; a bare close would prove it dead."""
         self.say(f"the coordinator at {self._search.following} is silent")
         self._search.turned_away(self._heard_at)
         connection.send(messages.Turned())

@@ -38,15 +38,15 @@ DLROVER = (
         type="int",
         default="1",
     ),
-    _value("--accelerator", "Name of the accelerator, as telemetry shall call it.", default=""),
+    _value("--accelerator", "Name of the accelerator in telemetry.", default=""),
     _switch(
         "--network-check",
-        "Check the nodes in pairs before training, leave out what fails.",
+        "Check the nodes in pairs before training, and leave out nodes that fail.",
         alias="--network_check",
     ),
     _switch(
         "--comm-perf-test",
-        "The same, and print how fast the nodes talk.",
+        "As --network-check, and print how fast the nodes communicate.",
         alias="--comm_perf_test",
     ),
     _value(
@@ -57,12 +57,12 @@ DLROVER = (
     ),
     _switch(
         "--exclude-straggler",
-        "Leave out nodes that the check finds slow, too.",
+        "Also leave out nodes that the check finds slow.",
         alias="--exclude_straggler",
     ),
     _switch(
         "--auto_config",
-        "Nodes from NODE_NUM, workers from the devices that are here.",
+        "Take the number of nodes from NODE_NUM, and of workers from this machine's devices.",
         alias="--auto-config",
     ),
     _switch(
@@ -78,13 +78,13 @@ DLROVER = (
     _switch(
         "--auto_tunning",
         "Let Brain tune the batch size.",
-        idle="has effect in jobs that Brain runs; by hand nobody advises and nothing is tuned",
+        idle="has no effect in a job started by hand: Brain tunes only jobs that it runs",
         alias="--auto-tunning",
     ),
     _value(
         "--training_port",
         "First port of NPU training.",
-        idle="is for Ascend devices, which were never tried",
+        idle="is for Ascend devices, on which brain-run has not been tested",
         alias="--training-port",
         default="60000",
     ),
@@ -111,8 +111,12 @@ OURS = (
     _value("--home", "State directory; default ~/.brain.", environment="BRAIN_HOME", default=""),
     _value("--job", "Name of the job; default is --rdzv-id.", environment=None, default=""),
     _value("--checkpoint", "Checkpoint that the script writes.", environment=None, default=""),
-    _value("--checkpoint-every", "How often, as '90 s' or '200 steps'.", environment=None),
-    _value("--checkpoint-signal", "Signal that makes it save and exit.", environment=None),
+    _value(
+        "--checkpoint-every",
+        "How often the script saves, for example '90 s' or '200 steps'.",
+        environment=None,
+    ),
+    _value("--checkpoint-signal", "Signal that makes the script save and exit.", environment=None),
     Flag(
         names=("--memory-checkpoint",),
         dest="memory_checkpoint",
@@ -122,27 +126,27 @@ OURS = (
     ),
     _value(
         "--straggler-ratio",
-        "A node is slow that takes so many times as long as the others.",
+        "A node is slow if its step takes this many times as long as the others' steps.",
         environment=None,
         type="float",
         default="1.15",
     ),
     _value(
         "--hang-seconds",
-        "A world without a sign of life for so long stands still; 0: nobody looks.",
+        "A world hangs if it shows no sign of life for so many seconds; 0 turns the check off.",
         environment="BRAIN_HANG_SECONDS",
         type="float",
         default="300",
     ),
     _value(
         "--on-hang",
-        "What is done then: report (the default by hand), restart.",
+        "Action on a hang: report (the default in a job started by hand) or restart.",
         environment="BRAIN_ON_HANG",
         choices=("report", "restart"),
     ),
     _value(
         "--topology",
-        "Where this machine is, outermost first: zone/spine/rack/switch.",
+        "Location of this machine, outermost first: zone/spine/rack/switch.",
         environment="BRAIN_TOPOLOGY",
         default="",
     ),
@@ -154,13 +158,14 @@ OURS = (
     ),
     _value(
         "--parallel",
-        "Ranks of one network, TENSORxPIPELINE; gives the unit where --node_unit does not.",
+        "Ranks of one copy of the network, TENSORxPIPELINE; sets the unit if --node_unit does not.",
         environment="BRAIN_PARALLEL",
         default="",
     ),
     _value(
         "--preload",
-        "What is imported ahead: learned (the default), torch, none; parked: by each worker.",
+        "Modules to import ahead: learned (the default), torch, none, or parked (each worker "
+        "does it).",
         environment="BRAIN_PRELOAD",
         choices=("learned", "torch", "none", "parked"),
         default="learned",
@@ -169,24 +174,24 @@ OURS = (
         names=("--park-cuda",),
         dest="park_cuda",
         switch=True,
-        help="Parked workers make their CUDA context ahead (0.5 GB of its memory each).",
+        help="Parked workers create their CUDA context ahead (0.5 GB of GPU memory each).",
     ),
     Flag(
         names=("--no-probe",),
         dest="no_probe",
         switch=True,
-        help="Do not look into the workers; BRAIN_PROBE=0 does the same.",
+        help="Do not load the probe into workers; BRAIN_PROBE=0 does the same.",
     ),
 )
 
 #: Flags of torchrun that have no effect here, with their default and the reason.
 IDLE_TORCHRUN: Mapping[str, tuple[Any, str]] = {
-    "monitor_interval": (0.1, "has no effect: exits are events here, nothing polls for them"),
+    "monitor_interval": (0.1, "has no effect: brain-run learns of exits without polling"),
 }
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises instead of leaving: a job document is no command line."""
+    """A parser that raises instead of exiting, because job documents are parsed, too."""
 
     def error(self, message: str) -> NoReturn:
         raise BadInput(message, field="command")
@@ -198,14 +203,14 @@ def parse(
     environment: Mapping[str, str],
     prog: str = "brain-run",
 ) -> tuple[dict[str, Any], str, list[str]]:
-    """Read a command line: the options by destination, the script, and the script's arguments.
+    """Parse a command line; return the options by destination, the script, and its arguments.
 
-    The script's arguments are never looked at: argparse would take ``--check`` of a script for an
+    The script's arguments are not parsed: argparse would take a script's ``--check`` for an
     ambiguous ``--checkpoint…`` of ours.
 
     Raises:
         BadInput: a flag that is not known, or a value that cannot be used.
-        SystemExit: it asked for help, which has been printed.
+        SystemExit: the command line asked for help, which was printed.
     """
     head, tail = split(arguments, torchrun)
     options = vars(parser(torchrun, environment, prog).parse_args([*head, *tail[:1]]))
@@ -213,7 +218,7 @@ def parse(
 
 
 def parser(torchrun: Torchrun, environment: Mapping[str, str], prog: str = "brain-run") -> Parser:
-    """The whole command line; ``environment`` gives the defaults of flags that were not said."""
+    """Return the parser of all flags; ``environment`` gives their defaults."""
     made = Parser(
         prog=prog,
         usage="%(prog)s [flags] script [argument …]",
@@ -226,7 +231,9 @@ def parser(torchrun: Torchrun, environment: Mapping[str, str], prog: str = "brai
         group = made.add_argument_group(title)
         for flag in known:
             _add(group, flag, environment)
-    made.add_argument("training_script", help="The script, or what -m and --no-python make of it.")
+    made.add_argument(
+        "training_script", help="The script; with -m a module, with --no-python a program."
+    )
     return made
 
 
@@ -240,7 +247,7 @@ def _dlrover(prog: str) -> tuple[Flag, ...]:
 
 
 def split(arguments: Sequence[str], torchrun: Torchrun) -> tuple[list[str], list[str]]:
-    """The launcher's words, their names in full, and from the script on the rest as it stands.
+    """Split into the launcher's flags, with their full names, and the script with its arguments.
 
     >>> flags = Torchrun(version="0", flags=(Flag(names=("--tee",), dest="tee"),))
     >>> split(["--te", "3", "--exclude-straggler", "a.py", "--tee"], flags)
@@ -258,7 +265,7 @@ def split(arguments: Sequence[str], torchrun: Torchrun) -> tuple[list[str], list
 
 
 def for_torchrun(arguments: Sequence[str], torchrun: Torchrun) -> tuple[list[str], list[str]]:
-    """The command line without the flags that torchrun has not, and the names of those.
+    """Return the command line without the flags that torchrun lacks, and the names of those flags.
 
     >>> flags = Torchrun(version="0", flags=(Flag(names=("--tee",), dest="tee"),))
     >>> for_torchrun(["--job", "a", "--te", "3", "a.py", "--job"], flags)
@@ -278,8 +285,9 @@ def for_torchrun(arguments: Sequence[str], torchrun: Torchrun) -> tuple[list[str
 
 
 def _next_flag(words: Sequence[str], torchrun: Torchrun) -> tuple[Flag | None, str, int]:
-    """The flag that the first word is, that word with the name in full, and how many words it and
-    its value take."""
+    """Return the flag in the first word, that word with the flag's full name, and the count of
+    words that the flag and its value take.
+    """
     name, equals, value = words[0].partition("=")
     flag, full = _flag(name, torchrun)
     takes = flag is not None and not flag.switch and not equals
@@ -288,8 +296,9 @@ def _next_flag(words: Sequence[str], torchrun: Torchrun) -> tuple[Flag | None, s
 
 
 def _flag(name: str, torchrun: Torchrun) -> tuple[Flag | None, str]:
-    """The flag that a possibly shortened name means, and its name in full; torchrun's own short
-    forms mean what they mean there, whatever else was added here."""
+    """Return the flag that a possibly shortened name means, and its full name. A short form of
+    torchrun's means the same flag here, whatever flags brain-run adds.
+    """
     everything = (*torchrun.flags, *DLROVER, *OURS)
     for flag in everything:
         if name in flag.names:
@@ -302,7 +311,7 @@ def _flag(name: str, torchrun: Torchrun) -> tuple[Flag | None, str]:
     return None, name
 
 
-#: What people call the one rendezvous there is.
+#: Names that people use for the only rendezvous there is.
 _BACKENDS = frozenset({"static", "c10d", "brain", "dlrover-master"})
 
 
@@ -327,7 +336,7 @@ def warnings(options: Mapping[str, Any]) -> list[str]:
 
 
 def strange(torchrun: Torchrun, options: Mapping[str, Any]) -> list[str]:
-    """Return one sentence per flag that was given and that a torch newer than this program has."""
+    """Return one sentence per given flag that only a torch newer than this program has."""
     known = {flag.dest for flag in shipped().flags}
     return [
         f"{flag.names[0]} of torchrun {torchrun.version} is not known here yet: it has no effect"

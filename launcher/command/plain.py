@@ -1,4 +1,4 @@
-"""``BRAIN_OFF=1``: the installed torchrun runs the command, and nothing of ours is in it."""
+"""``BRAIN_OFF=1``: the installed torchrun runs the command, without any part of Brain."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ def wanted(environment: Mapping[str, str]) -> bool:
     """Return True if ``BRAIN_OFF`` is 1.
 
     Raises:
-        BadInput: it says neither yes nor no.
+        BadInput: the value is neither 0 nor 1.
     """
     said = environment.get("BRAIN_OFF", "")
     if said not in ("", "0", "1"):
@@ -23,9 +23,8 @@ def wanted(environment: Mapping[str, str]) -> bool:
 def command(
     interpreter: str, arguments: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[list[str], str]:
-    """The command line of torchrun for that of brain-run, and a sentence about it.
-
-    Flags that torchrun has not are left out; the sentence names them.
+    """Return torchrun's command line for brain-run's, and a sentence that names the flags left out
+    because torchrun lacks them.
 
     Raises:
         BadInput: there is no torchrun beside ``interpreter``.

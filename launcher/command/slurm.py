@@ -1,7 +1,7 @@
 """Slurm: a job step's environment as flags of ``brain-run``, and its warning before the time limit.
 
-``srun brain-run …`` runs one agent on each node of a step. The names are those of srun(1), OUTPUT
-ENVIRONMENT VARIABLES; expressions of hosts those of scontrol(1), ``show hostlist``.
+``srun brain-run …`` runs one agent on each node of a step. srun(1) describes the variables under
+OUTPUT ENVIRONMENT VARIABLES, and scontrol(1) the host expressions under ``show hostlist``.
 """
 
 import re
@@ -71,7 +71,7 @@ def step_of(environment: Mapping[str, str]) -> SlurmStep | None:
 
 
 def first_host(hosts: str) -> str:
-    """The first host of an expression of hosts.
+    """Return the first host of a host expression.
 
     >>> first_host("rack[1-2]n[007-9,12],login"), first_host("a,b"), first_host("")
     ('rack1n007', 'a', '')
@@ -81,7 +81,7 @@ def first_host(hosts: str) -> str:
 
 
 def options_for(step: SlurmStep | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Flags that the step's environment gives where the command line is silent.
+    """Return flags from the step's environment for those that the command line leaves out.
 
     A step of several nodes with one task on each is one world: all agents meet on the first node.
     """
@@ -105,7 +105,7 @@ def options_for(step: SlurmStep | None, options: Mapping[str, Any]) -> dict[str,
 
 
 def advice(step: SlurmStep | None, options: Mapping[str, Any]) -> str:
-    """Advise a step whose tasks are each a job of their own; empty if there is only one job."""
+    """Return advice if each task of the step would be a job of its own; else an empty string."""
     if step is None or step.tasks == step.nodes or _meets(options):
         return ""
     each = step.tasks // max(1, step.nodes)
@@ -116,7 +116,7 @@ def advice(step: SlurmStep | None, options: Mapping[str, Any]) -> str:
 
 
 def requeue(step: SlurmStep) -> str:
-    """Have Slurm start the job again; returns why it does not, empty where it will."""
+    """Have Slurm start the job again; return the reason if it refuses, else an empty string."""
     command = ["scontrol", "requeue", str(step.job)]
     try:
         asked = subprocess.run(command, capture_output=True, text=True, timeout=_REQUEUE_SECONDS)
@@ -132,7 +132,9 @@ def _meets(options: Mapping[str, Any]) -> bool:
 
 
 def _switches(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Names of switches in ``SLURM_TOPOLOGY_ADDR``, as its pattern tells them from the node."""
+    """Return the names in ``SLURM_TOPOLOGY_ADDR`` that its pattern marks as switches, not as the
+    node.
+    """
     names = environment.get("SLURM_TOPOLOGY_ADDR", "").split(".")
     kinds = environment.get("SLURM_TOPOLOGY_ADDR_PATTERN", "").split(".")
     if len(names) != len(kinds):

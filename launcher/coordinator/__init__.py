@@ -8,7 +8,7 @@ brain            desired worlds from Brain, reports to it
 leadership       leader election among agents; ``pod_leadership`` and ``pod_place`` among pods
 witness_file     the file that decides between two halves of a world
 pins             a second hold on a checkpoint
-hangs            looks at a quiet world and tells what was found
+hangs            looks for the cause when a world is quiet, and reports it
 slow_nodes       step times -> a replica that is better left
 network_checks   nodes are tried in pairs before the first world
 shards           shards of data are handed out and accounted for

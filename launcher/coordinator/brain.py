@@ -1,6 +1,6 @@
-"""Words with Brain: the desired world comes in, what was observed goes out.
+"""Exchange with Brain: receive the desired world, report observed worlds.
 
-Both survive a Brain that is away: the last desired world is on disk, reports wait there in order.
+Both work while Brain is away: the last desired world is on disk, and reports wait there in order.
 """
 
 import asyncio
@@ -57,8 +57,9 @@ class FixedDesiredWorld:
 
 
 class SuspendWhenWarned:
-    """``--nnodes`` until a warning comes that this machine is soon to be left; then the job is to
-    be suspended at its next safe point."""
+    """``--nnodes``, until a warning comes that this machine will soon be taken away. Then the
+    desired world is that the job is suspended at its next safe point.
+    """
 
     def __init__(self, desired: DesiredWorld, warned: asyncio.Event) -> None:
         self._desired, self._warned = desired, warned
@@ -73,13 +74,15 @@ class SuspendWhenWarned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Service:
-    """The field of ``service.json`` that is needed here."""
+    """The field of ``service.json`` that this module needs."""
 
     url: str
 
 
 def service_url(home: str, given: str) -> str:
-    """Return the URL at which this machine's service listens; ``given`` if no file names one."""
+    """Return the URL at which this machine's service listens; ``given`` if ``service.json`` is
+    missing.
+    """
     try:
         found = replica.read(Path(home) / "service.json", _Service)
     except (BadInput, OSError):
@@ -116,7 +119,7 @@ class Brain:
 
 
 class DesiredByBrain:
-    """Desired worlds that Brain sends by long poll; a copy on disk serves while Brain is away."""
+    """Desired worlds from Brain, by long poll; a copy on disk serves while Brain is away."""
 
     def __init__(
         self, brain: Brain, job: str, place: JobPlace, last: DesiredWorld | None = None
@@ -125,9 +128,7 @@ class DesiredByBrain:
         self._brain, self._job, self._place, self._last = brain, job, place, last
 
     async def follow(self, tell: Callable[[DesiredWorld], None]) -> None:
-        """Pass each desired world to ``tell``, forever; the last known one while Brain does not
-        answer.
-        """
+        """Pass each desired world to ``tell``, for ever; while Brain is away, the last one."""
         try:
             await self._follow(tell)
         finally:  # cancelled: another agent coordinates, or the job is over
@@ -165,7 +166,9 @@ class DesiredByBrain:
             )
 
     def _remembered(self, tell: Callable[[DesiredWorld], None]) -> DesiredWorld | None:
-        """Return the copy on disk; None if it said stop, because an agent was started since."""
+        """Return the copy on disk; None if it says stop: an agent was started after that was
+        written.
+        """
         desired = self._place.find("wish", DesiredWorld) or self._last
         if desired is None or desired.intent is not Intent.RUN:
             return None
@@ -179,7 +182,7 @@ class DesiredByBrain:
 
 
 class Reports:
-    """Reports of observed worlds to Brain: in order, once each, over restarts of either side."""
+    """Reports of observed worlds to Brain: in order, each once, even if either side restarts."""
 
     def __init__(self, directory: Path, brain: Brain | None) -> None:
         directory.mkdir(exist_ok=True)
@@ -195,7 +198,7 @@ class Reports:
         """Keep a report until Brain has it; return its file, or None if the job has no Brain.
 
         Raises:
-            OSError: it cannot be written, and waits in memory alone.
+            OSError: the report cannot be written, and waits in memory alone.
         """
         if self._brain is None:
             return None
@@ -209,7 +212,7 @@ class Reports:
         return path
 
     async def deliver(self) -> None:
-        """Send waiting reports for ever; the owner cancels it."""
+        """Send waiting reports for ever, until cancelled."""
         try:
             await self._deliver()
         finally:

@@ -1,7 +1,7 @@
-"""The one agent of a job that forms worlds: it listens, asks ``membership``, and acts.
+"""The agent of a job that forms worlds: it listens, asks ``membership``, and acts.
 
-It holds no truth that a successor would miss: the world document, the ledger and the reports are on
-disk before anything else happens, and agents tell what they run.
+A successor loses no fact: the world document, the ledger and the reports are on disk before the
+coordinator acts, and agents report the workers that they run.
 """
 
 import asyncio
@@ -137,7 +137,7 @@ class Coordinator:
         await self._peers.serve(hello, connection, epoch=self._journal.ledger.epoch, taken=taken)
 
     def yields_to(self, lead: messages.Lead) -> bool:
-        """Stand down for the coordinator of a later world; return whether this agent does."""
+        """Stand down if ``lead`` names the coordinator of a later world; return True if it does."""
         later = lead.coordinator != self._it.terms.address and lead.epoch > self._epoch
         if later and not self.over:
             self._deposed = True
@@ -145,7 +145,7 @@ class Coordinator:
         return later
 
     def came(self, peer: Peer) -> None:
-        """Compare what an agent runs with the world that should be."""
+        """Compare the workers that an agent runs with the present world."""
         self._stir(peer)
         if self.over:
             peer.connection.send(self._bye())
@@ -173,7 +173,7 @@ class Coordinator:
             peer.connection.send(messages.Halt(epoch=hello.epoch, grace_seconds=0))
 
     def heard(self, peer: Peer, message: messages.Message) -> None:  # noqa: C901  one case each
-        """Take an agent's message; the decider is woken only by one that may change a decision."""
+        """Take an agent's message, and decide again if the message may change a decision."""
         match message:
             case messages.Heartbeat():
                 peer.connection.send(self._heartbeats.answer(peer, message))
@@ -216,7 +216,7 @@ class Coordinator:
     def left(self, peer: Peer, proved: bool) -> None:
         """Note that an agent is gone; its workers end with it, or when their lease runs out.
 
-        On one machine nothing comes between: one that is silent there is proved to be gone, too.
+        An agent that is silent on loopback is proved to be gone, too: no network lies between.
         """
         self._checking.left(peer.replica)
         self._hanging.left(peer.replica)
@@ -231,7 +231,7 @@ class Coordinator:
         self._it.behind.pop(peer.replica, None)
         preparation = self._it.preparation
         if preparation is not None and preparation.needs(peer.replica):
-            # In process nothing is lost by trying it again without that one.
+            # An in-process change loses nothing if it is tried again without that replica.
             why = None if preparation.in_process else f"replica {peer.replica} is gone"
             actions.discard(self._it, why)
         self._stir(peer)
@@ -244,8 +244,9 @@ class Coordinator:
         self._changed.set()
 
     def _turned(self, peer: Peer) -> None:
-        """A member follows another coordinator. Without most members this one has nothing to do:
-        they have one who may have formed a world."""
+        """Note that a member follows another coordinator. If most members do, this coordinator
+        stands down: the other may have formed a world.
+        """
         monitor = self._it.monitor
         if monitor is None:
             return
@@ -343,15 +344,16 @@ class Coordinator:
 
     @property
     def _all_heard(self) -> bool:
-        """True if every agent that may know what the last coordinator knew is here, or is gone."""
+        """True if each agent that may know what the last coordinator knew is here or gone."""
         it = self._it
         if it.monitor is None or it.behind or not self._shards.complete:
             return False
         return not it.missing or it.clock() >= it.lease_until
 
     def _stranded(self, until: float | None) -> float | None:
-        """Return until when to wait. Where others may have formed a world without us there is
-        nothing to wait for here: after another lease one looks for them."""
+        """Return the time until which to wait. If other members may have formed a world without
+        this one, this coordinator waits for one more lease, and then looks for them.
+        """
         it, now = self._it, self._it.clock()
         if not it.missing or now < it.lease_until:
             self._stranded_at = math.inf

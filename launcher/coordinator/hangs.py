@@ -1,4 +1,4 @@
-"""Looks at a quiet world now and then, asks its agents, and tells what was found."""
+"""Looks at a quiet world now and then, asks its agents for stack dumps, and reports the finding."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ _ATTACHED, _CHARACTERS = 8, 8000
 
 
 class HangWatch:
-    """The search of one coordinator for hangs; ``watch`` runs for ever."""
+    """One coordinator's search for hangs; ``watch`` runs for ever."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class HangWatch:
         self._answered = asyncio.Event()
 
     async def watch(self) -> None:
-        """Look for hangs for ever; the owner cancels it."""
+        """Look for hangs for ever, until cancelled."""
         if self._terms is None:
             await asyncio.Event().wait()
             return
@@ -106,7 +106,7 @@ class HangWatch:
         self._found(terms, monitor, quiet, looks)
 
     def _remember(self) -> None:
-        """Keep the quiet times that the script survived, for its next worlds."""
+        """Keep for the next worlds how long the script was quiet and then went on."""
         shown = rules.shows(self._pace, self._it.terms.program)
         if rules.news(self._it.journal.ledger.shown, shown):
             self._it.journal.note(durable=False, shown=shown)
@@ -136,7 +136,7 @@ class HangWatch:
         steps = monitor.past.steps
         step = self._it.journal.ledger.begun + steps if steps else None
         found = finding(quiet, looks, monitor, step)
-        # Of a script that was never seen to step nobody knows whether it ever will.
+        # A script without an observed step may never make one.
         restart = terms.restart and self._pace.steps > 0
         what = "its world is ended and formed anew" if restart else "it is left as it is"
         found = replace(found, next_step=what)
@@ -171,7 +171,7 @@ class HangWatch:
 
 
 def seen(monitor: WorldMonitor) -> list[rules.RankObserved]:
-    """Return what heartbeats told of each worker of a world that has not ended."""
+    """Return the progress in heartbeats of each worker that has not ended."""
     ended = {exit.rank for exit in monitor.exits}
     return [_rank(each, offset) for each, offset in monitor.progress if each.rank not in ended]
 

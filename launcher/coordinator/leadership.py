@@ -37,7 +37,9 @@ class Leadership(Protocol):
         ...
 
     def others(self, last: WorldDocument | None) -> Sequence[str]:
-        """Return more addresses to ask after an absence: an agent may coordinate out of turn."""
+        """Return more addresses to ask once this agent was out of touch: any agent may coordinate
+        then.
+        """
         ...
 
     def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
@@ -61,8 +63,9 @@ class Leadership(Protocol):
         ...
 
     def near(self, address: str) -> bool:
-        """True if no network lies between: an agent there that outlasts its lease in silence is
-        gone."""
+        """True if no network lies between here and ``address``: an agent there that is silent
+        beyond its lease is gone.
+        """
         ...
 
     def settle(self) -> None:
@@ -71,9 +74,9 @@ class Leadership(Protocol):
 
     @property
     def home(self) -> str:
-        """Address at which new agents look for the coordinator, even if another agent listens.
+        """Address at which new agents look for the coordinator, whichever agent listens there.
 
-        Empty: new agents look where this agent does.
+        It is empty if new agents look at this agent's own address or file.
         """
         ...
 
@@ -83,10 +86,10 @@ class Leadership(Protocol):
 
 
 class LocalLeadership:
-    """``replicas/<job>/coordinator.lock``, and ``coordinator.json``, whose ``term`` rises.
+    """Leadership on one machine: ``replicas/<job>/coordinator.lock`` and ``coordinator.json``.
 
-    A holder that hangs keeps the lock. A successor then writes the next term; before each action
-    the old holder reads the file, sees that it was replaced, and follows.
+    A holder that hangs keeps the lock. A successor then writes the file with the next ``term``.
+    Before each action the old holder reads the file, sees that it was replaced, and follows.
     """
 
     def __init__(self, place: JobPlace) -> None:
@@ -107,7 +110,9 @@ class LocalLeadership:
         return ()
 
     def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
-        """Take the lock; or the next term, if the holder hangs or the lock is another agent's."""
+        """Take the lock; or write the next term, if the holder hangs or the lock is another
+        agent's.
+        """
         try:
             return self._claiming.take() and self._claim(address, epoch, hung=hung)
         except OSError as full:
@@ -143,7 +148,7 @@ class LocalLeadership:
     async def gone(
         self, members: Sequence[Member], *, lease_expired: bool, in_touch: bool
     ) -> frozenset[int]:
-        """Return members whose own lock is free; all members once the lease expired."""
+        """Return the members whose own lock is free; all members once the lease expired."""
         alive = self._place.alive
         return frozenset(m.replica for m in members if lease_expired or not alive(m.replica))
 
@@ -218,12 +223,12 @@ class SoleLeadership:
 class EndpointLeadership:
     """``--rdzv-endpoint``: the agent that can listen there coordinates, until a world exists.
 
-    ``mine`` is this agent's own address; ``bound`` whether it is the endpoint itself.
+    ``mine`` is this agent's own address; ``bound`` is True if that address is the endpoint.
     """
 
     def __init__(self, endpoint: str, mine: str, *, bound: bool) -> None:
         self._endpoint, self._mine, self._bound = endpoint, mine, bound
-        #: What members on other machines were asked last.
+        #: Address of a member on another machine -> the latest attempt to connect to it.
         self._asked: dict[str, asyncio.Task[bool]] = {}
         self._refused_since: dict[str, float] = {}
 
@@ -244,22 +249,22 @@ class EndpointLeadership:
         return [a for a in dict.fromkeys([*after[:_ASKED], self._endpoint]) if a != self._mine]
 
     def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
-        """The agent at the endpoint leads first; later each may claim its turn, by rank."""
+        """Let the agent at the endpoint lead first; later, agents claim the leadership by rank."""
         return self._bound or epoch > 0
 
     def holds(self) -> bool:
-        """True: nothing here says otherwise; members that follow another coordinator do."""
+        """Return True: only members that follow another agent could tell otherwise."""
         return True
 
     async def gone(
         self, members: Sequence[Member], *, lease_expired: bool, in_touch: bool
     ) -> frozenset[int]:
-        """Members whose machine says that nobody answers for them, which those on others are asked
-        between two calls; or who hang, where no network can have come between.
+        """Return members that refuse connections, and members on loopback that hang.
 
-        Out of touch, the death of one on another machine alone proves nothing: it may have been in
-        a newer world, with agents that nobody here knows. Where such a world would tell of itself,
-        at the endpoint, its silence is waited for.
+        Members on other machines are asked between two calls of this method. Out of touch, the
+        death of a member on another machine alone proves nothing: it may have been in a newer
+        world, with agents that are unknown here. Only the agent at the endpoint, where such a world
+        would report, takes the refusal as proof after a while.
         """
         here = socket.gethostname()
         others = [m for m in members if m.address != self._mine]
@@ -273,8 +278,9 @@ class EndpointLeadership:
         )
 
     def _refused(self, address: str, seconds: float) -> bool:
-        """True if it has for so long, as far as it was asked; asks again. No silence may delay a
-        decision."""
+        """True if ``address`` has refused connections for ``seconds``, as far as known; ask again
+        in the background, so that no silence delays a decision.
+        """
         asked = self._asked.get(address)
         if asked is not None and not asked.done():
             return False
@@ -302,7 +308,7 @@ class EndpointLeadership:
         return "" if self._bound else self._endpoint
 
     def leave(self) -> None:
-        """Do nothing: only the socket is held, which goes with the process."""
+        """Do nothing: the leadership is a socket, which the kernel closes with the process."""
 
 
 def _lives(holder: Coordinating) -> bool:
@@ -322,7 +328,7 @@ def _identity(file: Path) -> tuple[int, int] | None:
 
 
 async def _refuses(address: str) -> bool:
-    """True if the kernel says that no process listens there."""
+    """True if the kernel reports that no process listens at ``address``."""
     host, _, port = address.rpartition(":")
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):

@@ -29,7 +29,7 @@ _SLACK_SECONDS = 5.0
 
 
 class NetworkChecks:
-    """The check of one coordinator's first world; what passed is not checked again."""
+    """The check before one coordinator's first world; nodes that passed are not checked again."""
 
     def __init__(self, terms: CheckTerms | None, peers: Peers) -> None:
         self._terms, self._peers = terms, peers
@@ -148,7 +148,9 @@ class NetworkChecks:
 
 
 def _name(kind: str, work: CheckWork) -> str:
-    """Name the remembered times of a kind of work, which compare with no other work's."""
+    """Return the key of remembered times: the kind of device and, unless it is the default, the
+    work.
+    """
     return kind if work == CheckWork() else f"{kind} {work.edge}/{work.mebibytes}"
 
 

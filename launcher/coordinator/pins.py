@@ -1,11 +1,11 @@
 """A second hold on a checkpoint, until the next world has been seen to load it.
 
-A script may overwrite or delete its checkpoint when it starts anew instead of loading it. A pin is
-a hard link beside it where the script renames new ones into place (the link keeps the old content),
-else a copy. One that is in memory so far is pinned by a hard link to the file that it becomes on
-storage. Pins are named ``.brain-pin-<job>-<name>.pin``, so that no pattern for checkpoints finds
-them. The pin of a directory is one level higher where it can be: scripts read every name beside
-such a checkpoint as a step.
+A script may overwrite or delete its checkpoint when it starts anew instead of loading it. If the
+script renames new checkpoints into place, a pin is a hard link beside the checkpoint (the link
+keeps the old content), else a copy. A checkpoint that is still in memory is pinned by a hard link
+to the file that it becomes on storage. Pins are named ``.brain-pin-<job>-<name>.pin``, so that no
+pattern for checkpoints finds them. The pin of a directory is one level higher where it can be:
+scripts read every name beside such a checkpoint as a step.
 """
 
 import errno
@@ -24,7 +24,7 @@ _NO_LINKS = frozenset({errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS})
 
 
 class CannotPin(Unavailable):
-    """A checkpoint that cannot be kept; the change is held with this reason."""
+    """A checkpoint cannot be kept; the change is held for this reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ def pin(path: str, *, job: str, replaced: bool) -> Pin:
 
 
 def pin_all(checkpoints: Mapping[str, bool], *, job: str) -> tuple[Pin, ...]:
-    """Keep all or none of several: path -> True if it was renamed into place.
+    """Keep all of several checkpoints, or none: path -> True if it was renamed into place.
 
     Raises:
         CannotPin: one cannot be kept.
@@ -80,7 +80,7 @@ def pin_all(checkpoints: Mapping[str, bool], *, job: str) -> tuple[Pin, ...]:
 
 
 def renew_all(kept: Iterable[Pin], *, job: str) -> tuple[Pin, ...]:
-    """Pin files that a script has renamed into place since then, as it saves on the way to its end.
+    """Pin files that a script has renamed into place since the last pin, while it saves and ends.
 
     A file that was overwritten in place may be torn: for that one the earlier pin remains.
 

@@ -10,9 +10,9 @@ from launcher.values.config import WorldDocument
 
 
 class PodLeadership(EndpointLeadership):
-    """An endpoint that moves: the file names an agent that lives; it coordinates, or knows who.
+    """An endpoint that moves: a file names a live agent, which is or knows the coordinator.
 
-    An agent only listens at its own address, so there is no ``home`` to keep.
+    An agent listens only at its own address, so there is no ``home`` to keep.
     """
 
     def __init__(self, file: str, mine: str) -> None:
@@ -38,7 +38,7 @@ class PodLeadership(EndpointLeadership):
     async def gone(
         self, members: Sequence[Member], *, lease_expired: bool, in_touch: bool
     ) -> frozenset[int]:
-        """Return the replicas that the cluster, or their own machines, know to be gone."""
+        """Return the replicas that the cluster, or their own machine, reports as gone."""
         told = frozenset(read_place(self._file).gone)
         known = frozenset(member.replica for member in members if member.replica in told)
         rest = [member for member in members if member.replica not in known]
@@ -50,7 +50,7 @@ class PodLeadership(EndpointLeadership):
 
     @property
     def home(self) -> str:
-        """Return an empty string: the file names new agents an agent that lives."""
+        """Return an empty string: the file names a live agent to new agents."""
         return ""
 
     def _look(self) -> None:

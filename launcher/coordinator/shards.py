@@ -22,7 +22,7 @@ _ROUND_SECONDS, _ROUND_BYTES_PER_SECOND = 0.5, 5e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Books:
-    """``shards.json``."""
+    """The content of ``shards.json``: the state of all datasets."""
 
     v: int = 1
     version: int
@@ -33,7 +33,7 @@ class _Books:
 class ShardServer:
     """The shards that one coordinator serves.
 
-    ``begin`` it before anything is heard; ``settle`` it once all was.
+    Call ``begin`` before any message is heard, and ``settle`` once all agents were heard.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ShardServer:
         try:
             found = self._place.find("shards", _Books)
         except BadInput as torn:
-            self._say(f"shards begin without what was written down: {torn}")
+            self._say(f"shards begin without the saved ledgers: {torn}")
             found = None
         if found is not None:
             self._adopt(found.version, found.books, "shards.json")
@@ -113,7 +113,7 @@ class ShardServer:
             peer.connection.send(self._books)
 
     def _begin_round(self, now: float) -> None:
-        """Have the ledgers as they are now told to all agents, at a pace that links can bear."""
+        """Have the present ledgers sent to all agents, at a pace that the network can bear."""
         self._next_at = now + _ROUND_SECONDS
         if self._serving.version > self._round:
             self._round = self._serving.version

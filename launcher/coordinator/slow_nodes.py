@@ -1,4 +1,6 @@
-"""Step times of ranks from heartbeats, and whether leaving the slow one is worth a restart."""
+"""Derive ranks' step times from heartbeats; decide if leaving a slow replica out is worth a
+restart.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -28,7 +30,7 @@ class Slowness:
     def look(
         self, progress: Iterable[tuple[Progress, int, NodeName]], now: float, ratio: float
     ) -> slowness.SlowSuspect | None:
-        """Fold heartbeats; return a replica that has been slow for long enough."""
+        """Take progress from heartbeats; return a replica that has been slow for long enough."""
         here = list(progress)
         if not self.began or len(here) != len(self.began):
             self.began, self.began_at = {each.rank: each for each, _, _ in here}, now
@@ -66,7 +68,7 @@ def rank_time(
 def worth(
     slow: slowness.SlowSuspect, it: CoordinatorState, monitor: WorldMonitor, now: float
 ) -> str:
-    """Return the reason why the world is faster without a replica; empty if it is not."""
+    """Return why the world is faster without a replica; empty if it is not faster."""
     desired = it.desired
     if desired is None or not monitor.seen().saves.known:  # without a safe point all work would go
         return ""

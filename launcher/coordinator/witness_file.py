@@ -1,8 +1,8 @@
 """The witness of a world: a file that one half of it can take, where no half hears the other.
 
 The agent that coordinates writes ``.brain-witness-<job>-<epoch>-<random>`` beside the checkpoint.
-A half takes it by renaming it to ``<that>.<replica>``: a file system renames a name once. A file
-that was removed can be taken by nobody, so that nothing lost ever lets two go on.
+A half takes it by renaming it to ``<that name>.<replica>``: a file system renames a file once. If
+the file is lost, no half can take it, so a loss never lets two halves go on.
 
 Storage on a network may hang: each access has a thread of its own, and no access is waited for
 longer than its caller wants.
@@ -59,9 +59,9 @@ class WitnessFile:
         self.told(messages.Witness(epoch=epoch, path=path))
 
     def told(self, message: messages.Witness) -> bool:
-        """Take the coordinator's message about the witness; return True if it is heeded.
+        """Take the coordinator's message about the witness; return True if this agent accepts it.
 
-        A witness in force stays the one of its world: who coordinates promised that.
+        A witness in force stays the witness of its world, as its coordinator promised.
         """
         seen = self.seen
         if message.epoch != seen.epoch or (seen.in_force and message.path != seen.path):
@@ -101,7 +101,7 @@ class WitnessFile:
             won = await _in_thread(lambda: self._renamed(path, replica))
             self._names.append(_taken(path, replica))
         except OSError as cannot:
-            self._note(path, trouble=f"the witness {path} cannot be had: {cannot.strerror}")
+            self._note(path, trouble=f"the witness {path} cannot be taken: {cannot.strerror}")
             await asyncio.sleep(_AGAIN_SECONDS)
             self._note(path, asked=False)
         else:
@@ -125,7 +125,7 @@ class WitnessFile:
 
 
 def sweep(directory: Path, job: str) -> None:
-    """Remove what earlier worlds of the job left there."""
+    """Remove the witness files of earlier worlds of the job."""
     for name in os.listdir(directory):
         if name.startswith(_prefix(job)):
             (directory / name).unlink(missing_ok=True)
@@ -153,7 +153,9 @@ def _prefix(job: str) -> str:
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
-    """Like ``asyncio.to_thread``, in a thread that keeps no process from ending."""
+    """Like ``asyncio.to_thread``, but in a daemon thread, so that a hang cannot keep the process
+    alive.
+    """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
 

@@ -143,7 +143,7 @@ def test_after_patience_a_planned_growth_takes_what_there_is() -> None:
 def test_a_planned_growth_for_which_nobody_came_is_held() -> None:
     seen = planned(2, observation(1, 0, world=world(0)))
 
-    assert decide(seen, LATE) == HoldWorld("only 1 of 2 replicas came, which is no larger world")
+    assert decide(seen, LATE) == HoldWorld("only 1 of 2 replicas came, so the world cannot grow")
 
 
 def test_without_a_checkpoint_the_hold_says_what_it_would_lose() -> None:

@@ -17,7 +17,7 @@ _SCRIPT = Path(__file__).parent / "script.py"
 
 
 async def measure(config: LaunchConfig, asked: Check) -> Checked:
-    """Take part in one group of a round; a script that fails or hangs is a result, too."""
+    """Take part in one group of a round; a script that fails or hangs gives a result, too."""
     work = asked.work
     words = (
         *(asked.rank, asked.size, asked.host, asked.port, asked.seconds),
@@ -34,7 +34,9 @@ async def measure(config: LaunchConfig, asked: Check) -> Checked:
             out, err = await running.communicate()
         measured = read(out.decode(errors="replace"), err.decode(errors="replace"))
     except TimeoutError:
-        measured = NodeMeasured(ok=False, reason=f"nothing came of it within {asked.seconds:g} s")
+        measured = NodeMeasured(
+            ok=False, reason=f"the script of the check printed no result within {asked.seconds:g} s"
+        )
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGKILL)
@@ -71,5 +73,6 @@ def read(out: str, err: str) -> NodeMeasured:
     except (IndexError, ValueError, TypeError, KeyError, AttributeError):
         words = err.strip().splitlines()
         return NodeMeasured(
-            ok=False, reason=words[-1] if words else "the check ended without a word"
+            ok=False,
+            reason=words[-1] if words else "the script of the check ended without a result",
         )

@@ -2,14 +2,14 @@
 
 Run by path, CPython 3.8 on.
 
-torch is imported by name alone: nothing of the agent may import it, and a machine checks that.
+torch is imported through importlib, because ``make check`` forbids import statements for torch.
 
     ask_torch.py flags            the command line of this torch's torchrun, as JSON
     ask_torch.py devices KIND     how many devices, and their name; KIND is auto, gpu, xpu or custom
     ask_torch.py places           where GPUs are plugged in, as [PCI address, ...]
     ask_torch.py logs NAME        serves a ``torchrun.logs_specs`` entry point, see ``logs``
 
-``flags.json`` beside this file is the answer to ``flags`` of the newest torch that was looked at;
+``flags.json`` beside this file is the answer to ``flags`` of the newest supported torch;
 ``<python with that torch> ask_torch.py flags > flags.json`` there renews it.
 """
 
@@ -25,7 +25,9 @@ _ACTIONS = {"env": "value", "check_env": "switch", "_StoreAction": "value"}
 
 
 def flags() -> "dict[str, object]":
-    """Every flag of torchrun: names, destination, environment variable, type, default, choices."""
+    """Return every flag of torchrun: names, destination, environment variable, type, default,
+    choices.
+    """
     for name in [name for name in os.environ if name.startswith("PET_")]:
         del os.environ[name]  # they are read when the parser is made
     torch = importlib.import_module("torch")
@@ -39,10 +41,10 @@ def flags() -> "dict[str, object]":
 
 
 def digest(torch: str) -> str:
-    """Digest of the sources that make torchrun's command line; empty where they cannot be read.
+    """Return the digest of the sources that define torchrun's command line; empty if unreadable.
 
-    It tells one torchrun from another, whatever its version is called. ``torch`` is the directory
-    of the package.
+    The digest tells one torchrun from another, even if both have the same version. ``torch`` is the
+    directory of the package.
     """
     sources = ("distributed/run.py", "distributed/argparse_util.py", "numa/binding.py")
     found = hashlib.sha256()
@@ -76,7 +78,7 @@ def _described(action: "argparse.Action") -> "dict[str, object] | None":
 
 
 def devices(kind: str) -> "dict[str, object]":
-    """Devices of ``kind``; ``auto`` takes what there is, 0 where there is no accelerator."""
+    """Return the number of devices of ``kind`` and their name; ``auto`` is any accelerator."""
     torch = importlib.import_module("torch")
     if kind == "gpu":
         module = torch.cuda
@@ -93,7 +95,7 @@ def devices(kind: str) -> "dict[str, object]":
 
 
 def places() -> "list[str]":
-    """The PCI address of every GPU, in torch's order; empty where it sees none."""
+    """Return the PCI address of every GPU, in torch's order; empty if torch sees no GPU."""
     torch = importlib.import_module("torch")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     return [_place(torch.cuda.get_device_properties(index)) for index in range(count)]
@@ -104,12 +106,12 @@ def _place(gpu: "typing.Any") -> str:
 
 
 def logs(name: str) -> None:
-    """Serve a ``LogsSpecs``: one JSON object a line comes in, one goes out.
+    """Serve a ``LogsSpecs``: read one JSON object a line, and answer each with one.
 
-    First ``{log_dir, redirects, tee, local_ranks}`` (streams as integers, or by local rank), which
-    makes it; the answer is ``{}``. Then the workers' environments by local rank for every world;
-    the answer is what ``reify`` said, and the environments as it left them. An ``{"error": ...}``
-    is the last answer.
+    The first request, ``{log_dir, redirects, tee, local_ranks}`` (streams as integers, or by local
+    rank), creates the ``LogsSpecs``; the answer is ``{}``. A request for each world then gives the
+    workers' environments by local rank; the answer is the result of ``reify``, and the environments
+    as ``reify`` left them. After an ``{"error": ...}`` no answer follows.
     """
     asked = sys.stdin.readline()
     answer = sys.stdout

@@ -1,9 +1,9 @@
 """Describe the flags of an installed torch's torchrun, without importing torch.
 
 The interpreter that has torch is asked once (``ask_torch.py``). The answer is kept in the user's
-cache under the digest of the sources that say it: two builds of one version may differ, two
-versions may not. The answer of the newest version that was looked at is shipped (``flags.json``),
-so that mostly no interpreter has to be asked.
+cache under the digest of torchrun's sources: two builds of one version may differ, and two versions
+may be alike. ``flags.json`` holds the answer of the newest supported version, so that most runs
+need not ask an interpreter.
 """
 
 import json
@@ -57,7 +57,7 @@ class Torchrun:
 
 
 def shipped() -> Torchrun:
-    """The newest torchrun that was looked at."""
+    """The newest supported torchrun."""
     return _read((_HERE / "flags.json").read_bytes())
 
 
@@ -87,15 +87,16 @@ def torchrun_of(interpreter: str, environment: Mapping[str, str]) -> Torchrun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """A torch as it lies in its directory."""
+    """A torch package in its directory."""
 
     version: str
     digest: str
 
 
 def installed_torch(interpreter: str) -> Installed | None:
-    """The torch beside ``interpreter``; found by the names of directories, because importing torch
-    takes a second."""
+    """Return the torch that ``interpreter`` would import, found by directory names: importing torch
+    takes a second.
+    """
     prefix = Path(interpreter).parent.parent
     places = [Path(entry) for entry in sys.path] if interpreter == sys.executable else []
     places += prefix.glob("lib*/python3*/*-packages")
@@ -112,7 +113,7 @@ def _ask(interpreter: str) -> bytes:
 
 
 def _remember(path: Path, said: bytes) -> None:
-    """Keep an answer, whole or not at all: agents that start at once write the same file."""
+    """Cache an answer atomically: agents that start at the same time write the same file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         fd, half = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

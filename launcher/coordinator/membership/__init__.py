@@ -1,10 +1,10 @@
 """Decide which agents are in the next world, and when it may form. SPINE of the launcher: pure.
 
 ``decide(observation, now)`` looks at everything a coordinator knows and returns one frozen action;
-the coordinator carries it out, sees what came of it and asks again until the answer is to stay. No
-action remembers anything: a coordinator that was killed at any moment is replaced by another one
-which asks the same question. Times are seconds of the coordinator's monotonic clock. Every
-question is answered in O(n log n) for n agents, and none is asked for a heartbeat.
+the coordinator carries the action out, observes the result and asks again until the answer is to
+stay. No action keeps state: if a coordinator is killed at any moment, its successor asks the same
+question. Times are seconds of the coordinator's monotonic clock. A decision takes O(n log n) for n
+agents, and a heartbeat needs none.
 
     deciding      the order of the questions
     ending        what ends a world: by itself, by its owner, by members that leave

@@ -21,7 +21,7 @@ from launcher.values.observation import (
 
 
 def trouble(observation: JobObserved, world: WorldObserved, now: float) -> Action | None:
-    """Return the action for a world that ends by itself; None where nothing ends it."""
+    """Return the action for a world that ends by itself; None if nothing ends it."""
     if world.finished:
         return End(ReplicaExit.SUCCEEDED, 0, "all workers ended with 0")
     if observation.hopeless:  # it was found out after the others had gone on
@@ -58,7 +58,9 @@ def intent(observation: JobObserved, world: WorldObserved, now: float) -> Action
 
 
 def leave(observation: JobObserved, world: WorldObserved, now: float) -> Action | None:
-    """Return the action for members that gave notice: they stay for a safe point, not for long."""
+    """Return the action for members that gave notice: they stay until a safe point, for a limited
+    time.
+    """
     since = notice(observation, world)
     if since is None:
         return None
@@ -87,8 +89,8 @@ def leave(observation: JobObserved, world: WorldObserved, now: float) -> Action 
 
 
 def hopeless(codes: Sequence[int], limit: int | None) -> bool:
-    """True if trying again is in vain: the last ``limit`` worlds of a job that never made a step
-    failed with one and the same code.
+    """True if another start would be in vain: the last ``limit`` worlds of a job that never made a
+    step failed with the same exit code.
 
     >>> hopeless([1, 1, 1], 3), hopeless([1, 2, 1], 3), hopeless([1, 1, 1], None)
     (True, False, False)
@@ -97,7 +99,7 @@ def hopeless(codes: Sequence[int], limit: int | None) -> bool:
 
 
 def _go_on(observation: JobObserved, world: WorldObserved, now: float, cause: Cause) -> Action:
-    """Let the remaining workers go on as they are if they can; else end all workers."""
+    """Let the remaining workers go on without a restart if they can; else end all workers."""
     return in_process.heal(observation, world, now, cause) or StopWorld(cause)
 
 
@@ -114,7 +116,7 @@ def _failed(observation: JobObserved, world: WorldObserved, code: int, now: floa
 
 
 def _too_often(failures: int, limit: int) -> str:
-    """Why a job ends whose worlds failed more often than its document allows.
+    """Return why a job ends: its worlds failed more often than its document allows.
 
     >>> _too_often(1, 0)
     'the workers failed once, and no restart is allowed'
@@ -127,8 +129,9 @@ def _too_often(failures: int, limit: int) -> str:
 
 
 def _unmet(observation: JobObserved, world: WorldObserved, now: float) -> Action:
-    """Workers that were started and could not meet: that may come again, so it is counted; unless
-    a member is lost, which is seen first."""
+    """Return the action for workers that were started and could not meet. This counts as a failure,
+    since it may happen again; if a member was lost, that is seen first.
+    """
     until = (world.torn_since or now) + in_process.CAUSE_SECONDS
     if now < until:
         return WaitFor("workers cannot reach each other", until)
@@ -139,7 +142,7 @@ def _unmet(observation: JobObserved, world: WorldObserved, now: float) -> Action
 
 
 def _abandoned(observation: JobObserved) -> bool:
-    """True if a person ends the job: nobody stays, and nobody would go on from a safe point."""
+    """True if a person ends the job: all agents leave, and none would go on from a safe point."""
     return not observation.rules.last_waits and all(
         a.leaving_since is not None for a in observation.agents
     )

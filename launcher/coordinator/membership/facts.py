@@ -17,7 +17,7 @@ def available(observation: JobObserved) -> list[AgentObserved]:
 def chosen(
     observation: JobObserved, desired: DesiredWorld, previous: Sequence[Member], goal: int
 ) -> tuple[Member, ...]:
-    """Return the members that a world of ``goal`` would have now; none where it cannot be."""
+    """Return the members that a world of ``goal`` would have now; empty if it cannot be formed."""
     here = available(observation)
     return choose(previous, here, goal, desired.unit, desired.minimum, observation.rules.shape)
 
@@ -28,25 +28,25 @@ def size_of(observation: JobObserved, members: Sequence[Member]) -> int:
 
 
 def counted(observation: JobObserved) -> str:
-    """Return the word for that unit: "replicas", or "processes" where the job has a shape."""
+    """Return the unit of a world's size: "replicas", or "processes" if the job has a shape."""
     return "replicas" if observation.rules.shape is None else "processes"
 
 
 def attendance(observation: JobObserved, here: int, wanted: str) -> str:
-    """Return how many of those that are ``wanted`` a world could have now, and why not more yet."""
+    """Describe how many of the ``wanted`` members a world could have now, and why not more."""
     cold = sum(not agent.ready and agent.leaving_since is None for agent in observation.agents)
     imports = f"; {cold} {'agent imports' if cold == 1 else 'agents import'} modules before that"
     return f"{here} of {wanted} {counted(observation)} are here{imports if cold else ''}"
 
 
 def warming_until(observation: JobObserved) -> float:
-    """Return until when to wait for agents that are here but not ready; 0.0 where all are ready."""
+    """Return the time until which to wait for agents that are not ready; 0.0 if all are ready."""
     slow = [a.since for a in observation.agents if not a.ready and a.leaving_since is None]
     return max(slow) + observation.rules.ready_seconds if slow else 0.0
 
 
 def goal_of(observation: JobObserved, desired: DesiredWorld) -> tuple[int, bool]:
-    """Return the replicas to strive for now, and whether that is a change by plan."""
+    """Return the number of replicas to aim for now, and True if a plan asks for this change."""
     world = observation.world
     if world is not None and world.ended_by is Cause.REVERT and world.change is not None:
         return world.change.from_goal, False

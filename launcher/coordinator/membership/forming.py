@@ -79,8 +79,9 @@ def _too_few(observation: JobObserved, desired: DesiredWorld, now: float) -> Act
 
 
 def alone(observation: JobObserved, action: Action) -> Action:
-    """Take the witness of the last world before another one begins: no half that misses that can
-    then form one as well."""
+    """Take the witness of the last world before another world begins, so that a half of the members
+    without it cannot form one as well.
+    """
     world, witness = observation.world, observation.witness
     if world is None or not witness.path or not isinstance(action, FormWorld | Heal | Switch):
         return action
@@ -94,7 +95,7 @@ def alone(observation: JobObserved, action: Action) -> Action:
 
 
 def settled_at(observation: JobObserved) -> float:
-    """Time at which the agents' changes may be taken for one: a rack goes down in pieces."""
+    """Return when recent changes of agents count as one: a rack fails piece by piece."""
     return observation.stirred_at + observation.rules.debounce_seconds
 
 
@@ -105,7 +106,9 @@ def _may_form(observation: JobObserved, world: WorldObserved, now: float) -> boo
 
 
 def _silence(observation: JobObserved, world: WorldObserved, now: float) -> Take | WaitFor:
-    """Return the action where too few of the last world are here: ask a witness that may decide."""
+    """Return the action if too few members of the last world are here: ask a witness that may
+    decide.
+    """
     waits, witness = "members of the last world may still run", observation.witness
     last, known = _members_and_known(observation, world)
     here = sum(replica in known for replica in last)
@@ -119,22 +122,22 @@ def _silence(observation: JobObserved, world: WorldObserved, now: float) -> Take
 
 
 def _undecided(witness: WitnessObserved) -> str:
-    """Say why a half of the world waits, and what a person can do about it."""
+    """Return why a half of the world waits, and what a person can do about it."""
     if witness.asked:
         return _unanswered(witness)
     why = witness.trouble or (
         "not all members said that they see one" if witness.path else "no checkpoint was seen"
     )
     return (
-        "half of them are here, without who coordinated, and no witness on the storage of the "
-        f"checkpoint decides ({why}); they go on once another one is heard. If the others are off "
-        "for good, end this agent and start the job again"
+        "half of them are here, without the coordinator, and no witness on the checkpoint's "
+        f"storage decides ({why}); this half goes on once it hears another member. If the other "
+        "hosts are off for good, end this agent and start the job again"
     )
 
 
 def _unanswered(witness: WitnessObserved) -> str:
     silent = f"the witness {witness.path} has not answered yet"
-    return witness.trouble or f"{silent}; see whether its storage is reached from here"
+    return witness.trouble or f"{silent}; check that this machine reaches its storage"
 
 
 def _members_and_known(
@@ -144,7 +147,7 @@ def _members_and_known(
 
 
 def _holds(observation: JobObserved, preparing: PreparationObserved, form: FormWorld) -> bool:
-    """True if what was prepared can be formed, even where a later joiner might have come, too."""
+    """True if the prepared world can be formed, even if an agent that came later stays out."""
     ready = {agent.replica for agent in available(observation)}
     same = (preparing.form.cause, preparing.form.generation, preparing.form.goal)
     return (
@@ -163,7 +166,7 @@ def _cause(observation: JobObserved) -> Cause:
 def _answers(
     observation: JobObserved, desired: DesiredWorld, size: int, goal: int
 ) -> tuple[int, int]:
-    """Return the generation that a new world of ``size`` answers, and what that one desired."""
+    """Return the generation that a new world of ``size`` answers, and its desired replicas."""
     world = observation.world
     if world is None or world.stopped:
         return desired.generation, desired.replicas
@@ -177,7 +180,9 @@ def _answers(
 def _patience(
     observation: JobObserved, desired: DesiredWorld, now: float, goal: int, size: int
 ) -> WaitFor | None:
-    """A first world waits for all that were desired; healing takes what there is."""
+    """Return the wait of a first world for all desired replicas; None for healing, which takes the
+    replicas that are here.
+    """
     world = observation.world
     known = {agent.replica for agent in observation.agents}
     if world is not None and any(member.replica in known for member in world.members):

@@ -1,8 +1,8 @@
-"""Changes that end no process: where all workers have a session (``launcher.elastic``).
+"""Changes that end no process, for worlds whose workers all have a session (``launcher.elastic``).
 
-A planned one is built beside the training and waits for no safe point; whoever is left of a world
-that lost a member goes on at once, and grows back as for any growth. What cannot be done so, or
-does not come to an end, takes the ordinary way.
+A planned change is built beside the training and waits for no safe point. If a world lost a member,
+the rest goes on at once, and a planned change grows it back. A change that cannot be made in
+process, or does not finish, takes the ordinary way.
 """
 
 from collections.abc import Sequence
@@ -41,13 +41,13 @@ _GO_OVER_SECONDS = 300.0
 def change(
     observation: JobObserved, world: WorldObserved, now: float, action: Action
 ) -> Action | None:
-    """Return the next thing to do for a planned change; None where it takes the ordinary way."""
+    """Return the next action for a planned change; None if it takes the ordinary way."""
     if not isinstance(action, Swap) or not world.elastic:
         return None
     form = preparing.after(observation, world, action)
     if not isinstance(form, FormWorld) or not _stays(world, form.members):
         return None
-    if world.broken:  # with 0, or it would not have come to this: the training is over
+    if world.broken:  # they ended with 0, else an earlier rule had applied: the training is over
         return WaitFor("some workers have ended, the others are about to")
     there = world.preparing
     if there is None:
@@ -70,7 +70,7 @@ def change(
 
 
 def heal(observation: JobObserved, world: WorldObserved, now: float, cause: Cause) -> Action | None:
-    """Return how those that are left go on without being ended; None where they cannot."""
+    """Return how the remaining members go on without a restart; None if they cannot."""
     desired = observation.desired
     if desired is None or desired.intent is not Intent.RUN:
         return None
@@ -97,7 +97,7 @@ def heal(observation: JobObserved, world: WorldObserved, now: float, cause: Caus
 def settling(observation: JobObserved, world: WorldObserved, now: float) -> Action | None:
     """Return the action while members go over to the next world.
 
-    Nothing else is decided meanwhile. If they do not get there, the ordinary way is taken.
+    Nothing else is decided meanwhile. If they do not arrive, the change takes the ordinary way.
     """
     if world.unbuilt:
         return StopWorld(Cause.MEMBERSHIP)
@@ -121,7 +121,7 @@ def _stays(world: WorldObserved, members: Sequence[Member]) -> bool:
 
 
 def _serves(observation: JobObserved, there: PreparationObserved, form: FormWorld) -> bool:
-    """True if what is being built is still wanted, even where a later joiner might come, too."""
+    """True if the world being built is still wanted, even if an agent that came later stays out."""
     ready = {agent.replica for agent in available(observation)}
     made = there.form
     return replace(made, members=form.members) == form and (

@@ -12,14 +12,14 @@ from launcher.values.observation import (
 
 
 def notice(observation: JobObserved, world: WorldObserved) -> float | None:
-    """Return when the first of the members that leave said so; None where none does."""
+    """Return the time of the first notice among the members that leave; None if none leaves."""
     members = {member.replica for member in world.members}
     going = (agent.leaving_since for agent in observation.agents if agent.replica in members)
     return min((at for at in going if at is not None), default=None)
 
 
 def release(observation: JobObserved, *, leaving_only: bool) -> Release | None:
-    """Name agents outside a running world that left, or that are no longer desired."""
+    """Release agents outside a running world that gave notice, or that are no longer desired."""
     desired, world = observation.desired, observation.world
     running = world is not None and world.phase is WorldPhase.RUNNING
     members = {m.replica for m in world.members} if world is not None and running else set()
@@ -33,7 +33,7 @@ def release(observation: JobObserved, *, leaving_only: bool) -> Release | None:
 def _surplus(
     observation: JobObserved, desired: DesiredWorld, members: int, outside: list[AgentObserved]
 ) -> list[int]:
-    """Return agents beyond every size that may still be desired."""
+    """Return agents beyond the largest size that may still be desired."""
     if observation.rules.spares or observation.rules.shape is not None:
         return []
     spare = [a.replica for a in outside if a.leaving_since is None]

@@ -1,8 +1,9 @@
 """The next world is made ready while this one trains.
 
-Only for changes that can wait: growth, shrinking, a leave with notice, a replacement. Its workers
-run up to where they would meet, and are held there. What was prepared is used only where it is
-exactly what must be formed; anything else takes the ordinary way, with a higher epoch.
+Only changes that can wait are prepared: growth, shrinking, a leave with notice, a replacement. The
+next world's workers run up to the point where they would meet, and are held there. A prepared world
+is used only if it is exactly the world to form; any other world takes the ordinary way, with a
+higher epoch.
 """
 
 import math
@@ -32,7 +33,7 @@ _GATHER_SECONDS = 1.0
 def first(
     observation: JobObserved, world: WorldObserved, now: float, action: Action
 ) -> Action | None:
-    """Return what has to be done, or waited for, before the workers are asked to park."""
+    """Return the action, or the wait, that comes before the workers are asked to park."""
     if not isinstance(action, Swap) or not isinstance(
         form := after(observation, world, action), FormWorld
     ):
@@ -58,7 +59,7 @@ def first(
 
 
 def _of_another_kind(preparing: PreparationObserved) -> bool:
-    """True if it was begun while workers could go over, and not all can any more."""
+    """True if the preparation began in process, but some worker cannot change so any more."""
     return preparing.in_process and preparing.failed is None
 
 
@@ -70,7 +71,7 @@ def after(observation: JobObserved, world: WorldObserved, swap: Swap) -> Action:
 
 
 def gathering(observation: JobObserved, form: FormWorld, now: float) -> WaitFor | None:
-    """Several that come at once are one change; less than was desired waits for who is here."""
+    """Return the wait for agents that come at once, as one change; None at the goal."""
     assert observation.desired is not None
     goal, _ = goal_of(observation, observation.desired)
     if size_of(observation, form.members) >= goal:

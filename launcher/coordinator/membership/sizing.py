@@ -73,7 +73,7 @@ def _short(
     observation: JobObserved, world: WorldObserved, planned: bool, here: int, goal: int
 ) -> Action:
     if planned:
-        return HoldWorld(f"only {here} of {goal} replicas came, which is no larger world")
+        return HoldWorld(f"only {here} of {goal} replicas came, so the world cannot grow")
     return _settled(observation, world)
 
 

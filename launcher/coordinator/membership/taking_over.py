@@ -14,12 +14,12 @@ def may_form(
     coordinated: int | None = None,
     witness: WitnessObserved = NO_WITNESS,
 ) -> bool:
-    """True if a world may be formed although members of the last one are not heard of.
+    """True if a world may be formed although members of the last world are silent.
 
-    With more than half of them; or with proof that all others are gone; or, once the lease of the
-    silent ones ran out, with more than half of those that are not proved to be gone, or exactly
-    half and among them who decides between halves. So of the two sides of a cut network one at
-    most goes on, whatever either knows.
+    A world may be formed with more than half of the members, or with proof that all others are
+    gone. Once the lease of the silent members ran out, more than half of the members that are not
+    proved to be gone will do, or exactly half with the member that decides between halves. So at
+    most one of the two sides of a cut network goes on, whatever either side knows.
     """
     here = sum(replica in reachable for replica in last)
     silent = _silent(last, reachable, gone)
@@ -33,12 +33,12 @@ def may_form(
 def decides(
     last: Sequence[int], gone: Collection[int], coordinated: int | None, witness: WitnessObserved
 ) -> int | None:
-    """Return the member whose half continues when the world was cut in two; None if that is not
-    known yet.
+    """Return the member whose half continues when the world was cut in two; None if not known yet.
 
-    Who ``coordinated`` knows for sure whether the witness is in force, and everybody knows of one
-    that may be: once that member is gone, a witness that is known of counts. Without a witness it
-    is who coordinated, or were that one gone, the lowest rank.
+    The member that ``coordinated`` knows for sure if the witness is in force; every other member
+    knows of a witness that may be. Once the former is gone, a known witness counts. Without a
+    witness, the half of the member that coordinated continues or, if that is gone, the half of the
+    lowest rank.
     """
     there = coordinated in last and coordinated not in gone
     if witness.in_force or (witness.path and not there):
@@ -53,7 +53,7 @@ def half_to_ask_for(
     coordinated: int | None,
     witness: WitnessObserved,
 ) -> int | None:
-    """Return the member for whose half the witness is to be taken now; None: for none."""
+    """Return the member for whose half to take the witness now; None if no half shall take it."""
     here = [replica for replica in last if replica in reachable]
     if not here or len(here) != _silent(last, reachable, gone) or witness.asked:
         return None
@@ -66,10 +66,10 @@ def quorum_at(
 ) -> float:
     """Return the instant from which the lease of a world's members may be counted.
 
-    ``confirmed`` says of each member the newest word of the coordinator that it is known to have
-    heard, by the coordinator's clock. The returned instant is the latest at which more than half,
-    or all that are not proved to be gone, had heard of the coordinator: a successor that some of
-    them follow cannot have begun before.
+    ``confirmed`` maps each member to the time, on the coordinator's clock, of the newest message
+    that the member is known to have heard from the coordinator. The returned instant is the latest
+    at which more than half of the members, or all that are not proved to be gone, had heard the
+    coordinator: a successor that some of them follow cannot have begun before.
     """
     at = sorted((confirmed[replica] for replica in last if replica in confirmed), reverse=True)
     more_than_half = len(last) // 2 + 1
@@ -80,8 +80,8 @@ def quorum_at(
 
 
 def may_renew(heard: Iterable[float], lapsed_at: float, *, lost: bool, holds: bool) -> bool:
-    """True if leases that ran out while everything stood still may be given once more, where only
-    agents of the world itself can begin another.
+    """True if leases that ran out while everything stood still may be renewed, in a world whose own
+    agents alone can begin another world.
 
     Only with proof that no successor was begun: the coordinator ``holds`` its leadership where new
     agents look for it, and every agent that followed it then does so still, on the connection that

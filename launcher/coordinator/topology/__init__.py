@@ -4,9 +4,9 @@ An agent's topology is a path, outermost first (zone, spine, rack, switch); its 
 switch. Tensor-parallel groups talk most and stay on a machine, data-parallel neighbours share a
 switch, pipeline stages go across: ranks that count up along the tree make it so.
 
-``choose`` disturbs a running job as little as can be: members that are still here keep their
-relative order, a replacement takes the hole of what it replaces, and what is left over waits as a
-warm spare, chosen where it breaks up the fewest units.
+``choose`` disturbs a running job as little as possible: members that are still here keep their
+relative order, and a replacement takes the place of the agent that it replaces. Agents that are
+left over wait as warm spares, chosen so that they break up the fewest units.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,10 +29,10 @@ def choose(
     minimum: int = 1,
     shape: Shape | None = None,
 ) -> tuple[Member, ...]:
-    """Return the members of the next world in order of rank; none where ``minimum`` is not met.
+    """Return the members of the next world in order of rank; empty if ``minimum`` is not met.
 
-    ``goal``, ``unit`` and ``minimum`` count replicas; where the job asked for processes (there is
-    a ``shape``) they count processes. O(n log n) for n agents (with a shape also linear in the
+    ``goal``, ``unit`` and ``minimum`` count replicas; if the job asked for processes (with a
+    ``shape``), they count processes. O(n log n) for n agents (with a shape also linear in the
     processes asked for, times the different sizes of agents).
     """
     here = sorted(agents, key=lambda agent: agent.replica)
@@ -66,7 +66,7 @@ def fit(available: int, goal: int, unit: int, minimum: int) -> int:
 
 
 def extent(members: Iterable[Member | AgentObserved], shape: Shape | None) -> int:
-    """Return how large a world of ``members`` is, in what its job asked for."""
+    """Return the size of a world of ``members``, in the unit of its job: replicas or processes."""
     return sum(1 if shape is None else member.processes for member in members)
 
 

@@ -23,14 +23,14 @@ def path_of(said: str) -> tuple[str, ...]:
     if not all(path) or len(path) > _LEVELS:
         raise BadInput(
             f"--topology={said} is not up to {_LEVELS} names with / between them, outermost "
-            "first; give zone/spine/rack/switch, or rack/switch where that is all you know",
+            "first; give zone/spine/rack/switch, or rack/switch if that is all you know",
             field="topology",
         )
     return path
 
 
 def shape_of(said: str) -> Shape | None:
-    """``--world``: processes desired, the fewest and the most that will do.
+    """``--world``: the desired number of processes, and the fewest and the most that will do.
 
     >>> shape_of("8:4:16"), shape_of("")
     (Shape(processes=8, least=4, most=16), None)
@@ -74,7 +74,7 @@ def parallel_of(said: str) -> tuple[int, int]:
 
 
 def nodes_asked(shape: Shape, nnodes: str, unit: int, processes: int, alone: bool) -> int:
-    """Return how many agents of a job that asks for processes there may be at most.
+    """Return the largest number of agents for a job that asks for processes.
 
     ``alone``: there is no endpoint where others could join.
 
@@ -105,7 +105,7 @@ def nodes_asked(shape: Shape, nnodes: str, unit: int, processes: int, alone: boo
 
 
 def unit_asked(unit: int, parallel: tuple[int, int], processes: int) -> int:
-    """Return the unit: as given, else whole copies of the network where they span machines.
+    """Return the unit: as given, else so many replicas that they hold whole copies of the network.
 
     Raises:
         BadInput: the unit given breaks copies of the network.

@@ -1,4 +1,4 @@
-"""The order of a world's members: along the tree of switches, and disturbed as little as can be."""
+"""The order of a world's members: along the tree of switches, and changed as little as possible."""
 
 import re
 from collections import Counter, defaultdict, deque
@@ -26,7 +26,7 @@ def in_order(agents: Iterable[AgentObserved]) -> list[AgentObserved]:
 
     Depth-first over the tree, so that what shares a switch is contiguous; at every level first the
     branch of the agent that asked for rank 0, then the one with the fullest switch, then by name
-    and number. Ranks that were asked for from outside are given, the others get what is left.
+    and number. Agents that asked for a rank get that rank; the others get the remaining ranks.
     """
     tree = _depth_first(list(agents))
     asked = deque(sorted((a for a in tree if a.rank is not None), key=lambda a: a.rank or 0))
@@ -49,11 +49,12 @@ def fill(
     joiners: Sequence[AgentObserved],
     limit: int,
 ) -> dict[int, AgentObserved]:
-    """Give holes of the last world to joiners, ``limit`` at most; {rank of the hole: joiner}.
+    """Give places of lost members to joiners, at most ``limit``; return {rank of the place:
+    joiner}.
 
     First those who ask for that rank, then those on the same machine, then by how much of the
-    path they share: the same switch, rack, spine, zone, anywhere. Whoever waits longest (lowest
-    replica id: a warm spare) goes first.
+    path they share: the same switch, rack, spine, zone, anywhere. The agent that waited longest
+    (the lowest replica id) goes first.
     """
     kept = {agent.replica for agent in survivors}
     holes = [member for member in previous if member.replica not in kept]
@@ -72,10 +73,10 @@ def arrange(
     more: Sequence[AgentObserved],
     unit: int,
 ) -> list[AgentObserved]:
-    """Put survivors in their old order, replacements into the holes, and ``more`` beside them.
+    """Put survivors in their old order, replacements into free places, and ``more`` beside them.
 
     Whole units of ``more`` go behind the last member on their switch, so that it stays contiguous;
-    the rest is appended. Where everybody asked for a rank, that is the order.
+    the rest is appended. If every agent asked for a rank, the asked ranks are the order.
     """
     here = {agent.replica: agent for agent in survivors}
     slots = ((here.get(m.replica) or filled.get(m.group_rank)) for m in previous)
@@ -124,7 +125,7 @@ def _depth_first(agents: Sequence[AgentObserved]) -> list[AgentObserved]:
 def _nearness(
     depth: int,
 ) -> Iterable[tuple[Callable[[Member], Hashable], Callable[[AgentObserved], Hashable]]]:
-    """Yield the features that a hole and its replacement may share, nearest first."""
+    """Yield the features that a lost member and its replacement may share, nearest first."""
     yield lambda hole: hole.group_rank, lambda agent: agent.rank
     yield lambda hole: hole.node, lambda agent: agent.node
     for length in range(depth, -1, -1):

@@ -80,9 +80,9 @@ def _counts(
 def _with(
     costs: Sequence[float], size: int, count: int, price: float
 ) -> tuple[list[float], list[int]]:
-    """Cheapest way to each sum with up to ``count`` more of ``size``; and how many it takes.
+    """Return the cheapest way to each sum with up to ``count`` more of ``size``, and how many.
 
-    A window of ``count`` slides over each residue: linear, whatever the count.
+    A window of ``count`` slides over each residue, so the time is linear whatever the count.
     """
     best, chosen = list(costs), [0] * len(costs)
     for residue in range(min(size, len(costs))):

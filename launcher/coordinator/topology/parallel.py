@@ -2,7 +2,7 @@
 
 The order of ranks is Megatron's (tensor, then data, then pipeline): a tensor group is ``tensor``
 ranks in a row, data-parallel neighbours are ``tensor`` apart, pipeline stages are a whole block
-of ranks apart. What talks most is thereby nearest.
+of ranks apart. So the groups that communicate most are nearest.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

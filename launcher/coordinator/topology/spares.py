@@ -15,13 +15,13 @@ def keep(
     unit: int,
     previous: Sequence[Member] = (),
 ) -> list[AgentObserved]:
-    """Return the ``size`` of ``free`` that go beside ``fixed``, in the order given.
+    """Return the ``size`` agents of ``free`` that run beside ``fixed``, in the order given.
 
-    Left out are first what is beyond whole units on its switch, from the most fragmented switch
-    (fewest beyond, then fewest members) on, then whole units of the emptiest switches. On one
-    switch those go first whose unit of the last world is broken, then the unit with the highest
-    replica id; where there was no last world, the last of ``free``. Who asked for a rank stays
-    longest.
+    Agents beyond whole units on their switch are left out first, beginning with the most fragmented
+    switch (fewest agents beyond, then fewest members); then whole units of the emptiest switches.
+    On one switch, agents whose unit of the last world is broken are left out first, then the unit
+    with the highest replica id; without a last world, the last of ``free``. An agent that asked for
+    a rank stays longest.
     """
     spare = len(free) - size
     if spare <= 0:

@@ -147,8 +147,8 @@ async def swap(it: CoordinatorState, *, planned: bool) -> None:
 def stop(it: CoordinatorState, cause: Cause | None, *, quietly: bool = False) -> None:
     """Stop the workers; report the loss of a world, unless ``quietly``.
 
-    They are told before it is written down: should this process die in between, its successor sees
-    workers that have ended, and one failure is not counted.
+    The workers are told before the ledger is written. If this process dies in between, its
+    successor sees workers that have ended, and one failure is not counted.
     """
     monitor = it.running
     monitor.phase, monitor.ended_by = observation.WorldPhase.STOPPING, cause
@@ -261,7 +261,7 @@ async def _all_ended(it: CoordinatorState) -> None:
 
 
 def relabel(it: CoordinatorState, generation: int, goal: int) -> None:
-    """Answer another generation with the world as it is."""
+    """Let the present world answer another generation."""
     monitor = it.running
     monitor.generation, monitor.goal = generation, goal
     monitor.document = replace(monitor.document, generation=generation)
@@ -323,7 +323,7 @@ async def end(it: CoordinatorState, ended: observation.End) -> None:
 def _code(it: CoordinatorState, code: int) -> int:
     """Return the job's exit code.
 
-    A worker may only have said that it fails; its real exit is known by now and counts instead.
+    If a worker only announced its failure, its real exit is known by now and counts instead.
     """
     monitor = it.monitor
     known = None if monitor is None or not monitor.failing else monitor.seen().failed

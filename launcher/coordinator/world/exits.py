@@ -12,7 +12,7 @@ Exits = Mapping[tuple[int, WorkerExit], float]
 
 
 def failed(members: Sequence[Member], exits: Exits) -> list[Failed]:
-    """Return exits of workers that failed; a worker whose lease ran out did not."""
+    """Return exits of workers that failed; a worker whose lease ran out did not fail."""
     nodes = {member.replica: member.node for member in members}
     return [
         Failed(

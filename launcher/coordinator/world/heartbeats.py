@@ -22,9 +22,9 @@ class Heartbeats:
     def __init__(self, it: CoordinatorState, holds: Callable[[], bool]) -> None:
         """``holds``: True while new agents find the coordinator where they look for it."""
         self._it, self._holds = it, holds
-        #: When the quorum was looked up, for which epoch, and what was found.
+        #: Time and epoch of the last look-up of the quorum, and its result.
         self._quorum = -math.inf, 0, 0.0
-        #: Until when the last lease of which epoch was given, and how many agents were lost before.
+        #: End and epoch of the last lease, and the count of agents lost before it.
         self._given = math.inf, 0, 0
 
     def answer(self, peer: Peer, beat: messages.Heartbeat) -> messages.Lease:
@@ -49,7 +49,7 @@ class Heartbeats:
         )
 
     def _lease(self, monitor: WorldMonitor, now: float) -> float:
-        """Seconds that workers may live on; 0.0: those whose lease ran out may not."""
+        """Return the seconds of the new lease; 0.0 if workers whose lease ran out must end."""
         it, epoch = self._it, monitor.document.epoch
         until, given_epoch, lost = self._given
         if epoch != given_epoch:
@@ -83,7 +83,7 @@ class Heartbeats:
     def _remember(
         self, monitor: WorldMonitor, replica: int, memory: MemoryCheckpoint | None
     ) -> None:
-        """Tell by how much checkpoints in memory are ahead of storage, if that changed."""
+        """Report how far checkpoints in memory are ahead of storage, if that changed."""
         if memory is None or not monitor.formed:
             return
         members = monitor.remembers(replica, memory, datetime.now(UTC))

@@ -1,8 +1,8 @@
 """The coordinator's journal: for its successor, and for Brain.
 
-Each file is replaced before the event that it tells of happens, so that a successor on this
-machine finds the file whichever process dies. A background task makes the files outlive a power
-cut as well (which no worker does): a disk may take longer for that than a world takes to change.
+Each file is replaced before the event that it describes, so that a successor on this machine finds
+the file whichever process dies. A background task syncs the files, so that they outlive a power cut
+as well (workers do not): a disk may take longer to sync than a world takes to change.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class Journal:
         return document
 
     def learn(self, document: WorldDocument) -> None:
-        """Go on from a world that another coordinator formed."""
+        """Continue from a world that another coordinator formed."""
         failures = max(self.ledger.failures, document.restart_count)
         goal = self.ledger.goal or len(document.members)
         self.note(
@@ -71,7 +71,7 @@ class Journal:
         self.world(document)
 
     def note(self, *, durable: bool = True, **changes: Any) -> None:
-        """Change the ledger; ``durable`` where a power cut may not take it back for long."""
+        """Change the ledger; a ``durable`` change is synced soon, to outlive a power cut."""
         self.ledger = replace(self.ledger, **changes)
         self._keep("ledger", self.ledger, durable=durable)
 
@@ -90,8 +90,9 @@ class Journal:
         members: tuple[Member, ...] | None = None,
         **more: Any,
     ) -> None:
-        """Report what was observed of a world; ``generation`` and ``cause`` where not its own,
-        ``epoch`` where it is not the latest."""
+        """Report an event of a world; give ``generation`` and ``cause`` if they are not the world's
+        own, and ``epoch`` if the world is not the latest.
+        """
         report = WorldReport(
             job=JobId(self._job),
             event=event,
@@ -113,7 +114,7 @@ class Journal:
             self._say(f"{event}: {report.detail}")
 
     def tell_stepping(self, monitor: WorldMonitor) -> None:
-        """Report the first step, with what the way there cost."""
+        """Report the first step, with the time that each stage before it took."""
         past, first = self.ledger.past, monitor.first_step_at
         last = None if past is None else past.last_step_at
         self.tell(
@@ -134,7 +135,7 @@ class Journal:
         self.note(stepped=True, begun=begun, past=monitor.past if monitor.past.steps else past)
 
     def _keep(self, name: str, value: object, *, durable: bool = True) -> None:
-        """Write a file; a full disk harms a successor, never the training that goes on."""
+        """Write a file; a full disk may harm a successor, but never the running training."""
         try:
             path = self._place.keep(name, value, durable=False)
         except OSError as full:

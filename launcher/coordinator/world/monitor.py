@@ -128,7 +128,7 @@ class WorldMonitor:
         self._saved_step, self.loaded = before._saved_step, list(before.loaded)
 
     def ending(self, replica: int) -> set[int | None]:
-        """Return the worlds of a replica's workers that still run without a place in this world."""
+        """Return the epochs of a replica's workers that still run without a place in this world."""
         return {self.parting.get(replica), self.parted.get(replica)}
 
     def fails(self, replica: int) -> None:
@@ -149,8 +149,9 @@ class WorldMonitor:
     def remembers(
         self, replica: int, memory: MemoryCheckpoint, now: datetime
     ) -> tuple[Member, ...] | None:
-        """Note how far a member's memory is ahead of storage; the members with what is to be told,
-        None where nothing is."""
+        """Note how far a member's memory is ahead of storage; return the members with what to
+        report, None if nothing new is worth a report.
+        """
         self._memory[replica] = memory
         told = worth_telling(self._memory, now)
         if told == self._memory_told:
@@ -159,7 +160,7 @@ class WorldMonitor:
         return tuple(replace(m, memory=told.get(m.replica)) for m in self.document.members)
 
     def started(self, replica: int) -> bool:
-        """Note that all workers of a member were started; return whether that was the last one."""
+        """Note that all workers of a member were started; return True if it was the last member."""
         self._unstarted.discard(replica)
         return self.formed
 
@@ -189,8 +190,7 @@ class WorldMonitor:
 
     @property
     def copies(self) -> bool:
-        """True if its workers are copies of one program: each of several has saved, and none had
-        met another by then."""
+        """True if several workers are copies: each has saved, and none had met another before."""
         return self.processes > 1 and not self._met and len(self._alone) == self.processes
 
     def first_step(self) -> None:
@@ -200,7 +200,7 @@ class WorldMonitor:
             self.unloaded = bool(self.pins) and not self._pinned_loaded
 
     def went(self, progress: Iterable[Progress], offset: float) -> None:
-        """Note the progress; ``offset`` seconds turn the workers' clock into the coordinator's."""
+        """Note the progress; the workers' clock plus ``offset`` seconds is the coordinator's."""
         for each in progress:
             self._progress[each.rank] = (each, offset)
 
@@ -222,8 +222,9 @@ class WorldMonitor:
 
     @property
     def finished(self) -> bool:
-        """True if all workers ended with 0; or all that had the state did, and nobody is left who
-        could give it to newcomers."""
+        """True if all workers ended with 0; or all that had the state did, so that newcomers cannot
+        get it.
+        """
         return self._done == self._leading or (not self.formed and self._ended_before_it)
 
     @property
@@ -235,8 +236,7 @@ class WorldMonitor:
         return bool(members) and ended == sum(member.processes for member in members)
 
     def stopped(self, replica: int) -> bool:
-        """No worker of a member runs any more (or its agent is proved gone); returns whether that
-        was the last one."""
+        """Note that a member has no workers any more; return True if it was the last."""
         self._running.discard(replica)
         return not self._running
 
@@ -303,11 +303,11 @@ class WorldMonitor:
 
     @property
     def progress(self) -> list[tuple[Progress, float]]:
-        """Progress of each worker, with the seconds that turn its clock into the coordinator's."""
+        """Progress of each worker, with the seconds to add to its clock for the coordinator's."""
         return list(self._progress.values())
 
     def member_of(self, rank: int) -> Member | None:
-        """Return the member that runs ``rank``; None where there is no such rank."""
+        """Return the member that runs ``rank``; None if there is no such rank."""
         first = 0
         for member in self.document.members:
             if rank < first + member.processes:
@@ -377,19 +377,19 @@ class WorldMonitor:
         return Saves(declared=told, count=known, interval_seconds=interval)
 
     def _scattered(self) -> bool:
-        """True if workers are gone whose end says nothing about the script."""
+        """True if workers ended for reasons outside the script."""
         late = self._parking is None and self._asked_ends
         return self._dispersed or late or self._lease_ends
 
     def _broken(self) -> frozenset[int]:
-        """Return members that cannot go on as they are."""
+        """Return members with a failed or ended worker."""
         ended = {replica for replica, _ in self._exits}
         return frozenset(ended | self.failing | (self._members - self._running))
 
     def _reached(self) -> bool:
         """True if each worker that saves has parked, or ended as asked.
 
-        A script whose steps cannot be seen has only to save.
+        If the script's steps cannot be seen, a save is enough.
         """
         if self._parking is None:
             return False

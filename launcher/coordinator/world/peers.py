@@ -1,4 +1,4 @@
-"""The coordinator's side of its connections: agents that join, are here, or fell silent."""
+"""The coordinator's connections: agents that join, are connected, or fell silent."""
 
 import asyncio
 import time
@@ -144,7 +144,7 @@ class Peers:
     async def watch_silence(self) -> None:
         """Drop agents that are silent for longer than their lease, for ever.
 
-        Time in which this process was stopped is no silence: no agent could be heard.
+        Time in which this process was stopped does not count: it could hear no agent.
         """
         while True:
             now = self._clock()

@@ -9,8 +9,8 @@ from launcher.values.observation import FormWorld, PreparationObserved
 class Preparation:
     """Observations of a world that is prepared, from messages.
 
-    In process its members, and those that leave, first build what they need (``answered``) and then
-    agree to the step after which they change (``agreed``).
+    For a change in process, its members and the leaving workers first build the group
+    (``answered``), and then agree to the step after which they change (``agreed``).
     """
 
     def __init__(
@@ -22,8 +22,9 @@ class Preparation:
         involved: Collection[int] = (),
         first: int | None = None,
     ) -> None:
-        """``involved`` are replicas beside the members; ``first`` is the one that names a step,
-        None where no step is needed."""
+        """``involved`` are replicas beside the members; replica ``first`` names the step of the
+        change, None if no step is needed.
+        """
         self.form, self.document, self.first = form, document, first
         self._since = since
         self.involved = frozenset(involved) | {member.replica for member in document.members}
@@ -36,7 +37,7 @@ class Preparation:
 
     @property
     def in_process(self) -> bool:
-        """True if it ends no process."""
+        """True if the change ends no process."""
         return self.first is not None
 
     @property
@@ -52,7 +53,7 @@ class Preparation:
 
     @property
     def settled(self) -> bool:
-        """True if there is no answer to wait for."""
+        """True if no answer is outstanding."""
         return self.ready or self.failed is not None
 
     def answered(self, replica: int) -> None:

@@ -1,4 +1,4 @@
-"""The state of a coordinator: what it was told, what it sees, what it wrote down."""
+"""The state of a coordinator: messages, observations, and the facts that it wrote to disk."""
 
 import math
 import os
@@ -58,20 +58,20 @@ class CoordinatorState:
         self.desired_since = clock()
         self.monitor: WorldMonitor | None = None
         self.preparation: Preparation | None = None
-        #: Until when no world is built in process: one could not be.
+        #: Time before which no world is built in process, because the last attempt failed.
         self.build_after = -math.inf
-        #: Epoch of the last world that was prepared; whatever became of it, it is used up.
+        #: Epoch of the last prepared world; no other world may use it.
         self.prepared_epoch = 0
-        #: Agents that have still to tell of a later world, and its epoch.
+        #: Agents that have yet to report a later world -> its epoch.
         self.behind: dict[int, int] = {}
         #: When an agent last came, became ready or was lost.
         self.stirred_at = -math.inf
         #: Members of the latest world that are proved to be gone.
         self.gone: set[int] = set()
-        #: By when members that turned away from here have ended their workers.
+        #: Time by which members that follow another coordinator have ended their workers.
         self.turned_until = 0.0
-        #: The world before this one, which was lost and of which that has still to be told; and
-        #: until when it waits for the ends of its workers.
+        #: The world before this one, whose loss is not reported yet; and the time until which the
+        #: report waits for exits of its workers.
         self.fallen: WorldMonitor | None = None
         self.fallen_until = math.inf
         #: When a world of another coordinator was taken over; None: the world is our own.
@@ -82,8 +82,8 @@ class CoordinatorState:
     def lease_until(self) -> float:
         """Instant by which the workers of silent members have ended themselves.
 
-        The coordinator before gave leases that count from when most members, so one of those that
-        are here, had last heard it.
+        The last coordinator's leases count from the time at which most members had last heard it;
+        at least one of those members is connected here.
         """
         if self.recovered_at is None:
             return self.turned_until
@@ -95,8 +95,9 @@ class CoordinatorState:
 
     @property
     def in_touch(self) -> bool:
-        """True if no newer world can have been formed without us: a lease of the latest one that
-        somebody here was given lasts."""
+        """True if no newer world can have been formed elsewhere: a member here still holds a lease
+        of the latest world.
+        """
         if self.recovered_at is None:
             return True
         followed = max((peer.followed_until for peer in self.members), default=-math.inf)
@@ -104,7 +105,7 @@ class CoordinatorState:
 
     @property
     def running(self) -> WorldMonitor:
-        """Return the latest world; there must be one."""
+        """Return the monitor of the latest world; there must be one."""
         assert self.monitor is not None
         return self.monitor
 
@@ -116,7 +117,7 @@ class CoordinatorState:
 
     @property
     def missing(self) -> list[Member]:
-        """Members that may be in a world although they are neither here nor proved to be gone."""
+        """Members of the latest world that are neither connected nor proved to be gone."""
         monitor = self.monitor
         if monitor is None:
             return []
@@ -162,9 +163,10 @@ class CoordinatorState:
         pins.sweep(folders, job=self.terms.job, keep=ledger.pins)
 
     def learn(self, world: WorldDocument) -> bool:
-        """Take over a world that the last coordinator formed unheard; return True if it is new.
+        """Take over a world that the last coordinator formed and this agent did not know; return
+        True if it is new.
 
-        Its workers were given leases that may last from now on.
+        The leases of its workers may last for a full term from now.
         """
         known = 0 if self.monitor is None else self.monitor.document.epoch
         self.behind = {who: epoch for who, epoch in self.behind.items() if epoch > world.epoch}
@@ -179,7 +181,7 @@ class CoordinatorState:
     def begin(self, document: WorldDocument, goal: int, *, past: WorldPast | None = None) -> None:
         """Make another world the present one, for a desired world of ``goal`` replicas.
 
-        ``past`` is how far the one before came, None where that is written down.
+        ``past`` is the progress of the world before; None if the ledger has it.
         """
         self.journal.note(
             epoch=document.epoch,
@@ -234,7 +236,7 @@ class CoordinatorState:
             say(_NOT_DISTRIBUTED % monitor.processes)
 
     def fell(self, monitor: WorldMonitor) -> None:
-        """Note that others go on from a lost world.
+        """Note that a world was lost and its remaining members go on.
 
         The loss is reported once the exits of its failed workers are heard.
         """
@@ -251,7 +253,7 @@ class CoordinatorState:
             self.tell_lost(fallen)
 
     def tell_lost(self, monitor: WorldMonitor) -> None:
-        """Report a lost world once its first failure, and the reason, can be known."""
+        """Report a lost world with its first failure and the reason."""
         cause, monitor.untold = monitor.untold, None
         if cause is None:
             return
@@ -365,7 +367,7 @@ class CoordinatorState:
         return then(found, what.told)
 
     def _can_spare(self, replica: int | None) -> bool:
-        """True if a world can be formed without it."""
+        """True if a world can be formed without ``replica``."""
         desired = self.desired
         if desired is None or replica is None:
             return False

@@ -1,8 +1,8 @@
 """The coordinator's side of the witness: it offers one, and puts it in force once all saw it.
 
-Only the member that formed a world gives it a witness. So one agent knows for sure whether there is
-one in force, and it knows before any other: a member that knows of none waits where it is one of a
-half, and the coordinator's half cannot go on without taking what another half may take.
+Only the member that formed a world gives it a witness. So one agent knows for sure, and before any
+other, if a witness is in force. In half a world, a member that knows of no witness waits, and the
+coordinator's half cannot go on without the witness that another half may take.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ class WitnessOffer:
     """The witness of one coordinator's worlds."""
 
     def __init__(self, it: CoordinatorState, near: Callable[[str], bool]) -> None:
-        """``near`` says of an address that no network can come between."""
+        """``near`` is True for an address that no network separates from this agent."""
         self._it, self._near = it, near
         self._offering: asyncio.Task[None] | None = None
-        #: Of which world, directories that were tried, and members that saw the present file.
+        #: Epoch of the world, directories that were tried, and members that saw the present file.
         self._epoch = 0
         self._tried: set[str] = set()
         self._saw: set[int] = set()
