@@ -1,8 +1,8 @@
 """Elastic data: which examples a world trains, whatever its size, none lost and none repeated.
 
-Users reach it as ``launcher.elastic``: a ``Sampler`` for what has an index and is trained in step,
-``shards`` for what workers take as they come. Neither numpy nor torch is imported here, and agents
-import the few modules that they need by name.
+Scripts use it through ``launcher.elastic``: ``Sampler`` is for indexed data that all ranks train in
+step, ``shards`` is for data that each worker takes at its own pace. Neither numpy nor torch is
+imported here, and agents import the few modules that they need by name.
 """
 
 from launcher.data.planning import Micro, plan, weight

@@ -25,9 +25,9 @@ class Client(Protocol):
         """Send a question, and wait for the answer.
 
         Raises:
-            BadInput: what is asked cannot be.
-            Conflict: somebody else has it by now.
-            Unavailable: nobody answers, or not all who had to came.
+            BadInput: the question makes no sense.
+            Conflict: another worker has the shard by now.
+            Unavailable: no agent answers, or not all workers that had to ask did so.
         """
         ...
 
@@ -98,7 +98,7 @@ def client() -> Client:
     """Return this process's client.
 
     Raises:
-        BadInput: there are several workers, and nobody between them.
+        BadInput: there are several workers, and no agent to divide the shards.
     """
     if gate := sys.modules.get("_brain_gate"):
         gate.at_end()  # what is done is known once this world exists

@@ -37,12 +37,12 @@ class ShardSpan:
     stop: int
 
     def rest(self, trained: int | None) -> "tuple[ShardSpan, ...]":
-        """Return the rest of the span from example ``trained`` on; None: all of the span."""
+        """Return the rest of the span from example ``trained`` on; with None, the whole span."""
         start = self.start if trained is None else max(self.start, trained)
         return (replace(self, start=start),) if start < self.stop else ()
 
     def plain(self) -> list[int]:
-        """The span as it goes over the wire and into checkpoints."""
+        """Return the span as it is sent, and stored in checkpoints."""
         return [self.epoch, self.start, self.stop]
 
 
@@ -79,7 +79,7 @@ class ShardTerms:
         """Refuse other data, or another order, under the same name.
 
         Raises:
-            BadInput: naming what differs.
+            BadInput: the terms differ; the message names the difference.
         """
         for name, what in _FIXED.items():
             mine, theirs = getattr(self, name), getattr(other, name)
@@ -124,10 +124,10 @@ class ShardLedger:
     ) -> "tuple[ShardLedger, ShardSpan | None]":
         """Note that ``done`` is done, and give the next shard; None if there is none to give now.
 
-        Asking again in the same words, because the answer was lost, is answered in the same words.
+        A request that is repeated because its answer was lost gets the same answer.
 
         Raises:
-            Conflict: the lease of ``done`` had run out, and somebody else has it.
+            Conflict: the lease of ``done`` ran out, and another worker has the shard.
         """
         mine = self.doing.get(holder)
         if mine is not None and mine.span != done:
@@ -155,7 +155,9 @@ class ShardLedger:
     def claim(
         self, holder: str, held: ShardSpan | None, done: Sequence[ShardSpan], now: float
     ) -> "ShardLedger":
-        """Take over a holder's shard and progress, of which it knows more than this ledger."""
+        """Take over a holder's shard and progress as the holder reports them: it may know more than
+        this ledger.
+        """
         after = self.hand_back(holder)
         for span in (*done, *(() if held is None else (held,))):
             after = after._taken(span)
@@ -163,7 +165,9 @@ class ShardLedger:
         return after if held is None or taken else after._hold(holder, held, now)
 
     def cut(self, trained: Mapping[str, int | None]) -> "ShardLedger":
-        """Return the ledger for a checkpoint: as if all holders left now, with their progress."""
+        """Return the ledger for a checkpoint, in which all holders have handed back what they did
+        not train.
+        """
         after = self
         for holder in self.doing:
             after = after.hand_back(holder, trained.get(holder))
@@ -184,7 +188,7 @@ class ShardLedger:
         """Build the ledger of a checkpoint; None gives the ledger before the first example.
 
         Raises:
-            BadInput: the checkpoint is of other data, or not of a ledger.
+            BadInput: the checkpoint is of other data, or is not a ledger's.
         """
         if state is None:
             return cls(terms)
@@ -235,7 +239,9 @@ class ShardLedger:
         return replace(self, doing=MappingProxyType({**self.doing, holder: held}))
 
     def _late(self, holder: str, done: ShardSpan | None) -> "ShardLedger":
-        """Something is said to be done that its sayer does not hold: a repetition, or too late."""
+        """Take a report that ``done`` is done from a worker without that shard: a repetition, or a
+        late report.
+        """
         if done is None or (holder, done) not in self.lapsed:
             return self
         if done not in self.back:
@@ -248,13 +254,17 @@ class ShardLedger:
         return replace(self, back=back, lapsed=self.lapsed - {(holder, done)})
 
     def _taken(self, span: ShardSpan) -> "ShardLedger":
-        """Return the ledger without ``span`` to do, however this ledger learns of the span."""
+        """Return the ledger with ``span`` no longer to do, even if this ledger never gave the span
+        out.
+        """
         after = self._up_to(span)
         apart = [rest for each in after.back for rest in _apart(each, span)]
         return replace(after, back=tuple(sorted(apart)))
 
     def _up_to(self, span: ShardSpan) -> "ShardLedger":
-        """Return the ledger as if all fresh shards up to ``span`` had been given and come back."""
+        """Return the ledger as if all fresh shards up to ``span`` had been given out and handed
+        back.
+        """
         after, number = self, span.start // self.terms.shard
         while after.epoch < self.terms.epochs and after.epoch <= span.epoch:
             last = self.terms.shards
@@ -290,7 +300,7 @@ class ShardLedger:
 
 @contextmanager
 def whole(name: str) -> Iterator[None]:
-    """Refuse a state that lacks something, or has anything of another type."""
+    """Refuse a state that lacks a field, or has a field of another type."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError) as bad:

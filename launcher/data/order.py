@@ -1,7 +1,7 @@
 """An epoch's order: a permutation of ``range(size)`` that is computed place by place.
 
-Nothing is stored and nothing shuffled, so the order costs no memory and no start-up, and every
-rank, today's and tomorrow's, finds the same example at the same place.
+Nothing is stored or shuffled, so the order costs no memory and no start-up time. Every rank of
+every world finds the same example at the same place.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ _STIR = 0x9E3779B97F4A7C15
 
 
 class ExampleOrder:
-    """The order of epoch ``epoch`` under ``seed``; ``shuffle=False`` leaves it as it is.
+    """The order of epoch ``epoch`` under ``seed``; with ``shuffle=False``, the data's own order.
 
     A Feistel network over the next power of two, walked until it is back within the size: a
     bijection whatever its round function is (Black and Rogaway, *Ciphers with arbitrary finite
@@ -35,7 +35,7 @@ class ExampleOrder:
         self._rounds = list(zip(keys[0::2], keys[1::2], strict=True))
 
     def __getitem__(self, place: int) -> int:
-        """The example at a place, both from 0."""
+        """Return the example at a place; both count from 0."""
         if self._plain:
             return place
         place = self._stirred(place)

@@ -20,17 +20,18 @@ class Micro:
 def plan(
     global_batch: int, world: int, most_per_replica: int | None = None
 ) -> tuple[tuple[int, ...], ...]:
-    """Sizes of the micro-batches of each rank, in order; they sum up to ``global_batch``.
+    """Return the sizes of each rank's micro-batches, in order; they sum up to ``global_batch``.
 
     Ranks differ by one example at most, and all take the same number of micro-batches, because
-    they exchange gradients upon the last one. ``most_per_replica`` is what one micro-batch may
-    have; None: all that a rank takes. Zeros stand where there are more ranks than examples.
+    they exchange gradients upon the last one. ``most_per_replica`` is the largest micro-batch, in
+    examples; with None a rank takes all its examples at once. If there are more ranks than
+    examples, some sizes are 0.
 
     >>> plan(10, 3, 2)
     ((2, 2), (2, 1), (2, 1))
 
     Raises:
-        BadInput: one of them is below 1.
+        BadInput: an argument is below 1.
     """
     most = global_batch if most_per_replica is None else most_per_replica
     _check(global_batch=global_batch, world=world, most_per_replica=most)

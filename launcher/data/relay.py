@@ -1,4 +1,4 @@
-"""The agent's side of shards: it passes on, and remembers enough to tell another coordinator.
+"""The agent's side of shards: it relays requests, and remembers enough for the next coordinator.
 
 No sockets here: ``launcher.data.shard_socket`` has them.
 """
@@ -42,7 +42,7 @@ class _Worker:
 
 
 class ShardRelay:
-    """All workers of one agent that ask for shards, or did lately."""
+    """All workers of one agent that ask for shards, or did so lately."""
 
     def __init__(self) -> None:
         self._workers: dict[str, _Worker] = {}
@@ -93,7 +93,9 @@ class ShardRelay:
         return self.asks(holder, 0, {"do": "part", "at": at})
 
     def again(self) -> Iterator[messages.Message]:
-        """Yield messages for another coordinator: facts it has to know, unanswered questions."""
+        """Yield messages for another coordinator: facts that it must know, and unanswered
+        questions.
+        """
         for holder, worker in self._workers.items():
             for opened in worker.opened.values():
                 yield _asked(holder, -1, _resume(opened))

@@ -1,8 +1,8 @@
-"""Indices for training in step: the state is how much of which epoch was trained, and no more.
+"""Indices for training in step; the state is the epoch and the examples trained in it, no more.
 
 Each epoch has one order, the same for every world. A step trains the next ``global_batch`` places
-of it; what a rank takes of them depends on the world of that step alone. So after k steps exactly
-the first k global batches are consumed, whoever was there.
+of it; the part of each rank depends only on the world of that step. So after k steps exactly the
+first k global batches are consumed, whatever worlds trained them.
 """
 
 import os
@@ -21,7 +21,7 @@ _FIXED = ("size", "seed", "shuffle")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
-    """One rank's part of one global batch; places of the epoch's order."""
+    """One rank's part of one global batch, as places in the epoch's order."""
 
     start: int
     size: int
@@ -34,9 +34,9 @@ class _Step:
 class Sampler:
     """``batch_sampler`` of a DataLoader: an item is the list of indices of one micro-batch.
 
-    Iterating changes nothing, so it does not matter how far workers of a loader read ahead:
-    ``step`` counts what was trained. Use it through ``over``, which starts the loader anew where
-    the world has changed.
+    Iterating changes no state, so it does not matter how far a loader's workers read ahead:
+    ``step`` counts trained batches. Iterate with ``over``, which restarts the loader when the world
+    has changed.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class Sampler:
         ``most_per_replica``.
 
         ``keep_last=False`` leaves out the examples at the end of an epoch that fill no global
-        batch: other ones in each epoch, where it is shuffled. Rank and world are those of the
-        process unless given.
+        batch; with shuffling these differ in each epoch. Rank and world are those of the process
+        unless given.
 
         Raises:
-            BadInput: there would be nothing to sample.
+            BadInput: the arguments leave nothing to sample.
         """
         self._size, self._seed, self._shuffle = size, seed, shuffle
         self._global_batch, self._most = global_batch, most_per_replica
@@ -79,18 +79,18 @@ class Sampler:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Optimizer steps of a whole epoch."""
+        """Number of optimizer steps in a whole epoch."""
         whole, rest = divmod(self._size, self._global_batch)
         return whole + bool(rest and self._keep_last)
 
     @property
     def steps_left(self) -> int:
-        """Optimizer steps that this epoch still has; the last one may be smaller."""
+        """Number of optimizer steps left in this epoch; the last step may take fewer examples."""
         left = self._end - self.consumed
         return -(-left // self._global_batch)
 
     def __len__(self) -> int:
-        """Micro-batches of this rank that this epoch still has."""
+        """Number of micro-batches left for this rank in this epoch."""
         return sum(len(step.mine) for step in self._steps())
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -114,7 +114,7 @@ class Sampler:
         trained.
 
         Raises:
-            BadInput: an epoch went by and nobody called ``step``.
+            BadInput: an epoch ended without a call of ``step``.
         """
         epoch, version = self.epoch, -1
         while version != self._version and self.epoch == epoch:
@@ -132,7 +132,7 @@ class Sampler:
                     )
 
     def step(self) -> None:
-        """One global batch was trained. Every rank calls it, after each optimizer step."""
+        """Count one trained global batch; every rank must call this after each optimizer step."""
         self.consumed = min(self.consumed + self._global_batch, self._end)
         self._roll()
 
@@ -162,7 +162,7 @@ class Sampler:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there. Another global batch may be taken from now on; other data may not.
+        """Continue from a checkpoint's state. The global batch may differ; the data may not.
 
         Raises:
             BadInput: the state is of other data or of another order.
@@ -192,7 +192,7 @@ class Sampler:
         return self._size - (self._size - self.consumed) % self._global_batch
 
     def _steps(self) -> Iterator[_Step]:
-        """The rest of the epoch, as this rank takes part in it; of the world as it is now."""
+        """Yield this rank's parts of the rest of the epoch, for the present world."""
         end, rank, world, shares = self._end, self._rank, self._world, self._plan
         before = sum(sum(sizes) for sizes in shares[:rank])
         for start in range(self.consumed, end, self._global_batch):

@@ -1,8 +1,8 @@
-"""The coordinator's side of shards: what workers ask goes in with the clock, answers come out.
+"""The coordinator's side of shards: methods take questions and the time, and return answers.
 
 No sockets and no clock here: ``launcher.coordinator.shards`` has them. A coordinator that takes
-over begins *unsettled*: it gathers what its predecessor wrote down and what agents know, and
-answers nobody until all who may know something were heard, or are gone.
+over begins *unsettled*: it gathers its predecessor's files and the agents' knowledge. It answers no
+question until it has heard every agent that may know something, or that agent is gone.
 """
 
 from collections.abc import Iterator, Mapping
@@ -101,10 +101,10 @@ class Serving:
         return self._done(late, now)
 
     def adopt(self, version: int, dumped: Body, now: float) -> None:
-        """Begin with ledgers that the last coordinator wrote, or that an agent heard from it.
+        """Begin with ledgers that the last coordinator wrote, or sent to an agent.
 
         Raises:
-            BadInput: the ledgers are damaged; nothing of them is taken.
+            BadInput: the ledgers are damaged; no part of them is used.
         """
         if self.settled or version < self.version:
             return
@@ -157,7 +157,7 @@ class Serving:
         except (KeyError, TypeError, ValueError) as odd:  # of another shape: the asker's own error
             body = {
                 "error": "BadInput",
-                "text": f"{question.body['do']}: it cannot be read: {odd!r}",
+                "text": f"{question.body['do']}: this request cannot be read: {odd!r}",
             }
         return [] if body is None else [ShardAnswer(question, body)]
 
@@ -184,9 +184,10 @@ class Serving:
     def _open(self, question: ShardQuestion) -> Body:
         """Begin a dataset, or take part in it.
 
-        Workers of one world share what the first of them began. A later world begins anew from
-        the state that it brings, once nobody of the world before is there any more: its training
-        goes on from a checkpoint. While somebody is, it joins them: they go on without one.
+        Workers of one world share the dataset that the first of them began. A later world begins
+        anew from the state that it brings, because its training continues from a checkpoint. But if
+        a worker of the world before is still there, the later world joins its dataset: training
+        continues without a checkpoint.
         """
         body = question.body
         terms, world = ShardTerms(**body["terms"]), body["world"]
@@ -203,7 +204,7 @@ class Serving:
         return dataset
 
     def _resume(self, question: ShardQuestion, now: float) -> Body:
-        """An agent says what a worker holds, and did, of which the ledgers here may not know."""
+        """Take an agent's report of a worker's shard and progress that the ledgers may lack."""
         body = question.body
         terms, era = ShardTerms(**body["terms"]), body["era"]
         dataset = self._datasets.get(terms.name)
@@ -253,7 +254,7 @@ class Serving:
     # --- what follows ----------------------------------------------------------------------
 
     def _done(self, answers: list[ShardAnswer], now: float) -> list[ShardAnswer]:
-        """Add the answers to workers that waited for just this."""
+        """Add the answers to workers that waited for this change."""
         for dataset in self._datasets.values():
             answers += self._served(dataset, now)
             answers += _met(dataset)
@@ -301,7 +302,9 @@ def _loaded(dumped: Body, now: float) -> _Dataset:
 
 
 def _met(dataset: _Dataset) -> list[ShardAnswer]:
-    """The state at the boundary where all meet who hold something, or may."""
+    """Answer ``state_dict`` with one state, once every worker that may hold a shard has asked for
+    it.
+    """
     everybody = dataset.holders.values()
     asking = {name: each.cuts for name, each in dataset.holders.items() if each.cuts is not None}
     if not asking or any(_awaited(each) and each.cuts is None for each in everybody):
@@ -316,7 +319,7 @@ def _met(dataset: _Dataset) -> list[ShardAnswer]:
 
 
 def _awaited(holder: _Holder) -> bool:
-    """True if it holds something, or may."""
+    """True if the worker may hold a shard."""
     return not holder.over and holder.waits is None
 
 

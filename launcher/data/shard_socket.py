@@ -1,7 +1,7 @@
 """The Unix socket on which an agent's workers ask for shards, beside the socket of their probes.
 
-Messages are lines of JSON, ``{"n": number, "do": …}``. Each gets an answer with the same ``n``,
-in whatever order. When a connection ends, its worker has ended.
+Messages are lines of JSON, ``{"n": number, "do": …}``. Each gets an answer with the same ``n``;
+answers come in any order. When a connection ends, its worker has ended.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _NUMBERS = 1 << 62
 
 
 class ShardListener:
-    """The socket where the workers of one world ask for shards."""
+    """The socket on which the workers of one world ask for shards."""
 
     def __init__(self, shard_socket: "ShardSocket", path: Path) -> None:
         self._shard_socket, self._path = shard_socket, path
@@ -35,12 +35,12 @@ class ShardListener:
         """Listen at the socket.
 
         Raises:
-            OSError: a socket cannot be there.
+            OSError: no socket can be made at the path.
         """
         self._server = await asyncio.start_unix_server(self._serve, self._path, limit=_LINE_BYTES)
 
     def close(self) -> None:
-        """Report first that these workers are gone, and close."""
+        """Report that these workers are gone, then close the socket."""
         if self._server is not None:
             self._server.close()
         for holder in list(self._writers):
@@ -65,7 +65,7 @@ class ShardListener:
 
 
 class ShardSocket:
-    """All workers of one agent; what they ask goes to whoever coordinates."""
+    """The shard sockets of one agent's workers; questions go to the coordinator."""
 
     def __init__(self, tell: Callable[[messages.Message], None]) -> None:
         self._tell, self._relay = tell, ShardRelay()
@@ -83,7 +83,7 @@ class ShardSocket:
         """Take a worker's message.
 
         Raises:
-            ValueError, KeyError, TypeError: it is nothing that a worker of ours says.
+            ValueError, KeyError, TypeError: the message is not one that a worker of Brain sends.
         """
         do = said["do"]
         if do == "at":
@@ -110,6 +110,6 @@ class ShardSocket:
             writer.write(json.dumps({"n": message.number, **body}).encode() + b"\n")
 
     def tell_again(self) -> None:
-        """Repeat to a new coordinator the messages that it may not know."""
+        """Repeat to a new coordinator the messages that it may lack."""
         for message in self._relay.again():
             self._tell(message)

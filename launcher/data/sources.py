@@ -1,9 +1,9 @@
-"""Sources that shards are cut from: any object with a length that gives its examples by range.
+"""Sources of shards: any object that has a length and returns its examples by range.
 
 A text file's lines are found through an index, built once per machine and file and kept in
 ``$XDG_CACHE_HOME/elastic-brain`` (default ``~/.cache``). The index holds where every 256th line
-begins, and a digest of the whole content. By the digest, workers on other machines know that
-their file is the same.
+begins, and a digest of the whole content. Workers on other machines compare the digest to know that
+they read the same file.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ _VERSION = 1
 
 
 class Source(Protocol[T_co]):
-    """Examples by number."""
+    """A dataset whose examples have numbers."""
 
     @property
     def size(self) -> int:
@@ -38,14 +38,14 @@ class Source(Protocol[T_co]):
 
     @property
     def mark(self) -> str:
-        """Tells one content from another; empty: only the length is known."""
+        """Digest of the content; empty if only the length is known."""
         ...
 
     def read(self, start: int, stop: int) -> Iterator[T_co]:
-        """The examples from ``start`` up to ``stop``.
+        """Return the examples from ``start`` up to, but without, ``stop``.
 
         Raises:
-            BadInput: they are not what they were when the source was made.
+            BadInput: the data has changed since the source was made.
         """
         ...
 
@@ -106,7 +106,7 @@ class TextFile:
     """The lines of a file, without their ends; empty lines are examples, too."""
 
     def __init__(self, path: "str | os.PathLike[str]", *, encoding: str = "utf-8") -> None:
-        """Find the lines, by the index of before where the file has not changed since.
+        """Find the lines; an earlier index is used if the file has not changed since.
 
         Raises:
             Unavailable: the file cannot be read.
@@ -186,7 +186,7 @@ def _read_index(file: BinaryIO) -> _Index:
 
 
 def _ends_lines(encoding: str) -> bool:
-    """True if a line ends with one byte, the same as in ASCII."""
+    """True if a line ends with one byte in this encoding, the same byte as in ASCII."""
     try:
         return b"\n".decode(encoding) == "\n"
     except (LookupError, UnicodeError):
@@ -194,7 +194,7 @@ def _ends_lines(encoding: str) -> bool:
 
 
 def _state(fd: int) -> tuple[int, int]:
-    """Return the size and the time of change, which change with a file's content."""
+    """Return a file's size and modification time, which change with its content."""
     now = os.fstat(fd)
     return now.st_size, now.st_mtime_ns
 
@@ -205,7 +205,7 @@ def _cache() -> Path:
 
 
 def _keep(path: Path, content: bytes) -> None:
-    """Replace a file at once: several ranks may look for the same lines."""
+    """Replace a file atomically: several ranks may build the same index."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     fd, half = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

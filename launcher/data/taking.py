@@ -27,16 +27,17 @@ def shards(
     shuffle: bool = True,
     lease_seconds: float | None = None,
 ) -> "Shards[T]":
-    """Take part in going through ``data``: each worker gets shard after shard, as it comes.
+    """Take shards of ``data``: each worker gets its next shard when it asks for one.
 
-    ``name`` is the same in all workers of a job; one name is one pass of ``epochs``. ``data``: a
-    ``TextFile``, a sequence, or how many indices. ``shard``: examples that one worker takes at a
-    time (default: a thousandth); shards are shuffled, examples within one are not.
-    ``lease_seconds``: how long a worker may take for one before somebody else gets it, too (for
-    workers that may be stuck; by default a shard comes back when its worker is gone).
+    ``name`` is the same in all workers of a job; one name stands for one pass of ``epochs`` epochs.
+    ``data`` is a ``TextFile``, a sequence, or a number of indices. ``shard`` is the number of
+    examples that one worker takes at a time (default: a thousandth of the data). Shards are
+    shuffled, examples within a shard are not. ``lease_seconds`` is how long a worker may take for a
+    shard before another worker gets that shard, too (for workers that may be stuck; by default a
+    shard comes back when its worker is gone).
 
     Raises:
-        BadInput: there is nothing in it, or several workers and nobody between them.
+        BadInput: ``data`` is empty, or there are several workers and no agent to divide the shards.
     """
     source: Any = Items(range(data)) if isinstance(data, int) else data
     source = source if hasattr(source, "read") else Items(source)
@@ -54,7 +55,7 @@ def shards(
 
 
 class Shards(Generic[T]):
-    """One worker's part in a dataset. Go through it, or ``take`` some at a time."""
+    """One worker's part in a dataset. Iterate over it, or ``take`` some examples at a time."""
 
     def __init__(self, source: Source[T], terms: ShardTerms, asking: Client | None = None) -> None:
         """Use ``shards``."""
@@ -82,8 +83,8 @@ class Shards(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         """Yield examples until all workers have trained all epochs.
 
-        Asking for the next one says that those before were trained. Where there is none while
-        other workers still have some, this waits: they might leave.
+        Asking for the next example marks all earlier ones as trained. If all shards are given out
+        while other workers still train theirs, this waits: those workers might leave.
         """
         while self._more(wait=True):
             item = next(self._items)  # asked for anew each time: ``undo`` may have been called
@@ -93,8 +94,8 @@ class Shards(Generic[T]):
     def take(self, count: int) -> list[T]:
         """Return the next ``count`` examples, fewer at a shard's end; none if none is free now.
 
-        It never waits for other workers, so it suits training in step: that is over when no rank
-        got any. Taking says that those before were trained.
+        ``take`` never waits for other workers, so it suits training in step, which is over when no
+        rank got an example. A call marks all earlier examples as trained.
         """
         if not self._more(wait=False):
             return []
@@ -122,21 +123,21 @@ class Shards(Generic[T]):
     def state_dict(self) -> dict[str, Any]:
         """Return the progress of all workers together, for the checkpoint.
 
-        Every example that was handed out counts as trained. Every rank calls this at the same step,
-        and waits for the others.
+        Every example that was handed out counts as trained. Every rank must call this method at the
+        same step, and waits for the others.
 
         Raises:
-            Unavailable: others did not come.
+            Unavailable: other ranks did not call it in time.
         """
         answer = self._ask("cut", at=self._trained, seconds=_CUT_SECONDS)
         state: dict[str, Any] = answer["state"]
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint. Every rank calls it, before it takes anything.
+        """Continue from a checkpoint. Every rank must call this method before it takes examples.
 
         Raises:
-            BadInput: the checkpoint is of other data, or something was taken.
+            BadInput: the checkpoint is of other data, or this worker has taken examples.
         """
         if self._opened:
             raise BadInput(
@@ -158,7 +159,7 @@ class Shards(Generic[T]):
         return None if self._span is None else self._at
 
     def _more(self, *, wait: bool) -> bool:
-        """True if there is an example; asks for another shard where this one is through."""
+        """True if there is an example; asks for another shard if this one is used up."""
         if self._span is not None and self._at < self._span.stop:
             return True
         done = None if self._span is None else self._span.plain()

@@ -7,10 +7,10 @@
             optimizer.step()
             optimizer.zero_grad()
 
-Under ``brain-run`` members come, leave and die while the processes of the others go on, with no
-step lost. Under torchrun and plain Python the same script is plain DistributedDataParallel. Such a
-script makes no process group of its own. Models that are sharded over processes (FSDP, tensor or
-pipeline parallel) are refused: without ``join`` they take the launcher's restart path.
+Under ``brain-run``, members join, leave and die while the other processes continue, with no step
+lost. Under torchrun and plain Python the same script is plain DistributedDataParallel. Such a
+script must not make a process group itself. ``join`` refuses models that are sharded over processes
+(FSDP, tensor or pipeline parallel): leave ``join`` out, and their world changes by restarts.
 """
 
 from typing import Any

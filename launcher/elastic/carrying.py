@@ -1,9 +1,9 @@
 """Send newcomers the state of the loop, the network and its optimizers.
 
-Every member says how many steps it has completed. A member that is behind takes the state of a
-member that is not, and the members that give share the work. A number travels instead of each
-tensor in the state's outline. Tensors on the group's device travel as they are, into place where
-there is one.
+Every member reports its completed steps. A member that is behind receives the state of a member
+that is not; the members that give state share the work. A number travels instead of each tensor in
+the state's outline. Tensors on the group's device are sent as they are, and received in place if
+the receiver has the tensor.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ NOTHING: Place = (-1, 0)
 
 
 def givers(places: Sequence[Place]) -> dict[int, int]:
-    """Assign a giver of state to each rank that is behind: the most advanced ranks, in turn.
+    """Assign a giver of state to each rank that is behind; the most advanced ranks take turns.
 
     Args:
-        places: how far each is, by rank; ``NOTHING`` where there is no state.
+        places: each rank's progress, by rank; ``NOTHING`` if it has no state.
 
     Returns:
         rank that receives -> rank that gives.
@@ -37,7 +37,7 @@ def givers(places: Sequence[Place]) -> dict[int, int]:
     {2: 0, 3: 1, 4: 0}
 
     Raises:
-        RuntimeError: nobody has a state.
+        RuntimeError: no rank has a state.
     """
     most = max(places)
     if most == NOTHING:
@@ -67,7 +67,7 @@ class CarriedState:
 
 
 def give(group: SessionGroup, rank: int, held: CarriedState, loop: Mapping[str, Any]) -> None:
-    """Send the state to one member; ``loop`` goes along as it is."""
+    """Send the state to one member, with ``loop`` unchanged."""
     tensors: list[torch.Tensor] = []
     outline = {
         "loop": dict(loop),
@@ -107,7 +107,7 @@ def take(group: SessionGroup, rank: int, held: CarriedState) -> dict[str, Any]:
 
 
 def _network(module: torch.nn.Module) -> Iterator[torch.Tensor]:
-    """All that a network holds, in one order everywhere."""
+    """Return all tensors of a network, in an order that is the same on every rank."""
     for each in (*module.parameters(), *module.buffers()):
         yield each.detach()
 

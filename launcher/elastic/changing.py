@@ -1,9 +1,9 @@
-"""A worker's part in a change of the world, decided. Pure: nothing here waits, sends or builds.
+"""Decide a worker's part in a change of the world. Pure: nothing here waits, sends or builds.
 
-Every message names the epoch of the world that is to come; what is said of an older one is old.
-A planned change has a step at which all members change: each agrees to it only if it is not there
-yet, and from then on does not go past it before it was told whether the others agreed, too. So
-nothing is asked between changes, and no step needs an exchange for it.
+Every message names the epoch of the coming world; messages about an older world are ignored. In a
+planned change all members change at the same step. A member agrees to a step only if it has not
+reached that step yet; it then does not pass the step before it knows if the others agreed, too. So
+between changes no step asks or exchanges anything.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Coming:
         return self.built and (self.now or self.committed)
 
     def about(self, epoch: int) -> bool:
-        """True if ``epoch`` is the next world's."""
+        """True if ``epoch`` is that of the next world."""
         return self.plan is not None and self.plan.epoch == epoch
 
     def planned(self, plan: Plan, world: int) -> Coming:
@@ -124,8 +124,8 @@ class Coming:
 def step_to_change_at(steps: int, step_seconds: float, told_seconds: float) -> int:
     """Return the number of completed steps at which all workers change.
 
-    ``steps``: completed steps of the worker that asks. All workers hear of the change before that
-    step, which takes ``told_seconds``. A worker that would have to be told later waits.
+    ``steps`` is the completed steps of the worker that asks. All workers hear of the change within
+    ``told_seconds``, before they reach the returned step; a worker that has not heard of it waits.
 
     >>> [step_to_change_at(100, step_seconds, 0.02) for step_seconds in (0.05, 0.001, 0.0)]
     [102, 122, 102]

@@ -1,4 +1,4 @@
-"""Exceptions that say that a peer is gone; any other one is the script's own."""
+"""Recognize exceptions that report a lost peer; any other exception is the script's own."""
 
 import torch.distributed as dist
 
@@ -17,7 +17,7 @@ _SIGNS = (
 
 
 def of_communication(error: BaseException) -> bool:
-    """True if it may come from a peer that is gone.
+    """True if a lost peer may have caused the error.
 
     >>> of_communication(RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer"))
     True

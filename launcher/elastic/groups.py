@@ -1,11 +1,10 @@
-"""Process groups of which torch's registry knows nothing: built beside a training, ended at once.
+"""Process groups outside torch's registry, which can be built beside training and ended at once.
 
-gloo opens one connection per pair of members, each to the listening port of one of both. Members
-tell each other those ports in the world's store, so that a group's own connections are known among
-all of a process's. ``end`` can shut them down: ``abort`` of torch 2.13 does not wake a thread that
-waits in a gloo exchange.
-Even so a thread of gloo was seen, in an all-reduce, to wait for ever to have sent (``waitSend``);
-so the script waits for futures of ours, which ``end`` completes, and that thread stays behind.
+gloo opens one connection for each pair of members, to the listening port of one of the two. Members
+publish those ports in the world's store, so that a process knows which of its connections belong to
+a group. ``end`` can shut them down: ``abort`` of torch 2.13 does not wake a thread that waits in a
+gloo exchange. Even so, a thread of gloo may wait for ever in an all-reduce (``waitSend``). So the
+script waits for futures of this module, which ``end`` completes, and gloo's thread stays behind.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class _Hold:
 
 
 class _Exchange(Work):
-    """An exchange whose end is a future of ours."""
+    """An exchange that ends with a future of this module."""
 
     def __init__(self, future: torch.futures.Future[Any]) -> None:
         super().__init__()
@@ -86,11 +85,11 @@ class Exchanges(dist.ProcessGroup):  # type: ignore[misc]
 
     A thread of gloo releases an exchange while it has the lock of gloo's queue. Tensors that Python
     knows go with the exchange, and for them the thread waits for the interpreter's lock. So no
-    thread may wait for the queue while it has the interpreter's lock. Torch does where it calls a
-    method that a group written in Python does not define (``WORK_OVERRIDE``): all that gloo has are
-    defined here. And an exchange is kept until the thread that made it has let go of it: a
-    reference to its tensors would not do, since torch takes the interpreter's lock as soon as
-    Python's reference is the last one.
+    thread may wait for the queue while it has the interpreter's lock. Torch does so in a method
+    that a group written in Python does not define (``WORK_OVERRIDE``); so this class defines all of
+    gloo's methods. An exchange is kept until gloo's thread has let go of it. A reference to its
+    tensors would not be enough, since torch takes the interpreter's lock as soon as Python's
+    reference is the last one.
     """
 
     def __init__(self, rank: int, size: int, backend: Any) -> None:
@@ -146,7 +145,9 @@ class Exchanges(dist.ProcessGroup):  # type: ignore[misc]
         hold: _Hold,
         done: torch.futures.Future[Any],
     ) -> None:
-        """Complete the future of an exchange, on gloo's thread, which still holds the exchange."""
+        """Complete the future of an exchange; this runs on gloo's thread, which still holds the
+        exchange.
+        """
         self._called.add(hold)
         self._newest[threading.get_ident()] = work
         with self._lock:
@@ -223,7 +224,7 @@ class SessionGroup:
 
     @property
     def broken(self) -> bool:
-        """True if an exchange failed; one of NCCL is only known to once the group is ended."""
+        """True if an exchange failed; failures of NCCL are known only after the group was ended."""
         return self.ended or (not self._cuda and self.group.failed)
 
     @property
@@ -238,7 +239,7 @@ def build(
     """Meet all members of the world that ``store`` belongs to, to exchange tensors of ``device``.
 
     Raises:
-        RuntimeError: they do not meet.
+        RuntimeError: the members do not meet.
     """
     cuda = device.type == "cuda"
     made = _nccl(store, rank, size, device) if cuda else _gloo(store, rank, size, host)
@@ -263,7 +264,8 @@ def _connect(
 ) -> tuple[Any, set[Address]]:
     """Connect to all members once all listen; return no backend if one could not.
 
-    A connection may be lost, over loopback too, and gloo waits for it as long as for an exchange.
+    A connection may get lost, even over loopback, and gloo would wait for it as long as for an
+    exchange.
     """
     options = dist.ProcessGroupGloo._Options()
     options._timeout = timedelta(seconds=_CONNECT_SECONDS * 2**attempt)
@@ -291,9 +293,9 @@ def _connect(
 def devices(host: str, interfaces: str) -> list[Any]:
     """Return the gloo devices to listen on.
 
-    With ``interfaces``, which torch is told, one device listens on each of them. Without, one
-    device listens on ``host``, where peers reach this machine. If ``host`` is not an address of
-    this machine, the device listens under the machine's name, as in torch.
+    If torch is given ``interfaces``, one device listens on each. Otherwise one device listens on
+    ``host``, where peers reach this machine. If ``host`` is not an address of this machine, the
+    device listens under the machine's name, as in torch.
     """
     if interfaces:
         names = interfaces.split(",")
@@ -323,7 +325,7 @@ def _ends(told: bytes) -> list[Address]:
 
 
 class RetiredGroups:
-    """Old groups, kept until their threads are idle: torch 2.13 may hang if they go earlier."""
+    """Old groups, kept until their threads are idle: torch 2.13 may hang if freed earlier."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[float, Any]] = []

@@ -1,4 +1,6 @@
-"""The launcher's parts in this process beside the session: the way to its agent, and the probe."""
+"""The launcher's parts in this process beside the session: the connection to its agent, and the
+probe.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ def member(steps: Callable[[], int], device: torch.device) -> SessionMember | No
     """Connect to the agent; None without an agent, or if the script made a process group itself.
 
     Raises:
-        BadInput: this process has one already.
+        BadInput: this process already has a session.
     """
     told = _told()
     if told is None:
@@ -56,13 +58,13 @@ def member(steps: Callable[[], int], device: torch.device) -> SessionMember | No
 
 
 def joining() -> bool:
-    """True if this process was started into a world that trains already."""
+    """True if this process was started to join a world that is training."""
     told = _told()
     return told is not None and bool(told["joining"])
 
 
 def _wait_at_gate() -> None:
-    """Wait at the gate: a worker started ahead meets its peers only when its world is there."""
+    """Wait at the gate: a worker started ahead must meet no peers before its world forms."""
     gate = sys.modules.get("_brain_gate")
     if gate is not None:
         gate.at_end()

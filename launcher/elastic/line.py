@@ -1,4 +1,4 @@
-"""The worker's end of the line to its agent: JSON messages over a Unix SOCK_SEQPACKET.
+"""The worker's end of the connection to its agent: JSON messages over a Unix SOCK_SEQPACKET.
 
 docs/reference/protocols.md describes the messages.
 """
@@ -30,7 +30,9 @@ class Line:
         self._thread.start()
 
     def say(self, what: str, **fields: Any) -> None:
-        """Send a message to the agent, if that lives and this process is no fork."""
+        """Send a message to the agent, if the agent lives and this process is no fork of the
+        worker.
+        """
         if os.getpid() != self._pid:
             return
         try:

@@ -1,7 +1,7 @@
-"""A process's part in the changes of its job's world: it hears of them, builds what comes next.
+"""A process's part in changes of its job's world: it hears of them, and builds the next group.
 
-Messages come on a thread of their own, groups are built on further ones; the script's thread asks
-at the end of a step whether there is anything to do, and only then waits.
+A thread receives messages, and other threads build groups. The script's thread asks at the end of a
+step if there is anything to do, and waits only then.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class SessionMember:
 
     @property
     def ended(self) -> bool:
-        """True if the present world's group was ended, so that whatever used it has failed."""
+        """True if the present world's group was ended, so that its exchanges have failed."""
         return self.group is not None and self.group.ended
 
     @property
@@ -83,12 +83,12 @@ class SessionMember:
         """Return what to do now; wait while that is being decided or built.
 
         Raises:
-            TimeoutError: the agent has no word for it.
+            TimeoutError: the agent does not answer.
         """
         return self._wait(lambda: self._coming.due(self._steps()))
 
     def begun(self) -> None:
-        """Wait until the first world is there."""
+        """Wait until the first world has formed."""
         self._wait(lambda: Due.MOVE if self._coming.certain else Due.WAIT, JOIN_SECONDS)
 
     def relieved(self) -> Due:

@@ -9,7 +9,9 @@ class StatePart(Protocol):
 
     @property
     def weight(self) -> float:
-        """Return the factor of this part's mean loss that makes the gradients those of the step."""
+        """Return the factor for this part's mean loss with which the parts' gradients add up to the
+        step's.
+        """
         ...
 
     @property

@@ -31,16 +31,17 @@ def join(
     steps: int = 0,
     **parallel: Any,
 ) -> Session:
-    """Join the job's world; if it trains already, with its present state.
+    """Join the job's world; if it is training, take over its present state.
 
-    ``sampler`` is an ``elastic.Sampler`` or has its methods. ``state`` names what else newcomers
-    need: objects with ``state_dict`` and ``load_state_dict`` (a scheduler, a scaler). ``steps`` is
-    how far a checkpoint that was loaded has come. ``parallel`` goes to DistributedDataParallel.
-    Random numbers are each process's own: a newcomer's are those that the script seeded.
+    ``sampler`` is an ``elastic.Sampler`` or has its methods. ``state`` names other objects that
+    newcomers need, with ``state_dict`` and ``load_state_dict`` (a scheduler, a scaler). ``steps``
+    is the completed steps in a loaded checkpoint. ``parallel`` holds arguments for
+    DistributedDataParallel. Each process has its own random numbers: a newcomer's are those that
+    its script seeded.
 
     Raises:
-        BadInput: the model is sharded over processes, or parallel already; what ``state`` names
-            has no state; this process has a session.
+        BadInput: the model is sharded over processes, or already parallel; an object in ``state``
+        has no state; this process already has a session.
     """
     _whole(model)
     _stateful(state or {})
@@ -49,7 +50,7 @@ def join(
 
 
 def _whole(model: torch.nn.Module) -> None:
-    """Refuse a model that is spread over processes, or parallel already."""
+    """Refuse a model that is sharded over processes, or already parallel."""
     kinds = {type(each).__name__ for each in (*model.modules(), *model.parameters())}
     if kinds & {"FullyShardedDataParallel", "FSDPModule", "DTensor"} or any(
         hasattr(each, "_fsdp_param_group") for each in model.modules()
@@ -133,16 +134,17 @@ class Session:
         """One optimizer step, or with accumulation one micro-batch of it: ``with session.step()``.
 
         If the block raises an error because a peer is gone, the error is swallowed once this
-        process is in the next world. The step then does not count and is done again, even if the
-        block swallowed the error itself. A process that leaves the job leaves it here, by
-        SystemExit. The world changes as a step begins, so what stands behind the block is done in
-        the world of the step.
+        process is in the next world. The step then does not count and must be repeated, even if the
+        block swallowed the error itself. A process that leaves the job does so here, by SystemExit.
+        The world changes as a step begins, so code after the block still runs in the world of the
+        step.
         """
         return self._step
 
     def batches(self, loader: Iterable[B]) -> Iterator[B]:
-        """The rest of this epoch: by the sampler where there is one, else what ``loader`` gives,
-        where a batch whose step failed comes again."""
+        """Yield the batches of the rest of this epoch, by the sampler if there is one. Without a
+        sampler, yield the batches of ``loader``, and repeat a batch whose step failed.
+        """
         if self.sampler is not None:
             yield from self._dealt(loader)
             return
@@ -220,7 +222,9 @@ class Session:
         self._applied, self._applies, self._seen = self._applied + 1, False, True
 
     def _arrived(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """Keep an optimizer from gradients of a failed NCCL exchange, which fails on the device."""
+        """Keep optimizers from using the gradients of a failed NCCL exchange, whose failure only
+        the device sees.
+        """
         torch.cuda.current_stream(self._device).synchronize()
         if self._member is not None and self._member.ended:
             raise RuntimeError("NCCL: the group was aborted, so its gradients are not complete")
@@ -248,13 +252,15 @@ class Session:
 
     @property
     def _hollow(self) -> bool:
-        """True if a step ends well that nobody has made: its script keeps a loss to itself."""
+        """True if a step ends without an error and without an optimizer step, because the script
+        swallowed the loss of a peer.
+        """
         member = self._member
         unmade = self._part.last and self._seen and self._applied == 0
         return member is not None and unmade and member.bereft
 
     def _recover(self, error: BaseException) -> bool:
-        """Return True if a step failed by a peer's end, and this process is in the next world."""
+        """True if a step failed because a peer ended, and this process is in the next world."""
         member = self._member
         if member is None or not isinstance(error, RuntimeError):
             return False
@@ -274,7 +280,7 @@ class Session:
         return True
 
     def _move(self, member: SessionMember) -> None:
-        """Enter the next world, or the one after if its members cannot be reached either."""
+        """Enter the next world, or a later one if members of the next cannot be reached."""
         plan, group = member.take()
         try:
             self._enter(plan, group)

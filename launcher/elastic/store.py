@@ -1,9 +1,9 @@
 """The store of a world that is being built: its members leave their addresses for each other there.
 
-It is a store for torch's process groups without a server of its own. A value that is set goes
-through the agents and their coordinator to all members, and ``get`` waits for it here. The store
-opens no connection, so no connection can be late or refused. Each world has a store of its own, so
-no value in it is stale.
+It is a store for torch's process groups without a server of its own. A value travels through the
+agents and their coordinator to all members; ``get`` waits until it arrives. The store opens no
+connection, so no connection can be late or refused. Each world has a store of its own, so no value
+in it is stale.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 
 class Over(RuntimeError):
-    """An error of a wait in the store of a world that was dropped."""
+    """A wait in the store was ended, because its world was dropped."""
 
 
 class RendezvousStore(dist.Store):  # type: ignore[misc]  # torch has no types here
@@ -53,26 +53,25 @@ class RendezvousStore(dist.Store):  # type: ignore[misc]  # torch has no types h
         self._post(key, content)
 
     def get(self, key: str) -> bytes:
-        """Return the value that any member has set, as soon as it is here."""
+        """Wait for the value that any member sets, and return it."""
         self.wait([key])
         return self._values[key]
 
     def check(self, keys: list[str]) -> bool:
-        """True if all of these are here."""
+        """True if all ``keys`` have a value."""
         return all(key in self._values for key in keys)
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
         """Wait until all keys have a value.
 
         Raises:
-            Over: the world does not come.
-            TimeoutError: they do not come.
+            Over: the world was dropped. TimeoutError: some key got no value in time.
         """
         seconds = self.patience_seconds if timeout is None else timeout.total_seconds()
         until = time.monotonic() + min(seconds, self.patience_seconds)
         with self._changed:
             while not self.check(keys):
                 if self._over:
-                    raise Over("the world that was being built does not come")
+                    raise Over("the world that was being built was dropped")
                 if not self._changed.wait(until - time.monotonic()):
                     raise TimeoutError(f"no member has published {', '.join(keys)}")
