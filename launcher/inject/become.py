@@ -1,7 +1,7 @@
-"""From a fork of the fork server to a worker as a fresh interpreter would be. CPython 3.8 on.
+"""Turn a fork of the fork server into a worker like one in a fresh interpreter. CPython 3.8 on.
 
 ``Worker(…)`` makes the process a worker in the eyes of the kernel, ``run()`` runs the script in the
-real ``__main__`` and comes back to the end of the program, so that the interpreter ends as always.
+real ``__main__`` and returns to the end of the program, so that the interpreter ends as usual.
 """
 
 import atexit
@@ -27,22 +27,22 @@ _SHOWN = (_ERROR_FILE, "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTE
 
 
 def bind(parent: int) -> None:
-    """Die with ``parent``; at once if it is gone already."""
+    """Have the kernel end this process with ``parent``; end at once if that is gone."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def adopt() -> None:
-    """Be the parent of whatever workers leave behind, so that it can be found."""
+    """Become the parent of processes that workers leave behind, so that they can be found."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 class Shown:
-    """The command line of this process as the kernel shows it, and one variable with room in it.
+    """The command line of this process as the kernel shows it, and one environment variable.
 
-    The strings stand in memory as they were when the process was started; the agent left room in
-    the last argument and in the last variable.
+    Both stay in memory as they were when the process was started; the agent left room for other
+    text in the last argument and in the last variable.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Shown:
         os.environ.pop(_ERROR_FILE, None)
 
     def show(self, title: str, environment: "dict[str, str]") -> None:
-        """Show a command line, and what of the environment tells a worker from others."""
+        """Show a command line, and the environment variables that identify a worker."""
         # An end that is no NUL tells the kernel to show one string up to the first NUL.
         at, room = self.arguments
         words = os.fsencode(title)[: room - 2]
@@ -99,10 +99,10 @@ class ScriptModule:
 
 
 class Ending:
-    """The end of a worker that failed: what its script made ends, what it imported does not.
+    """The end of a failed worker: it ends the script's objects, but not the imported libraries.
 
-    An interpreter takes torch apart for half a second and more before its exit can be seen, and the
-    whole world waits for it. A worker that ends well ends as ever.
+    An interpreter needs half a second or more to tear torch down before its exit can be seen, and
+    the whole world waits for that. A worker that succeeds ends as usual.
     """
 
     def __init__(self) -> None:
@@ -110,15 +110,15 @@ class Ending:
         self.libraries: "frozenset[str]" = frozenset()
 
     def begin(self) -> None:
-        """The script starts now; what it imports from here on ends with it."""
+        """Note that the script starts: the modules that it imports from now on end with it."""
         self.libraries = frozenset(sys.modules)
 
     def failed(self, code: object) -> None:
-        """The script ended with this, as ``SystemExit`` carries it."""
+        """Note the script's exit status, as ``SystemExit`` carries it."""
         self.code = code & 0xFF if isinstance(code, int) else 1
 
     def last(self) -> None:
-        """Called when all that was registered for the end has been, and threads have ended."""
+        """End the process; called after all exit handlers and threads have ended."""
         if not self.code:
             return
         try:
@@ -149,7 +149,7 @@ class Ending:
 
 
 class Worker:
-    """One worker; ``spec`` is what the agent asks for."""
+    """One worker, as the agent's request ``spec`` describes it."""
 
     def __init__(self, place: ScriptModule, spec: "dict[str, Any]", fds: "list[int]") -> None:
         self.place, self.spec = place, spec
@@ -180,7 +180,7 @@ class Worker:
             sys.orig_argv = list(spec["argv"])
 
     def run(self) -> None:
-        """Run the script to its end in ``__main__``; what it raises, the interpreter reports."""
+        """Run the script to its end in ``__main__``; the interpreter reports its errors."""
         shadows, first = sys.modules["_brain_shadows"], self.spec["first"]
         own = () if first is None else shadows.modules_in(first)  # before a gate hears us look
         config = begin()
@@ -245,7 +245,7 @@ class Worker:
 
 
 def pose(place: ScriptModule, spec: "dict[str, Any]") -> None:
-    """Show imports the command line and the ``__main__`` of the worker, before the first one."""
+    """Set the worker's command line and ``__main__`` before the first import."""
     sys.argv = [spec["target"], *spec["arguments"]]
     if hasattr(sys, "orig_argv"):
         sys.orig_argv = list(spec["argv"])
@@ -263,8 +263,9 @@ def pose(place: ScriptModule, spec: "dict[str, Any]") -> None:
 
 
 def begin() -> "dict[str, Any] | None":
-    """Start what of ours stays in the worker, as ``path/sitecustomize.py`` does elsewhere; returns
-    what it was told, BRAIN_WORKER."""
+    """Start the launcher's code that stays in the worker, as ``path/sitecustomize.py`` does in a
+    fresh interpreter; return the parsed BRAIN_WORKER.
+    """
     text = os.environ.pop("BRAIN_WORKER", None)
     if text is None:
         return None
@@ -305,7 +306,7 @@ def execute(argv: "list[str]", environment: "dict[str, str]") -> "NoReturn":
 
 
 def _renew_streams() -> None:
-    """Standard streams as the interpreter makes them, by what they are connected to now."""
+    """Make the standard streams as the interpreter does, for their present descriptors."""
     sys.stdin = sys.__stdin__ = _stream(0, "<stdin>", sys.__stdin__)  # type: ignore[misc]
     sys.stdout = sys.__stdout__ = _stream(1, "<stdout>", sys.__stdout__)  # type: ignore[misc]
     sys.stderr = sys.__stderr__ = _stream(2, "<stderr>", sys.__stderr__)  # type: ignore[misc]
@@ -337,7 +338,7 @@ def _threads_run_on() -> bool:
 
 
 def _clear(names: "dict[str, Any]") -> None:
-    """Let go of what a module holds, as the interpreter does at its end."""
+    """Release a module's objects, as the interpreter does when it ends."""
     for name in list(names):
         if name != "__builtins__":
             names[name] = None
@@ -351,7 +352,7 @@ def _flush(stream: "Any") -> None:
 
 
 def _safe_path() -> bool:
-    """True if the script's directory stays off the path (-I, -P)."""
+    """True if the script's directory is not on the module search path (-I, -P)."""
     return bool(sys.flags.isolated or getattr(sys.flags, "safe_path", False))
 
 
@@ -362,7 +363,7 @@ def _importable(script: str) -> bool:
 
 
 def _forget_file(names: "dict[str, Any]") -> None:
-    """``__main__`` as it is where no file was named."""
+    """Return ``__main__`` as an interpreter without a script makes it."""
     for name in ("__file__", "__cached__"):
         names.pop(name, None)
     names["__loader__"] = sys.__loader__
@@ -384,7 +385,9 @@ def _compiled(script: str, file: str) -> "Any":
 
 
 def _report_without_us() -> None:
-    """Let the hook that is in charge see the traceback from the script's first frame on."""
+    """Pass the exception to the present ``excepthook``, with the traceback from the script's first
+    frame on.
+    """
     hook = sys.excepthook
 
     def excepthook(kind: "Any", error: BaseException, trace: "TracebackType | None") -> None:

@@ -1,8 +1,9 @@
-"""The launcher's code that stays in a worker: the watch over its lease, the probe, its imports.
+"""The launcher's code that stays in a worker: it watches the lease, starts the probe, notes
+imports.
 
 Loaded by path as ``_brain_bootstrap``, by ``path/sitecustomize.py`` in an interpreter of its own
-or by ``fork_server.py`` before it forks. A guest: standard library, CPython 3.8 on; it never
-raises, and what fails here costs telemetry, not the job.
+or by ``fork_server.py`` before it forks. It runs in the user's process: standard library, CPython
+3.8 on. It never raises: a failure here costs telemetry, not the job.
 """
 
 import os
@@ -30,7 +31,7 @@ SETTINGS = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "NUMEXPR_", "TORCH_", 
 
 
 def begin(config: "dict[str, Any]") -> None:
-    """Start all that BRAIN_WORKER, parsed, asks for in this process."""
+    """Start the parts that the parsed BRAIN_WORKER asks for in this process."""
     if config.get("control"):
         quietly(watch, config)
         quietly(register_stacks, config)
@@ -47,7 +48,7 @@ def begin(config: "dict[str, Any]") -> None:
 
 
 def quietly(act: "Callable[..., Any]", *arguments: object) -> "Any":
-    """Run one part of ours; whatever fails is said and costs no more than that part."""
+    """Run one part of the launcher; a failure is printed and costs only that part."""
     try:
         return act(*arguments)
     except Exception as failed:  # noqa: BLE001 - whatever it is, the script must run
@@ -63,13 +64,13 @@ def _tell(text: str) -> None:
 
 
 def _late(name: str) -> "Any":
-    """A module that the script may have another of by now."""
+    """Return the launcher's own copy of a module of which the script may have another by now."""
     shadows = sys.modules.get("_brain_shadows")
     return __import__(name) if shadows is None else shadows.standard(name)
 
 
 def give_way(directory: str, before: "Collection[str]") -> None:
-    """Take the launcher's own imports out of the script's way, in an interpreter of its own."""
+    """Remove the launcher's own imports, which the script must not find, in a fresh interpreter."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "shadows.py")
     shadows = load("_brain_shadows", path)
     shadows.give_way(shadows.modules_in(directory), before)
@@ -80,7 +81,9 @@ _told: "dict[str, Any]" = {}
 
 
 def register_stacks(config: "dict[str, Any]") -> None:
-    """Have the stacks of all threads written upon a signal, even while the interpreter is held."""
+    """Have a signal write the stacks of all threads, even while a thread holds the interpreter's
+    lock.
+    """
     import faulthandler
     import fcntl
     import signal
@@ -103,7 +106,7 @@ def failing() -> None:
 
 
 def raised(error: BaseException) -> None:
-    """Note when the script failed, and of what, to find out which rank was the first."""
+    """Note when and why the script failed, so that the first failed rank can be found."""
     quietly(_note, error)
 
 
@@ -124,7 +127,7 @@ def _note(error: BaseException) -> None:
 
 
 def note_uncaught() -> None:
-    """Note an exception that leaves the script before it is printed, in its own interpreter."""
+    """Note an exception that leaves the script before it is printed, in a fresh interpreter."""
     shown = sys.excepthook
 
     def excepthook(kind: "Any", error: BaseException, trace: "Any") -> None:
@@ -155,7 +158,9 @@ def load(name: str, path: str) -> "ModuleType":
 
 
 def start_shim(config: "dict[str, Any]") -> None:
-    """Publish where memory is, and send ``torch.save`` through it if the job asks for that."""
+    """Publish the path of the agent's shared memory; send ``torch.save`` through it if the job asks
+    so.
+    """
     told = type(sys)("_brain_memory")  # for launcher.checkpoint
     told.config = config  # type: ignore[attr-defined]  # it is nobody's module
     sys.modules["_brain_memory"] = told
@@ -174,20 +179,20 @@ def tell_session(config: "dict[str, Any]") -> None:
 
 
 def start_between_ranks() -> None:
-    """Mend torch's faults where ranks meet and part."""
+    """Work around torch's faults when ranks connect and disconnect."""
     for name in ("meeting", "parting"):
         path = os.path.join(os.path.dirname(os.path.abspath(__file__)), name + ".py")
         (sys.modules.get("_brain_" + name) or load("_brain_" + name, path)).begin()
 
 
 def end() -> None:
-    """When the script ends with 0, make a prepared worker wait for the world that it will join."""
+    """Make a prepared worker wait for its world when its script ends with 0."""
     if "_brain_gate" in sys.modules:
         quietly(sys.modules["_brain_gate"].at_end)
 
 
 def close_gate(config: "dict[str, Any]") -> None:
-    """Hold a prepared worker before whatever its world would feel."""
+    """Hold a prepared worker before it does anything that other processes would notice."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gate.py")
     load("_brain_gate", path).close(config)
 
@@ -199,8 +204,9 @@ def start_probe(config: "dict[str, Any]") -> None:
 
 
 def watch(config: "dict[str, Any]") -> None:
-    """End or hold this process when the agent has not renewed the lease in time; after the first
-    step tell the agent once what the script has imported."""
+    """End or hold this process if the agent does not renew the lease in time. After the first step
+    report the script's imports to the agent, once.
+    """
     import _thread
     import mmap
     import signal
@@ -247,7 +253,7 @@ def watch(config: "dict[str, Any]") -> None:
 
 
 def write_flight(config: "dict[str, Any]") -> None:
-    """Write what torch's flight recorder knows of this rank's collectives, where it keeps that."""
+    """Write the records of torch's flight recorder about this rank's collectives, if it is on."""
     json = _late("json")
     c10d = sys.modules.get("torch._C._distributed_c10d") or getattr(
         sys.modules.get("torch._C"), "_distributed_c10d", None
@@ -297,7 +303,7 @@ def tell_imports(config: "dict[str, Any]", before: "dict[str, str]") -> None:
 
 
 def libraries() -> "list[str]":
-    """Imported modules that came from the standard library or an installed package."""
+    """Return the imported modules of the standard library and of installed packages."""
     standard = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
     found = []
     for name, module in list(sys.modules.items()):

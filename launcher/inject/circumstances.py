@@ -1,7 +1,7 @@
-"""Note the circumstances of the exception that left a script, beside its words. CPython 3.8 on.
+"""Note the circumstances of the exception that left a script, beside its text. CPython 3.8 on.
 
-From torch, a full disk appears as a position that was not expected, and a limit of the process as
-a lack of memory. Only this process can tell the cause, and only now.
+torch reports a full disk as an unexpected position, and a limit of the process as a lack of memory.
+Only this process can tell the cause, and only now.
 """
 
 import errno
@@ -23,12 +23,12 @@ CHARACTERS = 16384
 def around(
     error: BaseException, probe: "str | None", standard: "Callable[[str], ModuleType]"
 ) -> "dict[str, Any]":
-    """The traceback without our frames, the save that failed, and limits on memory.
+    """Return the traceback without Brain's frames, the save that failed, and limits on memory.
 
     Args:
-        error: as it left the script.
-        probe: directory or file of the probe, whose frames are ours; None where there is none.
-        standard: imports from the standard library, whatever modules the script has of its own.
+        error: the exception that left the script. probe: directory or file of the probe, whose
+        frames are Brain's; None without a probe. standard: imports from the standard library,
+        whatever modules the script has of its own.
     """
     said = {"traceback": without_us(error, probe, standard("traceback"))}  # type: dict[str, Any]
     failed_save = getattr(sys.modules.get("_brain_probe"), "failed_save", None)
@@ -40,10 +40,10 @@ def around(
 
 
 def unnamed_write(error: "BaseException | None") -> "tuple[str, int] | None":
-    """(path, bytes free there) of the file that was being written, where no ``OSError`` names it:
-    a full disk is told by ``write``, which knows no path. A copy that found no room names both of
-    its files, and a library in another language tells nothing but words. None where no frame has
-    a path."""
+    """Return (path, free bytes there) of the file that was being written, if no ``OSError`` names
+    it: ``write`` reports a full disk, but knows no path. A copy that found no space names both of
+    its files, and a library in another language gives only a text. None if no frame has a path.
+    """
     chain = []  # type: list[BaseException]
     while error is not None and error not in chain:
         chain.append(error)
@@ -60,7 +60,9 @@ def unnamed_write(error: "BaseException | None") -> "tuple[str, int] | None":
 
 
 def copied_to(error: BaseException) -> str:
-    """Absolute path of a copy that found no room, of ``shutil``; empty where it was none."""
+    """Return the absolute path of a ``shutil`` copy that found no space; empty if the error is
+    another.
+    """
     if not isinstance(error, OSError):
         return ""
     if error.errno == errno.ENOSPC and isinstance(error.filename2, str):
@@ -74,7 +76,7 @@ def copied_to(error: BaseException) -> str:
 
 
 def in_frames(error: BaseException, path_of: "Callable[[str, Any], str]") -> str:
-    """The first path that ``path_of`` a name and its value finds, innermost frame first."""
+    """Return the first path that ``path_of(name, value)`` finds, innermost frame first."""
     traces, trace = [], error.__traceback__
     while trace is not None:
         traces.append(trace)
@@ -88,13 +90,13 @@ def in_frames(error: BaseException, path_of: "Callable[[str, Any], str]") -> str
 
 
 def free_at(path: str) -> int:
-    """Bytes free on the file system that a file is on, or was to be."""
+    """Return the free bytes on the file system of a file, which need not exist."""
     found = os.statvfs(path if os.path.exists(path) else os.path.dirname(os.path.abspath(path)))
     return found.f_bavail * found.f_frsize
 
 
 def meant_by(name: str, value: "Any") -> str:
-    """Absolute path that a variable names a file by, in a directory that there is."""
+    """Return the absolute path of a file that a variable names, if its directory exists."""
     if name not in ("filename", "path", "file", "f") or not isinstance(value, (str, os.PathLike)):
         return ""
     path = os.path.abspath(os.fsdecode(value))
@@ -102,7 +104,9 @@ def meant_by(name: str, value: "Any") -> str:
 
 
 def written_by(name: str, value: "Any") -> str:
-    """Absolute path of a file that is open for writing, or was; empty where it is no such file."""
+    """Return the absolute path of a file that is or was open for writing; empty for any other
+    value.
+    """
     if not isinstance(value, io.IOBase):
         return ""
     try:
@@ -115,7 +119,7 @@ def written_by(name: str, value: "Any") -> str:
 
 
 def without_us(error: BaseException, probe: "str | None", traceback: "Any") -> str:
-    """The traceback as Python prints it, without frames of the launcher and the probe."""
+    """Return the traceback as Python prints it, without frames of the launcher and the probe."""
     ours = [os.path.dirname(os.path.abspath(__file__)) + os.sep]
     if probe:
         ours.append(os.path.dirname(os.path.abspath(probe)) + os.sep)
@@ -132,8 +136,9 @@ def without_us(error: BaseException, probe: "str | None", traceback: "Any") -> s
 
 
 def limits(resource: "Any") -> "dict[str, int]":
-    """Limits on this process's memory and files, by their names; those that are not set are left
-    out."""
+    """Return the limits on this process's memory and files, by name; limits that are not set are
+    left out.
+    """
     found = {}
     for name in ("RLIMIT_AS", "RLIMIT_DATA", "RLIMIT_FSIZE"):
         soft, _ = resource.getrlimit(getattr(resource, name))

@@ -1,4 +1,4 @@
-"""Copies in memory of checkpoints that are on storage, to be read instead of them.
+"""Copies in memory of checkpoints on storage; scripts read the copies instead.
 
 Part of the shim, beside it and loaded by it as ``_brain_copies``: standard library, CPython 3.8 on.
 The flusher leaves the newest file of each row in its agent's memory once it is durable, and says
@@ -28,7 +28,9 @@ class Copies:
         self.mark = "brain-%d-" % os.getuid()
 
     def copy_of(self, file: Any) -> str | None:
-        """Path of the copy of a checkpoint; None where there is none that is surely the same."""
+        """Return the path of the copy of a checkpoint; None if no copy is certain to be the
+        same.
+        """
         if not isinstance(file, (str, bytes, os.PathLike)):
             return None
         try:
@@ -43,7 +45,7 @@ class Copies:
             return None
 
     def forget(self) -> bool:
-        """Let go of the copies of this agent; returns whether there were any."""
+        """Remove the copies of this agent; return True if there were any."""
         mine = _kept(self.root)
         for kept in mine:
             shutil.rmtree(kept, ignore_errors=True)

@@ -1,10 +1,11 @@
-"""The gate of a prepared worker: it runs ahead of its world, up to where that would be felt.
+"""The gate of a prepared worker, which runs ahead of its world until others would notice it.
 
 A worker that is started before its world exists builds its model and reads its data while the old
-world still trains. It waits before the first of: making a process group, initialising CUDA, a step
-of an optimizer, and whatever the old world may yet change or must not lose: looking at its
-checkpoints or at files that changed since the job runs, writing, listening, the script's end.
-Waiting too early costs time only; that is where doubts go. CPython 3.8 on, standard library.
+world still trains. The worker waits before the first of these: making a process group, initialising
+CUDA, an optimizer step, the end of the script, and any access to things that the old world may
+still change or must not lose (looking at its checkpoints or at files that changed since the job
+began, writing, listening). Waiting too early costs only time, so in doubt the worker waits. CPython
+3.8 on, standard library.
 """
 
 import functools
@@ -88,7 +89,7 @@ class Gate:
         self.undo.append(lambda: sys.meta_path.remove(finder))
 
     def wait(self) -> None:
-        """Wait until the agent opens the gate; every thread that comes by does."""
+        """Wait until the agent opens the gate; every thread that gets here waits."""
         if self.open or os.getpid() != self.pid:
             return
         if not self.told:
@@ -118,7 +119,9 @@ class Gate:
     # --- what the script does --------------------------------------------------------------
 
     def heard(self, event: str, args: "tuple[Any, ...]") -> None:
-        """An audit hook: it cannot be removed, so it is quick once the gate is open."""
+        """Handle an audit event; the hook cannot be removed, so it is quick once the gate is
+        open.
+        """
         if self.open:
             return
         try:
@@ -168,13 +171,13 @@ class Gate:
         return path in self.around or self._near(path) or self._changed(path)
 
     def _near(self, path: str) -> bool:
-        """True if it is a known checkpoint, in one, or beside one."""
+        """True if ``path`` is a known checkpoint, inside one, or beside one."""
         above = os.path.dirname(path)
         inside = any(path.startswith(known + os.sep) for known in self.known)
         return path in self.known or above in self.around or inside
 
     def _changed(self, path: str) -> bool:
-        """True if it changed since the job runs, or may come into being."""
+        """True if ``path`` changed since the job began, or may still appear."""
         try:
             return bool(self.stat(path).st_mtime >= self.since)
         except OSError:
@@ -196,7 +199,9 @@ class Gate:
             return False
 
     def _makes(self, path: str) -> bool:
-        """True if a new file is made among temporary ones, which no other process can mean."""
+        """True if ``path`` is a new file in a temporary directory, which no other process can
+        know.
+        """
         near = self._near(path) or path.startswith(os.getcwd() + os.sep)
         new = not near and path.startswith(self.temporary)
         try:
@@ -208,7 +213,7 @@ class Gate:
         return False
 
     def _ours(self, path: str) -> bool:
-        """True if this process has made it, or what it is in."""
+        """True if this process has made ``path``, or a directory above it."""
         while path not in self.made and path != os.path.dirname(path):
             path = os.path.dirname(path)
         return path in self.made
@@ -230,7 +235,7 @@ class Gate:
         return look
 
     def _seen(self, path: str) -> bool:
-        """True if the answer to a look at it may become another."""
+        """True if a later look at ``path`` may give another result."""
         if self._near(path):
             return True
         try:
@@ -284,13 +289,13 @@ class Gate:
 
 
 class _Finder:
-    """Acts on modules of interest once they have run."""
+    """Installs the gate in modules of interest after their code has run."""
 
     def __init__(self, actions: "dict[str, Callable[[ModuleType], None]]") -> None:
         self.actions = actions
 
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
-        """Let the others find it, and act after its code has run."""
+        """Let the other finders find the module, and install the gate after its code has run."""
         if name not in self.actions:
             return None
         # Those before have been asked; another that acts likewise must not ask us in turn.

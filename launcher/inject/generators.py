@@ -1,9 +1,9 @@
-"""Random numbers of a forked worker: no generator goes on with the numbers of its parent.
+"""Random numbers of a forked worker: no generator continues its parent's sequence.
 
-A fresh interpreter draws the seeds of its generators from the system. A fork has those of the fork
-server, so ``renew`` draws them again before the script's first line; a script that seeds does so
-later, and gets the numbers that it would have got. A generator that a library seeded with a value
-is the same in every process, and stays. ``trace`` tells what can be neither.
+A fresh interpreter draws the seeds of its generators from the system. A fork has the seeds of the
+fork server, so ``renew`` draws new seeds before the script's first line. A script that sets seeds
+does so later, and gets the usual numbers. A generator that a library seeded with a fixed value is
+the same in every process, and is kept. ``trace`` reports generators that fit neither case.
 
 A guest: standard library, CPython 3.8 on.
 """
@@ -37,7 +37,9 @@ _UUID_STATE = {
 
 
 class Generators:
-    """The generators that were made before the fork; make it before any library is imported."""
+    """The generators that were made before the fork; create this object before any library is
+    imported.
+    """
 
     def __init__(self) -> None:
         #: Those that drew their seed from the system, with their state right after it.
@@ -57,9 +59,9 @@ class Generators:
         gc.freeze()
 
     def trace(self, seeds: "set[int]") -> "str | None":
-        """Return what the modules imported since the last look made that no worker could renew.
+        """Describe a generator of newly imported modules that no worker can renew.
 
-        None if they made no such thing. ``seeds`` were drawn from the system, for numpy it may be.
+        None if there is none. ``seeds`` were drawn from the system, perhaps for numpy.
         """
         used = self._look()
         objects = gc.get_objects()
@@ -98,7 +100,9 @@ class Generators:
         random.Random.seed = noting  # type: ignore[method-assign,assignment]
 
     def _look(self) -> "str | None":
-        """Return a generator that scripts seed and that was used for the first time; None: none."""
+        """Return the library whose global generator was used for the first time; None if there is
+        none.
+        """
         self._look_at_rich()
         users = {
             "random": lambda: random.getstate() != self._standard,
@@ -118,7 +122,7 @@ class Generators:
         return any(_drawn_from(bits) for bits in self._bits.values())
 
     def _renewable(self, generator: "Any", seeds: "set[int]") -> bool:
-        """True for one of numpy with a seed that it drew, and that nobody wrote down or keeps."""
+        """True for a generator of numpy with a seed from the system that no other object keeps."""
         bits = getattr(generator, "_bit_generator", generator)
         if _entropy(bits) not in seeds or _owners(bits) > _owners(type(bits)()):
             return False
@@ -126,7 +130,7 @@ class Generators:
         return True
 
     def _look_at_rich(self) -> None:
-        """Accept that ``rich.style``, once imported, drew where its numbers begin, and no more."""
+        """Accept the one draw from ``random`` that ``rich.style`` makes when it is imported."""
         if self._rich or "rich.style" not in sys.modules:
             return
         self._rich = True
@@ -137,7 +141,7 @@ class Generators:
             self._standard = like.getstate()
 
     def _others(self, objects: "list[Any]") -> "Iterable[Any]":
-        """Generators of numpy and torch among these, and in the modules that are new."""
+        """Return the generators of numpy and torch among ``objects``, and in new modules."""
         kinds = {kind for kind in set(map(type, objects)) if _of_numpy(kind)}
         if kinds:
             yield from (each for each in objects if type(each) in kinds)
@@ -152,7 +156,7 @@ class Generators:
 
 
 def _names() -> bool:
-    """True if the seed is for temporary names: every process makes such a generator for itself."""
+    """True if the generator makes temporary names: every process makes such a generator anew."""
     frame: "Any" = sys._getframe(2)
     while frame is not None and frame.f_globals.get("__name__") == "random":
         frame = frame.f_back
@@ -229,7 +233,7 @@ def _owners(bits: "Any") -> int:
 
 
 def _drawn_from(bits: "Any") -> bool:
-    """True if a generator of numpy does not stand where its seed puts it."""
+    """True if a generator of numpy has drawn numbers since it was seeded."""
     like = type(bits)(_seed_of_numpy(bits))
     return repr(like.state) != repr(bits.state)
 

@@ -22,7 +22,7 @@ _ANSWER_SECONDS = 1.0
 
 
 def begin() -> None:
-    """Wait for rank 0 in the script's next ``init_process_group``, where torch is imported."""
+    """If torch is imported, make the script's next ``init_process_group`` wait for rank 0."""
     module = sys.modules.get("torch.distributed.distributed_c10d")
     if module is not None and hasattr(module, "rendezvous"):
         _once(module)
@@ -46,7 +46,7 @@ def _once(module: "Any") -> None:
 def store_address(url: str, args: "tuple[Any, ...]") -> "tuple[str, int] | None":
     """Return the address of rank 0's store that this rank will use.
 
-    None if this rank uses none, or its address cannot be told.
+    None if this rank uses no store, or the address is not known.
     """
     environ = os.environ
     own = args[0] if args and isinstance(args[0], int) and args[0] >= 0 else environ.get("RANK")
@@ -59,7 +59,7 @@ def store_address(url: str, args: "tuple[Any, ...]") -> "tuple[str, int] | None"
 
 
 def until_listening(host: str, port: int, pause: "Callable[[float], Any]" = time.sleep) -> None:
-    """Return once a server listens there; at once where the address itself is in doubt."""
+    """Wait until a server listens at the address; return at once if the address is in doubt."""
     until = time.monotonic() + _AT_MOST_SECONDS
     while time.monotonic() < until:
         try:

@@ -1,4 +1,4 @@
-"""Names of files that are in memory so far, and the memory slots that hold them.
+"""Names of files that are still in memory, and the memory slots that hold them.
 
 Part of the shim, beside it and loaded by it as ``_brain_names``: standard library, CPython 3.8 on.
 A file in memory is a symbolic link into a *slot*, a directory of the agent's shared memory
@@ -25,7 +25,7 @@ _WAIT_SECONDS = (0.001, 0.02)
 
 
 class Names:
-    """The names of one process's agent in memory, and the audit hook that looks after them."""
+    """The names in memory of this process's agent, and the audit hook that tracks them."""
 
     def __init__(self, root: str, job: str, rank: int, say: Callable[[str], None]) -> None:
         self.root, self.job, self.rank, self.say = root, job, rank, say
@@ -35,10 +35,10 @@ class Names:
         self.ours: set[int] = set()
 
     def listen(self) -> None:
-        """Begin to look after names.
+        """Begin to track names.
 
         Raises:
-            RuntimeError: somebody forbids audit hooks.
+            RuntimeError: another audit hook forbids new ones.
         """
         heard: list[str] = []
 
@@ -54,7 +54,9 @@ class Names:
             raise RuntimeError("another audit hook forbids ours")
 
     def wait_for_previous(self, path: str) -> None:
-        """At most one save is ahead of storage: wait for the one before, and raise its error."""
+        """Wait until the row's previous save is on storage, and raise its error: at most one save
+        is ahead.
+        """
         key = row(path)
         for slot, manifest in self.slots():
             same = manifest["rank"] == self.rank and manifest["row"] == key
@@ -62,7 +64,7 @@ class Names:
                 self.wait(slot, path)
 
     def keep(self, slot: str, path: str) -> None:
-        """A second link to the durable file that a link is about to replace."""
+        """Keep, by a second link, the durable file that a link is about to replace."""
         try:
             if not stat.S_ISREG(os.lstat(path).st_mode):
                 return
@@ -128,7 +130,7 @@ class Names:
             self.settle(_at(path, -1))
 
     def _on_remove(self, path: Any, dir_fd: int = -1) -> None:
-        """Old checkpoints go once the newer one is on storage."""
+        """Remove an old checkpoint only once the newer one is on storage."""
         gone = _at(path, dir_fd)
         slot = self.slot_of(gone)
         if slot is not None:
@@ -147,7 +149,7 @@ class Names:
             self.wait(slot, path)
 
     def slot_of(self, path: str) -> str | None:
-        """The slot of memory that a path is a link into; None where it is none."""
+        """Return the slot of memory that a path links to; None if it is no such link."""
         try:
             target = os.readlink(path)
         except OSError:
@@ -165,10 +167,10 @@ class Names:
                     continue
 
     def wait(self, slot: str, path: str) -> None:
-        """Wait until what is in ``slot`` is on storage.
+        """Wait until the file in ``slot`` is on storage.
 
         Raises:
-            OSError: it cannot be written, and why.
+            OSError: storage refused the file; the error says why.
         """
         self.wake()
         pause = _WAIT_SECONDS[0]
@@ -193,12 +195,12 @@ class Names:
             pass
 
     def quietly(self) -> _Quiet:
-        """Return a context in which the hook lets this thread do as it likes."""
+        """Return a context in which the hook ignores this thread."""
         return _Quiet(self.ours)
 
 
 class _Quiet:
-    """A context in which the hook lets this thread do as it likes."""
+    """A context in which the hook ignores this thread."""
 
     def __init__(self, ours: set[int]) -> None:
         self.ours = ours
@@ -224,12 +226,12 @@ _WATCHED = {
 
 
 def row(path: str) -> str:
-    """Return the pattern that all saves of a row share: ``step-20.pt`` and ``step-40.pt``."""
+    """Return the name pattern of a row: ``step-#.pt`` for ``step-20.pt`` and ``step-40.pt``."""
     return re.sub(r"\d+", "#", path)
 
 
 def _names(slot: str, manifest: dict[str, Any]) -> list[str]:
-    """Every name that the save had so far."""
+    """Return every name that the save has had."""
     names = [manifest["path"]]
     try:
         with open(os.path.join(slot, "names")) as file:
@@ -240,7 +242,7 @@ def _names(slot: str, manifest: dict[str, Any]) -> list[str]:
 
 
 def resolved(path: str) -> str:
-    """The path with the links in its directory followed."""
+    """Return the path with symbolic links in its directory resolved."""
     directory, name = os.path.split(path)
     return os.path.join(os.path.realpath(directory), name)
 
@@ -260,7 +262,7 @@ def write(path: str, value: Any) -> None:
 
 
 def append(path: str, line: str) -> None:
-    """One line more; on a disk it is there after a power cut, too."""
+    """Append a line; on a disk, the line survives a power cut."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Places where a checkpoint may go through memory: their room, and what their file systems can do.
+"""Places where a checkpoint may go through memory: free memory, and features of file systems.
 
 Part of the shim, beside it and loaded by it as ``_brain_places``: standard library, CPython 3.8 on.
 """
@@ -18,7 +18,9 @@ _EXCHANGE = 2
 
 
 def room(root: str) -> int:
-    """Bytes that may still go into memory; a tenth is left to others."""
+    """Return the bytes that checkpoints may still take in memory; a tenth is left to other
+    programs.
+    """
     shm = os.statvfs(root)
     rooms = [(shm.f_bavail - shm.f_blocks // 10) * shm.f_frsize]
     with open("/proc/meminfo") as file:
@@ -72,7 +74,7 @@ def try_directory(directory: str, target: str) -> None:
 
 
 def _exchange(one: str, other: str) -> None:
-    """Let two names change places, atomically."""
+    """Exchange two names, atomically."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)

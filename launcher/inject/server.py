@@ -1,9 +1,9 @@
 """The loop of a fork server: it imports, and forks on request.
 
-It keeps what has ended until the agent knows. Its messages stand in docs/reference/protocols.md.
-CPython 3.8 on.
+It does not reap an ended worker before the agent knows of its end. docs/reference/protocols.md
+describes its messages. CPython 3.8 on.
 
-One thread, always: a fork copies the thread that calls it and the locks of all others.
+It has one thread, always: a fork copies only the calling thread, but the locks of all threads.
 """
 
 import array
@@ -40,7 +40,7 @@ PER_RANK = frozenset(_NAMES.encode().split())
 
 
 def main(names: "dict[str, Any]") -> "Any":
-    """Serve the agent; ``names`` are those of ``__main__``. Returns in workers only."""
+    """Serve the agent; ``names`` are those of ``__main__``. This returns only in workers."""
     _, fd, agent, _ = sys.argv
     become = load("become")
     become.bind(int(agent))
@@ -69,7 +69,7 @@ OURS = (
 
 
 def load(name: str, path: "str | None" = None) -> "ModuleType":
-    """A file of ours, under a name that no script uses."""
+    """Load a file of the launcher under a module name that no script uses."""
     path = path or os.path.join(HERE, name + ".py")
     spec = importlib.util.spec_from_file_location("_brain_" + name, path)
     if spec is None or spec.loader is None:
@@ -80,7 +80,7 @@ def load(name: str, path: "str | None" = None) -> "ModuleType":
 
 
 class Server:
-    """The work of one fork server, still to do and done."""
+    """One fork server's imports and workers, done and still to do."""
 
     def __init__(self, connection: socket.socket, place: "Any", become: "ModuleType") -> None:
         self.connection, self.place, self.become = connection, place, become
@@ -108,7 +108,7 @@ class Server:
         self.hidden: "list[str]" = []
 
     def serve(self) -> "Any":
-        """Answer messages, import between them; returns in a forked worker."""
+        """Answer messages, and import between them; this returns only in a forked worker."""
         while True:
             busy = self.preparing
             readable = select.select([self.connection], [], [], 0 if busy else SWEEP_SECONDS)[0]
@@ -168,7 +168,7 @@ class Server:
         return self.become.Worker(self.place, message["spec"], fds)
 
     def do_park(self, message: "dict[str, Any]", fds: "list[int]") -> "Any":
-        """Make one worker ahead: it imports and then waits at ``fds[0]`` for what it shall be."""
+        """Make one worker ahead: it imports, and then waits at ``fds[0]`` for its specification."""
         pid = self.fork()
         if pid:
             return self.forked(pid, message, fds)
@@ -306,7 +306,7 @@ class Server:
         self.look_for_hidden(module)
 
     def begin(self) -> None:
-        """Prepare to see and keep what imports leave, before the first one."""
+        """Prepare, before the first import, to find and keep the traces of imports."""
         traces = load("traces")
         self.watch_environment(traces, self.of_ranks)
         self.generators = load("generators").Generators()
@@ -326,7 +326,9 @@ class Server:
             self.spoiled = {"module": module, "why": why, "origin": ""}
 
     def sweep(self) -> None:
-        """Orphans of workers come to us; those that have ended are nobody's any more."""
+        """Reap ended orphans of workers: this process adopts orphans, and no other process waits
+        for them.
+        """
         try:
             while True:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -338,7 +340,9 @@ class Server:
 
 
 def import_uncollected(module: str) -> None:
-    """Import without the collector of cycles: it finds next to nothing, in a fifth of the time."""
+    """Import with the garbage collector off: it would find next to nothing and take a fifth of the
+    time.
+    """
     standing = gc.get_threshold()
     gc.set_threshold(0)  # not gc.disable(): a library that disables it shall find it so
     try:
@@ -349,21 +353,23 @@ def import_uncollected(module: str) -> None:
 
 
 def origin_of(module: str) -> str:
-    """The file of the library that a module is in; of torch, of the module itself."""
+    """Return the file of a module's library; for torch, the file of the module itself."""
     name = module if module.split(".")[0] == "torch" else module.split(".")[0]
     spec = getattr(sys.modules.get(name), "__spec__", None)
     return getattr(spec, "origin", None) or ""
 
 
 class Pacer:
-    """Rests before every import, so that a training beside it keeps its processor."""
+    """A finder that rests before every import, so that training beside it keeps its processor
+    time.
+    """
 
     def __init__(self, share: float) -> None:
         self.rest = (1 - share) / share
         self.since = time.monotonic()
 
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> None:
-        """Find nothing, after a while."""
+        """Find nothing, but rest first."""
         worked = time.monotonic() - self.since
         if worked > 0.005:
             time.sleep(min(0.25, worked * self.rest))
@@ -371,12 +377,12 @@ class Pacer:
 
 
 def send(connection: socket.socket, message: "dict[str, Any]") -> None:
-    """One message, whole."""
+    """Send one whole message."""
     connection.sendall(json.dumps(message).encode())
 
 
 def receive(connection: socket.socket) -> "tuple[dict[str, Any], list[int]]":
-    """One message and the descriptors that came with it.
+    """Receive one message and the descriptors that came with it.
 
     Raises:
         EOFError: the other side is gone.

@@ -1,12 +1,12 @@
 """Settings that libraries read once, as they are imported, compared where the script imports them.
 
-The fork server imported libraries with the settings that it knew. A script may make others before
-its own imports, however it spells them. So the libraries stay out of ``sys.modules`` until the
-script asks for them, stage by stage (``stages.py``); then its settings are compared with those of
-the server: at the first import those that C code may read, by ``NAMES``, and at each import the
-variables that were read up to the stage of that library. Where
-they differ the worker starts again by an interpreter of its own, if nobody can have noticed that it
-ran at all; else it goes on and says so. The agent remembers both. CPython 3.8 on, standard library.
+The fork server imported libraries with the settings that it knew. A script may make other settings
+before its own imports, in any way. So the libraries stay out of ``sys.modules`` until the script
+imports them, stage by stage (``stages.py``). Then its settings are compared with the server's: at
+the first import those that C code may read, by ``NAMES``, and at each import the variables that
+were read up to the stage of that library. If they differ, the worker starts again in a fresh
+interpreter, provided that nothing outside can have noticed its first run; else it goes on and
+prints a warning. The agent remembers both cases. CPython 3.8 on, standard library.
 """
 
 import fcntl
@@ -49,8 +49,8 @@ _CACHE = os.sep + "__pycache__"
 def chosen(
     environ: "Any", read: "Collection[str]" = (), prefixes: "tuple[str, ...]" = NAMES
 ) -> "dict[str, str]":
-    """The settings among the variables of an environment: those that were ``read``, and those of
-    which the names begin so.
+    """Return the settings among the variables of an environment: those that were ``read``, and
+    those whose names begin with a prefix.
 
     >>> own = {"OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1", "HOME": "/", "A": ""}
     >>> chosen(own), chosen(own, {"A"}, ())
@@ -64,8 +64,9 @@ def chosen(
 def replace_environment(
     environment: "dict[str, str]", before: "dict[str, str]"
 ) -> "frozenset[str]":
-    """The worker's environment, and what imports have changed in the server's since ``before``;
-    returns the names of that."""
+    """Apply the changes that imports made to the server's environment since ``before`` to the
+    worker's environment; return their names.
+    """
     changed = {name: value for name, value in os.environ.items() if before.get(name) != value}
     removed = [name for name in before if name not in os.environ]
     ours = json.loads(environment.get("BRAIN_WORKER", "{}"))
@@ -118,9 +119,10 @@ class Comparison:
         *,
         known: bool,
     ) -> None:
-        """Wait for the first import. ``again`` starts the worker anew; ``report`` tells the agent
-        what was found, and whether this worker is to say it. ``known``: an earlier run made no
-        settings, so nobody listens for what makes another start impossible."""
+        """Wait for the first import. ``again`` starts the worker anew. ``report`` sends the finding
+        to the agent, and returns True if this worker shall print it. ``known``: an earlier run made
+        no settings, so this object does not watch for events that would rule out another start.
+        """
         if not self.hidden:
             return
         self.again, self.report = again, report
@@ -187,8 +189,9 @@ class Comparison:
     # --- the import ------------------------------------------------------------------------------
 
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
-        """The library as it was imported ahead; it is compared as it is loaded, not as it is
-        looked for."""
+        """Find the library that was imported ahead; settings are compared when it is loaded, not
+        here.
+        """
         if name not in self.waiting:
             return None
         made: "Any" = importlib.util.spec_from_loader(name, self)  # type: ignore[arg-type]
@@ -204,7 +207,7 @@ class Comparison:
         return module
 
     def exec_module(self, module: "ModuleType") -> None:
-        """The script imports a library now."""
+        """Compare the settings, since the script imports a library now."""
         name = module.__name__
         module.__spec__ = self.specs[name]
         self.asked.append(name)
@@ -221,7 +224,7 @@ class Comparison:
                 self.end()
 
     def compare(self, library: str, stages: "Collection[int]") -> None:
-        """Start again, or say what differs, where the server's settings are not the script's."""
+        """Start again, or print the difference, if the script's settings are not the server's."""
         if self.over or os.getpid() != self.pid:
             return
         read, prefixes = self.stages.read_in(stages), NAMES if self.own is None else ()
@@ -290,12 +293,12 @@ def begin(
 
 
 def _cores() -> "set[int] | None":
-    """Processors that this process may run on; None where the system does not tell."""
+    """Return the processors that this process may run on; None if the system does not tell."""
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
 
 
 def _lasting() -> "tuple[object, ...]":
-    """Return the settings that a new program in this process inherits and nobody can undo."""
+    """Return the settings that a new program in this process inherits and cannot undo."""
     timers = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
     set_ones = [timer for timer in timers if signal.getitimer(timer) != (0.0, 0.0)]
     return os.getpriority(os.PRIO_PROCESS, 0), *set_ones
@@ -306,7 +309,7 @@ def _ignored() -> "set[int]":
 
 
 def _installed(name: str, module: "Any", known: "frozenset[str]") -> bool:
-    """True if it is an installed library that was imported ahead, and no part of one."""
+    """True if ``name`` is an installed library that was imported ahead, not a part of one."""
     if "." in name or name in known or name.startswith("_brain_"):
         return False
     spec: "Any" = getattr(module, "__spec__", None)
@@ -317,7 +320,9 @@ def _installed(name: str, module: "Any", known: "frozenset[str]") -> bool:
 
 
 def _written() -> "int | None":
-    """Bytes that this process has written by now, wherever to; None where they are not counted."""
+    """Return the bytes that this process has written anywhere; None if the system does not count
+    them.
+    """
     try:
         with open("/proc/self/io") as file:
             return int(dict(line.split(": ") for line in file)["wchar"])
@@ -326,7 +331,7 @@ def _written() -> "int | None":
 
 
 def _read() -> int:
-    """Return the bytes read of standard input, or those that wait; 0 where it cannot be read."""
+    """Return the bytes read from standard input, or those that wait; 0 if it cannot be read."""
     try:
         return os.lseek(0, 0, os.SEEK_CUR)
     except OSError:

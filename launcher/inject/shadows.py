@@ -1,8 +1,9 @@
-"""Modules beside the script with the name of another module: the script's own come first.
+"""Modules beside the script that share a name with another module: the script's own come first.
 
 A fresh interpreter looks into the script's directory before the standard library and installed
-packages. Where something of ours has imported such a name already, it is forgotten before the
-script runs, so that the script's import finds its own. A guest: standard library, CPython 3.8 on.
+packages. If the launcher has imported such a name already, that module is forgotten before the
+script runs, so that the script's import finds the script's own module. A guest: standard library,
+CPython 3.8 on.
 """
 
 import os
@@ -20,12 +21,14 @@ _replaced: "dict[str, ModuleType]" = {}
 
 
 def standard(name: str) -> "ModuleType":
-    """The module of that name which is not the script's."""
+    """Return the module of that name that is not the script's."""
     return _replaced.get(name) or __import__(name)
 
 
 def modules_in(directory: str) -> "frozenset[str]":
-    """Names that an import finds in a directory or an archive, before it looks any further."""
+    """Return the names that an import finds in a directory or an archive before it looks
+    elsewhere.
+    """
     import _imp
     from importlib.machinery import all_suffixes
 
@@ -60,13 +63,13 @@ def _files(directory: str, suffixes: "Collection[str]") -> "Collection[str]":
 def hidden(own: "Collection[str]", before: "Collection[str]") -> "list[str]":
     """Return the names in ``own``, the script's modules, that another module holds in this process.
 
-    ``before``: modules that were there before anything of ours, as in any interpreter.
+    ``before``: modules that every interpreter has before any code of the launcher runs.
     """
     return sorted(name for name in own if name in sys.modules and name not in before)
 
 
 def give_way(own: "Collection[str]", before: "Collection[str]") -> None:
-    """Forget modules that the script has of its own."""
+    """Forget imported modules whose names the script's own modules have."""
     for name in set(own).intersection(_LATER):
         __import__(name)
     for name in hidden(own, before):

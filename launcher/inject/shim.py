@@ -1,14 +1,14 @@
-"""Lets ``torch.save`` return once the checkpoint is in memory, for scripts that never heard of it.
+"""Lets ``torch.save`` return once the checkpoint is in memory, in scripts without any change.
 
-A guest in a foreign process: standard library, CPython 3.8 on, loaded by absolute path as
+It runs in the user's process: standard library, CPython 3.8 on, loaded by absolute path as
 ``_brain_shim``. The file is written into shared memory that belongs to the agent, and its name is
 at once a symbolic link to it; the agent's flusher (``launcher/ram_checkpoint/flusher.py``) makes it
-durable and puts the durable file where the link is by then. What cannot be done so is saved as
-always.
+durable and replaces the link, wherever that is by then, with the durable file. A save that cannot
+go this way is done as usual.
 
 An audit hook sees what the script does with such names: the durable file that a rename would
-replace is kept by a second link, and what a link cannot bear (another file system, hard links,
-writing into it, removing the file before) waits until the file is on storage.
+replace is kept by a second link. An operation that a link does not allow (another file system, hard
+links, writing into the file, removing the file before it) waits until the file is on storage.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def start(config: dict[str, Any]) -> None:
 
 
 def inode(path: str) -> int:
-    """The inode of a file; of one in memory, that of the file on storage which it becomes.
+    """Return the inode of a file; for a file in memory, the inode of the file on storage that it
+    becomes.
 
     Raises:
         OSError: it is not there.
@@ -64,7 +65,7 @@ def inode(path: str) -> int:
 
 
 def _beside(name: str) -> Any:
-    """The module of that name beside this file, under a name that nobody else uses."""
+    """Load the module of that name beside this file, under a private name."""
     import importlib.util
 
     known = sys.modules.get("_brain_" + name)
@@ -81,7 +82,7 @@ def _beside(name: str) -> Any:
 
 
 class Slow(Exception):
-    """This save goes the plain way; the text says why."""
+    """A save must go directly to storage; the text says why."""
 
 
 class Shim:
@@ -106,7 +107,7 @@ class Shim:
     # -- getting in ---------------------------------------------------------------------------
 
     def install(self) -> None:
-        """Patch torch, now or once it is imported, and listen to what becomes of names."""
+        """Patch torch, now or once it is imported, and begin to track names."""
         ticks = _started_ticks(self.pid)
         with open(os.path.join(self.root, "worker-%d" % self.pid), "w") as file:
             file.write(str(ticks))
@@ -118,7 +119,7 @@ class Shim:
             sys.meta_path.insert(0, _Finder(self))
 
     def forked(self) -> None:
-        """In a child of the worker, keep looking after names, but let saves go the plain way."""
+        """In a child of the worker, keep tracking names, but let saves go directly to storage."""
         self.pid = -1
 
     def patch(self, module: Any) -> None:
@@ -175,7 +176,7 @@ class Shim:
         return self._as_always(original, obj, f, args, kwargs, why)
 
     def _as_always(self, original: Any, obj: Any, f: Any, args: Any, kwargs: Any, why: str) -> Any:
-        """The plain way; never through a link into our memory."""
+        """Save directly to storage; never through a link into shared memory."""
         self._say(why)
         self.names.settle(os.path.abspath(os.fsdecode(f)))
         return original(obj, f, *args, **kwargs)
@@ -184,7 +185,7 @@ class Shim:
         """The path with its directory resolved.
 
         Raises:
-            Slow: it is no file that a link could stand for.
+            Slow: the path is no file that a link could replace.
         """
         if os.getpid() != self.pid:
             raise Slow("")
@@ -233,8 +234,7 @@ class Shim:
     def _check_directory(self, directory: str) -> None:
         """Remember a directory in which links, hard links and exchanges work.
 
-        Raises:
-            Slow: they do not, or others would see the link dangle.
+        Raises: Slow: they do not work, or other machines would see a dangling link.
         """
         if directory in self.usable:
             return
@@ -288,7 +288,7 @@ class Shim:
         return result
 
     def _make_temporary(self, path: str, temporary: str, size: int) -> int:
-        """The file that will be the durable one, with its space where that can be set aside."""
+        """Make the file that will be the durable one; reserve its space if the file system can."""
         descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
         try:
             if os.path.isfile(path):
@@ -300,7 +300,7 @@ class Shim:
             os.close(descriptor)
 
     def _clear(self, writing: str, slot: str, *names: str) -> None:
-        """Leave nothing of a save that did not come about."""
+        """Remove all traces of a save that failed."""
         with self.names.quietly():
             for directory in (writing, slot):
                 if os.path.isdir(directory):
@@ -312,7 +312,7 @@ class Shim:
                     os.unlink(name)
 
     def _tell_off(self, why: str) -> None:
-        """Say to the agent that memory is not used, and why; empty: it is again."""
+        """Tell the agent why memory is not used; with an empty ``why``, that it is used again."""
         off = os.path.join(self.root, "off")
         try:
             if why:
@@ -333,13 +333,13 @@ class Shim:
 
 
 class _Finder:
-    """Patches torch.serialization when it has run, before anybody else looks at it."""
+    """Patches torch.serialization after its code has run, before other code uses it."""
 
     def __init__(self, shim: Shim) -> None:
         self.shim = shim
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Let those behind us find it."""
+        """Let the finders behind this one find the module."""
         if name != "torch.serialization":
             return None
         for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
@@ -380,13 +380,13 @@ def _wrap(module: Any, name: str, around: Callable[[Any], Any]) -> None:
 
 
 def _maps_privately() -> bool:
-    """True if what a script does with a file that torch mapped stays with the script."""
+    """True if torch maps files privately, so that a script's writes do not reach the file."""
     options = getattr(sys.modules["torch.serialization"], "get_default_mmap_options", None)
     return options is None or options() == mmap.MAP_PRIVATE
 
 
 def _area(declared: str | None) -> str:
-    """The directory, with a separator at its end, that saves of a declared checkpoint are in."""
+    """Return the directory for saves of a declared checkpoint, with a separator at its end."""
     if not declared:
         return ""
     path = os.path.realpath(declared)

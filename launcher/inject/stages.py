@@ -1,8 +1,9 @@
-"""In which order libraries were imported ahead, and which variables they read meanwhile.
+"""The order in which libraries were imported ahead, and the variables that each import read.
 
-A stage is what the import of one library brought along. Whatever a library relies on came in its
-own stage or in an earlier one, so a worker that compares all stages up to that of a library has
-compared all that the library can have read. A guest: standard library, CPython 3.8 on.
+A stage holds the modules that the import of one library brought along. A library's dependencies
+came in its own stage or an earlier one. So a worker that compares all stages up to that of a
+library has compared every variable that the library can have read. A guest: standard library,
+CPython 3.8 on.
 """
 
 import os
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Stages:
-    """Make it before the first import, on ``traces.Environment``."""
+    """Create it before the first import, on ``traces.Environment``."""
 
     def __init__(self) -> None:
         self._standing = frozenset(sys.modules)
@@ -24,7 +25,7 @@ class Stages:
         self.reads: "list[set[str]]" = []
 
     def begin(self) -> None:
-        """Forget what was read until now: the launcher read it."""
+        """Forget the variables read so far: the launcher read them."""
         os.environ._data.reads.clear()  # type: ignore[attr-defined]
 
     def imported(self, module: str) -> None:
@@ -44,8 +45,9 @@ class Stages:
         self.reads[at].update(map(os.fsdecode, content.reads))
 
     def up_to(self, library: str, after: int) -> int:
-        """The number behind the stage of a library, and behind those after it that read nothing:
-        nothing would be compared for them. At least ``after``."""
+        """Return the number after the stage of a library and after any following stages that read
+        nothing, since those need no comparison. The result is at least ``after``.
+        """
         end = max(after, self.of.get(library, -1) + 1)
         while end < len(self.reads) and not self.reads[end]:
             end += 1

@@ -14,7 +14,7 @@ _PARTS = 1_000_000
 
 
 def _within(obj: Any) -> Iterator[Any]:
-    """The parts of a state: what containers hold, and objects in their attributes."""
+    """Yield the parts of a state: items of containers, and attributes of objects."""
     known: set[int] = set()
     rest = [obj]
     while rest and len(known) < _PARTS:
@@ -32,7 +32,7 @@ def _within(obj: Any) -> Iterator[Any]:
 
 
 def weigh(obj: Any) -> int:
-    """Bytes of the tensors in a state, each storage once."""
+    """Return the bytes of the tensors in a state, counting each storage once."""
     seen: dict[Any, int] = {}
     for each in _within(obj):
         storage = getattr(each, "untyped_storage", None)

@@ -1,11 +1,12 @@
-"""The names of torch on which the launcher and the probe rely, and what happens without each.
+"""The names of torch on which the launcher and the probe rely, and the consequence if one is
+missing.
 
 torch promises few of them. They are looked up once torch is imported, in the fork server or in a
 parked process, before any worker is made. A guest: standard library, CPython 3.8 on.
 
-Not listed, because they can be done without: attributes of instances, which are looked for where
-they are read (``GradScaler._scale``, ``DistributedDataParallel._comm_hooks``), and names that some
-builds lack by right (``_dump_fr_trace_json``, ``async_save``, ``get_default_mmap_options``).
+Names that the code can do without are not listed: attributes of instances, which are looked up
+where they are read (``GradScaler._scale``, ``DistributedDataParallel._comm_hooks``), and names that
+some builds lack by right (``_dump_fr_trace_json``, ``async_save``, ``get_default_mmap_options``).
 """
 
 import importlib.util
@@ -84,8 +85,9 @@ NAMES = (
 
 
 def lacking() -> "list[Name]":
-    """The names that the torch in this process does not have; of modules that it imports late, as
-    far as they are imported."""
+    """Return the names that the torch in this process lacks; modules that torch imports late count
+    only once they are imported.
+    """
     return [each for each in NAMES if not _has(each)]
 
 
@@ -116,7 +118,7 @@ def _has(wanted: "Name") -> bool:
 
 
 def _comes_late(module: str) -> bool:
-    """True if a module that is not imported is there at all, or its parent not yet."""
+    """True if a module that is not imported yet exists, or its parent is not imported either."""
     if module.rpartition(".")[0] not in sys.modules:
         return True
     try:

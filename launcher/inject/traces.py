@@ -2,9 +2,9 @@
 
 ``unsafe`` says why a process cannot be forked at all. ``Traces.found`` compares the process before
 and after an import: descriptors, shared memory, processes, temporary files, the environment, the
-directory, this process's id, and what a script may set up before it imports. A library that leaves
-one is imported by each worker itself. ``Printed`` keeps what imports print, so that every worker
-prints it. A guest: standard library, CPython 3.8 on.
+directory, this process's id, and settings that a script may make before it imports. Each worker
+itself imports a library that leaves a trace. ``Printed`` keeps the output of imports, so that every
+worker prints it. A guest: standard library, CPython 3.8 on.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ _SEED_BITS = 128
 
 
 class Environment(dict):  # type: ignore[type-arg]
-    """The environment's content while a module is imported; remembers reads that count."""
+    """The environment while a module is imported; it notes which variables are read."""
 
     def __init__(self, content: "Any", of_ranks: "frozenset[bytes]") -> None:
         super().__init__(content)
@@ -62,14 +62,16 @@ class Environment(dict):  # type: ignore[type-arg]
 
 
 def replace_content(content: "Any") -> None:
-    """Let ``os.environ`` and ``os.environb`` have this content: always one for both."""
+    """Give ``os.environ`` and ``os.environb`` this content, which they always share."""
     os.environ._data = content  # type: ignore[attr-defined]
     if os.supports_bytes_environ:
         os.environb._data = content  # type: ignore[attr-defined]
 
 
 class Traces:
-    """Traces that imports have left so far; make it before the first one, on ``Environment``."""
+    """Traces that imports have left so far; create it before the first import, on
+    ``Environment``.
+    """
 
     def __init__(self) -> None:
         os.environ._data[CANARY] = CANARY  # type: ignore[attr-defined]
@@ -88,13 +90,13 @@ class Traces:
         self._watch()
 
     def accept(self) -> None:
-        """Accept what was imported last: it is known to leave nothing that ranks would feel."""
+        """Accept the last import: it is known to leave no trace that affects ranks."""
         os.environ._data.asked = None  # type: ignore[attr-defined]
         self._known, self._names, self._modules = self._seen(), 0, set(sys.modules)
         self._drawn = 0
 
     def found(self) -> "str | None":
-        """The trace that the modules imported since the last call have left, in words."""
+        """Describe the trace that the modules imported since the last call have left."""
         asked = os.environ._data.asked  # type: ignore[attr-defined]
         before, names, drawn = self._known, self._names, self._drawn
         copied = max(sys.getrefcount(self._canary), sys.getrefcount(self._bytes)) > 2
@@ -177,7 +179,7 @@ class Traces:
         }
 
     def _process_id(self) -> "str | None":
-        """A name in one of the new modules under which this process's id is kept."""
+        """Return a name in one of the new modules under which this process's id is kept."""
         mine = os.getpid()
         for module in sys.modules.keys() - self._modules:
             content = getattr(sys.modules.get(module), "__dict__", {})
@@ -188,7 +190,9 @@ class Traces:
 
 
 def unsafe() -> "str | None":
-    """Why a fork of this process would not be what a fresh interpreter is; None where it would."""
+    """Return why a fork of this process would differ from a fresh interpreter; None if it would
+    not.
+    """
     if threads() > 1:
         settle()
     if threads() > 1:
@@ -211,8 +215,9 @@ def threads() -> int:
 
 
 def settle() -> None:
-    """Fork for nothing: OpenBLAS ends its threads before every fork, and starts them again where
-    they are needed."""
+    """Fork once without using the child: OpenBLAS ends its threads before every fork, and starts
+    them again when it needs them.
+    """
     import warnings
 
     with warnings.catch_warnings():
@@ -235,7 +240,7 @@ class Printed:
 
     @contextlib.contextmanager
     def importing(self) -> "Iterator[None]":
-        """Keep what is printed meanwhile, unless the import fails: workers then try again."""
+        """Keep the output of an import, unless the import fails: workers then try it again."""
         sizes = self._sizes()
         try:
             yield

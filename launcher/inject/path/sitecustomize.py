@@ -1,9 +1,9 @@
 """The launcher's code that runs first in a worker started as an interpreter of its own.
 
-A guest in a foreign process: standard library, CPython 3.8 on. It puts everything back as the
-script would have found it (``sys.path``, ``PYTHONPATH``, the environment, the next
-``sitecustomize``) and never raises: what fails here costs telemetry, not the job. What then stays
-in the process is in ``inject/bootstrap.py``, one directory above, which is on no path.
+It runs in the user's process: standard library, CPython 3.8 on. It restores everything to the state
+that the script would have found (``sys.path``, ``PYTHONPATH``, the environment, the next
+``sitecustomize``). It never raises: a failure here costs telemetry, not the job. The code that
+stays in the process is in ``inject/bootstrap.py``, one directory above, which is on no path.
 """
 
 import os
@@ -17,8 +17,9 @@ if TYPE_CHECKING:  # typing itself stays unimported: the script may have a modul
 
 
 def _withdraw() -> "dict[str, Any] | None":
-    """Take our directory off the path and our variables out of the environment; the latter's
-    content is returned, None in processes that are no rank."""
+    """Remove the launcher's directory from the path and its variables from the environment; return
+    the value of BRAIN_WORKER, None in a process that is no rank.
+    """
     import json
 
     here = os.path.dirname(os.path.abspath(__file__))
@@ -37,7 +38,7 @@ def _withdraw() -> "dict[str, Any] | None":
 
 
 def _strip(here: str) -> None:
-    """Somebody passed PYTHONPATH on without BRAIN_WORKER: at least children shall not find us."""
+    """Keep children from loading this file, if PYTHONPATH was passed on without BRAIN_WORKER."""
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     kept = [entry for entry in entries if entry != here]
     if kept:
@@ -47,7 +48,7 @@ def _strip(here: str) -> None:
 
 
 def _begin(config: "dict[str, Any]") -> None:
-    """Load what stays in this worker, under a private name, and start it."""
+    """Load the code that stays in this worker under a private name, and start it."""
     import importlib.util
 
     above = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -65,10 +66,10 @@ def _begin(config: "dict[str, Any]") -> None:
 
 
 def _chain() -> None:
-    """Run the ``sitecustomize`` that ours was in front of, as if ours had not been there.
+    """Run the ``sitecustomize`` behind this one on the path, as if this one did not exist.
 
     Raises:
-        ImportError: there is none; ``site`` then goes on as always.
+        ImportError: there is none; ``site`` then continues as usual.
     """
     sys.modules.pop("sitecustomize", None)
     specs = (finder.find_spec("sitecustomize", None) for finder in sys.meta_path)
