@@ -35,7 +35,7 @@ def launch_config(
     made here, and devices are counted where ``--nproc-per-node`` leaves it to the launcher.
 
     The environment gives ``BRAIN_HOME``, ``BRAIN_PROBE`` and what workers inherit. ``--log-dir`` is
-    made here, and devices are counted where ``--nproc-per-node`` leaves it to us.
+    made here, and devices are counted if ``--nproc-per-node`` leaves their number open.
 
     Raises:
         BadInput: a value that cannot be used; the message names the flag and the remedy.
@@ -120,9 +120,9 @@ def launch_config(
 def auto_config(
     options: Mapping[str, Any], interpreter: str, environment: Mapping[str, str]
 ) -> dict[str, Any]:
-    """``--auto_config`` as dlrover-run means it: what was not said is taken from what is there.
+    """Apply ``--auto_config`` as dlrover-run does: set missing flags from the machine.
 
-    Nodes from ``NODE_NUM``, workers from the devices, a check from 4 nodes on.
+    Nodes come from ``NODE_NUM``, workers from the devices; 4 nodes or more are checked.
     """
     found: dict[str, Any] = {}
     if (count := environment.get("NODE_NUM")) and options.get("nnodes", "1:1") == "1:1":
@@ -209,9 +209,7 @@ def signals(said: str, flag: str = "signals-to-handle") -> tuple[str, ...]:
     given = tuple(name.strip() for name in said.split(",") if name.strip())
     for name in given:
         if name not in signal.Signals.__members__ or name in ("SIGKILL", "SIGSTOP"):
-            raise BadInput(
-                f"--{flag}: {name} is no signal that can be handled", field=flag.replace("-", "_")
-            )
+            raise BadInput(f"--{flag}: {name} is no signal to handle", field=flag.replace("-", "_"))
     return given
 
 
@@ -220,7 +218,7 @@ def _one_signal(said: str | None, flag: str) -> str | None:
 
 
 def _rendezvous(options: Mapping[str, Any], most: int) -> tuple[str, str, str]:
-    """(backend, endpoint, run id); one machine needs no rendezvous, as with torchrun."""
+    """Return (backend, endpoint, run id); one machine needs no rendezvous, as with torchrun."""
     backend = options.get("rdzv_backend", "static")
     endpoint = options.get("rdzv_endpoint", "")
     run_id = options.get("rdzv_id", "none")
@@ -297,7 +295,7 @@ def _grace(options: Mapping[str, Any], environment: Mapping[str, str]) -> float:
 
 
 def _check(options: Mapping[str, Any]) -> int:
-    """Return the level of checks before training: the highest that any flag asks for."""
+    """Return the level of checks before training: the highest level that any flag asks for."""
     said = str(options.get("precheck", "0"))
     if said not in ("0", "1", "2"):
         raise BadInput(f"--precheck={said} is not valid; give 0, 1 or 2", field="precheck")
@@ -350,7 +348,7 @@ def _events(options: Mapping[str, Any]) -> bool:
 def _bindings(
     options: Mapping[str, Any], count: int, interpreter: str, environment: Mapping[str, str]
 ) -> tuple[tuple[int, ...], ...]:
-    """``--numa-binding``: the CPUs of each worker, near the GPU of its local rank."""
+    """Return the CPUs of each worker by ``--numa-binding``, near the GPU of its local rank."""
     mode = options.get("numa_binding") or ("node" if options.get("numa_affinity") else None)
     if mode is None:
         return ()
@@ -377,7 +375,7 @@ def _ask(question: list[str], flag: str, interpreter: str, environment: Mapping[
     """Return the answer of the workers' torch to a question for ``ask_torch.py``.
 
     Raises:
-        BadInput: it cannot answer; the message begins with ``flag``.
+        BadInput: torch cannot answer; the message begins with ``flag``.
     """
     command = [interpreter, str(ASK_TORCH), *question]
     try:

@@ -3,16 +3,16 @@
 The first message of a connection is ``Hello``; its answer is ``Welcome``, ``Elsewhere`` or
 ``Refused``. Each conversation has a module:
 
-    joining          an agent comes, finds the coordinator, and goes
-    running          the workers of a world, from the order to start them until none is left
-    in_process       workers go over into another world without being ended
-    inspection       nodes are tried; workers that nobody hears of are looked at
-    ram_checkpoint   agents hand each other steps that are in memory
+    joining          an agent joins, finds the coordinator, and leaves
+    running          the workers of a world, from the order to start them to their end
+    in_process       workers change to another world without a restart
+    inspection       checks of nodes, and looks at silent workers
+    ram_checkpoint   agents exchange steps in memory
     witness          the file that decides between two halves of a world
     shards           workers ask for shards of data
     message          the base of every message
-    connection       the stream that carries them
-    tokens           the job's token, as they carry it
+    connection       the stream that carries messages
+    tokens           the job's token, as messages carry it
 """
 
 from launcher.messages.connection import (

@@ -40,7 +40,7 @@ _decoder = msgspec.msgpack.Decoder(ANY)
 
 
 def encoded(message: Message) -> bytes:
-    """A message as it goes over the wire."""
+    """A message as sent on the wire."""
     body = _encoder.encode(message)
     return len(body).to_bytes(4, "big") + body
 
@@ -56,7 +56,7 @@ class Connection:
         """Connect to ``host:port``.
 
         Raises:
-            Unavailable: nobody listens there.
+            Unavailable: no agent listens there.
         """
         host, _, port = address.rpartition(":")
         try:
@@ -65,18 +65,18 @@ class Connection:
             raise Unavailable(f"no agent answers at {address}: {silent}") from silent
 
     def send(self, message: "Message | bytes") -> None:
-        """Queue a message; one that goes to many is encoded once.
+        """Queue a message; a message to many agents is encoded once.
 
-        A connection that is gone swallows it: its reader learns of the end.
+        On a closed connection the message is dropped: the reader learns of the end.
         """
         if not self._writer.is_closing():
             self._writer.write(message if isinstance(message, bytes) else encoded(message))
 
     async def receive(self, kind: type[F], *, seconds: float | None = None) -> F | None:
-        """Return the next message, a ``kind``; None at the end, or where none comes in ``seconds``.
+        """Return the next message, a ``kind``; None at the end, or if none comes in ``seconds``.
 
         Raises:
-            BadInput: what came is no message of ``kind``.
+            BadInput: the received bytes are no message of ``kind``.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -101,7 +101,7 @@ class Connection:
         self._reader.feed_eof()
 
     def abandon(self) -> None:
-        """Let go of a stream whose other end does not listen."""
+        """Drop a stream whose other end does not listen."""
         self._writer.transport.abort()
 
     async def flush(self) -> None:

@@ -1,16 +1,16 @@
-"""Workers go over from one world into another without being ended."""
+"""Messages with which workers change from one world to another without a restart."""
 
 from launcher.messages.message import Message
 
 
 class Elastic(Message, tag="Elastic", frozen=True, kw_only=True):
-    """All workers of ``epoch`` here can go over into another world without being ended."""
+    """All workers of ``epoch`` on this agent can change to another world without a restart."""
 
     epoch: int
 
 
 class Post(Message, tag="Post", frozen=True, kw_only=True):
-    """Something that a member of a world which is being built tells all others, either way."""
+    """A value from one member of a world being built to all others; sent in both directions."""
 
     epoch: int
     key: str
@@ -18,7 +18,9 @@ class Post(Message, tag="Post", frozen=True, kw_only=True):
 
 
 class Appoint(Message, tag="Appoint", frozen=True, kw_only=True):
-    """Name a step after which all go over into the world of ``epoch``, which all have built."""
+    """Name a step after which all members change to the world of ``epoch``, which all have
+    built.
+    """
 
     epoch: int
 
@@ -31,7 +33,7 @@ class Appointed(Message, tag="Appointed", frozen=True, kw_only=True):
 
 
 class Agree(Message, tag="Agree", frozen=True, kw_only=True):
-    """Go over after so many steps, if nobody here has made them; wait there for ``Run``."""
+    """Change after ``step`` steps, if no worker here is past that; wait there for ``Run``."""
 
     epoch: int
     step: int
@@ -46,7 +48,7 @@ class Agreed(Message, tag="Agreed", frozen=True, kw_only=True):
 
 
 class Failing(Message, tag="Failing", frozen=True, kw_only=True):
-    """The script of a worker of ``epoch`` has failed; the process is about to end of it."""
+    """The script of a worker of ``epoch`` has failed; its process is about to end."""
 
     epoch: int
 

@@ -1,4 +1,4 @@
-"""The coordinator has nodes tried, and workers that nobody hears of looked at."""
+"""Messages with which the coordinator checks nodes, and looks at silent workers."""
 
 from launcher.messages.message import Message
 from launcher.values.hang.inspection import StackLook
@@ -6,7 +6,7 @@ from launcher.values.network_check import CheckWork, NodeMeasured
 
 
 class Check(Message, tag="Check", frozen=True, kw_only=True):
-    """Measure this node's arithmetic, and exchanges with a few others."""
+    """Measure this node's arithmetic, and its exchanges with a few other nodes."""
 
     round: int
     #: Place within the group; the first one is met at ``host:port``.

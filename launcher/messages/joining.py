@@ -1,4 +1,4 @@
-"""Messages of an agent that comes to a coordinator, or to a later one, or that leaves."""
+"""Messages of an agent that joins a coordinator, or its successor, or that leaves."""
 
 from brain.types.resources import NodeName
 from brain.types.world import ReplicaExit
@@ -52,11 +52,11 @@ class Hello(Message, tag="Hello", frozen=True, kw_only=True):
 
 
 class Ready(Message, tag="Ready", frozen=True):
-    """The agent can start workers quickly now; what was counted may be used."""
+    """The agent can start workers quickly now, so a world may use it."""
 
 
 class Known(Message, tag="Known", frozen=True, kw_only=True):
-    """A later world than the coordinator's; a successor may have missed it."""
+    """A later world than the coordinator's, in case a successor missed it."""
 
     world: WorldDocument
 
@@ -69,7 +69,7 @@ class Welcome(Message, tag="Welcome", frozen=True, kw_only=True):
 
 
 class Lead(Message, tag="Lead", frozen=True, kw_only=True):
-    """The coordinator's first message to the agent at the job's endpoint: "follow"."""
+    """The coordinator's first message to the agent at the job's endpoint: "follow me"."""
 
     job: str
     token_sha256: str
@@ -108,7 +108,7 @@ class Leave(Message, tag="Leave", frozen=True):
 
 
 class Bye(Message, tag="Bye", frozen=True, kw_only=True):
-    """The agent is to end."""
+    """The agent must end."""
 
     exit: ReplicaExit
     exit_code: int

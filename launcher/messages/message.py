@@ -6,5 +6,5 @@ import msgspec
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all messages; unknown fields are tolerated.
 
-    Each message names its ``tag``, which other releases read: it outlives the name of its class.
+    Each message has a ``tag``, which other releases read: keep the tag if the class is renamed.
     """

@@ -1,11 +1,13 @@
-"""Agents hand each other the parts of steps that are in memory, without their coordinator."""
+"""Messages with which agents exchange parts of steps in memory, without their coordinator."""
 
 from launcher.messages.message import Message
 from launcher.values.config import VERSION
 
 
 class Fetch(Message, tag="Fetch", frozen=True, kw_only=True):
-    """First message of a connection: another agent wants a file of a step in memory here."""
+    """First message of a connection: another agent wants a file of a step in this agent's
+    memory.
+    """
 
     v: int = VERSION
     job: str
@@ -16,8 +18,9 @@ class Fetch(Message, tag="Fetch", frozen=True, kw_only=True):
 
 
 class Offer(Message, tag="Offer", frozen=True, kw_only=True):
-    """First message of a connection: another agent's part of a step, to be kept for it; the files
-    follow as pieces, one after the other."""
+    """First message of a connection: another agent's part of a step, which this agent shall keep;
+    its files follow in pieces.
+    """
 
     v: int = VERSION
     job: str

@@ -1,4 +1,4 @@
-"""The workers of a world, from the order to start them until none is left; what they do between."""
+"""Messages about the workers of a world, from the order to start them to their end."""
 
 from brain.types.batch import BatchWish
 from brain.types.world import MemoryCheckpoint
@@ -12,11 +12,11 @@ HEARTBEAT_SECONDS = 0.5
 
 
 class Prepare(Message, tag="Prepare", frozen=True, kw_only=True):
-    """Start the workers of a world that is to come, and hold them at the gate.
+    """Start the workers of a coming world, and hold them at the gate.
 
-    ``Run`` with the very same document lets them go; any other one ends them. In process, those
-    that run build its group beside their training, newcomers are started into it, and those that
-    have no place in it get ready to leave.
+    ``Run`` with exactly the same document releases them; ``Run`` with another ends them. In
+    process, running workers build the world's group beside training, newcomers are started into the
+    world, and workers without a place in it get ready to leave.
     """
 
     world: WorldDocument
@@ -26,7 +26,7 @@ class Prepare(Message, tag="Prepare", frozen=True, kw_only=True):
 
 
 class Prepared(Message, tag="Prepared", frozen=True, kw_only=True):
-    """The answer to ``Prepare``: whether the workers of a coming world wait at the gate here."""
+    """The answer to ``Prepare``: ``ok`` if the coming world's workers wait at the gate here."""
 
     epoch: int
     ok: bool
@@ -35,13 +35,13 @@ class Prepared(Message, tag="Prepared", frozen=True, kw_only=True):
 
 
 class Discard(Message, tag="Discard", frozen=True, kw_only=True):
-    """End what was prepared as ``epoch``; 0: whatever was."""
+    """End the prepared world ``epoch``; 0 means any prepared world."""
 
     epoch: int
 
 
 class Run(Message, tag="Run", frozen=True, kw_only=True):
-    """Start the workers of a world; or, in process, have those that run go over into it."""
+    """Start the workers of a world; or, in process, have the running workers change to it."""
 
     world: WorldDocument
     #: Workers stay: at the step that all agreed to, where the world was prepared, else at once.
@@ -64,7 +64,7 @@ class Unusable(Message, tag="Unusable", frozen=True, kw_only=True):
 
 
 class Heartbeat(Message, tag="Heartbeat", frozen=True, kw_only=True):
-    """The agent lives; how far its workers of ``epoch`` are."""
+    """The agent is alive; ``progress`` is that of its workers of ``epoch``."""
 
     epoch: int
     #: CLOCK_MONOTONIC of the sender, nanoseconds.
@@ -77,16 +77,16 @@ class Heartbeat(Message, tag="Heartbeat", frozen=True, kw_only=True):
 
 
 class Lease(Message, tag="Lease", frozen=True, kw_only=True):
-    """The answer to a heartbeat: its workers may live on for so long after it was sent."""
+    """The answer to a heartbeat: workers may live for ``seconds`` after the heartbeat was sent."""
 
     epoch: int
     #: ``now_ns`` of the heartbeat.
     sent_ns: int
-    #: 0 where it has no workers of the present world.
+    #: 0 if the agent has no workers of the present world.
     seconds: float
-    #: When it was answered, by the coordinator's clock; the next heartbeat brings it back.
+    #: Time of the answer by the coordinator's clock; the next heartbeat returns it as ``heard``.
     at: float = 0.0
-    #: The batch that scripts that ask are to take; None: nobody knows better than they.
+    #: The batch for scripts that ask for one; None: they keep their own.
     batch: BatchWish | None = None
 
 
@@ -122,7 +122,7 @@ class Halt(Message, tag="Halt", frozen=True, kw_only=True):
 
 
 class Stopped(Message, tag="Stopped", frozen=True, kw_only=True):
-    """No worker of ``epoch`` runs here any more."""
+    """No worker of ``epoch`` runs on this agent any more."""
 
     epoch: int
     now_ns: int
@@ -133,7 +133,7 @@ class Stopped(Message, tag="Stopped", frozen=True, kw_only=True):
 
 
 def lasts(message: Message) -> bool:
-    """True if workers may live on by it."""
+    """True if the heartbeat's workers may live on."""
     return isinstance(message, Run) or (isinstance(message, Lease) and message.seconds > 0)
 
 

@@ -1,14 +1,14 @@
-"""Shards of data: workers ask through their agent; the coordinator answers, and keeps ledgers."""
+"""Messages about shards of data: workers ask through their agent; the coordinator answers."""
 
 from launcher.messages.message import Message
 
 
 class Asked(Message, tag="Asked", frozen=True, kw_only=True):
-    """A worker of this agent asks something about shards of data: ``launcher.data.serving``."""
+    """A question of a worker about shards of data, which ``launcher.data.serving`` answers."""
 
     #: The worker, by a name that it gave itself.
     holder: str
-    #: Counts its questions, from 1; 0: the agent says that it is gone; -1: what it has, and did.
+    #: Number of the question, from 1; 0: the agent reports the worker gone; -1: the worker's state.
     number: int
     #: JSON.
     body: bytes
@@ -19,7 +19,7 @@ class Answered(Message, tag="Answered", frozen=True, kw_only=True):
 
     holder: str
     number: int
-    #: Version of the coordinator's ledgers that has what was said.
+    #: Version of the coordinator's ledgers that includes the question's effect.
     version: int
     #: JSON.
     body: bytes
@@ -28,7 +28,7 @@ class Answered(Message, tag="Answered", frozen=True, kw_only=True):
 class Shared(Message, tag="Shared", frozen=True, kw_only=True):
     """The coordinator's ledgers of shards, which agents keep for a successor.
 
-    Each agent hands them on last of all that it says about shards.
+    An agent sends them to a new coordinator after all its other messages about shards.
     """
 
     version: int

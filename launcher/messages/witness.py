@@ -1,4 +1,4 @@
-"""The coordinator names the witness of a world; its members say whether they see it."""
+"""Messages about a world's witness: the coordinator names it, its members report if they see it."""
 
 from launcher.messages.message import Message
 

@@ -1,4 +1,6 @@
-"""From the pod's description to the agent of its replica, and back to the pod's last message."""
+"""Run the agent that a pod's environment describes; leave its end as the pod's termination
+message.
+"""
 
 import os
 import shlex
@@ -30,7 +32,9 @@ _PRIVATE = ("BRAIN_POD", "BRAIN_POD_HOME", "BRAIN_POD_FILES")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodIntent:
-    """``BRAIN_POD``: what the scaler wants of this replica, but for what only the pod knows."""
+    """``BRAIN_POD``: the scaler's order for this replica, without the facts that only the pod
+    knows.
+    """
 
     v: int = 1
     job: str
@@ -85,7 +89,7 @@ def main(argv: Sequence[str] = ()) -> int:
 
 
 def _in_shell(told: PodIntent, shims: Path) -> int:
-    """Let the container's shell run; where it comes to a launcher, that one is ours."""
+    """Run the container's shell; if it starts a launcher, the launcher is brain-run."""
     shims.mkdir(parents=True, exist_ok=True)
     ours = shlex.join([sys.executable, "-E", "-P", "-m", "launcher.pod", "--"])
     for name in _OURS:
@@ -149,18 +153,20 @@ def intent(
 
 
 def _placed(file: Path, say: Callable[[str], None]) -> PodPlace:
-    """Wait for the scaler to say where the others are: it knows once one of them has an address."""
+    """Wait until the scaler names the other replicas' addresses: the first pod with an address is
+    enough.
+    """
     said = False
     while not (place := read_place(file)).endpoint:
         if not said:
-            say("waiting: the scaler tells where the other replicas are")
+            say("waiting: the scaler has not yet named the addresses of the other replicas")
             said = True
         time.sleep(_LOOK_SECONDS)
     return place
 
 
 def _leave_word(directory: Path, log: Path) -> None:
-    """Write the agent's end where the cluster keeps it with the pod."""
+    """Write the agent's end to the pod's termination message, which the cluster keeps."""
     end = replica.read(directory / "exit.json", ReplicaEnd)
     if end is None:
         return
@@ -168,4 +174,4 @@ def _leave_word(directory: Path, log: Path) -> None:
     try:
         log.write_bytes(wire.encode(short))
     except OSError as cannot:
-        say(f"the end cannot be written to {log}: {cannot}")
+        say(f"the agent's end cannot be written to {log}: {cannot}")

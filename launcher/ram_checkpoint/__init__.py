@@ -2,9 +2,9 @@
 
 Workers write into it (``launcher/inject/shim.py``, ``launcher/checkpoint.py``).
 
-agent           when it begins, what waits for storage, who shares
-shared_memory   the agent's directory, and its flusher
-flusher         a program that makes durable what appears there
+agent           when RAM checkpoints begin, which saves wait for storage, which agents share
+shared_memory   the agent's directory of shared memory, and its flusher
+flusher         a program that writes the files in that directory to storage
 slots           one file on its way to storage
 storage         steps on their way to storage
 sharing         parts of steps that travel between agents

@@ -1,4 +1,6 @@
-"""The agent's part in RAM checkpoints: when they begin, what waits for storage, who shares."""
+"""The agent's part in RAM checkpoints: begin them, track saves ahead of storage, share with
+others.
+"""
 
 import asyncio
 import json
@@ -30,7 +32,9 @@ _COPY_SECONDS = 5.0
 
 
 class RamCheckpoint:
-    """The agent's RAM checkpoint: nothing until the job or its script wants it."""
+    """The agent's RAM checkpoint, which takes no memory until the job or its script asks for
+    one.
+    """
 
     def __init__(self, token_sha256: str) -> None:
         self._token_sha256 = token_sha256
@@ -63,7 +67,9 @@ class RamCheckpoint:
         return replace(config, memory=words(self._root, declared, registry, shim=shim))
 
     def asked(self, path: str | None) -> None:
-        """A worker wants memory, or a file (``<step>-<epoch>/<name>``) that is not here."""
+        """Give a worker memory, or fetch a file (``<step>-<epoch>/<name>``) that is not on this
+        host.
+        """
         if self.hold is None:
             self._open()
         if path is not None and self._sharing is not None:
@@ -76,7 +82,7 @@ class RamCheckpoint:
 
     @property
     def state(self) -> MemoryCheckpoint | None:
-        """Return how far memory is ahead of storage; None where no RAM checkpoint is asked for."""
+        """Return how far memory is ahead of storage; None if no RAM checkpoint was asked for."""
         if self.hold is None:
             return MemoryCheckpoint(off=self.off) if self.off else None
         since = self.hold.ahead_since
@@ -115,7 +121,7 @@ class RamCheckpoint:
         """Answer another agent's request.
 
         Raises:
-            BadInput: it is not of this job.
+            BadInput: the request is not from this job.
         """
         if isinstance(said, messages.Offer) and self.hold is None:
             self._open()
@@ -139,7 +145,9 @@ class RamCheckpoint:
             self._do(self._when_stored(self.hold, exit, tell))
 
     async def breakpoint(self) -> None:
-        """After a lost world, write memory to storage if the job wants that."""
+        """After a lost world, write memory to storage if the job asks for it
+        (``--save_at_breakpoint``).
+        """
         if self.hold is None or not self._breakpoints:
             return
         self.hold.persist()
@@ -150,9 +158,9 @@ class RamCheckpoint:
             say(f"storage takes longer than {_BREAKPOINT_SECONDS:.0f} s; training goes on")
 
     async def drain(self, *, hurry: bool) -> None:
-        """Bring everything to storage and give memory back, before the agent leaves.
+        """Write everything to storage and free the memory, before the agent leaves.
 
-        In a ``hurry`` the flusher does that after the agent has left.
+        In a ``hurry``, the flusher does so after the agent has left.
         """
         self._over = True
         for visitor in tuple(self._visitors):
@@ -203,7 +211,7 @@ class RamCheckpoint:
             (directory / f"{name}.nobody").touch()
 
     def _news(self) -> None:
-        """The flusher has told something: what is new is copied to the buddy, one at a time."""
+        """Act on a message of the flusher: copy new parts to the buddy, one at a time."""
         if not self._over and (self._pushing is None or self._pushing.done()):
             self._pushing = asyncio.create_task(self._push())
 
@@ -214,7 +222,7 @@ class RamCheckpoint:
                 return
 
     def _unsafe(self) -> list[StepPart]:
-        """Parts of our own newest step that no other host has yet."""
+        """Return the parts of this agent's newest step that no other host has yet."""
         mine = [part for part in self.held if not part.copied]
         if not mine or self.hold is None:
             return []

@@ -1,11 +1,11 @@
-"""Brings what workers saved into memory to storage. A program; standard library only.
+"""A program that writes workers' saves from memory to storage. Standard library only.
 
 python -m launcher.ram_checkpoint.flusher <directory>
-    makes durable what appears in the agent's shared memory, and says on standard output, a line of
-    JSON at each change, what is ahead of storage. A number on standard input (a worker has failed)
-    brings steps to storage, too, that were to stay in memory, and comes back once they are. When
-    standard input ends (the agent let go of it, or was killed) it finishes what was accepted,
-    removes the directory and ends.
+    makes files in the agent's shared memory durable. At each change it prints a line of JSON with
+    the saves that are ahead of storage. A number on standard input (a worker has failed) also sends
+    steps to storage that should have stayed in memory; the program prints the number once they are
+    there. When standard input ends (the agent closed it, or was killed), the program finishes
+    accepted saves, removes the directory and ends.
 
 docs/reference/protocols.md describes the contents of the directory. All state is in the file
 system, so another flusher continues after one that was killed.
@@ -85,7 +85,7 @@ class Flusher:
         shutil.rmtree(gone, ignore_errors=True)
 
     def turn(self) -> bool:
-        """Bring every slot one step on; returns whether something is still ahead."""
+        """Advance every slot by one stage; return True if a save is still ahead of storage."""
         names = sorted(n for n in os.listdir(self.root) if n.startswith(("slot-", "writing-")))
         for name in names:
             path = os.path.join(self.root, name)
@@ -103,7 +103,7 @@ class Flusher:
         return bool(self.slots)
 
     def sweep(self, writing: str) -> None:
-        """Remove saves that a worker died while writing."""
+        """Remove unfinished saves of workers that died."""
         if alive(int(os.path.basename(writing).split("-")[1])):
             return
         with contextlib.suppress(OSError, ValueError), open(f"{writing}/manifest") as file:
@@ -111,7 +111,7 @@ class Flusher:
         shutil.rmtree(writing, ignore_errors=True)
 
     def persist(self, slot: Slot) -> bool:
-        """Try to make it durable; returns whether it is done with."""
+        """Try to make a slot durable; return True if the slot is finished."""
         now = time.monotonic()
         if now < slot.next_try:
             return False
@@ -137,7 +137,7 @@ class Flusher:
         return done
 
     def forgotten(self, slot: Slot, now: float) -> bool:
-        """True if no name points to the slot any more."""
+        """True if no name links to the slot any more."""
         if any("removed" in told for told in slot.told()):
             return True
         slot.missed_since = slot.missed_since or now
@@ -147,14 +147,18 @@ class Flusher:
         return True
 
     def finished(self, since: float) -> bool:
-        """True if nothing can come any more, and the pieces that are waited for will not."""
+        """True if no worker can save any more, and outstanding pieces of other agents will not
+        come.
+        """
         if not self.deserted(since) or (self.behind and not self.storing.stuck):
             return False
         self.lost += [self.storing.stuck] if self.behind else []
         return True
 
     def deserted(self, since: float) -> bool:
-        """True if no worker that may still save runs, or has for too long without its agent."""
+        """True if no worker that may still save runs, or workers have outlived the agent for too
+        long.
+        """
         if time.monotonic() - since > ORPHANS_SECONDS:
             return True
         for name in os.listdir(self.root):
@@ -227,14 +231,14 @@ def held(root: str) -> bool:
 
 
 def _step_back() -> None:
-    """Leave the processors to others; Linux may weigh sessions instead of processes."""
+    """Give way to other processes; Linux may weigh sessions instead of processes."""
     os.nice(_NICENESS)
     with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as session:
         session.write(str(_NICENESS))
 
 
 def main(root: str) -> None:
-    """Keep one directory; its lock came with us, or is free."""
+    """Serve one directory; its lock was inherited, or is free."""
     for asked in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(asked, signal.SIG_IGN)
     _step_back()

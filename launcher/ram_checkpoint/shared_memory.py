@@ -1,7 +1,7 @@
 """An agent's RAM checkpoint: its directory of shared memory, and the flusher.
 
 The directory outlives workers. The flusher (``flusher.py``) outlives a killed agent just long
-enough to bring to storage what was accepted.
+enough to write accepted saves to storage.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _FLUSHER = (sys.executable, "-E", "-P", "-m", "launcher.ram_checkpoint.flusher")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ahead:
-    """A save that is in memory and not on storage yet."""
+    """A save in memory that is not on storage yet."""
 
     pid: int
     path: str
@@ -91,12 +91,12 @@ class SharedMemory:
         say: Callable[[str], None],
         news: Callable[[], None] = lambda: None,
     ) -> "SharedMemory":
-        """Make the directory ``root``, finish what agents that are gone left of theirs, and repair
-        names that a crash of the machine left dangling; ``news`` is called when the flusher tells
-        something.
+        """Make the directory ``root``, finish directories that gone agents left, and repair names
+        that a crash of the machine left dangling; ``news`` is called at each message of the
+        flusher.
 
         Raises:
-            Unavailable: there is no shared memory that can be written.
+            Unavailable: there is no writable shared memory.
         """
         for orphan in orphans():
             adopt(orphan)
@@ -112,7 +112,7 @@ class SharedMemory:
 
     @property
     def ahead(self) -> tuple[Ahead, ...]:
-        """Saves that are ahead of storage now, as far as the flusher has told."""
+        """Saves that are ahead of storage, by the flusher's last message."""
         return self._report.ahead
 
     @property
@@ -129,7 +129,7 @@ class SharedMemory:
         return self._report.off
 
     def persist(self) -> None:
-        """Write steps to storage that were to stay in memory."""
+        """Write steps to storage that should have stayed in memory."""
         self._asked += 1
         self._ask()
 
@@ -156,7 +156,9 @@ class SharedMemory:
         return False
 
     async def settled(self, pid: int | None = None) -> str | None:
-        """Wait until nothing (of worker ``pid``) is ahead of storage; what was given up, if any."""
+        """Wait until no save (of worker ``pid``) is ahead of storage; return the error of a lost
+        save, if any.
+        """
         before = len(self._report.lost)
         while self.holds(pid):
             await asyncio.sleep(_LOOK_SECONDS)
@@ -187,7 +189,7 @@ class SharedMemory:
         )
 
     async def _watch(self) -> None:
-        """Read what the flusher tells; one that was killed is followed by another."""
+        """Read the flusher's messages; start another flusher if it was killed."""
         failures = 0
         while True:
             began = await self._listen()
@@ -201,7 +203,9 @@ class SharedMemory:
             at_once = began is None or time.monotonic() - began < _AT_ONCE_SECONDS
             failures = failures + 1 if at_once else 0
             if self._closing and failures >= _FAILURES:
-                self._say(f"{self.root} does not come to storage; the next start tries again")
+                self._say(
+                    f"{self.root} could not be written to storage; the next start tries again"
+                )
                 return
             self._say(f"the flusher of the memory checkpoint ended with {code}; another follows")
             if failures:
@@ -216,8 +220,9 @@ class SharedMemory:
                 self._flusher.stdin.close()
 
     async def _listen(self) -> float | None:
-        """Hear the flusher to its end; when it began to speak (by ``time.monotonic``): how long it
-        takes to start is the machine's affair."""
+        """Read one flusher's messages to its end; return the ``time.monotonic`` of the first
+        message, so that a slow start does not count.
+        """
         began = None
         reader = asyncio.StreamReader(limit=_LINE_BYTES)
         loop, pipe = asyncio.get_running_loop(), self._flusher.stdout
@@ -229,7 +234,7 @@ class SharedMemory:
                 began = began or time.monotonic()
                 self._report = msgspec.json.decode(line, type=_Report)
                 for lost in self._report.lost[self._losses_said :]:
-                    self._say(f"a save in memory did not come to storage: {lost}")
+                    self._say(f"a save in memory was not written to storage: {lost}")
                 self._losses_said = len(self._report.lost)
                 self._news()
         finally:
@@ -238,19 +243,20 @@ class SharedMemory:
 
 
 def plain(job: str) -> str:
-    """A job's name as part of a file name."""
+    """Return a job's name as part of a file name."""
     return re.sub(r"[^A-Za-z0-9_.]", "_", job)[: _NAME_CHARACTERS - 20]
 
 
 def orphans() -> list[Path]:
-    """Directories of this user whose agent and flusher are gone."""
+    """Return the directories of this user whose agent and flusher are gone."""
     found = filter(mine, SHARED.glob(f"brain-{os.getuid()}-*"))
     return [path for path in found if (path / "lock").exists() and not flusher.held(str(path))]
 
 
 def adopt(root: Path) -> None:
-    """Have what is accepted there brought to storage and the directory removed, unless somebody
-    else does."""
+    """Start a flusher that writes accepted saves to storage and removes the directory, unless one
+    runs.
+    """
     try:
         lock = os.open(root / "lock", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -274,9 +280,9 @@ def adopt(root: Path) -> None:
 
 
 def repair(registry: Path, say: Callable[[str], None]) -> None:
-    """Replace links into memory that is no more by the durable file that was kept for each.
+    """Replace each link into memory that no longer exists by the durable file that was kept for it.
 
-    ``registry`` lists the directories in which workers ever saved through memory.
+    ``registry`` lists the directories in which workers have saved through memory.
     """
     if not registry.exists():
         return
@@ -294,11 +300,13 @@ def _repair_in(directory: Path, say: Callable[[str], None]) -> None:
         keep = directory / f".brain-keep-{_job_of(target)}-{entry.name}~"
         if keep.exists():
             os.replace(keep, entry)
-            say(f"{entry} was ahead of storage when the machine went down; the one before is back")
+            say(
+                f"{entry} was not on storage when the machine went down; the save before it is back"
+            )
         else:
             entry.unlink()
             if not entry.name.startswith(".brain-"):
-                say(f"{entry} had not come to storage when the machine went down; it is lost")
+                say(f"{entry} was not on storage when the machine went down; it is lost")
     for left in directory.glob(".brain-new-*"):
         owner = left.name.removeprefix(".brain-new-").rsplit("-", 2)[0]
         if owner.startswith(f"brain-{os.getuid()}-") and not (SHARED / owner).exists():
@@ -306,20 +314,22 @@ def _repair_in(directory: Path, say: Callable[[str], None]) -> None:
 
 
 def _job_of(target: str) -> str:
-    """The job's part of the directory that a link points into."""
+    """Return the job's part of the directory name in a link."""
     name = Path(target).relative_to(SHARED).parts[0]
     return name.removeprefix(f"brain-{os.getuid()}-").rpartition("-")[0]
 
 
 def free_root(job: str, replica: int) -> Path:
-    """A directory of shared memory that no other agent has: two jobs may have one name."""
+    """Return a new directory of shared memory; two jobs may have the same name."""
     base = f"brain-{os.getuid()}-{plain(job)}-{max(replica, 0)}"
     names = itertools.chain([base], (f"{base}.{number}" for number in itertools.count(1)))
     return next(SHARED / name for name in names if not (SHARED / name).exists())
 
 
 def _make(root: Path) -> int:
-    """Make the directory, locked before anybody can find it; the lock's descriptor."""
+    """Make the directory, locked before another process can find it; return the lock's
+    descriptor.
+    """
     made = Path(tempfile.mkdtemp(prefix=f".brain-{os.getuid()}-", dir=SHARED))
     lock = os.open(made / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -334,7 +344,7 @@ def _make(root: Path) -> int:
 
 
 def words(root: Path, declared: str | None, registry: Path, *, shim: bool) -> dict[str, object]:
-    """``memory`` in BRAIN_WORKER."""
+    """Return ``memory`` for BRAIN_WORKER."""
     return {
         "directory": str(root),
         "job": _job_of(str(root)),

@@ -1,7 +1,7 @@
-"""Parts of steps that travel between agents: asked for, or pushed to a buddy on another host.
+"""Send parts of steps between agents: on request, or to a buddy on another host.
 
-One connection a journey, over the agents' own port: the first message names the job and its token,
-the file follows in pieces. Nothing is ever unpickled.
+Each transfer has its own connection to the agent's port: the first message names the job and its
+token, and the files follow in pieces. Nothing is ever unpickled.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ _NAME = re.compile(r"\.metadata|[A-Za-z0-9_][A-Za-z0-9_.]*")
 
 
 def buddy_of(members: Sequence[Member], replica: int) -> Member | None:
-    """Return the member that keeps a second copy of ``replica``'s parts; None where it is alone.
+    """Return the member that keeps a second copy of ``replica``'s parts; None if it is alone.
 
-    That is the next member in order that is on another node, else the next member.
+    That is the next member on another node, else the next member.
     """
     ranks = [member.replica for member in members]
     if replica not in ranks or len(ranks) < 2:
@@ -47,13 +47,14 @@ class PartSharing:
     def __init__(
         self, steps: Path, job: str, token_sha256: str, *, patience_seconds: float = 10.0
     ) -> None:
-        """``patience_seconds`` for every answer and every piece: a host that hangs holds up
-        nobody."""
+        """``patience_seconds`` is the limit for each answer and each piece, so that a host that
+        hangs delays no other host.
+        """
         self._steps, self._job, self._token = steps, job, token_sha256
         self._patience_seconds = patience_seconds
 
     async def fetch(self, addresses: Sequence[str], key: str, name: str) -> bool:
-        """Bring a file here from the first address that has it; False where none has it."""
+        """Fetch a file from the first address that has it; return False if none has it."""
         target = self._file(key, name)
         for address in addresses:
             if target.exists() or await self._fetch_from(address, target, key, name):
@@ -63,8 +64,7 @@ class PartSharing:
     async def serve(self, asked: messages.Fetch, connection: Connection) -> None:
         """Send a file that another agent asks for.
 
-        Raises:
-            BadInput: it is not of this job.
+        Raises: BadInput: the agent is not of this job.
         """
         self._check(asked.job, asked.token_sha256)
         try:
@@ -75,7 +75,7 @@ class PartSharing:
             connection.abandon()
 
     async def push(self, address: str, part: StepPart) -> bool:
-        """Copy a part to another agent; returns whether it has it now."""
+        """Copy a part to another agent; return True if that agent has it now."""
         directory = self._steps / str(part.key)
         try:
             async with self._patience():
@@ -100,7 +100,7 @@ class PartSharing:
         """Keep a part that another agent pushes.
 
         Raises:
-            BadInput: it is not of this job, or no part.
+            BadInput: the agent is not of this job, or sends no valid part.
         """
         self._check(offer.job, offer.token_sha256)
         part = self._offered(offer.part)
@@ -195,7 +195,9 @@ class PartSharing:
         return True
 
     async def _receive(self, connection: Connection, target: Path) -> bool:
-        """Write what comes to ``target``; False, and no file, where it does not come whole."""
+        """Write received pieces to ``target``; if some are missing, return False and leave no
+        file.
+        """
         whole = False
         try:
             with target.open("wb") as file:

@@ -1,7 +1,7 @@
 """One file in memory on its way to storage. Standard library.
 
-A file is copied beside the link that stands for it, synced, and exchanged with the link wherever
-that is by then; whatever comes back from an exchange is looked at.
+A file is copied beside the link that stands for it, synced, and exchanged with the link, wherever
+that is by then. The name that the exchange replaced is checked.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ class Slot:
     """One accepted file in memory, on its way to storage."""
 
     def __init__(self, path: str) -> None:
-        """Raises OSError or ValueError where it is not complete."""
+        """Raises OSError or ValueError if the slot is not complete."""
         self.path = path
         self.pid = int(os.path.basename(path).split("-")[1])
         with open(os.path.join(path, "manifest")) as file:
@@ -56,7 +56,7 @@ class Slot:
             return []
 
     def names(self) -> "list[str]":
-        """Every name that it had, the newest first."""
+        """Every name that the file has had, the newest first."""
         names = [told["name"] for told in self.told() if "name" in told]
         return [*reversed(names), self.first]
 
@@ -67,12 +67,12 @@ class Slot:
 
     @property
     def temporary(self) -> str:
-        """The file that will be the durable one."""
+        """Path of the file that will be the durable one."""
         told: str = self.manifest["temporary"]
         return next((path for path in self.moved(told) if os.path.lexists(path)), told)
 
     def name(self) -> str | None:
-        """Return the present path of the slot's link; None where it cannot be found."""
+        """Return the present path of the slot's link; None if it cannot be found."""
         names = self.names()
         # What is not renamed yet is no name: its worker may not live to do it.
         ours = {os.path.basename(self.manifest[kind]) for kind in ("temporary", "link")}
@@ -111,7 +111,7 @@ class Slot:
         self.copied = True
 
     def land(self) -> bool:
-        """Put the durable file where the link is; False where the link is not found."""
+        """Put the durable file in the link's place; return False if the link is not found."""
         if points(self.temporary, self.memory):  # a flusher before us did
             return True
         self._undo()
@@ -129,7 +129,7 @@ class Slot:
         return False
 
     def _undo(self) -> None:
-        """A flusher before us ended between an exchange and its undoing."""
+        """Undo an exchange, if an earlier flusher ended before it could."""
         try:
             here = os.lstat(self.temporary).st_ino
         except FileNotFoundError:
@@ -142,7 +142,7 @@ class Slot:
                 return
 
     def give_up(self) -> None:
-        """Put back what was durable before, where the link still is."""
+        """Put back the earlier durable file, if the link is still there."""
         name = self.name()
         if name is None:
             return
@@ -156,7 +156,7 @@ class Slot:
         remove(name)
 
     def clear(self) -> None:
-        """Remove all that was ours, memory last."""
+        """Remove all files of the slot, its memory last."""
         self._tidy()
         shutil.rmtree(self.path, ignore_errors=True)
 
@@ -192,12 +192,14 @@ class Slot:
 
 
 def kept_in(root: str) -> "list[str]":
-    """Slots of a directory of shared memory that are durable, and kept to be read from."""
+    """Slots of a directory of shared memory that are durable, and kept for readers."""
     return [os.path.join(root, name) for name in os.listdir(root) if name.startswith("kept-")]
 
 
 def row_of(slot: str) -> str | None:
-    """Return the slot's row, which all its saves share; None of a slot that is being removed."""
+    """Return the slot's row, which all saves of one name pattern share; None if the slot is being
+    removed.
+    """
     try:
         with open(os.path.join(slot, "manifest")) as file:
             return str(json.load(file)["row"])
@@ -214,7 +216,7 @@ def points(name: str, memory: str) -> bool:
 
 
 def inode_of(name: str) -> int | None:
-    """The inode of a name itself."""
+    """Return the inode of a name itself, without following a link."""
     try:
         return os.lstat(name).st_ino
     except OSError:
@@ -222,14 +224,14 @@ def inode_of(name: str) -> int | None:
 
 
 def exchange(one: str, other: str) -> None:
-    """Let two names change places, atomically."""
+    """Exchange two names, atomically."""
     if _libc.renameat2(-100, os.fsencode(one), -100, os.fsencode(other), _EXCHANGE) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), other)
 
 
 def sync(directory: str) -> None:
-    """Make the names in a directory durable."""
+    """Sync a directory, which makes its names durable."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -238,7 +240,7 @@ def sync(directory: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Remove a name that may be gone already."""
+    """Remove a name, which may be gone already."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         os.unlink(path)
 
@@ -251,7 +253,7 @@ def write(path: str, value: object) -> None:
 
 
 def alive(pid: int, ticks: str = "") -> bool:
-    """True if a process lives (and is the one that was started then)."""
+    """True if the process ``pid`` lives, and is still the process with that start time."""
     try:
         with open(f"/proc/{pid}/stat", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()

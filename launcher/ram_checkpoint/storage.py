@@ -1,8 +1,8 @@
-"""Brings steps that ``launcher.checkpoint`` keeps in memory to storage, for the flusher.
+"""Writes steps that ``launcher.checkpoint`` keeps in memory to storage, for the flusher.
 
 A state that is the same everywhere becomes one file, stored by the agent of rank 0. Pieces are
 stored by every agent into a directory whose name begins with a dot; the agent of rank 0 gives it
-its final name once all pieces are there, so that what has the name is complete.
+its final name once all pieces are there, so that a step with a final name is complete.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ STUCK_SECONDS = 15.0
 
 
 class StepStorage:
-    """One turn after the other, each as long as one step takes."""
+    """Stores one step per turn."""
 
     def __init__(self, root: Path) -> None:
         self._steps, self._name = root / "steps", root.name
@@ -38,9 +38,9 @@ class StepStorage:
         self._refused: tuple[float, str] | None = None
 
     def turn(self, *, breakpoint: bool) -> bool:
-        """Store the newest step that shall be; returns whether one is still ahead of storage.
+        """Store the newest step that belongs on storage; return True if one is still ahead.
 
-        ``breakpoint`` stores those, too, that were to stay in memory.
+        ``breakpoint`` also stores steps that should have stayed in memory.
         """
         wanted = [
             part
@@ -77,7 +77,7 @@ class StepStorage:
 
     @property
     def stuck(self) -> str:
-        """Why the step that is behind will not come to storage; empty where it may."""
+        """Return why the outstanding step cannot be stored any more; empty if it still may be."""
         if self._refused is not None and time.monotonic() - self._refused[0] > STUCK_SECONDS:
             return self._refused[1]
         gathering = self._gathering
@@ -93,7 +93,7 @@ class StepStorage:
             (self._steps / str(part.key) / f"stored-{part.rank}").touch()
 
     def _store(self, mine: list[StepPart], breakpoint: bool) -> bool:
-        """Returns whether pieces of others are waited for."""
+        """Store one step; return True if pieces of other agents are still missing."""
         if mine[0].shared:
             # The agent of rank 0 stores it; that one may be what was lost.
             any_will_do = mine[0] if breakpoint else None
@@ -155,13 +155,15 @@ class StepStorage:
 
 
 def _is_of(part: StepPart, whole: str) -> bool:
-    """True if what is on storage is the save that ``part`` is of, not one of an earlier run."""
+    """True if the step on storage is the save of ``part``, not one of an earlier run."""
     key, _, accepted = whole.partition(" ")
     return key == str(part.key) and abs(float(accepted) - part.accepted) < _SAME_SECONDS
 
 
 def _become(gathering: Path, final: Path, whole: str) -> None:
-    """Give what was gathered its name; one of that name from an earlier run goes."""
+    """Give the gathered pieces their final name; replace a step of that name from an earlier
+    run.
+    """
     try:
         os.rename(gathering, final)
         return
@@ -176,12 +178,12 @@ def _become(gathering: Path, final: Path, whole: str) -> None:
 
 
 def _ours(part: StepPart) -> bool:
-    """True if it is for this agent to store: pieces of its own, and the whole of rank 0."""
+    """True if this agent must store the part: its own pieces, or rank 0's whole state."""
     return part.storage and not part.copied and (part.rank == 0 or not part.shared)
 
 
 def _says(path: Path) -> str:
-    """Return the text of a small file; empty where it is not there."""
+    """Return the text of a small file; empty if there is no file."""
     try:
         return path.read_text()
     except OSError:
@@ -189,7 +191,7 @@ def _says(path: Path) -> str:
 
 
 def _changed_at(directory: Path) -> float:
-    """Time of the last change in a directory, seconds since the epoch; 0 where it is gone."""
+    """Return the time of the last change in a directory, in Unix seconds; 0 if it is gone."""
     newest = 0.0
     with contextlib.suppress(FileNotFoundError):
         for path in (directory, *directory.iterdir()):
