@@ -1,8 +1,9 @@
 """An agent's part in the worlds of its job while torchrun runs the workers.
 
-torchrun's agent is one blocking thread; ours is a loop. The loop lives in a thread of its own and
-takes part in worlds as every agent does, except that *start* means: hand the world to torchrun,
-and *stop*: wait until torchrun has ended its workers and asks for the next world.
+torchrun's agent is one blocking thread; Brain's agent is an event loop in a thread of its own. The
+loop takes part in worlds as every agent does, with two differences. To *start* workers, it hands
+the world to torchrun. To *stop* them, it waits until torchrun has ended its workers and asks for
+the next world.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
 
 
 class RendezvousTurn:
-    """One world as torchrun has it; what ``WorkerGroup`` knows as the workers of that world.
+    """One world that torchrun runs; ``WorkerGroup`` uses it as the workers of that world.
 
     ``halted`` and ``lease_until_ns`` are written on the loop and read by torchrun's thread.
     """
@@ -53,7 +54,7 @@ class RendezvousTurn:
     ) -> None:
         self.world, self.group_rank = world, group_rank
         self.exits: tuple[WorkerExit, ...] = ()
-        #: torchrun is to end its workers and to ask for the next world.
+        #: True if torchrun must end its workers and ask for the next world.
         self.halted = False
         self.taken = False
         self.lease_until_ns = time.monotonic_ns() + int(world.lease_seconds * 1e9)
@@ -62,12 +63,14 @@ class RendezvousTurn:
 
     @property
     def over(self) -> bool:
-        """True if its workers must not run any more."""
+        """True if the world's workers must not run any more."""
         lease = self.world.lease_seconds > 0 and time.monotonic_ns() > self.lease_until_ns
         return self.halted or lease
 
     def came_back(self, code: int, message: str) -> None:
-        """torchrun runs no worker of it any more; ``code`` counts where nobody asked for that."""
+        """Note that torchrun runs no worker of this world any more; ``code`` counts unless the
+        world was halted.
+        """
         if self._back.is_set():
             return
         if not self.halted:
@@ -77,18 +80,18 @@ class RendezvousTurn:
 
     # --- what WorkerGroup asks of workers ----------------------------------------------------
 
-    #: torchrun ends them at every change of the world.
+    #: torchrun ends the workers at every change of the world.
     elastic = False
     joining = False
     sessions: None = None
     targets: tuple[DumpTarget, ...] = ()
-    #: Without a lease torchrun ends them; they do not hold themselves.
+    #: When the lease runs out, torchrun ends the workers; they are never held.
     held: tuple[int, ...] = ()
 
     async def stop(
         self, grace_seconds: float, *, signum: signal.Signals = signal.SIGTERM
     ) -> tuple[WorkerExit, ...]:
-        """Have torchrun end them; returns when it has."""
+        """Have torchrun end the workers; return once it has."""
         self.halted = True
         if self.taken:
             await self._back.wait()
@@ -114,7 +117,7 @@ class RendezvousTurn:
         """Do nothing: torchrun's workers are not asked to save."""
 
     def extend_lease(self, until_ns: int) -> None:
-        """They may run so long."""
+        """Let the workers run until ``until_ns``."""
         self.lease_until_ns = until_ns
 
     def resume_held(self) -> None:
@@ -140,7 +143,7 @@ class RendezvousTurn:
 
 
 class GuestWorkerGroup(WorkerGroup):
-    """Workers that torchrun runs: one turn after the other, nothing is started ahead."""
+    """Workers that torchrun runs, one ``RendezvousTurn`` after the other; none is started ahead."""
 
     offer: Callable[[RendezvousTurn], None]
 
@@ -177,10 +180,10 @@ class Guest:
         self._leaving: asyncio.Task[None] | None = None
 
     def heed(self, signals: Sequence[str] = SIGNALS) -> None:
-        """Learn of signals that torchrun handles, at once; only in a program's main thread.
+        """Learn at once of signals that torchrun handles; works only in a program's main thread.
 
-        Python writes their numbers to a socket before any handler of torchrun's runs, and however
-        often torchrun replaces those.
+        Python writes signal numbers to a socket before any handler runs, even if torchrun replaces
+        its handlers.
         """
         if self._signals is not None or threading.current_thread() is not threading.main_thread():
             return
@@ -197,10 +200,10 @@ class Guest:
         self._heeded = frozenset(signal.Signals[name].value for name in signals)
 
     def next(self, seconds: float) -> RendezvousTurn:
-        """Return the next world once it has formed; what ran before is over.
+        """Return the next world once it has formed; the world before it is over.
 
-        Raises:
-            TimeoutError: none has, in ``seconds``, and none runs anywhere either.
+        Raises: TimeoutError: no world formed in ``seconds``, and no world of the job runs without
+        this agent.
             Closed: the job is over.
         """
         self._begin()
@@ -219,12 +222,14 @@ class Guest:
                 self._news.wait(max(left, 1.0))
 
     def failed(self, why: str) -> None:
-        """The world that was taken cannot be used."""
+        """Give back the world that torchrun took, because it cannot be used."""
         self._give_back(1, why)
 
     @property
     def waiting(self) -> bool:
-        """True if torchrun is to end its workers and to ask for the next world; costs nothing."""
+        """True if torchrun must end its workers and ask for the next world; the call costs
+        nothing.
+        """
         if self._ended is not None and self._ended.exit is ReplicaExit.SUCCEEDED:
             return False
         turn = self._taken
@@ -246,10 +251,10 @@ class Guest:
             self._call(self._membership.give_up, reason)
 
     def finish(self, seconds: float) -> bool:
-        """No worker of this agent runs any more, and all ended well unless reported otherwise.
+        """Note that this agent's workers have ended, and succeeded unless reported otherwise.
 
-        Waits that long for all others to say so, which ends the job. False: they did not, and go
-        on without this agent.
+        Wait at most ``seconds`` for all other agents to report the same, which ends the job. Return
+        False if they did not; they then go on without this agent.
         """
         if self._thread is None:
             return True
@@ -265,7 +270,7 @@ class Guest:
 
     @property
     def _may_wait(self) -> bool:
-        """A spare waits for as long as its job runs without it."""
+        """True if this agent is a spare, which waits for as long as its job runs without it."""
         membership = self._membership
         return (
             membership is not None and membership.last is None and bool(membership.welcomed_epoch)
@@ -273,8 +278,8 @@ class Guest:
 
     def _begin(self) -> None:
         if self._thread is None:
-            # A program that ends keeps its sockets for seconds while torch is torn down; what is
-            # known by then, others shall know.
+            # A program that ends keeps its sockets for seconds while torch is torn down, so leave
+            # before that.
             atexit.register(self._depart)
             self._thread = threading.Thread(target=self._work, name="brain-rdzv", daemon=True)
             self._thread.start()
@@ -286,7 +291,7 @@ class Guest:
             self._thread.join(_DEPART_SECONDS)
 
     def _go(self) -> None:
-        """Take no part any more; asked twice, an agent ends at once."""
+        """Leave the job; a second call ends the agent at once."""
         if self._membership is not None:
             for _ in range(2):
                 self._call(self._membership.leave, signal.SIGTERM)
@@ -361,7 +366,9 @@ class Guest:
             self._leaving = asyncio.ensure_future(self._left())
 
     async def _left(self) -> None:
-        """torchrun ends its workers now and then itself; the others wait for the workers alone."""
+        """Wait until the workers have ended: torchrun ends them before itself, and peers wait only
+        for them.
+        """
         while _has_children():
             await asyncio.sleep(_CHILD_SECONDS)
         if self._taken is not None:
@@ -369,7 +376,7 @@ class Guest:
 
 
 def _has_children() -> bool:
-    """True if this process has children that were not reaped; takes none from torchrun."""
+    """True if this process has unreaped children; reaps none, which is torchrun's task."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -378,7 +385,7 @@ def _has_children() -> bool:
 
 
 class Closed(Exception):
-    """The job is over for this agent; ``ended`` says how."""
+    """The job is over for this agent; ``ended`` tells how it ended."""
 
     def __init__(self, ended: ReplicaEnd) -> None:
         super().__init__(ended.detail or str(ended.exit))

@@ -1,5 +1,6 @@
-"""torch's ``RendezvousHandler`` on our worlds. Runs in torchrun's process, which has torch loaded;
-nothing else of the launcher imports it."""
+"""torch's ``RendezvousHandler`` on Brain's worlds. It runs in torchrun's process, which has loaded
+torch; no other module of the launcher imports torch.
+"""
 
 import logging
 import os
@@ -73,7 +74,7 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
         self._store: Any = None
 
     def get_backend(self) -> str:
-        """``brain``."""
+        """Return ``brain``."""
         return "brain"
 
     def get_run_id(self) -> str:
@@ -82,7 +83,7 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
 
     @property
     def use_agent_store(self) -> bool:
-        """True if workers use the agents' store, which is a fresh one for every world."""
+        """True if workers use the agents' store; every world has a new store."""
         return os.environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0") != "1"
 
     def next_rendezvous(self) -> RendezvousInfo:
@@ -97,7 +98,9 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
                 self._guest.failed(str(why))
 
     def num_nodes_waiting(self) -> int:
-        """More than 0 where workers are to be restarted; pushed, so that asking costs nothing."""
+        """Return more than 0 if workers must be restarted; worlds are pushed, so a call costs
+        nothing.
+        """
         return int(self._guest.waiting)
 
     def is_closed(self) -> bool:
@@ -188,7 +191,7 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
 
 
 class _Gone(Exception):
-    """A world ended before it was entered."""
+    """A world ended before torchrun entered it."""
 
 
 def _answers(host: str, port: int) -> bool:
@@ -200,7 +203,7 @@ def _answers(host: str, port: int) -> bool:
 
 
 def _say(text: str) -> None:
-    """The console belongs to the script, unless somebody debugs us."""
+    """Leave the console to the script, unless a user debugs the launcher."""
     _log.info(text)
     if os.environ.get("BRAIN_DEBUG"):
         sys.stderr.write(f"brain: {time.strftime('%H:%M:%S')} {text}\n")

@@ -30,7 +30,7 @@ _IDLE = ("last_call_timeout", "heartbeat_timeout", "is_host", "store_type", "tim
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RendezvousSettings:
-    """Settings that one agent of torchrun asks of the rendezvous."""
+    """The rendezvous settings of one torchrun agent."""
 
     config: LaunchConfig
     #: Seconds to wait for a world, to close, and for the store.
@@ -51,7 +51,7 @@ def settings(
     conf: Mapping[str, Any],
     environment: Mapping[str, str],
 ) -> RendezvousSettings:
-    """Read what torchrun was told.
+    """Read the settings from torchrun's parameters.
 
     Raises:
         BadInput: a value cannot be used; the message names field, value and remedy.
@@ -106,7 +106,7 @@ def _check_names(conf: Mapping[str, Any]) -> None:
 
 
 def _endpoint(said: str) -> str:
-    """``host:port``; c10d's port where none is named."""
+    """Return ``host:port``, with c10d's port if none is named."""
     host, _, port = said.rpartition(":") if ":" in said else (said, "", "")
     if said.endswith("]"):
         host, port = said, ""

@@ -32,7 +32,9 @@ class Std(IntFlag):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """Destinations of the workers' output; torchrun's defaults: to the console, untouched."""
+    """Destinations of the workers' output; the defaults are torchrun's: to the console,
+    unchanged.
+    """
 
     #: This run's own directory inside ``--log-dir``, made by ``output.run_directory``; None keeps
     #: no files.
@@ -159,7 +161,7 @@ class LaunchConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldDocument:
-    """A world as its coordinator pushes it to every agent; msgspec carries it as it stands."""
+    """A world as its coordinator pushes it to every agent; msgspec encodes it unchanged."""
 
     v: int = VERSION
     job: str
@@ -212,7 +214,7 @@ class WorldDocument:
 
 
 def on_loopback(address: str) -> bool:
-    """True if an address with its port is reached without any network.
+    """True if a ``host:port`` address is on loopback, and so reached without any network.
 
     >>> on_loopback("127.0.0.1:9"), on_loopback("[::1]:9"), on_loopback("10.0.0.1:9")
     (True, True, False)

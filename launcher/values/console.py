@@ -1,4 +1,6 @@
-"""Messages of an agent on standard error: when started by hand, only those a person waits for."""
+"""Messages of an agent on standard error; in a job started by hand, only those that the user
+needs.
+"""
 
 import asyncio
 import contextlib
@@ -13,24 +15,25 @@ _WAITING = "waiting: "
 
 
 def say(text: str) -> None:
-    """Write one line of the launcher."""
+    """Write one line with the launcher's prefix."""
     write(f"brain: {text}\n")
 
 
 def write(text: str) -> None:
-    """Write to standard error; a full disk behind it, or a terminal that is gone, costs what was to
-    be said, never the agent."""
+    """Write to standard error; a full disk behind it, or a closed terminal, costs the text, never
+    the agent.
+    """
     with contextlib.suppress(OSError):
         sys.stderr.write(text)
         sys.stderr.flush()
 
 
 class Discreet:
-    """By hand the console belongs to the script, unless somebody debugs us or waits for long.
+    """In a job started by hand, leave the console to the script, but print long waits.
 
-    What starts with ``waiting: `` is written once it has lasted; the next thing said ends it. A
-    wait that comes again before as long has passed goes on: an agent that looks for others between
-    two looks at one obstacle waits for that obstacle all the time.
+    A text that starts with ``waiting: `` is written only if the wait lasts; the next text ends the
+    wait. A wait that begins again soon after its end counts as one wait: an agent may look for
+    peers between two looks at the same obstacle. BRAIN_DEBUG prints every text.
     """
 
     def __init__(
@@ -67,7 +70,7 @@ class Discreet:
 
 @dataclass(slots=True, kw_only=True)
 class _Wait:
-    """One obstacle, however often it is named."""
+    """One obstacle that an agent waits for, however often it is reported."""
 
     began_at: float
     said_at: float = 0.0

@@ -1,13 +1,13 @@
 """Pair nodes for the network check, and judge the measurements. Pure.
 
-A node's own speed is timed by itself, so that two nodes are enough to tell which one is slow. A
-fault that only a pair can show is tried again beside a partner that did well: a node that fails
-there too is to blame, and the node that was beside it is not. Two rounds are enough, a third one
-where more nodes are suspected than are known to be well, and where there are three nodes in all.
+A node's own speed is measured alone, so that two nodes are enough to tell which is slow. If a pair
+fails, each of its nodes is tried again beside a partner that did well: a node that fails there too
+is to blame, and its first partner is not. Two rounds are enough; there is a third if more nodes are
+suspected than known to be well, or if there are three nodes in all.
 
-Times are medians of many, with their standard errors. A node is slow if it takes ``ratio`` times
-as long as usual, judged at ``CUT`` of that excess, so that noise hides no such node; and only
-where the difference is ``SIGMAS`` errors or more, so that noise makes none.
+Times are medians of many, with their standard errors. A node is slow if it takes ``ratio`` times as
+long as usual. The threshold is ``CUT`` of that excess, so that noise hides no slow node, and the
+difference must be at least ``SIGMAS`` errors, so that noise makes no node slow.
 """
 
 import math
@@ -43,7 +43,7 @@ class NodeMeasured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRound:
-    """The groups of one round, and the results by replica."""
+    """The groups of one round, and their results by replica."""
 
     groups: tuple[Group, ...]
     measured: Mapping[int, NodeMeasured]
@@ -51,7 +51,7 @@ class CheckRound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usual:
-    """Usual times of a node of one kind where all is well; 0 = never measured."""
+    """Usual times of a healthy node of one kind; 0 = never measured."""
 
     compute_seconds: float = 0.0
     exchange_seconds: float = 0.0
@@ -103,7 +103,8 @@ class _Time:
 
 
 def first_round(replicas: Sequence[int]) -> tuple[Group, ...]:
-    """Neighbours in pairs; an odd one joins the last pair, or is alone where that is all there is.
+    """Return neighbours in pairs; an odd node joins the last pair, or is alone if there is no
+    other.
 
     >>> first_round([0, 1, 2, 3, 4]), first_round([0, 1, 2])
     (((0, 1), (2, 3, 4)), ((0, 1), (2,)))
@@ -142,7 +143,7 @@ def verdicts(rounds: Sequence[CheckRound], usual: Mapping[str, Usual], ratio: fl
     """Return the nodes that failed and the nodes that are slow.
 
     A node is slow if it takes ``ratio`` times as long as others of its kind, or as such nodes
-    usually take here (so that a cluster of which most are slow is seen, too).
+    usually take here (so that a cluster of mostly slow nodes is found, too).
     """
     tries = _tries(rounds)
     failed = {replica: why for replica, tried in tries.items() if (why := _failure(tried))}
@@ -163,8 +164,8 @@ def verdicts(rounds: Sequence[CheckRound], usual: Mapping[str, Usual], ratio: fl
 def remembered(rounds: Sequence[CheckRound], usual: Mapping[str, Usual]) -> dict[str, Usual]:
     """Return the times that count as usual from now on.
 
-    They move to the lower third of the present times: at once where that is far better, soon where
-    it is better, slowly where it is worse.
+    They move to the lower third of the present times: at once if that is far better, soon if it is
+    better, slowly if it is worse.
     """
     found = dict(usual)
     speeds = {replica: _speed(tried) for replica, tried in _tries(rounds).items()}
@@ -187,7 +188,8 @@ def spared(
 ) -> tuple[int, ...]:
     """Return the slow nodes to leave out: all of them, or none.
 
-    All are left out if the rest is enough and quicker without them (all wait for the slowest).
+    All are left out if the other nodes are enough, and quicker without the slow ones (all nodes
+    wait for the slowest).
 
     >>> spared({3: "slow"}, [0, 1, 2, 3], unit=1, minimum=2)
     (3,)
@@ -212,7 +214,7 @@ def _of_three(
     suspected: set[int],
     usual: Mapping[str, Usual],
 ) -> tuple[Group, ...]:
-    """All three pairs, one after the other; the last one only where two leave it open."""
+    """Return the next of three pairs; the third is tried only if two leave the question open."""
     one, two, three = nodes
     if len(rounds) == 1:
         return ((two, three), (one,))
@@ -224,7 +226,7 @@ def _of_three(
 def _suspects(rounds: Sequence[CheckRound], usual: Mapping[str, Usual], ratio: float) -> set[int]:
     """Return the replicas that took long, and all replicas of a group whose newest try failed.
 
-    A replica's newest try is the newest one with a partner, else the newest one alone.
+    A replica's newest try is its newest with a partner, else its newest alone.
     """
     tries = _tries(rounds)
     speeds = {replica: _speed(tried) for replica, tried in tries.items()}
@@ -252,7 +254,7 @@ def _suspects(rounds: Sequence[CheckRound], usual: Mapping[str, Usual], ratio: f
 
 @dataclass(slots=True)
 class _Tried:
-    """The tries of one node, with partners and alone; None: it did not answer."""
+    """The tries of one node, with partners and alone; None if the node did not answer."""
 
     together: list[NodeMeasured | None] = field(default_factory=list)
     alone: list[NodeMeasured | None] = field(default_factory=list)
@@ -278,7 +280,9 @@ def _tries(rounds: Sequence[CheckRound]) -> dict[int, _Tried]:
 
 
 def _failure(tried: _Tried) -> str:
-    """Return why a node is to blame, empty if it is not: it failed alone, or with its partners."""
+    """Return why a node is to blame, because it failed alone or with its partners; empty if it is
+    not.
+    """
     seen = [*tried.together, *tried.alone]
     told = [each.reason for each in seen if each is not None and not each.ok]
     why = (told or ["it did not answer"])[-1] or "it failed"
@@ -293,8 +297,8 @@ def _failure(tried: _Tried) -> str:
 def _parted(
     first: CheckRound, tries: Mapping[int, _Tried], failed: Mapping[int, str]
 ) -> dict[int, str]:
-    """Groups whose members are fine alone and failed together: what lies between them is broken,
-    and nobody can say on whose side. The first stays."""
+    """Return failures of groups whose members are fine alone: their connection is broken, on an
+    unknown side. The first member of each group stays."""
     found: dict[int, str] = {}
     for group in first.groups:
         left = [each for each in group if each not in failed and _only_together(tries[each])]
@@ -315,9 +319,9 @@ def _told(what: str, seconds: float, times: float) -> str:
 
 
 def _speed(tried: _Tried) -> _Speed:
-    """A node's arithmetic: the mean of its rounds, for partners have no part in it. Its exchanges:
-    with whichever partner was quicker, for a slow one is not its fault; where others took about as
-    long it is no noise either, and the mean is nearer the truth."""
+    """Return a node's speed. Its arithmetic is the mean over its rounds, since partners do not
+    affect it. Its exchanges are those with the quickest partner, since a slow partner is not its
+    fault; if others took about as long, their mean is more exact."""
     seen = [each for each in (*tried.together, *tried.alone) if each is not None and each.ok]
     if not seen:
         return _Speed()
@@ -370,8 +374,8 @@ def _lesser(middle: _Time, ever: float) -> _Time:
 
 
 def _middle(times: Iterable[_Time]) -> _Time:
-    """The lower third: of two nodes the faster one, of a half-slow cluster one of the fast, of five
-    nodes one that was not in the slow one's group of three."""
+    """Return the lower third: of two nodes the faster, of a half-slow cluster a fast one, of five
+    nodes one that was not in the slow node's group of three."""
     ordered = sorted((each for each in times if each.seconds > 0), key=lambda each: each.seconds)
     return ordered[(len(ordered) - 1) // 3] if ordered else _Time(0.0, 0.0)
 

@@ -41,9 +41,9 @@ class AgentObserved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A job that asks for processes, not for replicas of so many each (``--world``).
+    """A job that asks for a number of processes (``--world``), not for replicas of a fixed size.
 
-    Desired worlds then count processes. Agents of any sizes serve if their processes add up.
+    Its desired worlds count processes; agents of any size serve if their processes add up.
     """
 
     #: Processes desired (WORLD_SIZE).
@@ -165,12 +165,12 @@ class WorldObserved:
 
     @property
     def elastic(self) -> bool:
-        """True if all its workers can go over into another world without being ended."""
+        """True if all workers of this world can change to another world without a restart."""
         return all(member.replica in self.sessions for member in self.members)
 
     @property
     def stopped(self) -> bool:
-        """True if its owner had it stopped, so that nothing is to be healed."""
+        """True if the owner stopped this world, so that Brain does not heal it."""
         return self.phase is WorldPhase.ENDED and self.ended_by is None
 
 
@@ -185,7 +185,7 @@ class HeldWorld:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldRules:
-    """Times that do not come with the desired world."""
+    """The coordinator's times and rules that the desired world does not give."""
 
     #: Seconds to wait for a safe point before an interval was seen.
     safe_point_seconds: float = 120.0
@@ -223,7 +223,7 @@ class WorldRules:
 
     @property
     def by_hand(self) -> bool:
-        """True if only a person at a terminal would hear of trouble."""
+        """True if only a person at a terminal would see messages about problems."""
         return self.free_seconds > 0
 
 
@@ -284,7 +284,7 @@ class Unpark:
 class PrepareWorld:
     """Start the workers of the next world and hold them at the gate; this one trains on.
 
-    In process those that run build its group instead, and only newcomers are started.
+    In process, running workers build the world's group instead, and only newcomers are started.
     """
 
     form: "FormWorld"
@@ -293,7 +293,7 @@ class PrepareWorld:
 
 @dataclass(frozen=True, slots=True)
 class DiscardWorld:
-    """End the prepared world: it is no longer desired, or cannot be made."""
+    """End the prepared world, which is no longer desired or cannot be built."""
 
     #: Why it cannot be; None: it is only not wanted any more.
     reason: str | None
@@ -301,7 +301,7 @@ class DiscardWorld:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """The safe point is reached: pin the checkpoint, then stop the workers."""
+    """At the safe point, pin the checkpoint, then stop the workers."""
 
     #: True for a change of size that a generation asked for.
     planned: bool
@@ -309,14 +309,16 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class StopWorld:
-    """Stop the workers; the world ends by ``cause``, None = because its owner said so."""
+    """Stop the workers; the world ends because of ``cause``, or by its owner's will if that is
+    None.
+    """
 
     cause: Cause | None
 
 
 @dataclass(frozen=True, slots=True)
 class FormWorld:
-    """Start the next world. No worker of the job runs."""
+    """Start the next world, once no worker of the job runs."""
 
     members: tuple[Member, ...]
     cause: Cause
@@ -334,21 +336,21 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """All are ready to go over at one step: the next world is decided."""
+    """Change to the next world, since all workers are ready to change at one step."""
 
     form: FormWorld
 
 
 @dataclass(frozen=True, slots=True)
 class Heal:
-    """Let the remaining workers go over into a world of their own, at once."""
+    """Let the remaining workers change to a world of their own, at once."""
 
     form: FormWorld
 
 
 @dataclass(frozen=True, slots=True)
 class Relabel:
-    """The world already is the one that this generation desires; report that, restart nothing."""
+    """Report that the present world is the one that this generation desires; restart nothing."""
 
     generation: int
     goal: int
@@ -363,21 +365,23 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class HoldWorld:
-    """Give up the change and say why."""
+    """Give up the change for a reason."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Revert:
-    """The planned world cannot be used: put the checkpoint back and form the old size."""
+    """Put the checkpoint back and form a world of the old size, since the planned world cannot be
+    used.
+    """
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The job is over for all agents."""
+    """End the job for all agents."""
 
     exit: ReplicaExit
     exit_code: int

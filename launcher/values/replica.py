@@ -111,7 +111,7 @@ class Lock:
 
 
 def held(path: Path) -> bool:
-    """True if some process holds the lock at ``path``; a file that is not there is free."""
+    """True if some process holds the lock at ``path``; a missing file is a free lock."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -126,7 +126,7 @@ def held(path: Path) -> bool:
 
 
 def write(path: Path, value: object, *, durable: bool = True) -> None:
-    """Replace the file by ``value`` as JSON; whoever reads sees the old or the new one.
+    """Replace the file by ``value`` as JSON, atomically for readers.
 
     Raises:
         OSError: the disk is full or cannot be written.
@@ -145,7 +145,7 @@ def write(path: Path, value: object, *, durable: bool = True) -> None:
 
 
 def settle(path: Path) -> None:
-    """Make what is at ``path`` outlive a power cut; a file that is gone needs nothing.
+    """Sync ``path`` to disk, so that it outlives a power cut; a missing file is no error.
 
     Raises:
         OSError: the disk is full or cannot be written.
@@ -162,10 +162,9 @@ def settle(path: Path) -> None:
 
 
 def read(path: Path, kind: type[T]) -> T | None:
-    """Return what ``write`` wrote; None where there is no file, or a power cut left it empty.
+    """Return the value that ``write`` wrote; None if the file is missing or empty (a power cut).
 
-    Raises:
-        BadInput: the file is of another shape; the message names it.
+    Raises: BadInput: the file's content has another shape; the message names the file.
     """
     try:
         content = path.read_bytes()
@@ -203,7 +202,7 @@ class ReplicaPlace:
     def status(
         self, *, generation: int, address: str, phase: str, grace_seconds: float | None = None
     ) -> None:
-        """Write which process runs here, and its phase."""
+        """Write the process that runs the replica, and its phase."""
         status = ReplicaStatus(
             pid=os.getpid(),
             started_ticks=started_ticks(os.getpid()),
@@ -216,7 +215,7 @@ class ReplicaPlace:
         write(self.directory / "state.json", status, durable=False)
 
     def end(self, ended: ReplicaEnd) -> None:
-        """Write how the replica ended."""
+        """Write the replica's end."""
         write(self.directory / "exit.json", replace(ended, at=datetime.now(UTC)))
 
 
@@ -234,14 +233,14 @@ class JobPlace:
         return path
 
     def find(self, name: str, kind: type[T]) -> T | None:
-        """Read ``<name>.json``; None where it is missing."""
+        """Read ``<name>.json``; None if it is missing."""
         return read(self.directory / f"{name}.json", kind)
 
     def alive(self, replica: int) -> bool:
-        """True if the agent of a replica lives, by its lock."""
+        """True if a replica's agent lives, because its lock is held."""
         return held(self.directory / str(replica) / "lock")
 
 
 def started_ticks(pid: int) -> int:
-    """Start time of a process in clock ticks since boot."""
+    """Return the start time of a process in clock ticks since boot."""
     return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19])

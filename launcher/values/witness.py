@@ -19,7 +19,7 @@ class WitnessObserved:
     holder: int | None = None
     #: It was asked for, and was not there any more.
     lost: bool = False
-    #: Why it is not in force, or cannot be had.
+    #: Why it is not in force, or cannot be taken.
     trouble: str = ""
 
 

@@ -102,5 +102,5 @@ class WorkerExit:
 
     @property
     def exit_code(self) -> int:
-        """Exit code as a shell says it: 128 + n for signal n."""
+        """Exit code in a shell's form: 128 + n for signal n."""
         return self.code if self.code >= 0 else 128 - self.code

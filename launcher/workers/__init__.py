@@ -1,14 +1,14 @@
 """The workers of one agent: it starts, watches, informs and stops them.
 
-workers        all of them, from the start of a world to its end
-factory        one worker is made
-environment    the variables that it finds
-processes      a worker that runs: its streams, its control file, the signs of its end
+workers        all workers, from the start of a world to its end
+factory        makes one worker
+environment    a worker's environment variables
+processes      a running worker: its streams, its control file, the signs of its end
 fork_server    a process that has imported what workers need, and forks them
-stopping       workers end, with everything that they started
-stack_dumps    a look at workers that say nothing
-batch_file     the batch that a script shall take
-collector      one collector runs on this machine
+stopping       ends workers and everything that they started
+stack_dumps    looks at silent workers
+batch_file     the batch that Brain chose for a script
+collector      keeps one collector running on this machine
 events         the JSON of ``--event-log-handler``
 log_specs      the layouts of ``--logs-specs``
 numa           the CPUs near a GPU, for ``--numa-binding``

@@ -1,7 +1,7 @@
-"""The batch that a script shall take, in the file that BRAIN_BATCH_FILE names in its workers.
+"""The batch that Brain chose for a script, in the file that BRAIN_BATCH_FILE names in workers.
 
-``launcher.batch`` reads it there; the form is that of docs/guides/launcher.md. Its ``dataloader``
-is what DLRover's ElasticDataLoader reads, where ``--auto_tunning`` asked for that.
+``launcher.batch`` reads the file; docs/guides/launcher.md describes it. With ``--auto_tunning``,
+DLRover's ElasticDataLoader reads its ``dataloader``.
 """
 
 from collections.abc import Callable
@@ -25,20 +25,20 @@ class BatchFile:
         self._full = ""
 
     def tell(self, processes: int) -> None:
-        """Call ``keep``; say a failure once, since every lease tries again."""
+        """Call ``keep``; report a failure only once, since every lease tries again."""
         try:
             self.keep(self.desired, processes)
             self._full = ""
         except OSError as full:
             if self._full != str(full):
                 self._full = str(full)
-                self._say(f"the script is not told its batch: {full}")
+                self._say(f"the batch that Brain chose does not reach the script: {full}")
 
     def keep(self, desired: BatchWish | None, processes: int) -> None:
         """Write the desired batch for a world of ``processes`` workers.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         if self._path is None or desired is None or self._written == (desired, processes):
             return

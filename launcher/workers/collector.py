@@ -24,8 +24,8 @@ _COLLECTOR = (sys.executable, "-E", "-P", "-m", "collectors.loop")
 async def keep_collector(home: str, say: Callable[[str], None]) -> None:
     """Start a collector whenever none holds its lock; training never waits for it.
 
-    It is in a session of its own and outlives this agent: other jobs may need it, and it ends by
-    itself when nobody does.
+    The collector has a session of its own and outlives this agent: other jobs may need it. It ends
+    by itself when no job does.
     """
     lock = Path(home) / "collector" / "lock"
     socket_path = probe_socket(home, os.getuid())
@@ -56,10 +56,9 @@ async def keep_collector(home: str, say: Callable[[str], None]) -> None:
 
 
 def undelivered(home: str, job: str, url: str) -> str | None:
-    """Return the reason why Brain at ``url`` hears nothing of a job started by hand; None if it
-    hears.
+    """Return why Brain at ``url`` gets no samples of a job started by hand; None if it gets them.
 
-    Samples are taken for jobs that were submitted, with the token that each was given.
+    Brain takes samples only of submitted jobs, each with the job's own token.
     """
     asked = Path(home) / "service.json", Path(home) / "replicas" / job / "token"
     missing = [str(path) for path in asked if not path.is_file()]

@@ -14,7 +14,7 @@ from launcher.workers.batch_file import batch_environment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInjection:
-    """Absolute paths that the launcher gives to one worker; None for a part that is off."""
+    """Absolute paths that the launcher gives to one worker; None for a feature that is off."""
 
     #: Directory that holds nothing but our ``sitecustomize.py``.
     inject: str
@@ -69,13 +69,15 @@ def worker_environment(
 
 
 def role_name(config: LaunchConfig, world: WorldDocument, group_rank: int) -> str:
-    """Return the role of a member where the job has roles, else the ``--role`` of its agent."""
+    """Return the role of a member if the job has roles, else the ``--role`` of its agent."""
     roles = any(member.role != WORKER for member in world.members)
     return world.member(group_rank).role if roles else config.role
 
 
 def tensorflow_config(world: WorldDocument, group_rank: int) -> str:
-    """Return ``TF_CONFIG`` of a member; each process listens at the port its agent found free."""
+    """Return ``TF_CONFIG`` of a member; each process listens at the port that its agent found
+    free.
+    """
     tasks = tasks_of(world.members)
     hosts = (member.address.rpartition(":")[0] for member in world.members)
     addresses = (f"{host}:{m.port}" for host, m in zip(hosts, world.members, strict=True))

@@ -1,7 +1,7 @@
 """``--event-log-handler=console``: what happens to workers, in the JSON that torchrun prints.
 
-The shape is that of ``torch.distributed.elastic.events``; here a process's start and end are told
-as they happen.
+Events have the shape of ``torch.distributed.elastic.events``; the start and end of a process are
+reported as they happen.
 """
 
 import functools
@@ -21,8 +21,10 @@ def tell(event: dict[str, Any]) -> None:
 
 @functools.cache
 def hostname() -> str:
-    """This machine's full name. Asked for once, before there is a loop: a name server may take
-    seconds to answer."""
+    """Return this machine's full name.
+
+    Call it first before the event loop starts: a name server may take seconds to answer.
+    """
     return socket.getfqdn()
 
 

@@ -17,7 +17,7 @@ from launcher.workers.processes.control import Control
 
 
 class WorkerFactory:
-    """Makes the workers of one agent for one world, by rising local rank."""
+    """Makes the workers of one agent for one world, in order of local rank."""
 
     def __init__(
         self,
@@ -31,8 +31,9 @@ class WorkerFactory:
         held: bool,
         elastic: Mapping[str, object] | None,
     ) -> None:
-        """``directory`` is the workers' private one; ``held``: they wait at the gate; ``elastic``:
-        what BRAIN_WORKER says of sessions."""
+        """``directory`` is the workers' private directory. ``held`` workers wait at the gate.
+        ``elastic`` is the part of BRAIN_WORKER about sessions.
+        """
         self._config, self._world, self._group_rank = config, world, group_rank
         self._directory, self._fork_server, self._guard = directory, fork_server, guard
         self._held, self._elastic = held, elastic

@@ -1,9 +1,9 @@
-"""``--logs-specs``: where the output of workers goes, said by a plug-in of torchrun.
+"""``--logs-specs``: let a plug-in of torchrun decide where the workers' output goes.
 
-A ``LogsSpecs`` needs torch, so it lives in a Python of the workers' kind that is asked once a
-world; ``launcher/command/torchrun/ask_torch.py`` is its other side. It decides the file or the
-console for each stream, which of them are shown, where filtered lines go, the error file, and what
-it changes in the workers' environments.
+A ``LogsSpecs`` needs torch, so it runs under the workers' interpreter and is asked once for each
+world; ``launcher/command/torchrun/ask_torch.py`` is its other side. The plug-in decides the file or
+console of each stream, the streams to show, the files for filtered lines, the error file, and
+changes of the workers' environments.
 """
 
 import functools
@@ -24,10 +24,9 @@ class Specs:
     """A plug-in made by its entry point; it ends with this process."""
 
     def __init__(self, interpreter: str, logs: LogConfig, environment: Mapping[str, str]) -> None:
-        """Start it.
+        """Start the plug-in.
 
-        Raises:
-            BadInput: there is no such plug-in, or it refuses what it was told.
+        Raises: BadInput: there is no such plug-in, or it refuses its settings.
         """
         self._name = logs.specs or ""
         self._process = subprocess.Popen(
@@ -50,7 +49,7 @@ class Specs:
         """Return the plug-in's settings for the workers of one world, by local rank.
 
         Raises:
-            BadInput: it failed.
+            BadInput: the plug-in failed.
         """
         return self._ask({str(rank): dict(each) for rank, each in environments.items()})
 
@@ -69,7 +68,7 @@ class Specs:
 
 
 def specs_of(config: LaunchConfig) -> Specs:
-    """Return the configured plug-in, which the first call makes.
+    """Return the configured plug-in; the first call starts it.
 
     Raises:
         BadInput: as ``Specs``.
@@ -141,7 +140,7 @@ def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, s
 def _routes(
     said: Mapping[str, Any], config: LaunchConfig, *, rank: int, local_rank: int
 ) -> tuple[Route, Route]:
-    """Return one worker's streams by the plug-in's decision, a ``LogsDest`` of torch."""
+    """Return one worker's streams, from the plug-in's decision (torch's ``LogsDest``)."""
     logs = config.logs
     prefix = prefix_of(logs, role=config.role, rank=rank, local_rank=local_rank)
 

@@ -1,6 +1,6 @@
 """Map GPUs to the CPUs near them: ``--numa-binding``, by the rules that torchrun documents.
 
-Pure but for reading ``/sys``; its root is an argument.
+Pure except for reads of ``/sys``, whose root is an argument.
 """
 
 import os
@@ -19,10 +19,10 @@ def bindings(
 
     ``node``: all CPUs of the GPU's NUMA node. ``socket``: of all nodes of its socket.
     ``exclusive``: an equal share of the node's cores for each of its GPUs. ``core-complex``: the
-    CPUs that share one last-level cache, another one for each GPU where there are enough.
+    CPUs that share a last-level cache, a different cache for each GPU if there are enough.
 
     Raises:
-        BadInput: there are fewer GPUs than workers, or the machine does not tell.
+        BadInput: there are fewer GPUs than workers, or the machine does not report its layout.
     """
     if count > len(gpus):
         raise BadInput(
@@ -117,7 +117,7 @@ class _Machine:
         return min(ranges(self._text(f"devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")))
 
     def _cached(self, cpu: int) -> int:
-        """The first CPU that shares the highest level of data cache with it."""
+        """Return the first CPU that shares the highest level of data cache with ``cpu``."""
         levels = []
         for index in sorted((self._sys / f"devices/system/cpu/cpu{cpu}/cache").glob("index[0-9]*")):
             if (index / "type").read_text().strip() in ("Unified", "Data"):

@@ -1,8 +1,8 @@
-"""An agent's look at workers that say nothing: stacks, processors, bytes, flight recorder.
+"""An agent's look at silent workers: stacks, processor time, bytes, flight recorder.
 
-Stacks come from py-spy where it is installed and allowed, else from the handler that
-``launcher/inject/bootstrap.py`` registered in the worker. A process that does not catch the signal
-is never sent it.
+Stacks come from py-spy if it is installed and allowed, else from the handler that
+``launcher/inject/bootstrap.py`` registered in the worker. A process without that handler gets no
+signal.
 """
 
 import os
@@ -45,7 +45,7 @@ class _Use:
 
 
 def look(targets: Sequence[DumpTarget], seconds: float) -> tuple[StackLook, ...]:
-    """Look twice, ``seconds`` apart. Blocks for that long, and for the stacks' sake twice."""
+    """Look twice, ``seconds`` apart. This blocks for that long, and while stacks are read twice."""
     before = {target.rank: _stacks(target) for target in targets}
     used = {target.rank: use(target.pid) for target in targets}
     for target in targets:
@@ -82,11 +82,11 @@ def _second(target: DumpTarget, before: tuple[str, str], used: _Use) -> StackLoo
 
 
 def _stacks(target: DumpTarget) -> tuple[str, str]:
-    """(all threads, by which means)."""
+    """Return the stacks of all threads, and the tool that read them."""
     if spied := _spied(target):
         return spied, "py-spy"
     if not catches(target.pid, STACKS_SIGNAL):
-        return "", "py-spy is not at hand, and the process has no handler of ours"
+        return "", "py-spy is not installed or not allowed, and the process lacks Brain's handler"
     path = Path(f"{target.control.path}.stacks")
     begin = _size(path)
     try:
@@ -128,7 +128,7 @@ def _recorder(target: DumpTarget) -> str:
 
 
 def _session(leader: int) -> Iterable[int]:
-    """Processes of the session that a worker leads, itself first."""
+    """Return the processes of the session that a worker leads, the worker first."""
     yield leader
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) != leader:
@@ -138,7 +138,7 @@ def _session(leader: int) -> Iterable[int]:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """Fields of /proc/<pid>/stat from the state on."""
+    """Return the fields of /proc/<pid>/stat from the state on."""
     try:
         content = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Ending workers: who listens is asked, the others are killed, and all that any of them started."""
+"""End workers: ask those that handle the signal, kill the others, and kill all that any started."""
 
 import asyncio
 import os
@@ -19,11 +19,10 @@ _LOOK_SECONDS = 0.02
 
 
 def ask(workers: Sequence[process.WorkerProcess], signum: signal.Signals) -> dict[int, int]:
-    """Send ``signum`` to workers and what is in their groups; who has no handler dies of it.
+    """Send ``signum`` to workers and their process groups; a process without a handler dies of it.
 
-    Returns:
-        Processes (id -> start ticks) that listen to it beside a worker which does not: a script
-        behind a shell, a child that saves.
+    Returns: Processes (id -> start ticks) that handle it beside a worker that does not: a script
+    behind a shell, or a child that saves.
     """
     deaf = {each.process.pid for each in workers if not process.catches(each.process.pid, signum)}
     inside = reaper.members(deaf, set()) if deaf else {}
@@ -47,11 +46,11 @@ async def wait_for(processes: Mapping[int, int], seconds: float) -> None:
 
 
 class Strays:
-    """Processes that workers started: those of their sessions, those with a worker's error file in
-    their environment, what descends from either, and orphans that came to the fork server.
+    """Processes that workers started: those in their sessions, those with a worker's error file in
+    their environment, descendants of both, and orphans that the fork server adopted.
 
-    A worker that ended with 0 may have left something in another session, an upload for example:
-    that is let finish.
+    A worker that ended with 0 may have left a process in another session, an upload for example,
+    which may finish.
     """
 
     def __init__(
@@ -60,8 +59,9 @@ class Strays:
         marks: set[bytes],
         channels: "set[Channel] | None",
     ) -> None:
-        """To be made before the workers end: unless they all come from fork servers (``channels``),
-        which adopt orphans, who descends from a worker can be told only as long as that lives."""
+        """Create it before the workers end: their descendants can be found only while they live,
+        unless all workers come from fork servers (``channels``), which adopt orphans.
+        """
         self._sessions = {worker.process.pid for worker in workers}
         self._marks, self._channels = marks, channels
         tell = workers if channels is None else ()
@@ -76,8 +76,9 @@ class Strays:
         ended: asyncio.Event,
         well: Callable[[], Iterable[process.WorkerProcess]],
     ) -> None:
-        """Kill the workers that still run and all strays; returns when none is left, or when the
-        kernel does not end them in ``KILL_SECONDS``. ``well``: those that ended with 0 by then."""
+        """Kill running workers and all strays; return when none is left, or after ``KILL_SECONDS``.
+        ``well`` are the workers that have ended with 0.
+        """
         deadline = time.monotonic() + KILL_SECONDS
         for worker in running():
             _signal(worker.process.pid, signal.SIGKILL)
@@ -117,7 +118,7 @@ def _lives(pid: int, ticks: int) -> bool:
 
 
 def _signal(pid: int, signum: signal.Signals) -> None:
-    """Signal a worker's whole group; the worker alone while it has no group yet."""
+    """Signal a worker's whole process group; the worker alone if it has no group yet."""
     try:
         os.killpg(pid, signum)
     except ProcessLookupError:

@@ -1,8 +1,8 @@
 """The worker processes of this agent in one world.
 
 ``Workers`` starts them, watches them (nothing polls: exits come by pidfd, the probe's events by a
-datagram socket) and stops them with everything they started. It decides nothing: whether an exit
-ends the world is for ``launcher.coordinator.membership``.
+datagram socket) and stops them with everything they started. It decides nothing:
+``launcher.coordinator.membership`` decides if an exit ends the world.
 """
 
 import asyncio
@@ -118,10 +118,10 @@ class Workers:
     ) -> "Workers":
         """Start ``world.member(group_rank).processes`` workers; returns once all were started.
 
-        They are forked from ``fork_server`` where it can, else they are interpreters of their own.
-        ``on_event`` and ``on_exit`` are called on the loop, one at a time. A lease of
-        ``world.lease_seconds`` begins now; ``extend_lease`` renews it. ``joining``: the world
-        trains already, and they take its state.
+        ``fork_server`` forks them if it can, else they are fresh interpreters. ``on_event`` and
+        ``on_exit`` are called on the loop, one at a time. A lease of ``world.lease_seconds`` begins
+        now; ``extend_lease`` renews it. ``joining``: the world is training, and the new workers
+        take its state.
 
         Raises:
             BadInput: the program or its directory cannot be used; nothing is left behind.
@@ -144,7 +144,7 @@ class Workers:
     ) -> "Workers":
         """Start workers of a coming world, which wait at the gate until ``release``.
 
-        Nothing is read of what they print, and a ``gated`` event tells of each that waits.
+        Their output is not read yet, and a ``gated`` event reports each worker that waits.
 
         Raises:
             BadInput: as ``start``; or the workers of this command cannot be held.
@@ -241,7 +241,7 @@ class Workers:
     def extend_lease(self, until_ns: int) -> None:
         """Let workers live until CLOCK_MONOTONIC ``until_ns``; 0 = without end.
 
-        The leases go with the workers: once these are stopped, nothing changes.
+        Once the workers are stopped, this changes nothing.
         """
         for worker in () if self._closed else self._started:
             worker.control.lease(until_ns)
@@ -255,8 +255,8 @@ class Workers:
     def resume_held(self) -> None:
         """Resume held workers whose lease was renewed.
 
-        A worker may say that it is held a moment before it is, and miss the signal, so the caller
-        repeats this.
+        A worker may report that it is held a moment before it stops, and miss the signal, so call
+        this repeatedly.
         """
         for worker in () if self._closed else self._alive():
             if worker.control.held and not worker.control.over:
@@ -268,7 +268,7 @@ class Workers:
             os.kill(pid, signal.SIGKILL)
 
     def progress(self) -> tuple[Progress, ...]:
-        """Progress of each worker, by local rank; after ``stop`` as it was at the end."""
+        """Return the progress of each worker, by local rank; after ``stop``, the last progress."""
         return tuple(worker.progress() for worker in self._started)
 
     async def stop(
@@ -276,8 +276,9 @@ class Workers:
     ) -> tuple[WorkerExit, ...]:
         """End all workers and everything they started; returns ``exits``, complete.
 
-        A worker that catches ``signum`` gets it and ``grace_seconds``; the others are ended at
-        once. Their output is complete, control files are gone. Calling it again changes nothing.
+        A worker that handles ``signum`` gets the signal and ``grace_seconds``; the others are ended
+        at once. On return their output is complete and control files are gone. A second call
+        changes nothing.
         """
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop(grace_seconds, signum))

@@ -342,7 +342,7 @@ def test_nobody_waits_for_a_fork_server_that_hangs(tmp_path: Path) -> None:
         finally:
             await fork_server.close()
         assert [exit.code for exit in exits] == [0, 0]
-        assert said == ["the fork server hangs; workers are started by themselves"]
+        assert said == ["the fork server hangs; workers start in fresh interpreters"]
 
     asyncio.run(story())
 

@@ -1,9 +1,9 @@
 """Find the failure of a world that came first, and describe it. Pure.
 
-When a rank fails, its peers fail because of it: their connections break. So a worker that only
-says that a connection broke counts behind every worker that says anything else. Among equals the
-earliest counts, by the coordinator's clock: when the worker's end was heard, less the time that
-the end took after the error.
+When a rank fails, its peers fail because of it: their connections break. So a worker that reports
+only a broken connection ranks behind every worker that reports anything else. Among equals the
+earliest counts, by the coordinator's clock: the time at which the worker's end was heard, less the
+time between its error and its end.
 """
 
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ class Failed:
 
     @property
     def exit_code(self) -> int:
-        """Exit code as a shell says it."""
+        """Exit code in a shell's form."""
         return self.code if self.code >= 0 else 128 - self.code
 
 
@@ -95,9 +95,9 @@ def first(failed: Sequence[Failed]) -> tuple[Failed, FailureCause] | None:
 
 
 def _by_itself(failed: Failed, why: FailureCause, asked_at: float | None) -> bool:
-    """True if one that was asked to end had failed by then: a worker may be asked while it ends.
+    """True if a worker that was asked to end had failed by then: it may be asked while it ends.
 
-    Where nobody failed unasked, a lost connection is what a stop looks like.
+    If no worker failed unasked, a lost connection is only a result of the stop.
     """
     return not is_victim(why.kind) if asked_at is None else failed.at <= asked_at
 
@@ -109,13 +109,13 @@ def diagnose(
     finished: Sequence[FinishedWorker] = (),
     step: int | None = None,
 ) -> Diagnosis | None:
-    """Diagnose why a world was lost; None if nothing tells.
+    """Diagnose why a world was lost; None if no sign shows it.
 
     Args:
-        failed: its workers that ended with anything but 0, in any order.
+        failed: the world's workers that ended with a code other than 0, in any order.
         gone: members whose agents are gone.
-        finished: its workers that ended with 0, in any order.
-        step: optimizer steps of the job at the end, as far as they were seen.
+        finished: the world's workers that ended with 0, in any order. step: optimizer steps of the
+        job at the end, as far as known.
     """
     root = first(failed)
     if gone and (root is None or is_victim(root[1].kind)):
@@ -186,7 +186,9 @@ def _of_worker(failed: Failed, why: FailureCause, step: int | None) -> Diagnosis
 def _of_finished(
     early: FinishedWorker, failed: Failed, why: FailureCause, step: int | None
 ) -> Diagnosis:
-    """A worker that left its peers in a collective: their errors are what follows from that."""
+    """Return the finished worker that left its peers in a collective, and so caused their
+    errors.
+    """
     at = "" if step is None else f" at step {step}"
     place = f" ({why.place})" if why.place else ""
     sentence = (

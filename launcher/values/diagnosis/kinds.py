@@ -1,7 +1,7 @@
 """The kind of one worker's failure, and the words that show it. Pure.
 
-Evidence of the hardware and the kernel counts before that of the script, and the exception that
-left the script before the output around it.
+Evidence from the hardware and the kernel outranks evidence from the script, and the exception that
+left the script outranks the output around it.
 """
 
 import re
@@ -125,17 +125,18 @@ class FailureCause:
 
     @property
     def signature(self) -> str:
-        """Two failures with one signature are one bug: the exception's name, and its place."""
+        """The exception's name and its place; two failures with the same signature are the same
+        bug.
+        """
         return f"{self.words.partition(':')[0]} at {self.place}" if self.place else ""
 
 
 def cause(code: int, message: str, signs: Signs) -> FailureCause:
     """Return the cause of one worker's end.
 
-    Args:
-        code: negative = by that signal, as ``subprocess`` says it.
-        message: from its error file (``@record``), else empty or made from the code.
-        signs: what its agent found.
+    Args: code: exit code; negative for a signal, as in ``subprocess``. message: from the worker's
+    error file (``@record``), else empty or made from the code. signs: signs that the worker's agent
+    found.
 
     >>> cause(1, "", Signs(traceback='  File "a.py", line 3, in f\\nValueError: x')).kind.value
     'code'
@@ -187,7 +188,7 @@ def cause(code: int, message: str, signs: Signs) -> FailureCause:
 
 
 def exception_in(text: str) -> str:
-    """The line that ends the last traceback in a text, in one line; empty where there is none.
+    """Return the last line of the last traceback in a text; empty if there is none.
 
     >>> exception_in('Traceback (most recent call last):\\n  File "a", line 1\\nKeyError: 3\\nbye')
     'KeyError: 3'
@@ -204,8 +205,8 @@ def exception_in(text: str) -> str:
 
 
 def origin_of(text: str) -> str:
-    """The exception that the last one of a text was raised from (``raise … from``), in one line;
-    empty where there is none. Of a longer chain it is the first one.
+    """Return the exception from which the last exception of a text was raised (``raise … from``),
+    in one line; empty if there is none. Of a longer chain, return the first exception.
 
     >>> origin_of(
     ...     'Traceback (most recent call last):\\n  File "a", line 1\\nOSError: full\\n\\n'
@@ -221,9 +222,11 @@ def origin_of(text: str) -> str:
 
 
 def place_in(text: str) -> str:
-    """The innermost frame of the script in the last traceback of a text that has one, as
-    ``file:line``; of a text without any, the innermost frame. What is installed, and what of ours
-    is around a save, is no script; some exceptions quote such a traceback in their words."""
+    """Return the script's innermost frame, as ``file:line``, in the last traceback that has one.
+
+    If none has, return the last traceback's innermost frame. Installed libraries and Brain's code
+    around a save are not the script. Some exceptions quote a traceback in their message.
+    """
     traces: list[list[tuple[str, str]]] = [[]]
     for line in text.splitlines():
         bare = _bare(line)
@@ -240,12 +243,14 @@ def place_in(text: str) -> str:
 
 
 def is_victim(kind: FailureKind) -> bool:
-    """True if it may be what a rank sees of a peer's failure."""
+    """True if the error may be the effect of a peer's failure."""
     return kind is FailureKind.NETWORK
 
 
 def lost_a_peer(why: FailureCause) -> bool:
-    """True if the words are those of a collective whose other side went, not of any network."""
+    """True if the text comes from a collective whose peer is gone, not from any other network
+    use.
+    """
     return is_victim(why.kind) and bool(_PEER.search(why.words))
 
 
@@ -265,13 +270,14 @@ def _by_hardware(code: int, signs: Signs) -> tuple[FailureKind, Evidence] | None
 
 
 def _too_little(free_bytes: int, words: str) -> bool:
-    """True if a save that failed found the disk full."""
+    """True if a save failed because the disk was full."""
     return free_bytes < FULL_BYTES or bool(_FULL.search(words))
 
 
 def _limited(kind: FailureKind, signs: Signs) -> str:
-    """The process's own limits, where those refused memory (no count of the kernel's rose) or a
-    larger file."""
+    """Return which of the process's own limits refused memory (no kernel counter rose) or a larger
+    file.
+    """
     files = [each for each in signs.limits if each.startswith("RLIMIT_FSIZE")]
     memory = [each for each in signs.limits if each not in files]
     if kind is FailureKind.STORAGE and files:
@@ -282,7 +288,7 @@ def _limited(kind: FailureKind, signs: Signs) -> str:
 
 
 def _shared(kind: FailureKind, signs: Signs) -> str:
-    """What is to be done where shared memory ran out."""
+    """Return the remedy if shared memory ran out."""
     if kind is not FailureKind.SHARED_MEMORY:
         return ""
     has = "" if signs.shm_bytes is None else f", which has {signs.shm_bytes >> 20} MiB"
@@ -318,7 +324,7 @@ def _by_code(code: int, words: str) -> FailureKind:
 
 
 def signal_name(code: int) -> str:
-    """Name of the signal behind a negative code."""
+    """Return the name of the signal for a negative code."""
     try:
         return signal.Signals(-code).name
     except ValueError:
@@ -335,5 +341,5 @@ def _number(xid: str) -> int:
 
 
 def _bare(line: str) -> str:
-    """Return the line without a rank in front, as torch and launchers put it there."""
+    """Return the line without the rank that torch and launchers put in front."""
     return re.sub(r"^\[[^\]]*\d+\]:\s?", "", line)

@@ -1,7 +1,7 @@
 """Decide the consequence of a failure. Pure.
 
-Transient faults restart in place. A sick node is left where the other nodes are enough. A bug that
-repeats at the same step ends the job: the next hundred restarts would fail there, too.
+Transient faults restart in place. A world leaves a sick node if the other nodes are enough. A bug
+that repeats at the same step ends the job: the next hundred restarts would fail there, too.
 """
 
 from collections.abc import Sequence
@@ -75,9 +75,9 @@ def consequence(
     """Decide the consequence of the newest failure in a history that begins with the oldest one.
 
     Args:
-        history: failures of this job; the last one is to be answered.
-        spare: whether a world can be formed without the node of the last one.
-        staying: the other workers went on without being ended.
+        history: failures of this job, the newest last. spare: True if a world can be formed without
+        the node of the newest failure. staying: True if the other workers went on without a
+        restart.
     """
     last = history[-1]
     if _repeats(history):
@@ -105,8 +105,9 @@ def consequence(
 
 
 def _repeats(history: Sequence[Occurrence]) -> bool:
-    """True if the newest failures are one bug at one step, or one lack of device memory, which may
-    come before any: the same batch would need as much again."""
+    """True if the newest failures are the same bug at the same step, or lack of device memory even
+    before the first step: the same batch would need as much again.
+    """
     alike = history[-SAME_BUG:]
     last = alike[-1]
     counted = last.step or last.kind is FailureKind.DEVICE_MEMORY
@@ -119,7 +120,7 @@ def _bug(each: Occurrence) -> tuple[str, str, int | None]:
 
 
 def _sick(history: Sequence[Occurrence]) -> str:
-    """Why the node of the newest failure is to blame; empty where it is not known to be."""
+    """Return why the node of the newest failure is to blame; empty if that is not known."""
     last = history[-1]
     if last.node is None or last.kind not in _OF_NODES:
         return ""

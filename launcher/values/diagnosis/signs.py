@@ -1,4 +1,4 @@
-"""Signs that an agent could find when one of its workers ended."""
+"""Signs that an agent found when one of its workers ended."""
 
 from dataclasses import dataclass
 

@@ -1,8 +1,8 @@
-"""Nodes that hold the others up, by the step times of their ranks, and whether to leave one. Pure.
+"""Find nodes that delay the others, by their ranks' step times, and if leaving one pays. Pure.
 
-In a synchronous job all ranks step together, so the time of a step tells nothing of a rank. Its
-*own* time does: the step, less what the rank waited for the others' gradients. The slow rank is
-the one that does not wait.
+In a synchronous job all ranks step together, so the time of a step tells nothing about one rank. A
+rank's *own* time does: the step, less the wait for the others' gradients. The slow rank does not
+wait.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ LOOKS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankTime:
-    """One rank over a stretch of steps."""
+    """One rank's times over several steps."""
 
     rank: int
     replica: int
@@ -36,7 +36,7 @@ class RankTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowSuspect:
-    """A replica that holds the others up."""
+    """A replica that delays the others."""
 
     replica: int
     node: NodeName
@@ -46,9 +46,9 @@ class SlowSuspect:
 
 
 def slowest(times: Sequence[RankTime], ratio: float) -> SlowSuspect | None:
-    """The replica that is ``ratio`` times slower than usual, if there is one.
+    """Return the replica that is ``ratio`` times slower than usual, or None.
 
-    Usual is the lower middle of the replicas, each as slow as its slowest rank.
+    The usual time is the lower median over the replicas, each as slow as its slowest rank.
     """
     known = [each for each in times if each.samples >= _SAMPLES and each.step_seconds > 0]
     if len(known) < len(times) or not known:
@@ -75,10 +75,11 @@ def slowest(times: Sequence[RankTime], ratio: float) -> SlowSuspect | None:
 def pays(
     slow: SlowSuspect, *, replicas: int, left: int, restart_seconds: float, horizon_seconds: float
 ) -> bool:
-    """True if going on without a slow replica ends the job sooner, the restart paid for.
+    """True if going on without a slow replica ends the job sooner, even after a restart.
 
-    Work goes as replicas by time of a step: ``replicas`` of them at the slow one's pace against
-    ``left`` of them at the usual one. ``horizon_seconds`` is how long the job would go on as it is.
+    Throughput is the number of replicas over the time of a step: ``replicas`` at the slow pace
+    against ``left`` at the usual pace. ``horizon_seconds`` is how long the job would run without
+    the change.
 
     >>> slow = SlowSuspect(replica=3, node="n", ratio=1.5, usual_seconds=1.0)
     >>> pays(slow, replicas=8, left=7, restart_seconds=60, horizon_seconds=3600)
@@ -93,5 +94,5 @@ def pays(
 
 
 def again(before: Mapping[int, int], slow: SlowSuspect | None) -> dict[int, int]:
-    """Pure rule: how many looks in a row found the same replica slow."""
+    """Pure rule: counts how many looks in a row found the same replica slow."""
     return {} if slow is None else {slow.replica: before.get(slow.replica, 0) + 1}

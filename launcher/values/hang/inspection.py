@@ -1,4 +1,4 @@
-"""Decide, by two looks a few seconds apart, whether silent workers stand still. Pure."""
+"""Decide by two looks, a few seconds apart, if silent workers stand still. Pure."""
 
 import json
 import re
@@ -15,7 +15,7 @@ _SPIED = re.compile(r"^\s+(.+?) \((.+):(\d+)\)$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackLook:
-    """An agent's view of one worker and the processes it started, between two looks."""
+    """An agent's measurements of one worker and the processes it started, between two looks."""
 
     rank: int
     #: All threads, most recent call first; empty where nothing could be had.
@@ -37,7 +37,7 @@ class StackLook:
 
     @property
     def busy(self) -> bool:
-        """True if it does something, although it says nothing."""
+        """True if the worker is busy, although silent."""
         return (
             self.moved
             # A debugger holds it; or it would run, and the machine has no processor for it.
@@ -48,16 +48,16 @@ class StackLook:
 
 
 def may_be_busy(looks: Sequence[StackLook], ranks: Iterable[int]) -> bool:
-    """True if one of ``ranks`` does something, or may: it is not known of whom nobody looked at.
+    """True if one of ``ranks`` is busy, or may be, because no agent looked at it.
 
-    An agent that answers too late (eight workers, py-spy slow on each) must not make a world whose
-    only busy rank it has look as if it stood still.
+    If an agent answers too late (eight workers, py-spy slow on each) and has the only busy rank,
+    the world must not seem to stand still.
     """
     return any(look.busy for look in looks) or bool(set(ranks) - {look.rank for look in looks})
 
 
 def main_thread(stacks: str) -> tuple[str, ...]:
-    """Frames of the main thread, innermost first, as ``file:line function``.
+    """Return the main thread's frames, innermost first, as ``file:line function``.
 
     >>> main_thread('Thread 0x1 (most recent call first):\\n  File "a.py", line 3 in f')
     ('a.py:3 f',)
@@ -87,8 +87,9 @@ def waits_for_peers(frames: Sequence[str]) -> bool:
 
 
 def culprits(looks: Sequence[StackLook], suspects: Sequence[int]) -> tuple[int, ...]:
-    """Ranks that the others wait for: those outside of collectives where some are inside, else
-    ``suspects``, else those whose stack is unlike most."""
+    """Return the ranks that the others wait for: if some are inside a collective, those outside;
+    else ``suspects``; else ranks whose stack differs from most.
+    """
     stacks = {look.rank: main_thread(look.stacks) for look in looks if look.stacks}
     if len(looks) == 1:
         return (looks[0].rank,)
@@ -100,7 +101,7 @@ def culprits(looks: Sequence[StackLook], suspects: Sequence[int]) -> tuple[int, 
 
 
 def collective(recorder: str) -> str:
-    """The newest collective that a flight recorder knows; empty where there is none.
+    """Return the newest collective in a flight recorder's file; empty if there is none.
 
     >>> collective('{"entries": [{"profiling_name": "gloo:all_reduce", "collective_seq_id": 7}]}')
     'gloo:all_reduce, number 7'

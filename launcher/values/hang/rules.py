@@ -2,10 +2,10 @@
 
 Pure; times are seconds of the coordinator's clock.
 
-Quiet is a *world*: a rank that waits for its peers says nothing, and is as healthy as they are; so
-a world is quiet only when no rank gives a sign of life (a step, a batch, a checkpoint read or
-written). What is too long depends on what the ranks are in the middle of, and on what this world
-and those of the same script before it have shown: phases that they came back from are no hangs.
+Only a *world* is quiet: a rank that waits for its peers is silent, and as healthy as they are. A
+world is quiet when no rank gives a sign of life (a step, a batch, a checkpoint read or written).
+The allowed time depends on the activity of the ranks, and on this world's and the script's earlier
+quiet times: a quiet time that ended by itself was no hang.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _USUAL_STEPS, _NEWS = 16, 1.25
 
 
 class QuietPhase(StrEnum):
-    """The activity that a world is in the middle of."""
+    """The present activity of a world."""
 
     #: No step was seen yet: imports, compilation, data sets.
     FIRST_STEP = "the first step"
@@ -28,7 +28,7 @@ class QuietPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """The times that a world may be quiet."""
+    """The times for which a world may be quiet."""
 
     #: Seconds in training and evaluation at least; 0: nobody looks.
     seconds: float = 300.0
@@ -52,7 +52,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankObserved:
-    """One worker as a heartbeat told of it; instants in the coordinator's clock."""
+    """One worker's progress from a heartbeat; instants are on the coordinator's clock."""
 
     rank: int
     steps: int
@@ -72,7 +72,7 @@ class RankObserved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressShown:
-    """Quiet times after which worlds of one script went on: a job's next world may be as quiet."""
+    """Quiet times after which worlds of one script went on: a later world may be quiet as long."""
 
     #: Name of what is run.
     program: str
@@ -84,7 +84,7 @@ class ProgressShown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldPace:
-    """The pace that a world has shown so far; ``paced`` folds the next look into it."""
+    """A world's pace so far; ``paced`` adds the next look."""
 
     #: When its workers were told to start.
     since: float
@@ -108,34 +108,37 @@ class Quiet:
 
     phase: QuietPhase
     seconds: float
-    #: After which it counts as standing still, if its workers wait for each other.
+    #: Quiet time after which it counts as standing still, if its workers wait for each other.
     budget_seconds: float
-    #: The same if they do nothing, and if they are busy.
+    #: The same if its workers do nothing, and if they are busy.
     idle_seconds: float
     busy_seconds: float
-    #: Whose last sign of life is oldest, by rank.
+    #: Ranks whose last sign of life is oldest.
     suspects: tuple[int, ...]
 
     @property
     def due(self) -> bool:
-        """True if it was quiet for so long that its workers are to be looked at."""
+        """True if the world was quiet for so long that its workers need a look."""
         return self.seconds >= self.budget_seconds
 
     def too_long(self, *, busy: bool, waiting: bool) -> bool:
-        """True if that is too long for workers of which some are busy, or wait for others."""
+        """True if the quiet time is too long; ``busy`` and ``waiting`` tell if some workers are
+        so.
+        """
         allowed = self.budget_seconds if waiting else self.idle_seconds
         return self.seconds >= (self.busy_seconds if busy else allowed)
 
 
 def begin(since: float, shown: ProgressShown | None = None, program: str = "") -> WorldPace:
-    """The pace of a world whose workers were just told to start; what another script has ``shown``
-    says nothing of this one."""
+    """Return the pace of a world whose workers were just started; ``shown`` counts only if it is
+    from the same script.
+    """
     same = shown is not None and shown.program == program
     return WorldPace(since=since, moved_at=since, shown=shown if same else None)
 
 
 def shows(pace: WorldPace, program: str) -> ProgressShown:
-    """Return the most that any world of a script has shown so far.
+    """Return the longest times that any world of a script has shown so far.
 
     >>> shows(WorldPace(since=0, moved_at=0, longest_seconds=40.0), "train.py").longest_seconds
     40.0
@@ -152,7 +155,7 @@ def shows(pace: WorldPace, program: str) -> ProgressShown:
 
 
 def news(known: ProgressShown | None, shown: ProgressShown) -> bool:
-    """True if what a script has shown is worth writing down: a quarter more than is known."""
+    """True if a script's times are worth writing down: a quarter longer than the known ones."""
     before = known if known is not None and known.program == shown.program else None
     before = before or ProgressShown(program=shown.program)
     return (
@@ -163,7 +166,7 @@ def news(known: ProgressShown | None, shown: ProgressShown) -> bool:
 
 
 def paced(pace: WorldPace, ranks: Sequence[RankObserved], now: float) -> WorldPace:
-    """Fold one reading into the pace."""
+    """Return the pace with one reading added."""
     lives = [at for each in ranks if (at := each.last_at) is not None]
     moved_at = max([pace.moved_at, *(at for at in lives if at <= now)])
     if any(each.parked for each in ranks):  # it is us who hold them
@@ -191,7 +194,7 @@ def paced(pace: WorldPace, ranks: Sequence[RankObserved], now: float) -> WorldPa
 def quiet(
     pace: WorldPace, ranks: Sequence[RankObserved], now: float, patience: Patience
 ) -> Quiet | None:
-    """Return how long the world has been quiet; None without a patience or without workers."""
+    """Return how long the world has been quiet; None without ``patience`` or without workers."""
     if patience.seconds <= 0 or not ranks:
         return None
     phase = phase_of(pace, ranks)
@@ -242,8 +245,9 @@ def budget(pace: WorldPace, phase: QuietPhase, patience: Patience) -> float:
 
 
 def suspects(ranks: Sequence[RankObserved]) -> tuple[int, ...]:
-    """Ranks that stopped first: fewest steps; among those whoever is in the middle of something,
-    else whose last sign of life is oldest by more than a moment."""
+    """Return the ranks that stopped first: those with the fewest steps; among these, ranks that
+    save or evaluate, else those whose last sign of life is oldest by more than 1 ms.
+    """
     fewest = min((each.steps for each in ranks), default=0)
     behind = [each for each in ranks if each.steps == fewest]
     busy = [each for each in behind if each.saving or each.evaluating]

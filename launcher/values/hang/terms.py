@@ -1,4 +1,4 @@
-"""The owner's wishes for worlds that stand still, and for slow nodes."""
+"""The owner's terms for worlds that stand still, and for slow nodes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class HangTerms:
 
 
 def hang_terms(config: LaunchConfig, tell: Callable[[str], None]) -> HangTerms | None:
-    """Return the terms in a job's command line; None where the workers' steps cannot be seen."""
+    """Return the terms in a job's command line; None if the workers' steps cannot be seen."""
     if not (config.probe and config.entrypoint.python):
         return None
     by_hand = config.replica_directory is None

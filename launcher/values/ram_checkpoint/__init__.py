@@ -1,6 +1,6 @@
-"""Places of RAM checkpoints, for their readers in other processes. Standard library only.
+"""Paths of RAM checkpoints, for readers in other processes. Standard library only.
 
-parts   each rank's part of a step, complete or not there
-links   names that are links into shared memory so far
+parts   each rank's part of a step, published only when complete
+links   names that are still links into shared memory
 ages    the ages of RAM checkpoints that are worth a report
 """

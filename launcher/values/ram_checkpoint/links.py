@@ -1,6 +1,6 @@
-"""Names that are links into shared memory so far: what they will be, and when.
+"""Names that are still links into shared memory: find the files on storage that they become.
 
-For readers in other processes of the same machine; writing is the shim's and the flusher's.
+For readers in other processes of the same machine; the shim and the flusher write the links.
 """
 
 import errno
@@ -32,7 +32,7 @@ def mine(directory: Path) -> bool:
 
 
 def in_memory(path: str) -> str | None:
-    """The slot that ``path`` is a link into; None where it is none."""
+    """Return the slot that ``path`` links to; None if it is no such link."""
     try:
         target = os.readlink(path)
     except OSError:
@@ -41,14 +41,14 @@ def in_memory(path: str) -> str | None:
 
 
 def real(path: str) -> str:
-    """The path with links followed, other than one into memory."""
+    """Return the path with links resolved, except a link into memory."""
     if not in_memory(path):
         return os.path.realpath(path)
     return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
 
 
 def inode(path: str) -> int | None:
-    """The inode of a file, or the one that it will have on storage; None where nothing is."""
+    """Return the inode that a file has or will have on storage; None if there is no file."""
     slot = in_memory(path)
     try:
         return _inode_in(slot) if slot is not None else os.stat(path).st_ino
@@ -61,8 +61,8 @@ def inode(path: str) -> int | None:
 
 
 def link_durable(path: str, name: str) -> int | None:
-    """Make ``name`` a second name of the file that ``path`` becomes on storage; its inode, or None
-    where ``path`` is no link into memory (any more).
+    """Make ``name`` a second name of the file that ``path`` becomes on storage. Return its inode,
+    or None if ``path`` is no link into memory (any more).
 
     Raises:
         OSError: the link cannot be made.
@@ -83,7 +83,7 @@ def link_durable(path: str, name: str) -> int | None:
 
 
 def settle(path: str, inode: int | None = None) -> None:
-    """Wait until ``path``, or what is in it, is on storage, and so is the file ``inode``.
+    """Wait until ``path``, or the content of that directory, and the file ``inode`` are on storage.
 
     Raises:
         OSError: storage refuses it.

@@ -1,4 +1,4 @@
-"""Steps in shared memory: each rank's part of a state, complete or not there. Standard library.
+"""Steps in shared memory: each rank's part of a state, seen only when complete. Standard library.
 
 ``<directory>/steps/<step>-<epoch>/`` holds the files of parts; ``part-<rank>`` among them, JSON,
 is written last, so that a part that was being written when its process died is never seen. The
@@ -86,7 +86,9 @@ def found(steps: Path) -> tuple[StepPart, ...]:
 
 
 def _entries(directory: Path) -> list[Path]:
-    """Return the entries of a directory; none where it is not one, or was pruned at this moment."""
+    """Return the entries of a directory; none if it is no directory, or was pruned at this
+    moment.
+    """
     try:
         return list(directory.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -94,10 +96,9 @@ def _entries(directory: Path) -> list[Path]:
 
 
 def part_of(told: bytes) -> StepPart:
-    """A part as it was written.
+    """Return the part in a directory.
 
-    Raises:
-        ValueError: it is none.
+    Raises: ValueError: the file describes no part.
     """
     known = {field.name for field in fields(StepPart)}
     values = {name: value for name, value in json.loads(told).items() if name in known}
@@ -106,7 +107,8 @@ def part_of(told: bytes) -> StepPart:
 
 
 def complete(parts: Iterable[StepPart]) -> StepPart | None:
-    """A part of the newest step that is whole, wherever its parts are.
+    """Return a part of the newest step all of whose parts exist, on any host; None if there is
+    none.
 
     >>> whole = dict(epoch=1, path="p", storage=True, accepted=0.0)
     >>> first, second = (StepPart(step=8, rank=r, world=2, **whole) for r in (0, 1))
@@ -128,8 +130,9 @@ def complete(parts: Iterable[StepPart]) -> StepPart | None:
 
 
 def prune(steps: Path, *, rank: int) -> None:
-    """Let go of a rank's parts but the newest, the newest that another host has, and those on
-    their way to storage."""
+    """Remove a rank's parts, except the newest, the newest that another host has, and parts that
+    are on their way to storage.
+    """
     mine = [part for part in found(steps) if part.rank == rank]
     safe = [part for part in mine if (steps / str(part.key) / f"safe-{rank}").exists()]
     for part in mine[:-SLOTS]:
@@ -148,18 +151,20 @@ def drop(steps: Path, part: StepPart) -> None:
 
 
 def room(directory: Path) -> int:
-    """Bytes that may still go into memory; a tenth is left to others."""
+    """Return the bytes that checkpoints may still take in memory; a tenth is left to other
+    programs.
+    """
     shared = os.statvfs(directory)
     return (shared.f_bavail - shared.f_blocks // 10) * shared.f_frsize
 
 
 def final(place: Path, step: int, sharded: bool) -> Path:
-    """Name of a step on storage."""
+    """Return the path of a step on storage."""
     return place / (f"step-{step}" if sharded else f"step-{step}.pt")
 
 
 def sync(path: Path) -> None:
-    """Make a file, or the names in a directory, durable."""
+    """Sync a file or a directory, to make its content or names durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

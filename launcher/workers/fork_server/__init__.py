@@ -2,8 +2,8 @@
 
 fork_server   the agent's use of it
 start         its start, under the workers' interpreter
-channel       messages with descriptors, and handles of what it forked
-command       what a Python command runs, read as the interpreter reads it
+channel       messages with descriptors, and handles of forked workers
+command       a Python command, parsed as the interpreter parses it
 learned       the imports of a script, remembered between runs
-parked        workers that were started ahead where forking is unsafe
+parked        workers that are started ahead if forking is unsafe
 """

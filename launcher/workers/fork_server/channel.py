@@ -1,4 +1,4 @@
-"""The agent's side of one fork server: messages with descriptors, and handles of what it forked."""
+"""The agent's side of one fork server: messages with descriptors, and handles of forked workers."""
 
 import array
 import asyncio
@@ -30,7 +30,7 @@ class Lacks:
 
     @classmethod
     def read(cls, said: Mapping[str, Any] | None) -> "Lacks | None":
-        """Read what a server or a parked process says of what it lacks."""
+        """Read the names that a server's or a parked process's torch lacks."""
         return None if said is None else cls(why=str(said["why"]), plain=bool(said["plain"]))
 
 
@@ -52,7 +52,7 @@ class Readiness:
 
 
 class Child:
-    """A worker that a fork server made; to be used as ``subprocess.Popen`` is."""
+    """A worker that a fork server made, with the interface of ``subprocess.Popen``."""
 
     def __init__(self, pid: int, channel: "Channel") -> None:
         self.pid = pid
@@ -77,7 +77,7 @@ class Child:
         return self._code
 
     def _ended(self) -> int | None:
-        """Return the exit code; None while only the server knows it, and has not said so."""
+        """Return the exit code; None until the server has reported it."""
         if not self.channel.alive:
             return -signal.SIGKILL
         if _is_ours(self.pid):
@@ -129,9 +129,10 @@ class Channel:
         pace: float | None = None,
         spec: Mapping[str, Any] | None = None,
     ) -> None:
-        """Tell what to import: all of it before the first fork where it is ``sure`` to be needed,
-        else the first. ``pace`` is the share of a processor that this may take, ``spec`` a
-        worker, as far as imports can see it."""
+        """Send the modules to import: all before the first fork if they are ``sure`` to be needed,
+        else only the first. ``pace`` is the share of a processor that imports may take; ``spec``
+        describes a worker as imports see it.
+        """
         for at in range(0, len(modules), _NAMES):
             self._send({"do": "want", "modules": modules[at : at + _NAMES]})
         self._send({"do": "open", "probe": probe, "sure": sure, "pace": pace, "spec": spec})
@@ -144,7 +145,7 @@ class Channel:
         """Have the server make a process; copies of ``fds`` go with the order.
 
         Raises:
-            Unavailable: the server refuses, or is gone.
+            Unavailable: the server refuses the order, or is gone.
         """
         if not self.alive:
             raise Unavailable("the fork server has ended")
@@ -164,7 +165,7 @@ class Channel:
         return frozenset(child.pid for child in self._children)
 
     async def alone(self) -> bool:
-        """True if the server has no child; False where it cannot say."""
+        """True if the server has no child; False if that is not known."""
         if not self.alive:
             return False
         if self._asked is None:
@@ -173,12 +174,12 @@ class Channel:
         return await asyncio.shield(self._asked)
 
     def forget(self, child: Child) -> None:
-        """Forget a child whose end is known here: the server need not keep it any longer."""
+        """Forget a child whose end is known here; the server may then reap it."""
         self._children.discard(child)
         self._send({"do": "reap", "pid": child.pid})
 
     def ask(self, pid: int) -> None:
-        """Have the server say how a worker ended."""
+        """Have the server report how a worker ended."""
         self._send({"do": "tell", "pid": pid})
 
     def retire(self) -> bool:
@@ -291,7 +292,7 @@ class Channel:
             asked.set_result(child)
 
     def _lost(self) -> None:
-        """Note that the server is gone, and its workers with it."""
+        """Note that the server and its workers are gone."""
         self._loop.remove_reader(self._socket.fileno())
         self._loop.remove_writer(self._socket.fileno())
         self._socket.close()
@@ -314,7 +315,9 @@ class Channel:
 
 
 def _is_ours(pid: int) -> bool:
-    """True if the kernel shows us how it ended: not where the script became another user."""
+    """True if the kernel shows this process how the worker ended, unless the script became another
+    user.
+    """
     try:
         with open(f"/proc/{pid}/status", "rb") as status:
             ids = dict(line.split(b":", 1) for line in status.read().splitlines())

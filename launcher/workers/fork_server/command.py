@@ -22,7 +22,7 @@ _SETS_MANY = re.compile(rb"environ\s*(?:\.update\(|\|=)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonCommand:
-    """One worker's command, taken apart."""
+    """One worker's command, parsed."""
 
     kind: Literal["script", "module", "command"]
     #: Options of the interpreter, in order.
@@ -65,7 +65,7 @@ def read(argv: Sequence[str]) -> PythonCommand | None:
 def _cluster(
     word: str, rest: list[str], options: list[str]
 ) -> PythonCommand | Literal[True] | None:
-    """Read ``-xyz``: True where there is more to read, None where it cannot be understood."""
+    """Read ``-xyz``: True if options follow, None if the word cannot be parsed."""
     for at, letter in enumerate(word[1:], 1):
         if letter in "mc":
             if at > 1:
@@ -84,9 +84,9 @@ def _cluster(
 
 
 def identity(command: PythonCommand, directory: str) -> tuple[str, ...]:
-    """Return a key that tells a command from others, from run to run.
+    """Return a key that identifies a command over several runs.
 
-    A script imports the same wherever it is run and whatever arguments it has.
+    The key leaves out directory and arguments, since a script's imports do not depend on them.
     """
     if command.kind == "script":
         return (*command.options, os.path.abspath(os.path.join(directory, command.target)))
@@ -96,7 +96,7 @@ def identity(command: PythonCommand, directory: str) -> tuple[str, ...]:
 def first_path(
     command: PythonCommand, directory: str, environment: Mapping[str, str]
 ) -> str | None:
-    """Return the directory where imports of the script look first; None: only the libraries.
+    """Return the directory where imports of the script look first; None if only in the libraries.
 
     >>> module = PythonCommand(kind="module", options=("-u",), target="a", arguments=())
     >>> script = PythonCommand(kind="script", options=("-P",), target="a.py", arguments=())
@@ -115,7 +115,7 @@ def first_path(
 
 
 def has_modules(directory: str | None, names: Sequence[str]) -> bool:
-    """True if any of these can be imported from a directory."""
+    """True if any of ``names`` can be imported from a directory."""
     places = [Path(directory, name) for name in names] if directory else []
     return any(
         list(path.parent.glob(path.name + ".*")) or list(path.glob("__init__.*")) for path in places
@@ -123,7 +123,7 @@ def has_modules(directory: str | None, names: Sequence[str]) -> bool:
 
 
 def source_of(command: PythonCommand, directory: str) -> bytes | None:
-    """The text of what will run, where it lies in the job's own directory; None elsewhere."""
+    """Return the text of the script, if it is in the job's own directory; else None."""
     if command.kind == "command":
         return os.fsencode(command.target)
     base = Path(directory, command.target)
@@ -139,8 +139,9 @@ def source_of(command: PythonCommand, directory: str) -> bytes | None:
 
 
 def wants_torch(source: bytes | None) -> bool:
-    """True if importing torch ahead helps and changes nothing: it is named, and no setting that is
-    read at its import is made by the script. What cannot be read is believed to want it."""
+    """True if importing torch ahead helps and changes nothing: the script names torch, and makes no
+    setting that torch reads at its import. A script without readable text is assumed to want torch.
+    """
     if source is None:
         return True
     many = _SETS_MANY.search(source) and re.search(_NAME, source)

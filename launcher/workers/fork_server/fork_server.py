@@ -1,4 +1,4 @@
-"""The fork server of an agent: workers are forked from a process that has imported what they need.
+"""The fork server of an agent: a process that has imported the workers' modules, and forks workers.
 
 If that is impossible (no such interpreter, a library that starts threads, a server that died), the
 caller starts workers as usual: slower, but equally correct; the reason is printed once.
@@ -79,8 +79,9 @@ class ForkServer:
         *,
         patience_seconds: float = _PATIENCE_SECONDS,
     ) -> "ForkServer":
-        """Start the server; returns at once, it imports meanwhile. ``say`` hears what to know; a
-        worker that is not made within ``patience_seconds`` is not waited for."""
+        """Start the server and return at once, while it imports. ``say`` gets messages for the
+        user. A worker that is not made within ``patience_seconds`` is started in another way.
+        """
         fork_server = cls(config, say, patience_seconds)
         if os.path.isdir(config.directory):  # else there is nothing to run there either
             fork_server._learned = fork_server._recalled()
@@ -104,17 +105,17 @@ class ForkServer:
 
     @property
     def since(self) -> float:
-        """Unix time at which this agent began; files that are newer may be of this job."""
+        """Unix time at which this agent began; newer files may be of this job."""
         return began_at(*self._began, time.time(), time.monotonic())
 
     @property
     def holds(self) -> bool:
-        """True if forked workers wait at the gate where they are asked to."""
+        """True if forked workers can wait at the gate."""
         return self._channel is not None and self._channel.alive and self._command is not None
 
     @property
     def learns(self) -> bool:
-        """True if it wants to know what a worker has imported."""
+        """True if it needs a worker's report of its imports."""
         return self._command is not None and self._config.preload in ("learned", "parked")
 
     async def fork(
@@ -123,7 +124,7 @@ class ForkServer:
         """Make one worker that runs ``argv`` in the job's directory with ``fds`` as its streams.
 
         Raises:
-            Unavailable: it cannot be made here; start it otherwise.
+            Unavailable: the worker cannot be made here; start it in another way.
         """
         if self._channel is None:
             raise Unavailable("there is no fork server")
@@ -138,16 +139,16 @@ class ForkServer:
                     return await self._parking.take(spec, fds)
                 return await self._channel.fork(spec, fds)
         except TimeoutError as hangs:
-            self._once("the fork server hangs; workers are started by themselves")
+            self._once("the fork server hangs; workers start in fresh interpreters")
             self._replace(None)
             raise Unavailable("the fork server does not answer") from hangs
         except Unavailable as cannot:
             if not self._learned.plain:
-                self._once(f"a worker is started by itself, without the fork server: {cannot}")
+                self._once(f"a worker starts in a fresh interpreter: {cannot}")
             raise
 
     def heard(self, event: ProbeEvent) -> bool:
-        """Take a worker's event about imports; return True if it is for no one else."""
+        """Take a worker's event about imports; return True if no other object needs the event."""
         if event.event == "saved" and event.path:
             self.checkpoints.add(event.path)
         if event.event == "learned" and event.path:
@@ -157,7 +158,7 @@ class ForkServer:
         return event.event in ("learned", "settings")
 
     def _learn(self, report: str) -> None:
-        """Learn, once a run, from a worker's report of the modules imported at its first step."""
+        """Learn, once in a run, from a worker's report of its imports up to the first step."""
         if self._learning is None:
             told = learned.read_report(report)
             if told.modules:
@@ -181,7 +182,7 @@ class ForkServer:
         self._replace(None)
 
     def _told_to_stay_plain(self, lacks: Lacks) -> bool:
-        """Tell what torch lacks; whether workers have to start by themselves for it."""
+        """Report the names that torch lacks; return True if no worker can be forked for it."""
         if not lacks.plain:
             self._once(lacks.why, console.say)
             return False
@@ -216,7 +217,7 @@ class ForkServer:
         return self._memory.recall().for_text(self._text()) if self.learns else Learned()
 
     def _modules(self) -> tuple[str, ...]:
-        """Modules that a world may be kept waiting for: those known to be safe."""
+        """Return the modules that a world may wait for: those known to be safe."""
         return tuple(filter(self._learned.is_proven, self._wanted()))
 
     def _wanted(self) -> tuple[str, ...]:
@@ -230,7 +231,7 @@ class ForkServer:
         return self._learned.preload(TORCH if self._torch and commands.wants_torch(source) else ())
 
     def _spec(self) -> Mapping[str, Any]:
-        """Return a worker as imports see it."""
+        """Return the specification of a worker as imports see it."""
         argv = [*self._config.entrypoint.argv]
         return start.spec_of(self._config, self._command, argv, {})
 
@@ -240,7 +241,7 @@ class ForkServer:
             settings = self._learned.environment
             channel = start.start(self._config, self._command, settings, self._gone)
         except OSError as cannot:
-            self._once(f"workers are started by themselves, there is no fork server: {cannot}")
+            self._once(f"workers start in fresh interpreters, without a fork server: {cannot}")
             return None
         probe = process.probe_path() if self._config.probe and self._command else None
         if empty or self._config.preload == "parked":
@@ -254,8 +255,9 @@ class ForkServer:
     async def _tend(self) -> Readiness:
         """Start the first server without unsafe modules; return what it imported.
 
-        A world may wait for it, so that only what is proven is imported here. The rest has to prove
-        itself while the world trains, and so has what comes after a library that is unsafe by now.
+        A world may wait for this server, so that it imports only proven modules. The other modules
+        must prove themselves while the world trains, as must modules after a library that has
+        become unsafe.
         """
         if self._config.preload == "parked" and self._command is not None:
             return await self._park()
@@ -279,7 +281,7 @@ class ForkServer:
         return await self._park()
 
     async def _park(self) -> Readiness:
-        """Have each worker import by itself, ahead, what no fork server may import."""
+        """Have each worker import ahead, by itself, modules that no fork server may import."""
         channel, modules = self._channel, self._wanted()
         if channel is None:
             return Readiness()
@@ -297,7 +299,7 @@ class ForkServer:
         return Readiness(modules=modules)
 
     async def _improve(self, report: learned.ImportReport) -> None:
-        """Remember what a script imports, and make a server that has imported it and proves it."""
+        """Remember a script's imports; start a server that imports them and proves them safe."""
         before = await self.ready()
         self._learned = self._learned.taught(report, self._text())
         self._keep()
@@ -331,7 +333,7 @@ class ForkServer:
             self._exclude(*found.spoiled, found.origin)
 
     async def _proving(self, channel: Channel) -> Readiness:
-        """Wait for a server, and remember how far it came: the next run begins there."""
+        """Wait for a server, and remember its progress: the next run begins there."""
         while not channel.ready.done():
             await asyncio.wait({channel.ready}, timeout=_KEEP_SECONDS)
             if channel.proven - self._learned.proven:
@@ -351,7 +353,7 @@ class ForkServer:
         self._keep()
 
     def _hide(self, found: Readiness) -> None:
-        """Import nothing ahead, because libraries would find another module than the script's."""
+        """Import nothing ahead, because a script's module hides one that libraries import."""
         self._once(
             f"nothing is imported ahead: {', '.join(found.hidden)} in {self._first} would come "
             "before the module of that name that libraries have imported"
@@ -363,12 +365,12 @@ class ForkServer:
         try:
             self._memory.keep(self._learned)
         except OSError as cannot:
-            self._once(f"what the script imports is not remembered: {cannot}")
+            self._once(f"the script's imports cannot be remembered: {cannot}")
 
     # --- when it fails ---------------------------------------------------------------------
 
     def _gone(self) -> None:
-        self._once("the fork server ended by itself; workers are started by themselves")
+        self._once("the fork server ended by itself; workers start in fresh interpreters")
 
     def _once(self, text: str, say: Callable[[str], None] | None = None) -> None:
         if text not in self._said:
@@ -377,8 +379,8 @@ class ForkServer:
 
 
 def began_at(then: float, ticks_then: float, now: float, ticks_now: float) -> float:
-    """When something began by the clock as it was then or is now, whichever is earlier: a clock
-    that is set back makes what comes after look older.
+    """Return the earlier of a start time as the clock showed it then, and as the present clock
+    gives it: if the clock was set back, later events look older.
 
     >>> began_at(1000.0, 5.0, 940.0, 45.0)
     900.0

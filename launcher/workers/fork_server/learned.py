@@ -1,7 +1,7 @@
 """Remember, between runs, a script's imports and the libraries that no fork server may import.
 
 Two JSON files in the user's cache: one per interpreter, torch and script, and one per interpreter
-and torch. Without them, or with damaged ones, a run begins as the first one did.
+and torch. Without these files, or if they are damaged, a run begins like the first run.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ RULES = (_INJECT / "generators.py", _INJECT / "traces.py")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
-    """Knowledge that earlier runs of one script left."""
+    """Knowledge from earlier runs of one script."""
 
     #: Libraries that it imported up to its first step, in that order.
     modules: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Learned:
         return module in self.proven or module.split(".")[0] == "torch"
 
     def proving(self, modules: Iterable[str]) -> "Learned":
-        """Return this knowledge after imports of which none left a trace.
+        """Return this knowledge after imports that left no trace.
 
         >>> learned = Learned(modules=("numpy", "mine")).proving(["numpy"])
         >>> learned.is_proven("numpy"), learned.is_proven("mine")
@@ -89,15 +89,15 @@ class Learned:
         )
 
     def sets_nothing(self, text: str) -> bool:
-        """True if a script of this text was seen to make no settings before its imports."""
+        """True if a script with this text made no settings before its imports in an earlier run."""
         return self.exact and not self.environment and bool(text) and self.text == text
 
     def differing(self, told: "ImportSettings", text: str) -> "Learned":
         """Return this knowledge after a script's first import met settings other than its server's.
 
-        A script that could start again is forked from a server with its settings the next time. A
-        script that could not, or whose settings vary, is not forked; ``text`` is the digest of what
-        runs.
+        A script that could start again is forked next time, from a server with its settings. A
+        script that could not, or whose settings vary, is not forked. ``text`` is the digest of the
+        script.
 
         >>> first = Learned().differing(ImportSettings(environment={"OMP_NUM_THREADS": "2"}), "a")
         >>> first.environment, first.plain
@@ -119,7 +119,7 @@ class Learned:
     def for_text(self, text: str) -> "Learned":
         """Return the part that holds for a script whose text has this digest.
 
-        Another text may import otherwise.
+        Another text may have other imports.
         """
         return (
             self
@@ -130,7 +130,9 @@ class Learned:
         )
 
     def preload(self, first: Sequence[str]) -> tuple[str, ...]:
-        """Return the modules to import ahead: ``first``, then those learned, and no unsafe one."""
+        """Return the modules to import ahead: ``first``, then the learned modules, without unsafe
+        ones.
+        """
         names = dict.fromkeys([*first, *self.modules])
         return tuple(name for name in names if not self._excluded(name))[:_MODULES]
 
@@ -160,7 +162,7 @@ class ImportSettings:
 
 
 def stamp(path: str) -> str:
-    """Return a text that tells versions of a library apart: its file and its time of change."""
+    """Return a text that identifies a version of a library: its file and modification time."""
     try:
         return f"{path} {os.stat(path).st_mtime_ns}" if path else ""
     except OSError:
@@ -178,8 +180,9 @@ class ImportMemory:
         *about: str,
         rules: Sequence[Path] = RULES,
     ) -> None:
-        """``environment`` says where the cache is; ``python`` and torch's ``version`` tell one
-        environment of libraries from others, ``about`` the script from others there."""
+        """``environment`` gives the cache's directory. ``python`` and torch's ``version`` identify
+        an environment of libraries, and ``about`` a script in it.
+        """
         root = environment.get("XDG_CACHE_HOME") or os.path.join(
             environment.get("HOME") or os.path.expanduser("~"), ".cache"
         )

@@ -1,5 +1,6 @@
-"""Workers started ahead, where forking is unsafe: each has imported by itself and waits for what it
-shall be."""
+"""Workers started ahead, for jobs where forking is unsafe: each has imported by itself, and waits
+for its specification.
+"""
 
 import asyncio
 import json
@@ -25,10 +26,9 @@ class ParkedWorker:
         self._loop.add_reader(ours.fileno(), self._hear)
 
     def become(self, spec: Mapping[str, Any], fds: Sequence[int]) -> Child:
-        """Become this worker.
+        """Make the process this worker.
 
-        Raises:
-            Unavailable: it is gone.
+        Raises: Unavailable: the process is gone.
         """
         self._loop.remove_reader(self._socket.fileno())
         try:
@@ -62,7 +62,7 @@ class ParkedWorker:
 
 
 class ParkedWorkers:
-    """``count`` waiting processes behind one server that has imported nothing."""
+    """``count`` waiting processes, forked from a server that has imported nothing."""
 
     def __init__(
         self,
@@ -72,8 +72,9 @@ class ParkedWorkers:
         devices: int | None,
         spec: Mapping[str, Any],
     ) -> None:
-        """``devices``: GPUs on which contexts are made ahead, by turns; None makes none.
-        ``spec``: a worker, of which imports see the command line."""
+        """``devices`` are GPUs on which contexts are made ahead, in turn; with None no contexts are
+        made. ``spec`` is a worker whose command line imports see.
+        """
         self._channel, self._modules, self._count = channel, modules, count
         self._spec = spec
         self._devices, self._made = devices, 0
@@ -91,10 +92,9 @@ class ParkedWorkers:
         return next((parked.lacks for parked in first if parked.lacks is not None), None)
 
     async def take(self, spec: Mapping[str, Any], fds: Sequence[int]) -> Child:
-        """Make one of them a worker; the first that is ready, or gets ready.
+        """Make a parked process a worker: the first that is ready, or gets ready.
 
-        Raises:
-            Unavailable: there is none.
+        Raises: Unavailable: there is no such process.
         """
         while self._waiting:
             ready = [each for each in self._waiting if each.ready.done()]

@@ -24,7 +24,7 @@ def start(
     settings: Mapping[str, str],
     gone: Callable[[], None],
 ) -> Channel:
-    """Start a server that imports nothing yet; for a command that is no Python a bare one.
+    """Start a server that imports nothing yet; for a command that is not Python, a bare server.
 
     Raises:
         OSError: there is no such interpreter.
@@ -75,7 +75,7 @@ def spec_of(
     *,
     sets_nothing: bool = False,
 ) -> dict[str, Any]:
-    """Return the server's specification of one worker; ``command`` is what it was started for.
+    """Return the server's specification of one worker; the server was started for ``command``.
 
     ``sets_nothing``: an earlier run of this text made no settings before its imports.
     """

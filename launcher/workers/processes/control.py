@@ -16,7 +16,7 @@ class Control:
     """The agent's side of a control file; each field has one writer."""
 
     def __init__(self, path: Path) -> None:
-        """Create the file, mapped and with nothing asked."""
+        """Create the file and map it, without any request."""
         self.path = path
         self._lapsed = False
         path.write_bytes(_U64.pack(LAYOUT) + bytes(SIZE_BYTES - 8))
@@ -34,7 +34,7 @@ class Control:
 
     @property
     def lapsed(self) -> bool:
-        """True if the lease has run out, renewed later or not."""
+        """True if the lease has run out, even if it was renewed later."""
         return self._lapsed or self.over
 
     @property
@@ -44,7 +44,7 @@ class Control:
 
     @property
     def held(self) -> bool:
-        """True if the worker stands still by itself, for its lease had run out."""
+        """True if the worker holds itself, because its lease ran out."""
         return self._read(_HELD) == 1
 
     def gate(self, closed: bool) -> None:
@@ -53,7 +53,7 @@ class Control:
 
     @property
     def gated(self) -> bool:
-        """True if it waits there."""
+        """True if the worker waits at the gate."""
         return self._read(_WAITING) == 1
 
     @property
@@ -93,7 +93,7 @@ class Control:
 
     @property
     def waited_ns(self) -> int:
-        """Nanoseconds that sampled steps waited for the exchange of gradients, in all."""
+        """Total nanoseconds for which sampled steps waited for the exchange of gradients."""
         return self._read(_WAITED)
 
     @property
@@ -106,7 +106,7 @@ class Control:
         self._write(_ASK, 1)
 
     def close(self) -> None:
-        """Unmap; the file goes with its directory."""
+        """Unmap the file, which is removed with its directory."""
         self._map.close()
 
     def _read(self, offset: int) -> int:

@@ -1,7 +1,7 @@
 """Evidence of a worker's end on this machine: kernel counters, the kernel's log, the driver's list.
 
-A ``Baseline`` is read as workers start; a count that is higher or lower at an end is a sign.
-Nothing here needs rights. A source that cannot be read gives no sign.
+A ``Baseline`` is read when workers start; a count that has changed at an end is a sign. Nothing
+here needs privileges. A source that cannot be read gives no sign.
 """
 
 import json
@@ -32,7 +32,7 @@ class Baseline:
 
 
 def baseline(root: Path = Path("/")) -> Baseline:
-    """Read the counts; some tens of microseconds."""
+    """Read the counts, which takes some tens of microseconds."""
     return Baseline(
         oom_kills=oom_kills(root),
         host_oom_kills=host_oom_kills(root),
@@ -54,11 +54,9 @@ def signs(
 ) -> Signs:
     """Return the signs that tell why a worker ended.
 
-    Args:
-        before: as it was when the worker was started.
-        code: negative = by that signal; nothing is looked at for 0.
-        raised: where ``launcher/inject/bootstrap.py`` notes what left the script.
-        error: content of its error file.
+    Args: before: the counts when the worker was started. code: exit code; negative for a signal,
+    and no signs for 0. raised: file in which ``launcher/inject/bootstrap.py`` notes the script's
+    exception. error: content of its error file.
         tail: the end of its standard error.
         now_ns: CLOCK_MONOTONIC at which its end was seen.
     """
@@ -97,18 +95,18 @@ def shm_bytes(root: Path = Path("/")) -> int | None:
 
 
 def oom_kills(root: Path = Path("/")) -> int:
-    """Return how many processes of this control group were killed for want of memory so far."""
+    """Return how many processes of this control group have been killed for lack of memory."""
     path = _events(root)
     return 0 if path is None else _field(path, "oom_kill")
 
 
 def host_oom_kills(root: Path = Path("/")) -> int:
-    """Return how many processes of the machine were killed for want of memory so far."""
+    """Return how many processes of the machine have been killed for lack of memory."""
     return _field(root / "proc/vmstat", "oom_kill")
 
 
 def cards(root: Path = Path("/")) -> frozenset[str]:
-    """Accelerators that NVIDIA's driver lists; a card that fell off the bus is not among them."""
+    """Return the accelerators that NVIDIA's driver lists, without cards that fell off the bus."""
     try:
         return frozenset(os.listdir(root / "proc/driver/nvidia/gpus"))
     except OSError:
@@ -116,8 +114,9 @@ def cards(root: Path = Path("/")) -> frozenset[str]:
 
 
 def xids(since_seconds: float, root: Path = Path("/")) -> tuple[str, ...]:
-    """Xid errors in the kernel's log since then (seconds since the machine started); none where
-    the log may not be read."""
+    """Return the Xid errors in the kernel's log since ``since`` (seconds after boot); none if the
+    log cannot be read.
+    """
     found = []
     for line in _log(root / "dev/kmsg").splitlines():
         head, _, said = line.partition(";")
@@ -129,7 +128,7 @@ def xids(since_seconds: float, root: Path = Path("/")) -> tuple[str, ...]:
 
 
 def _log(path: Path) -> str:
-    """The kernel's log as far as it goes without waiting; one record a read."""
+    """Read the kernel's log without waiting for new records; each read gives one record."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
@@ -147,7 +146,7 @@ def _log(path: Path) -> str:
 
 
 def _events(root: Path) -> Path | None:
-    """The file that counts our control group's want of memory: version 2's, or version 1's."""
+    """Return the file that counts out-of-memory kills in this control group, of version 2 or 1."""
     try:
         own = (root / "proc/self/cgroup").read_text()
     except OSError:
@@ -182,7 +181,7 @@ def _field(path: Path, name: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Raised:
-    """A worker's note of the exception that left its script."""
+    """Read a worker's note of the exception that left its script."""
 
     #: CLOCK_MONOTONIC nanoseconds; 0 = nothing was noted.
     at_ns: int = 0

@@ -1,4 +1,4 @@
-"""Words of a failed worker: error files of ``@record``, and the report for people."""
+"""A failed worker's texts: error files of ``@record``, and the report for users."""
 
 import json
 import re
@@ -55,9 +55,9 @@ def error_in(path: Path) -> bytes:
 
 
 def read_error(content: bytes) -> tuple[str, float | None]:
-    """(message, unix seconds of the error) in an error file; empty and None where it says none.
+    """Return (message, Unix seconds of the error) from an error file; empty and None if missing.
 
-    Scripts write such files, too: anything may be in them.
+    Scripts write such files, too, so they may hold anything.
     """
     try:
         message: Any = json.loads(content)["message"]
@@ -77,12 +77,14 @@ def read_error(content: bytes) -> tuple[str, float | None]:
 
 
 def _text(said: object) -> str:
-    """Return text that can be sent; the end of a traceback says most."""
+    """Return text that can be sent, cut at the front: the end of a traceback matters most."""
     return str(said)[-_MESSAGE_CHARACTERS:].encode(errors="replace").decode()
 
 
 def with_exit_code(content: bytes, code: int) -> bytes:
-    """An error file with the worker's code in it, which a worker ended by a signal cannot write."""
+    """Write an error file with the worker's exit code, which a worker that a signal ended cannot
+    write.
+    """
     try:
         error: Any = json.loads(content)
     except ValueError:
@@ -93,13 +95,13 @@ def with_exit_code(content: bytes, code: int) -> bytes:
 
 
 def message_for(code: int, pid: int) -> str:
-    """Return the meaning of a code alone; empty where that is no more than the code itself."""
+    """Return the meaning of an exit code; empty if the code means nothing more."""
     return f"Signal {-code} ({signal_name(code)}) received by PID {pid}" if code < 0 else ""
 
 
 def last_words(end: bytes) -> str:
-    """The line of a standard error's ``end`` that says why: the last one that names an exception,
-    else the last one that is not empty.
+    """Return the line of a standard error's ``end`` that gives the reason: the last that names an
+    exception, else the last that is not empty.
 
     >>> last_words(b"Traceback ...:\\n  File 1\\nValueError: a banana\\n\\nterminate called\\n")
     'ValueError: a banana'
@@ -110,7 +112,7 @@ def last_words(end: bytes) -> str:
 
 
 def signal_name(code: int) -> str:
-    """Name of the signal behind a negative code."""
+    """Return the name of the signal for a negative code."""
     try:
         return signal.Signals(-code).name
     except ValueError:
@@ -118,7 +120,7 @@ def signal_name(code: int) -> str:
 
 
 def report(name: str, host: str, root: WorkerFailure, others: Sequence[WorkerFailure]) -> str:
-    """The root cause and what followed it, laid out as torchrun does."""
+    """Format the root cause and the other failures as torchrun does."""
     blocks = [_block(index, host, failure) for index, failure in enumerate([root, *others])]
     width = min(60, max(len(line) for block in blocks for line in block.splitlines()))
     double, single = "=" * width, "-" * width
@@ -142,14 +144,15 @@ def _block(index: int, host: str, failure: WorkerFailure) -> str:
 
 
 def root_cause(exits: Sequence[WorkerExit]) -> WorkerExit | None:
-    """Return the failure that came first and was not asked for; None where there is none."""
+    """Return the first failure that was not asked for; None if there is none."""
     failed = [each for each in exits if each.code != 0 and not each.stopped]
     return min(failed, key=lambda each: (each.failed_at.timestamp() // 1, each.at_ns), default=None)
 
 
 def hand_on_error(exits: Sequence[WorkerExit], environment: Mapping[str, str]) -> None:
-    """Copy the root cause's error file to the one that this process was given, as ``@record`` does
-    for the launcher; schedulers read it there."""
+    """Copy the root cause's error file to this process's own error file, as ``@record`` does for
+    the launcher, because schedulers read that file.
+    """
     root, path = root_cause(exits), environment.get("TORCHELASTIC_ERROR_FILE")
     if root is not None and root.error and path:
         Path(path).write_bytes(with_exit_code(root.error, root.code))

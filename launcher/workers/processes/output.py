@@ -35,7 +35,7 @@ _END_BYTES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """The ways of one stream of one worker."""
+    """The destinations of one stream of one worker."""
 
     console: bool
     #: ``stdout.log`` or ``stderr.log``; None where it is neither redirected nor teed.
@@ -54,16 +54,16 @@ class Route:
 
     @property
     def piped(self) -> bool:
-        """True if lines must be looked at."""
+        """True if the route needs single lines."""
         ways = self.console + (self.file is not None) + (self.replica_log is not None)
         return ways > 1 or self.replica_log is not None or bool(self.prefix)
 
 
 def run_directory(directory: str, run_id: str) -> Path:
-    """Make this run's own directory inside ``--log-dir``; several runs may share that.
+    """Make this run's own directory inside ``--log-dir``, which several runs may share.
 
     Raises:
-        BadInput: none can be made there.
+        BadInput: no directory can be made there.
     """
     try:
         os.makedirs(directory, exist_ok=True)
@@ -77,8 +77,9 @@ def run_directory(directory: str, run_id: str) -> Path:
 
 
 def attempt_directory(run: Path, restart_count: int, epoch: int) -> Path:
-    """The directory of one world: ``attempt_<n>``, or ``…_epoch_<e>`` where a change of size led to
-    another world within the same attempt."""
+    """Return the directory of one world: ``attempt_<n>``, or ``…_epoch_<e>`` if a change of size
+    began another world within the same attempt.
+    """
     first = run / f"attempt_{restart_count}"
     made = first if not first.exists() else run / f"attempt_{restart_count}_epoch_{epoch}"
     shutil.rmtree(made, ignore_errors=True)
@@ -89,7 +90,7 @@ def attempt_directory(run: Path, restart_count: int, epoch: int) -> Path:
 def routes(
     logs: LogConfig, directory: Path, *, role: str, rank: int, local_rank: int
 ) -> tuple[Route, Route]:
-    """Standard output's and standard error's route; ``directory`` is the attempt's."""
+    """Return the routes of standard output and standard error; ``directory`` is the attempt's."""
     shown = not logs.local_ranks or local_rank in logs.local_ranks
     prefix = prefix_of(logs, role=role, rank=rank, local_rank=local_rank)
     tee = _of(logs.tee, local_rank)
@@ -130,9 +131,9 @@ class OutputStream:
     def __init__(
         self, route: Route, console_fd: int, *, after: "OutputStream | None" = None
     ) -> None:
-        """Open what the route needs; ``fd`` is then for the worker.
+        """Open the files or pipe of the route; ``fd`` is then for the worker.
 
-        What was written to ``after`` is passed on before what is written here later.
+        Output written to ``after`` so far is passed on before later output of this stream.
         """
         self._after = after
         self._thread: threading.Thread | None = None
@@ -162,19 +163,20 @@ class OutputStream:
             self.fd = os.open(os.devnull, os.O_WRONLY)
 
     def given(self) -> None:
-        """Close this process's copy of what the worker has."""
+        """Close this process's copy of the worker's descriptor."""
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
 
     def read(self) -> None:
-        """Begin to pass on what the worker writes."""
+        """Begin to pass on the worker's output."""
         if self._thread is not None:
             self._thread.start()
 
     def end(self) -> bytes:
-        """The last few kilobytes that were written, as far as they are known by now; empty where
-        the stream is the console's own."""
+        """The last few kilobytes of output that have arrived; empty if the stream is the console's
+        own.
+        """
         if self._path is None:
             return self._end
         try:
@@ -233,8 +235,7 @@ class OutputStream:
             self._replica_log.close()
 
     def _advance(self) -> bool:
-        """Pass on what has been written by now, which is no more than a pipe holds; False at the
-        end."""
+        """Pass on the output that waits in the pipe; return False at the end of the stream."""
         with self._passing:
             if self._thread is None or self._ended or not _wait(self._read, 0):
                 return True
@@ -262,8 +263,7 @@ class OutputStream:
 def streams(ways: Sequence[Route]) -> list[OutputStream]:
     """Standard output and standard error of one worker.
 
-    A traceback stands after what was printed and flushed before it, although it comes by another
-    pipe.
+    A traceback appears after output that was flushed before it, although it comes by another pipe.
     """
     out = OutputStream(ways[0], 1)
     return [out, OutputStream(ways[1], 2, after=out)]
@@ -284,7 +284,7 @@ def _wait(fd: int, milliseconds: int | None) -> bool:
 
 
 def _split(data: bytes) -> list[bytes]:
-    """Complete lines, and last what is not complete yet."""
+    """Split into complete lines and, last, the incomplete rest."""
     # Ends are looked for, not whole lines: in a long line without an end that would take minutes.
     ends = [0, *(found.end() for found in _LINE_END.finditer(data))]
     lines = [data[begin:end] for begin, end in itertools.pairwise(ends)]

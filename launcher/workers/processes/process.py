@@ -1,4 +1,4 @@
-"""One worker process, and the small things that processes need."""
+"""One worker process, and helpers for processes."""
 
 import contextlib
 import errno
@@ -64,7 +64,7 @@ class WorkerProcess:
 
     @property
     def mark(self) -> bytes:
-        """Text in the environment of its children, by which strays are found."""
+        """Text in the environment of the worker's children, by which stray processes are found."""
         return os.fsencode(self._error_file)
 
     def progress(self) -> Progress:
@@ -120,7 +120,7 @@ class WorkerProcess:
 
     @property
     def _kept(self) -> bool:
-        """True if the error file outlives the world: not beside the control file."""
+        """True if the error file outlives the world, since it is not beside the control file."""
         return self.control.path.parent not in self._error_file.parents
 
     def close(self) -> None:
@@ -130,15 +130,16 @@ class WorkerProcess:
 
 
 def bind(pid: int, cpus: Sequence[int]) -> None:
-    """Let a process that was just started, and whatever it starts, use these CPUs only."""
+    """Restrict a new process, and all that it starts, to these CPUs."""
     for thread in os.listdir(f"/proc/{pid}/task"):
         with contextlib.suppress(ProcessLookupError):  # it has ended
             os.sched_setaffinity(int(thread), cpus)
 
 
 def catches(pid: int, signum: int) -> bool:
-    """True if the process listens to the signal: it has a handler (SigCgt in
-    ``/proc/<pid>/status``), or blocks it (SigBlk) and may take it by ``sigwait``."""
+    """True if the process handles the signal: it has a handler (SigCgt in ``/proc/<pid>/status``),
+    or blocks the signal (SigBlk) and may take it with ``sigwait``.
+    """
     try:
         status = Path(f"/proc/{pid}/status").read_text(errors="replace")
     except OSError:
@@ -148,7 +149,7 @@ def catches(pid: int, signum: int) -> bool:
 
 
 def probe_path() -> str | None:
-    """Path of the probe, found without importing the package that it is in."""
+    """Return the path of the probe, found without importing its package."""
     spec = importlib.util.find_spec("collectors")
     places = (spec.submodule_search_locations if spec else None) or ()
     paths = [Path(place, "probe", "__init__.py") for place in places]
@@ -156,7 +157,7 @@ def probe_path() -> str | None:
 
 
 def private_directory() -> Path:
-    """Make a directory (0700) whose paths are short enough for sockets."""
+    """Make a directory (mode 0700) whose path is short enough for sockets."""
     made = Path(tempfile.mkdtemp(prefix="brain-run-"))
     if len(os.fsencode(made / "agent")) > _SOCKET_PATH_BYTES:
         made.rmdir()
@@ -172,10 +173,10 @@ def reaped() -> list[str]:
 
 
 class Guard:
-    """The reaper: it outlives a killed agent and ends what that agent started."""
+    """The reaper: it outlives a killed agent and ends all that the agent started."""
 
     def __init__(self) -> None:
-        """Start it."""
+        """Start the reaper."""
         self._process = subprocess.Popen(
             [*reaped(), "guard"],
             stdin=subprocess.PIPE,
@@ -186,19 +187,19 @@ class Guard:
         )
 
     def watch(self, directory: Path) -> None:
-        """Have the reaper take care of this private directory from now on."""
+        """Have the reaper watch this private directory from now on."""
         self._tell(b"watch", os.fsencode(directory))
 
     def add(self, directory: Path, pid: int, mark: bytes) -> None:
-        """A worker of that directory, by its session and its error file."""
+        """Tell the reaper of a worker of that directory, by its session and its error file."""
         self._tell(b"add", os.fsencode(directory), b"%d" % pid, mark)
 
     def done(self, directory: Path) -> None:
-        """Inform the reaper that nothing of that directory is left."""
+        """Tell the reaper that no worker of that directory is left."""
         self._tell(b"done", os.fsencode(directory))
 
     def close(self) -> None:
-        """End it."""
+        """End the reaper."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
@@ -210,7 +211,7 @@ class Guard:
 
 
 def listen(path: Path) -> socket.socket:
-    """A datagram socket at ``path`` that never blocks."""
+    """Return a datagram socket at ``path`` that never blocks."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     listening.bind(str(path))
     listening.setblocking(False)
@@ -234,8 +235,8 @@ def port_taken(host: str, port: int) -> bool:
 def free_port(host: str) -> int:
     """Return a TCP port that is free at this moment on ``host``, for MASTER_PORT.
 
-    Rank 0 binds it seconds later, once it has imported torch. Ports that the kernel gives to
-    whoever asks for any are avoided: one of those would be taken meanwhile on a busy machine.
+    Rank 0 binds the port seconds later, once it has imported torch. Ports of the kernel's ephemeral
+    range are avoided: on a busy machine another program would take one meanwhile.
 
     Raises:
         BadInput: ``host`` is no address of this machine.

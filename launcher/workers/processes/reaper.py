@@ -1,15 +1,15 @@
 """Keeps workers from outliving their agent. Run by path, standard library only.
 
 reaper.py exec <parent pid> <program> [argument …]
-    becomes the program, and dies with the parent's thread that started it
+    becomes the program, and dies with the thread of the parent that started it
 
 reaper.py guard
-    outlives an agent that was killed. Standard input tells of private directories (``watch``), of
-    workers that belong to one (``add``, with process id and error file) and of those that are
-    settled (``done``); words end with NUL, lines with a line feed. When it ends, every session of
-    what is not settled is ended and its directory removed; until then a directory's sessions are
-    ended when the lease in a control file was well past at every look, and its worker neither ended
-    nor stands still by itself.
+    outlives an agent that was killed. Standard input names private directories (``watch``), workers
+    of a directory (``add``, with process id and error file) and directories that are finished
+    (``done``); words end with NUL, lines with a line feed. When the input ends, the reaper ends
+    every session of each unfinished directory and removes the directory. Until then it ends a
+    directory's sessions if the lease in a control file was long past at every look, and its worker
+    has neither ended nor holds itself.
 """
 
 import os
@@ -51,8 +51,9 @@ def become(parent: int, argv: list[str]) -> None:
 
 
 def ignore_warning() -> None:
-    """Slurm sends its warning to every process of a step. A script that handles the signal reports
-    that later; any other script must not die of it before its checkpoint.
+    """Keep Slurm's warning from killing scripts: Slurm sends it to every process of a step. A
+    script that handles the signal installs its handler later; any other must not die before its
+    checkpoint.
     """
     if "SLURM_STEP_ID" in os.environ:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
@@ -87,7 +88,7 @@ def guard() -> None:
 
 
 def hear(watched: "dict[bytes, list[tuple[int, bytes]]]", words: "list[bytes]") -> None:
-    """One line of the agent."""
+    """Act on one line of the agent."""
     if words[0] == b"watch":
         watched[words[1]] = []
     elif words[0] == b"add":
@@ -97,17 +98,18 @@ def hear(watched: "dict[bytes, list[tuple[int, bytes]]]", words: "list[bytes]") 
 
 
 class Lasting:
-    """For how long each of some things lasts, as far as it was looked. Instants are
-    CLOCK_MONOTONIC seconds."""
+    """Measures how long each of several things lasts, from repeated looks. Instants are
+    CLOCK_MONOTONIC seconds.
+    """
 
     def __init__(self, look_seconds: float) -> None:
-        """``look_seconds``: between two looks, unless this process is late."""
+        """``look_seconds`` is the time between two looks, unless this process is late."""
         self._look_seconds, self._looked_at = look_seconds, 0.0
         self._seconds: dict[Any, float] = {}
 
     def seen(self, there: "Iterable[T]", now: float) -> "dict[T, float]":
-        """Seconds that each of those that are ``there`` has lasted. A pause of this process counts
-        as two looks: what was paused with it has had no time to change either.
+        """Return the seconds that each of the things ``there`` has lasted. A pause of this process
+        counts as two looks at most: other processes may have been paused with it.
 
         >>> lasting = Lasting(0.5)
         >>> [lasting.seen("a", now) for now in (9.0, 9.5, 10.0, 70.0)]
@@ -130,8 +132,9 @@ def lease_over(directory: str) -> bool:
 
 
 def lease_in(path: str) -> int:
-    """The lease of a control file; 0 where it has none, is not there completely, or where the
-    worker is held."""
+    """Return the lease in a control file; 0 if it has none, is incomplete, or its worker is
+    held.
+    """
     try:
         with open(path, "rb") as control:
             content = control.read(HELD_OFFSET + 8)
@@ -150,7 +153,7 @@ def end(workers: "list[tuple[int, bytes]]") -> None:
 
 
 def kill(processes: dict[int, int]) -> bool:
-    """SIGKILL to processes, given as pid -> start ticks; False where none is left."""
+    """Send SIGKILL to processes, given as pid -> start ticks; return False if none is left."""
     left = False
     for pid, started in processes.items():
         stat = read_stat(pid)
@@ -170,9 +173,10 @@ def members(
     adopters: "set[int] | frozenset[int]" = frozenset(),
     keep: "set[int] | frozenset[int]" = frozenset(),
 ) -> "dict[int, int]":
-    """Living processes of ``sessions`` or with one of ``marks`` as error file, and their
-    descendants, as pid -> start ticks; also what ``adopters`` adopted and whose environment says
-    nothing, but for ``keep``, their own children."""
+    """Return living processes of ``sessions``, or with one of ``marks`` as error file, and their
+    descendants, as pid -> start ticks. Children of ``adopters`` whose environment names no error
+    file are included, except ``keep``, the adopters' own.
+    """
     seen = {}
     for name in os.listdir("/proc"):
         stat = read_stat(int(name)) if name.isdigit() else None
@@ -193,7 +197,7 @@ def members(
 
 
 def error_file_of(pid: int) -> "bytes | None":
-    """TORCHELASTIC_ERROR_FILE that a process was started with."""
+    """Return the TORCHELASTIC_ERROR_FILE with which a process was started."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as environ:
             content = environ.read()
@@ -204,7 +208,9 @@ def error_file_of(pid: int) -> "bytes | None":
 
 
 def read_stat(pid: int) -> "tuple[int, int, int] | None":
-    """(parent, session, start ticks) of a living process; None for zombies and the dead."""
+    """Return (parent, session, start ticks) of a living process; None for zombies and dead
+    processes.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             content = stat.read()

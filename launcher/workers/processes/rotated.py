@@ -1,4 +1,4 @@
-"""A replica's log of bounded size: ``output.log``, and before it ``output.log.1``."""
+"""A replica's log of bounded size: ``output.log``, and ``output.log.1`` with older lines."""
 
 import os
 import threading
@@ -9,7 +9,7 @@ _ROTATING = threading.Lock()
 
 
 class RotatedLog:
-    """One stream's descriptor on a log that several streams of this process append to."""
+    """One stream's descriptor of a log to which several streams of this process append."""
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
         self._path, self._limit_bytes = path, limit_bytes

@@ -1,6 +1,6 @@
-"""The lines to the sessions of one agent's workers (``launcher.elastic``), and what they said.
+"""The connections to the sessions of one agent's workers (``launcher.elastic``), and their answers.
 
-All sessions get a change of the world that ends no process; it is complete once the last one
+All sessions are told of an in-process change; the change is complete once the last session
 confirmed it. docs/reference/protocols.md describes the messages.
 """
 
@@ -19,13 +19,14 @@ _TOGETHER = frozenset({"ready", "agreed", "moved"})
 
 
 class Sessions:
-    """Listens at a path; all methods belong to the loop's thread."""
+    """Listens at a path; call all methods on the loop's thread."""
 
     def __init__(
         self, path: Path, processes: int, heard: Callable[[str, SessionMessage], None]
     ) -> None:
-        """``heard`` is told what is new: ``ready``, ``agreed`` and ``moved`` once all have said so,
-        anything else as it comes."""
+        """``heard`` gets new messages: ``ready``, ``agreed`` and ``moved`` once all sessions have
+        sent them, any other message as it comes.
+        """
         self._path, self._processes, self._heard = path, processes, heard
         self._loop = asyncio.get_running_loop()
         self._lines: dict[int, socket.socket] = {}
@@ -76,7 +77,7 @@ class Sessions:
         self._loop.add_reader(line.fileno(), self._introduced, line)
 
     def _introduced(self, line: socket.socket) -> None:
-        """Take the first message, which names the line's worker."""
+        """Take the first message, which names the connection's worker."""
         message = self._receive(line)
         if message is None:
             return
