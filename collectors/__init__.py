@@ -1,6 +1,6 @@
-"""The probe inside a worker and the collector on a machine: both measure.
+"""The probe inside a worker, and the collector on a machine.
 
-``probe`` is a guest in other people's processes: one self-contained file, standard library only,
-CPython 3.8 on, never imported by anything here. The rest needs ``httpx2`` and ``msgspec`` alone,
-with ``psutil`` and ``nvidia-ml-py`` where they are installed. Never torch.
+``probe`` runs inside the user's processes: a self-contained package, standard library only, CPython
+3.8 on, which no other module here imports. The rest needs ``httpx2`` and ``msgspec`` alone, with
+``psutil`` and ``nvidia-ml-py`` where they are installed. Never torch.
 """

@@ -20,7 +20,7 @@ _REPLICA = re.compile(r"brain-[0-9a-f]{8}-")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cgroup:
-    """Limits and use of the tightest group around this process; None if nothing is limited."""
+    """Limits and usage of the tightest group around this process; None where there is no limit."""
 
     cpu_millis: int | None = None
     memory_bytes: int | None = None
@@ -32,7 +32,7 @@ class Cgroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupUse:
-    """Use of the groups that the local scaler made for a replica; None if it made none."""
+    """Usage of the groups that the local scaler made for a replica; None if it made none."""
 
     #: Working set.
     memory_bytes: int | None = None
@@ -59,7 +59,8 @@ def read_replica(own: str, root: Path = ROOT) -> GroupUse:
 def leave_replica(own: str | None = None, root: Path = ROOT) -> None:
     """Leave the groups of the replica whose agent started this process, for groups beside them.
 
-    Else its limits would seem to be the machine's, and what the process uses would be its use.
+    Otherwise the replica's limits would seem to be the machine's, and this process's usage would
+    count as the replica's.
     """
     own = _text(Path("/proc/self/cgroup")) or "" if own is None else own
     for group in _replica_groups(own, root):

@@ -1,4 +1,4 @@
-"""``brain-collect``: be this machine's collector, or a cluster's, or say how it is."""
+"""``brain-collect``: run this machine's or a cluster's collector, or print its status."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Brings the spool to the service, job by job, each with the job's own token."""
+"""Sends the spool to the service, job by job, each with the job's own token."""
 
 import logging
 import random
@@ -27,8 +27,9 @@ LONGEST_REFUSED_SECONDS = 60.0
 def delay_seconds(error: BrainError, failures: int, luck: float) -> float:
     """Return the seconds until the next attempt.
 
-    Doubles with every failure in a row. A service that is away is asked at least every 5 s, one
-    that refuses us (401, 403, 404, 426) every minute. What ``Retry-After`` says is the least.
+    Doubles with every failure in a row. An unreachable service is tried at least every 5 s, a
+    service that refuses the request (401, 403, 404, 426) every minute. The delay is never below
+    ``Retry-After``.
 
     Args:
         luck: uniform in [0, 1); spreads senders that failed together.
@@ -63,7 +64,7 @@ class _Way:
 
 @dataclass(slots=True)
 class Delivered:
-    """Counts since the start."""
+    """Counts since the collector started."""
 
     stored: int = 0
     duplicates: int = 0
@@ -77,7 +78,7 @@ class Delivery:
     """Sends the spooled samples to Brain.
 
     Args:
-        url: where the service of a job listens now; None while nobody knows.
+        url: returns the present URL of a job's service; None while it is not known.
         token: the job's token.
     """
 

@@ -1,4 +1,4 @@
-"""Accelerators of this machine. None is a normal state, and is reported as such."""
+"""Accelerators of this machine. A machine without any is normal, and is reported as such."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -29,7 +29,7 @@ class Gpus(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NoGpus:
-    """A machine without accelerators that we can read; ``why`` is one sentence."""
+    """A machine without readable accelerators; ``why`` is one sentence."""
 
     why: str
 
@@ -39,7 +39,7 @@ class NoGpus:
 
 
 class NvidiaGpus:
-    """Through NVML; ``nvml`` is the module ``pynvml``, initialised."""
+    """Reads NVIDIA GPUs through NVML; ``nvml`` is the initialised module ``pynvml``."""
 
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml

@@ -1,7 +1,7 @@
 """Processor, memory, network and disk of this machine, and a job's share of them.
 
-``psutil`` reads them where it is installed. Without it processor and memory come from /proc, and
-the rest is named as unavailable. Limits come from affinity and control group.
+``psutil`` reads them where it is installed. Without psutil, processor and memory come from /proc,
+and other counters are reported as unavailable. Limits come from CPU affinity and the control group.
 """
 
 import os
@@ -86,7 +86,8 @@ def read_host(cgroup: Cgroup | None = None) -> HostCounters:
 
 
 def read_tree(root: int) -> TreeReading:
-    """Read the processes below and at ``root``, without this one; those that end are left out.
+    """Read ``root`` and the processes below it, except this process; processes that end are left
+    out.
 
     Memory is the resident set, so pages that processes share count in each.
     """
@@ -106,8 +107,9 @@ def read_tree(root: int) -> TreeReading:
 
 
 def millis_between(before: TreeReading, after: TreeReading, *, seconds: float) -> int:
-    """Processor use of a tree, 1000 = one processor. What began in between counts in full, the
-    last moments of what ended in between are lost."""
+    """Return the processor usage of a tree; 1000 = one processor. A process that began in between
+    counts in full; the last moments of a process that ended in between are lost.
+    """
     used = sum(
         max(0.0, total - before.cpu_seconds.get(process, 0.0))
         for process, total in after.cpu_seconds.items()
@@ -180,7 +182,7 @@ def read_stalled(files: Sequence[Path] = _IO_PRESSURE) -> float | None:
 
 
 def read_storage(stalled_share: float | None) -> StorageReading | None:
-    """Read shared memory and the file system of temporary files; None where there is none."""
+    """Read shared memory and the file system of temporary files; None if missing."""
     try:
         shm, scratch = os.statvfs("/dev/shm"), os.statvfs(tempfile.gettempdir())
     except OSError:
@@ -195,15 +197,16 @@ def read_storage(stalled_share: float | None) -> StorageReading | None:
 
 
 def stalled_between(before: float | None, after: float | None, *, seconds: float) -> float | None:
-    """Share of the time in which a process waited for storage; None where a counter is missing, or
-    began anew."""
+    """Return the share of the time in which a process waited for storage; None if a counter is
+    missing, or began anew.
+    """
     if before is None or after is None or after < before:
         return None
     return min(1.0, (after - before) / seconds)
 
 
 class HostWatch:
-    """Makes a ``HostSample`` per job out of two readings in a row."""
+    """Makes a ``HostSample`` for each job from two successive readings."""
 
     def __init__(self, gpus: Gpus) -> None:
         self._gpus = gpus
@@ -215,8 +218,11 @@ class HostWatch:
         self._stamps: dict[JobId, Stamps] = {}
 
     def samples(self, jobs: Sequence[LiveJob], now: datetime) -> list[HostSample]:
-        """One sample of each job. One that is seen for the first time has no rates yet, so its
-        sample comes with the next reading."""
+        """Return one sample for each job.
+
+        A job that is seen for the first time has no rates yet: its sample comes with the next
+        reading.
+        """
         before, self._last = self._last, read_host()
         rates = rates_between(before, self._last)
         seconds = max(1e-3, self._last.at_seconds - before.at_seconds)

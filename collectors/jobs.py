@@ -13,8 +13,8 @@ from collectors.paths import Home, read_json
 class ReplicaDirectories:
     """A reader of ``replicas/*/*``; it reads a replica that ended only once.
 
-    Locks are left alone: to try one would make an agent fail that is just taking it. An agent lives
-    while the process that wrote ``state.json`` does, told by pid and start.
+    It never tries a lock, since an agent that takes the lock at that moment would fail. An agent
+    lives while the process that wrote ``state.json`` lives, identified by pid and start time.
     """
 
     def __init__(self, home: Home, *, node: str) -> None:
@@ -49,7 +49,9 @@ class ReplicaDirectories:
         return own
 
     def url(self, job: str) -> str | None:
-        """URL of Brain that the job's replicas were given; None if they were given none."""
+        """Return the URL of Brain that the job's replicas were given; None if they were given
+        none.
+        """
         urls = (intent.get("brain_url") for intent in self._intents(job))
         return next((str(url) for url in urls if url), None)
 

@@ -1,9 +1,9 @@
-"""The collector: takes what probes measure, adds the machine's readings, spools and delivers.
+"""The collector: takes probes' samples, adds the machine's readings, spools and delivers them.
 
     python -m collectors.loop --home H [--url U]
 
-One per machine: the first to hold ``collector/lock`` is it. It ends by itself some time after the
-last agent of this machine is gone and all is delivered.
+There is one collector per machine: the process that holds ``collector/lock``. It ends by itself
+some time after the last agent of this machine is gone and all samples are delivered.
 """
 
 import argparse
@@ -96,7 +96,7 @@ class Collector:
         self._troubles: dict[str, str] = {}
 
     async def run(self) -> None:
-        """Collect until a signal comes or no agent is left."""
+        """Collect until a signal arrives or no agent is left."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
@@ -244,7 +244,7 @@ def listen(home: Home) -> socket.socket:
 
         Removing it is safe, because this collector holds the lock.
 
-    On a file system that has no sockets, a link stands at the socket's path.
+    On a file system without sockets, the socket's path is a link.
     """
     path, local = home.socket, home.local_socket
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)

@@ -44,12 +44,12 @@ class Home:
 
     @property
     def service(self) -> Path:
-        """File with the address of this machine's service, while the service runs."""
+        """Path of the file with the service's address, which exists while the service runs."""
         return self.root / "service.json"
 
     @property
     def replicas(self) -> Path:
-        """One directory per job, in it one per replica."""
+        """Directory with one directory for each job, which holds one for each replica."""
         return self.root / "replicas"
 
     @property
@@ -82,8 +82,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a file that another program writes.
 
     Raises:
-        BadInput: it holds no JSON object.
-        OSError: it cannot be read.
+        BadInput: the file holds no JSON object. OSError: the file cannot be read.
     """
     try:
         found = json.loads(path.read_text())
@@ -95,7 +94,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a file so that readers see the old or the new one, never a part."""
+    """Write a file atomically: readers see the old or the new content, never a part."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with temporary.open("w") as file:
         json.dump(value, file, indent=1)
@@ -108,7 +107,7 @@ def make_private(directory: Path) -> None:
     """Make a directory that only this user may enter; refuse one of another user.
 
     Raises:
-        BadInput: it belongs to somebody else.
+        BadInput: the directory belongs to another user.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     seen = directory.lstat()

@@ -1,13 +1,13 @@
 """Samples on disk that are not delivered yet.
 
-One directory per job, in it segments: files of one JSON sample a line, appended to, numbered in
-the order in which they were begun. A sample leaves the spool when the service has answered 200
-for it. A restart never appends to an old segment and sends again what it cannot know to be
-acknowledged; the service absorbs duplicates.
+Each job has a directory of segments: append-only files with one JSON sample a line, numbered in the
+order of their creation. A sample leaves the spool when the service has answered 200 for it. After a
+restart the collector never appends to an old segment, and resends all samples whose acknowledgement
+it does not know; the service drops duplicates.
 
-Every line is one write, so that ``kill -9`` of either side costs nothing that was taken;
-``sync`` is called once a second, so that a power cut costs a second. A line that a cut tore is
-skipped and counted. Over the limits the oldest segments go, and are counted as lost.
+Every line is one write, so ``kill -9`` of either side loses no accepted sample. ``sync`` is called
+once a second, so a power cut costs at most a second. A line that a power cut tore is skipped and
+counted. Over the limits, the oldest segments are removed and counted as lost.
 """
 
 import os
@@ -31,7 +31,7 @@ _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 @dataclass(slots=True)
 class _Segment:
-    """One file; ``sent`` bytes of its ``size`` are acknowledged."""
+    """One file of samples; ``sent`` bytes of its ``size`` are acknowledged."""
 
     path: Path
     size: int = 0
@@ -46,7 +46,7 @@ class _Segment:
 
 @dataclass(frozen=True, slots=True)
 class SpooledBatch:
-    """Lines of one job to be delivered; hand it back to ``acknowledge``."""
+    """Lines of one job to deliver; pass it to ``acknowledge`` afterwards."""
 
     job: str
     lines: tuple[bytes, ...]
@@ -156,7 +156,7 @@ class Spool:
                 return
 
     def expire(self, *, now: float) -> None:
-        """Drop samples older than the limit, which no service takes any more."""
+        """Drop samples older than the limit, which the service would refuse."""
         for job, segment in self._all():
             if now - segment.written_at > self._limit_seconds:
                 self._drop(job, segment)
@@ -234,7 +234,7 @@ class Spool:
             pass
 
     def _remove_delivered(self) -> bool:
-        """Remove segments of which nothing is left to deliver; returns whether there was any."""
+        """Remove fully delivered segments; return True if there was any."""
         delivered = [(job, each) for job, each in self._all() if each.size and not each.lines]
         for job, segment in delivered:
             self._remove(job, segment)

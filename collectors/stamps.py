@@ -1,4 +1,4 @@
-"""Identity of what the collector itself measures: source, instant, sequence number."""
+"""Identity of the collector's own samples: source, instant, sequence number."""
 
 import secrets
 from datetime import datetime, timedelta
@@ -12,8 +12,8 @@ _SET_BACK = timedelta(seconds=1)
 class Stamps:
     """Gives out (source, measured_at, sequence) with ``measured_at`` strictly rising.
 
-    A clock that was set back begins a new source: its samples carry the new time and clash with
-    none of the old.
+    If the clock is set back, a new source begins: its samples carry the new time and collide with
+    no earlier sample.
     """
 
     def __init__(self) -> None:

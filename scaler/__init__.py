@@ -1,5 +1,6 @@
-"""Makes replicas exist, or not. ``reconcile`` decides, backends (``local``) act, ``loop`` connects.
+"""Starts and stops replicas. ``reconcile`` decides, backends (``local``) act, ``loop`` connects
+them.
 
 The scaler talks to Brain over HTTP and to agents through their replica directories. It knows the
-insides of neither.
+internals of neither.
 """

@@ -1,6 +1,6 @@
 """Fetches a job's token and environment from Brain, which its agents need before they can start.
 
-The token lies beside the replicas (mode 0600). Values of the environment are never written to
+The token is stored beside the replicas (mode 0600). Values of the environment are never written to
 storage: they live in this process and in the agents, from which the scaler reads them back while
 Brain is away.
 """
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class AsyncAsked(Protocol):
-    """``AsyncBrainClient``, or its stand-in where there is no Brain."""
+    """``AsyncBrainClient``, or its stand-in without a Brain."""
 
     async def send(self, call: Call[T], /) -> T:
         """Do one operation; errors as in ``AsyncBrainClient.send``."""
@@ -38,7 +38,7 @@ class Credentials:
         backend: JobBackend,
         call: Callable[..., Awaitable[Any]],
     ) -> None:
-        """``call`` runs functions of the backend, in a thread of their own where they may block."""
+        """``call`` runs functions of the backend, in a separate thread if they may block."""
         self._client, self._backend, self._call = client, backend, call
         self._environments: dict[JobId, Mapping[str, str]] = {}
         self._refused: dict[JobId, str] = {}

@@ -39,7 +39,7 @@ class DesiredJobs:
 def answered(
     known: DesiredJobs | None, answer: DesiredPool | None, now: datetime
 ) -> DesiredJobs | None:
-    """Return the desired jobs after an answer of Brain; the answer None confirms the known ones."""
+    """Return the desired jobs after an answer of Brain; None confirms the known ones."""
     if answer is None:
         return known and replace(known, confirmed_at=now)
     before = known.jobs if known else {}
@@ -51,15 +51,15 @@ def answered(
 
 
 class WishFile:
-    """``$BRAIN_HOME/wishes.json``."""
+    """The file ``$BRAIN_HOME/wishes.json``."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def load(self) -> DesiredJobs | None:
-        """Read the desired jobs that were last kept; None where no readable file is."""
+        """Read the desired jobs that were last kept; None if there is no readable file."""
         return read_json(self._path, DesiredJobs)
 
     def keep(self, wishes: DesiredJobs) -> None:
-        """Write the file, whole or not at all."""
+        """Write the file atomically."""
         write_json(self._path, wishes)

@@ -60,9 +60,9 @@ def hand_over(made: int | Path, folder: Path) -> None:
 
 
 def read_json(path: Path, kind: type[T]) -> T | None:
-    """Return a file's value; None where the file is missing or not readable as ``kind``.
+    """Return a file's value; None if the file is missing or not readable as ``kind``.
 
-    Files are replaced whole, so an unreadable file was damaged by somebody else. One damaged
+    The scaler replaces files whole, so an unreadable file was damaged from outside. One damaged
     replica must not keep the others from healing.
     """
     try:

@@ -1,4 +1,4 @@
-"""A ``JobBackend`` without processes: tests and dry runs play the agents by hand."""
+"""A ``JobBackend`` without processes: tests and dry runs play the agents' part."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -109,17 +109,17 @@ class MemoryBackend:
     # Actions of agents and coordinators.
 
     def run(self, job: JobId, replica: int) -> None:
-        """The agent reports in."""
+        """Let the agent report that it runs."""
         self._put(job, replace(self._jobs[job][replica], phase=ReplicaPhase.RUNNING))
 
     def lose(self, job: JobId, replica: int) -> None:
-        """Let the agent die without a word."""
+        """Let the agent die without a report."""
         self._put(job, replace(self._jobs[job][replica], phase=ReplicaPhase.GONE))
 
     def end(
         self, job: JobId, replica: int, exit: ReplicaExit, now: datetime, detail: str = ""
     ) -> None:
-        """Let the agent end and say how."""
+        """Let the agent end and report its exit."""
         seen = self._jobs[job][replica]
         self._put(
             job, replace(seen, phase=ReplicaPhase.ENDED, exit=exit, ended_at=now, detail=detail)

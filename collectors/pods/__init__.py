@@ -1,17 +1,17 @@
 """Measure jobs from a cluster's API: nodes, pods, how pods end, what they use, their GPUs.
 
     quantities  ``3Gi`` -> bytes
-    sights      a Node or Pod object -> what matters of it
-    identity    pods -> jobs, by owner, label or name, and by when they were there
-    usage       metrics-server or kubelet summary -> what pods and nodes use
-    dcgm        DCGM exporter, through Prometheus -> accelerators, and whose they are
-    readings    all of it together -> samples of a job on a node
-    reports     pods -> replicas of jobs that no scaler of ours runs
+    sights      a Node or Pod object -> the fields that matter
+    identity    pods -> jobs, by owner, label or name, and by the time of their existence
+    usage       metrics-server or kubelet summary -> usage of pods and nodes
+    dcgm        DCGM exporter, through Prometheus -> accelerators, and the pods that have them
+    readings    all of these -> samples of a job on a node
+    reports     pods -> replicas of jobs that no scaler of Brain runs
     door        the API server, over HTTP
-    sources     asks all of them; what cannot be had is named, with what mends it
-    loop        look, keep, deliver, say how it is
-    check       what is missing, for ``brain doctor --cluster``
+    sources     reads all sources, and names those that fail, with the remedy
+    loop        reads, spools, delivers, and reports its status
+    check       finds missing parts, for ``brain doctor --cluster``
 
-Everything but ``door``, ``sources``, ``loop`` and ``check`` is pure. Pods without our agent are
-measured from outside; those with it measure themselves, and more.
+Everything but ``door``, ``sources``, ``loop`` and ``check`` is pure. Pods without Brain's agent are
+measured from outside; pods with the agent measure themselves, in more detail.
 """

@@ -1,7 +1,7 @@
 """Find out what this collector lacks in a cluster, for ``brain doctor --cluster``.
 
-Each finding is one line of JSON. The API server itself answers about rights (access reviews), for
-the account that asks or for the account that is named. The operator looks at kinds and nodes.
+Each finding is one line of JSON. The API server itself tells about rights (access reviews), for the
+account that asks or for a named account. The operator's own check covers kinds and nodes.
 """
 
 import json
@@ -40,7 +40,7 @@ async def examine(
     """Check everything that the collector needs; a question that cannot be asked is a finding.
 
     Args:
-        user: whose rights are asked for; None: those of whoever asks.
+        user: the account whose rights to check; None means the account that asks.
     """
     found: list[Finding] = []
     try:

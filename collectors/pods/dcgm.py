@@ -1,8 +1,8 @@
-"""Accelerators as NVIDIA's DCGM exporter tells Prometheus of them, and whose they are.
+"""Accelerators as NVIDIA's DCGM exporter reports them to Prometheus, and the pods that have them.
 
-Traps that are met here: percent and MiB; "blank" sentinels; ``exported_pod`` where Prometheus
-renamed the exporter's own labels; pairs of Prometheus that answer double; MIG instances, whose
-utilization is that of the engine; exporters that name no pod.
+This module handles percent and MiB; "blank" sentinels; ``exported_pod``, if Prometheus renamed the
+exporter's own labels; pairs of Prometheus servers that answer twice; MIG instances, whose
+utilization is that of the engine; and exporters that name no pod.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -57,7 +57,7 @@ class _Gathered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicesByPod:
-    """Devices by the pod that has them, and devices without a pod."""
+    """Devices of each pod, and devices without a pod."""
 
     #: By pod uid.
     of: Mapping[str, tuple[GpuReading, ...]]
@@ -69,8 +69,8 @@ def devices(answer: Mapping[str, Any], nodes: Mapping[str, str]) -> list[PodDevi
     """Read the answer to ``QUERY`` (Prometheus' ``/api/v1/query``).
 
     Args:
-        nodes: names of nodes by everything that may stand for one: name, addresses of node and
-            of its exporter's pod.
+        nodes: names of nodes, by everything that a series may have instead: the name, the node's
+        addresses, and the address of its exporter's pod.
     """
     gathered: dict[tuple[str, str, str], _Gathered] = {}
     for series in (answer.get("data") or {}).get("result") or ():
@@ -94,10 +94,10 @@ def devices(answer: Mapping[str, Any], nodes: Mapping[str, str]) -> list[PodDevi
 
 
 def shared(found: Iterable[PodDevice], stays: Stays) -> DevicesByPod:
-    """Give each device to the pod that has it.
+    """Assign each device to the pod that has it.
 
-    If the exporter names no pod, devices go to pods only without doubt: one pod on the node asks
-    for as many as there are.
+    If the exporter names no pod, devices are assigned only if there is no doubt: one pod on the
+    node asks for exactly as many.
     """
     of: dict[str, list[GpuReading]] = {}
     nameless: dict[str, list[PodDevice]] = {}

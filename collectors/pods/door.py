@@ -1,7 +1,7 @@
-"""The API server, over HTTP: one GET at a time, errors as domain errors.
+"""An HTTP client of the API server: one GET at a time, errors as domain errors.
 
-In a pod this needs nothing but the service account's files. A kubeconfig with its many ways to
-sign in is read by the official client, which is loaded for that alone.
+In a pod it needs only the service account's files. The official client, loaded only for that, reads
+a kubeconfig with its many ways to sign in.
 """
 
 import json
@@ -56,7 +56,7 @@ def by_kubeconfig(path: str | None, context: str | None) -> Access:
 
     Raises:
         Unavailable: the official client is not installed.
-        BadInput: there is no such file or context, or it cannot be used.
+        BadInput: there is no such file or context, or the file cannot be used.
     """
     try:
         from kubernetes import client, config
@@ -95,7 +95,7 @@ def _tls(made: Any) -> ssl.SSLContext | bool:
 
 
 class Door:
-    """A client of an API server. ``transport`` spares tests a network."""
+    """A client of an API server. With ``transport``, tests need no network."""
 
     def __init__(self, access: Access, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self._token = access.token
@@ -114,8 +114,8 @@ class Door:
         """Read one path.
 
         Raises:
-            NotFound, NotSignedIn, NotAllowed, Overloaded: what the server said.
-            Unavailable: it cannot be reached, or fails.
+            NotFound, NotSignedIn, NotAllowed, Overloaded: the server's answer.
+            Unavailable: the server cannot be reached, or fails.
         """
         return await self._send("GET", path, query, None)
 

@@ -1,9 +1,9 @@
-"""Map pods to jobs, and a pod's name at an instant to the pod that had this name.
+"""Map pods to jobs, and a pod's name at an instant to the pod with that name then.
 
 Names are reused: ``digits-worker-0`` is another pod after a restart, and another job's after a
 second ``kubectl apply``. uids are not reused, but exporters and metrics-server only know names.
-So this module keeps *stays*: one pod uid, its place, its job, from when to when. A reading is
-joined to the stay that covers its instant; labels that come late, or never, cost nothing.
+So this module keeps *stays*: a pod's uid, its node, its job, and its begin and end. A reading
+belongs to the stay that covers its instant; late or missing labels do no harm.
 """
 
 import re
@@ -69,7 +69,7 @@ class ClusterJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodStay:
-    """One pod, by uid, and the time that it was there."""
+    """One pod, by uid, and the time for which it existed."""
 
     pod: PodSight
     job: JobId | None
@@ -78,7 +78,7 @@ class PodStay:
     end: datetime | None = None
 
     def covers(self, at: datetime) -> bool:
-        """True if a reading of ``at`` may be of this pod."""
+        """True if a reading at the instant ``at`` may be of this pod."""
         return self.begin <= at and (self.end is None or at <= self.end + LAG)
 
 
@@ -95,7 +95,7 @@ class ClusterJobs:
 
     @cached_property
     def named(self) -> Mapping[tuple[str, str], list[ClusterJob]]:
-        """Return jobs by namespace and name, which one job after the other may have."""
+        """Return jobs by namespace and name, which several jobs may have had in turn."""
         return _grouped(self.all, lambda job: (job.namespace, job.name))
 
 
@@ -116,12 +116,12 @@ class Stays:
         return _grouped(self.all.values(), lambda stay: stay.pod.node)
 
     def at(self, namespace: str, name: str, instant: datetime) -> PodStay | None:
-        """Return the pod that a name meant then; of two, the later one."""
+        """Return the pod with a name at ``instant``; of two, the later one."""
         alike = self.named.get((namespace, name), ())
         return max((s for s in alike if s.covers(instant)), key=lambda s: s.begin, default=None)
 
     def on(self, node: str, instant: datetime) -> list[PodStay]:
-        """Return pods that ran on a node then."""
+        """Return pods that ran on a node at ``instant``."""
         return [
             stay
             for stay in self.placed.get(node, ())
@@ -132,7 +132,7 @@ class Stays:
 def replica_of(pod: PodSight) -> tuple[str, int] | None:
     """Return role and id of a pod by its labels, else by its name; None if neither tells.
 
-    The id is that of the name where there is one: it is never reused, an index is.
+    The id comes from the name if possible: an id is never reused, an index is.
     """
     for form in _NAMES:
         if found := form.fullmatch(pod.name):
@@ -145,8 +145,8 @@ def replica_of(pod: PodSight) -> tuple[str, int] | None:
 def job_of(pod: PodSight, jobs: ClusterJobs) -> JobId | None:
     """Return the job of a pod: by uid, else by labels, else by name; None if it has none.
 
-    Labels and names only count for a job that was there when the pod was made; of several of one
-    name the latest.
+    Labels and names count only for jobs that existed when the pod was created; of several jobs with
+    the same name, the latest counts.
     """
     for uid in (pod.labels.get(UID_LABEL), pod.owner.uid if pod.owner else None):
         if uid in jobs.ids:
@@ -166,8 +166,8 @@ def job_of(pod: PodSight, jobs: ClusterJobs) -> JobId | None:
 def looked(stays: Stays, pods: Iterable[PodSight], jobs: ClusterJobs, now: datetime) -> Stays:
     """Return the stays, updated from all pods.
 
-    A pod that is not listed any more ended between two looks; its last sight stays, so that how
-    it ended is known where that was seen.
+    A pod that is no longer listed ended between two looks. Its last observation is kept, so that
+    its end is known if it was seen.
     """
     seen = {pod.uid: pod for pod in pods}
     found = {

@@ -1,8 +1,8 @@
 """``brain-collect --kubernetes``: read the cluster, store, deliver, report its state.
 
-One per cluster (or list of namespaces). What was measured goes through the same spool and the
-same requests as a machine's readings; replicas and nodes are told as a scaler tells them. It
-changes nothing in the cluster.
+One per cluster (or list of namespaces). Samples go through the same spool and the same requests as
+a machine's readings; replicas and nodes are reported as by a scaler. The collector changes nothing
+in the cluster.
 """
 
 import argparse
@@ -139,7 +139,7 @@ class ClusterCollector:
         self._troubles = tuple(found.troubles)
 
     async def _ask_brain(self) -> None:
-        """Ask Brain which of the jobs with pods here it knows."""
+        """Ask Brain for the jobs that it knows, among those with pods in this cluster."""
         for job in {stay.job for stay in self._stays.all.values() if stay.job is not None}:
             if job in self._known or self._strange.get(job, 0.0) > time.monotonic():
                 continue

@@ -22,7 +22,7 @@ def quantity(text: object, *, field: str = "quantity") -> Decimal:
     """Return the value of a quantity in units.
 
     Raises:
-        BadInput: it is none; the message names ``field``.
+        BadInput: the text is no quantity; the message names ``field``.
 
     >>> quantity("3Gi"), quantity("250m"), quantity("1e3"), quantity(2)
     (Decimal('3221225472'), Decimal('0.250'), Decimal('1E+3'), Decimal('2'))
@@ -46,7 +46,7 @@ def millis(text: object, *, field: str = "cpu") -> int:
 
 
 def whole(text: object, *, field: str = "memory") -> int:
-    """Return bytes or pieces, rounded up.
+    """Return a number of bytes or of items, rounded up.
 
     >>> whole("1.5Ki"), whole("100")
     (1536, 100)

@@ -1,4 +1,4 @@
-"""All of it together: one reading of a job on a node, the pods of the job there added up."""
+"""Combine all sources into one reading for each job on a node, with its pods there added up."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -44,8 +44,8 @@ def readings(
 ) -> list[JobReading]:
     """Add up what the pods of each job use on each node.
 
-    Left out: pods with an agent of ours, which measures itself; pods of no job; nodes that
-    nothing is known of. What was not measured is not made up.
+    Pods with Brain's agent, which measures itself, are left out, as are pods without a job and
+    unknown nodes. A value that was not measured is not guessed.
     """
     parts: dict[Place, list[tuple[PodStay, PodUse]]] = {}
     for each in usage.pods:

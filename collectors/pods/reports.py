@@ -1,4 +1,4 @@
-"""Pods as replicas, told for jobs that no scaler of ours runs, and nodes as Brain knows them."""
+"""Pods as replicas, for jobs that no scaler of Brain runs, and nodes as Brain stores them."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -36,7 +36,9 @@ def phases(stays: Stays) -> dict[str, dict[str, int]]:
 
 
 def nodes(seen: Iterable[NodeSight], pool: PoolName, now: datetime) -> list[Node]:
-    """Return nodes to register; a node that is not ready is left out, and so falls silent."""
+    """Return nodes to register; a node that is not ready is left out, so Brain counts it as
+    silent.
+    """
     return [
         Node(
             name=NodeName(each.name),

@@ -43,7 +43,7 @@ class PodEnd:
 
     @property
     def succeeded(self) -> bool:
-        """True if all its containers ended with 0."""
+        """True if all containers of the pod ended with 0."""
         return self.reason == "Completed"
 
 
@@ -101,7 +101,7 @@ def pod(obj: Object) -> PodSight:
     """Read a Pod.
 
     Raises:
-        BadInput: it has no identity, or a quantity is none.
+        BadInput: the pod has no identity, or a quantity is not valid.
     """
     meta, spec, status = (obj.get(part) or {} for part in ("metadata", "spec", "status"))
     created_at = instant(meta.get("creationTimestamp"))
@@ -130,7 +130,7 @@ def node(obj: Object) -> NodeSight:
     """Read a Node.
 
     Raises:
-        BadInput: a quantity is none.
+        BadInput: a quantity is not valid.
     """
     meta, spec, status = (obj.get(part) or {} for part in ("metadata", "spec", "status"))
     allocatable = _resources(status.get("allocatable") or status.get("capacity") or {})
@@ -225,7 +225,7 @@ def _end(status: Object, created_at: datetime) -> PodEnd | None:
 
 
 def _disruption(status: Object) -> tuple[str, str]:
-    """Say why the cluster ended a pod: the condition DisruptionTarget, or the pod's reason."""
+    """Return why the cluster ended a pod: the condition DisruptionTarget, or the pod's reason."""
     target: Object = next(
         (
             each
@@ -251,7 +251,9 @@ _OWN_REASONS = ("Evicted", "Preempting", "Preempted", "NodeLost", "NodeShutdown"
 
 
 def _waiting(status: Object) -> str | None:
-    """Say in a sentence why a pod waits: its image is missing, or it does not fit."""
+    """Return a sentence with the reason why a pod waits: its image is missing, or it does not
+    fit.
+    """
     if status.get("phase", "Pending") != "Pending":
         return None
     for each in (*(status.get("initContainerStatuses") or ()), *_containers(status)):

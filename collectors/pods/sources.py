@@ -1,4 +1,6 @@
-"""Asks every source once per look. One that fails is named with what mends it; the others go on."""
+"""Reads every source once per look. A source that fails is named with its remedy; the others go
+on.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -189,7 +191,7 @@ class TelemetrySources:
 
 
 async def prometheus_query(client: httpx2.AsyncClient, query: str) -> dict[str, Any]:
-    """An instant query.
+    """Run an instant query.
 
     Raises:
         Unavailable: Prometheus cannot be reached, or refuses.
@@ -242,7 +244,7 @@ def _known(kind: str, obj: Object) -> ClusterJob:
 
 
 def _places(found: SourcesRead) -> dict[str, str]:
-    """Names of nodes by everything that a series may say instead of one."""
+    """Return names of nodes, by everything that a series may have instead of a name."""
     places = {name: name for name in found.nodes}
     for each in found.nodes.values():
         places |= dict.fromkeys(each.addresses - {""}, each.name)

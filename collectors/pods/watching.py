@@ -1,7 +1,7 @@
-"""Pods between two looks: what came, ended and went meanwhile is not missed.
+"""Watches pods between two looks, so that pods that appear and end in between are not missed.
 
-Each look lists; beside it a watch hears every change. What it hears is kept by uid until the next
-look takes it. A watch that ends is begun anew, and what happened in between is the next list's.
+Each look lists pods, while a watch receives every change. Changes are kept by uid until the next
+look takes them. A watch that ends begins again; the next list shows changes that it missed.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ class Passing:
     """A watch of pods that appear and pass between two readings."""
 
     def __init__(self, door: Door, paths: Sequence[str]) -> None:
-        """``paths`` of lists of pods: one, or one for each namespace."""
+        """``paths`` are lists of pods: one for the cluster, or one for each namespace."""
         self._door, self._paths = door, tuple(paths)
         self._heard: dict[str, PodSight] = {}
         #: Why pods cannot be watched; None: they are.

@@ -1,16 +1,16 @@
 """The probe: it sees a worker's steps, data waits and saves from inside the script's own process.
 
-A guest: standard library only, CPython 3.8 on, loaded by absolute path as the package
-``_brain_probe``, whose parts import each other relatively: nothing of ours is on ``sys.path``. It
-never imports torch; it waits until the script does and then hangs itself into the global optimizer
-hooks, the DataLoader's iterator and the save and load functions. It never raises into training and
-never blocks it, except to park a worker when the agent asks.
-What it writes, and to whom, stands in docs/reference/protocols.md.
+It runs in the user's process: standard library only, CPython 3.8 on, loaded by absolute path as the
+package ``_brain_probe``. Its modules import each other relatively, since no code of Brain is on
+``sys.path``. It never imports torch; once the script does, it installs hooks in the optimizers, the
+DataLoader's iterator and the save and load functions. It never raises into training and never
+blocks it, except to park a worker when the agent asks. docs/reference/protocols.md describes its
+messages and files.
 
 The hooks only count: they append one tuple per step, and a daemon thread makes samples of them.
-On sampled steps, a few in a hundred or less, the norms of gradients are read as they pass by
-(``Gradients``); no gradient is kept, changed, or exchanged for it.
-No module that scripts like to name their own files after (random, statistics, queue) is imported.
+On sampled steps, a few in a hundred or less, the norms of gradients are read as they arrive
+(``Gradients``); no gradient is kept, changed, or exchanged. No module that scripts like to name
+their own files after (random, statistics, queue) is imported.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _probe: Probe | None = None
 def start(config: dict[str, Any]) -> None:
     """Begin to observe this process; ``config`` is BRAIN_WORKER, parsed. Never raises.
 
-    ``BRAIN_PROBE=0`` switches it off. A child of an observed process is no rank: one that was
-    forked is disarmed, any other does not find BRAIN_WORKER in its environment.
+    ``BRAIN_PROBE=0`` switches it off. A child of an observed process is no rank: the probe in a
+    forked child stops observing, and any other child has no BRAIN_WORKER in its environment.
     """
     global _probe
     try:
@@ -47,8 +47,9 @@ def start(config: dict[str, Any]) -> None:
 
 
 def failed_save(error: BaseException) -> tuple[str, int] | None:
-    """(path, bytes free there) of the save that raised an exception, or one that it came from;
-    None where no save did."""
+    """Return (path, free bytes there) of the save that raised an exception or one of its causes;
+    None if no save did.
+    """
     failed = None if _probe is None else _probe.failed_save
     chain, at = [], error  # type: list[int], BaseException | None
     while failed is not None and at is not None and id(at) not in chain:

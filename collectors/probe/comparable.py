@@ -13,15 +13,15 @@ AVERAGING = {"allreduce_hook", "fp16_compress_hook", "bf16_compress_hook"}
 
 
 class NotComparable(Exception):
-    """An error that says why gradients of this job cannot be compared."""
+    """The gradients of this job cannot be compared; the text says why."""
 
 
 class Odd(NotComparable):
-    """An error that says why gradients of one step cannot be compared; other steps may be."""
+    """The gradients of one step cannot be compared, but other steps' may be; the text says why."""
 
 
 def trained_by(optimizer: Any) -> list[Any]:
-    """The parameters that an optimizer trains, of which each worker has the whole."""
+    """Return the parameters that an optimizer trains, if each worker has them whole."""
     own = [each for group in optimizer.param_groups for each in group["params"]]
     own = [each for each in own if each.requires_grad]
     for each in own:
@@ -36,8 +36,9 @@ def trained_by(optimizer: Any) -> list[Any]:
 
 
 def network_of(own: list[Any], networks: Iterable[Any], processes: int) -> Any:
-    """The DistributedDataParallel that holds all of these parameters and makes gradients the mean
-    of all workers'; None for one worker without any."""
+    """Return the DistributedDataParallel that holds all of these parameters and averages gradients
+    over all workers; None for one worker without any.
+    """
     wanted = {id(each) for each in own}
     for network in list(networks):
         if not wanted <= {id(each) for each in network.parameters()}:
@@ -58,8 +59,9 @@ def network_of(own: list[Any], networks: Iterable[Any], processes: int) -> Any:
 
 
 def _foreign_hooks(network: Any) -> list[str]:
-    """Communication hooks that a script registered with DistributedDataParallel and that may not
-    average; builtin ones all do."""
+    """Return the script's communication hooks of DistributedDataParallel that may not average; all
+    builtin hooks average.
+    """
     hooks = [hook for hook, _ in getattr(network, "_comm_hooks", ())]
     names = [getattr(hook, "__qualname__", "?") for hook in hooks]
     return [name for name in names if name not in AVERAGING]

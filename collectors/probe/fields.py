@@ -20,7 +20,9 @@ COUNT = 16
 
 
 def mapped(path: str | None) -> Any:
-    """The control file as numbers. Fields are native and aligned, so none is ever torn."""
+    """Return the control file as numbers. Fields are native and aligned, so reads are never
+    torn.
+    """
     if path is None or sys.byteorder != "little":
         return [0] * COUNT
     with open(path, "r+b") as file:

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 class FileCall:
-    """The arguments of a save or load; looked at only where our errors are caught."""
+    """The arguments of a save or load, read only where the probe's errors are caught."""
 
     def __init__(self, file_of: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.file_of, self.args, self.kwargs = file_of, args, kwargs
 
 
 def path_of(file: Any) -> str | None:
-    """The absolute path of a path or named file; None for buffers and remote places."""
+    """Return the absolute path of a path or named file; None for buffers and remote storage."""
     if isinstance(file, FileCall):
         file = file.file_of(file.args, file.kwargs)
     if not isinstance(file, (str, bytes, os.PathLike)):
@@ -31,26 +31,28 @@ def path_of(file: Any) -> str | None:
 
 
 def free_bytes(path: str) -> int:
-    """Bytes that may still be written where a path is; 0 where no file can be made there."""
+    """Return the bytes that may still be written at a path; 0 if no file can be made there."""
     found = os.statvfs(path)
     return 0 if found.f_files and not found.f_favail else found.f_bavail * found.f_frsize
 
 
 def identity(path: str) -> tuple[Any, ...]:
-    """(inode, inode of its directory), by which a renamed file is found again."""
+    """Return (inode, inode of its directory), by which a renamed file is found again."""
     return inode_of(path), os.stat(os.path.dirname(path)).st_ino
 
 
 def inode_of(path: str) -> int:
-    """The inode of a file; of one that is in memory so far (``launcher/inject/shim.py``), that of
-    the file on storage which it becomes."""
+    """Return the inode of a file; for a file that is still in memory (``launcher/inject/shim.py``),
+    the inode of the file on storage that it becomes.
+    """
     shim = sys.modules.get("_brain_shim")
     return os.stat(path).st_ino if shim is None else int(shim.inode(path))
 
 
 def final_name(path: str, identity: tuple[Any, ...]) -> str | None:
-    """The name under which the inode now is: the same, another in the same directory, or the
-    same in a directory that was itself renamed; None where it is gone."""
+    """Return the present path of the inode: the same, another name in the same directory, or the
+    same name in a renamed directory; None if the file is gone.
+    """
     inode, directory_inode = identity
     directory, name = os.path.split(path)
     found = _named(directory, name, inode)
@@ -82,7 +84,7 @@ def _entry_inode(entry: os.DirEntry[str]) -> int:
 
 
 def size(path: str) -> int:
-    """Bytes of a file, or of all files below a directory."""
+    """Return the bytes of a file, or of all files below a directory."""
     if not os.path.isdir(path):
         return os.path.getsize(path)
     files = (os.path.join(top, name) for top, _, names in os.walk(path) for name in names)
@@ -106,7 +108,7 @@ def print_of(path: str | None) -> tuple[Any, ...]:
 
 
 class DeclaredCheckpoint:
-    """Watches a declared checkpoint for writes by means that we do not see (np.save …)."""
+    """Watches a declared checkpoint for writes that the probe does not see (np.save …)."""
 
     def __init__(self, path: str | None) -> None:
         self.path = os.path.abspath(path) if path else None
@@ -115,12 +117,14 @@ class DeclaredCheckpoint:
         self.unchanged_steps = 0
 
     def seen(self, path: str) -> None:
-        """This path was saved by means that we see; what it changed here is no news."""
+        """Note that the probe saw a save to this path, so that its change is not reported again."""
         if self.path and (path + os.sep).startswith(self.path + os.sep):
             self.known = None
 
     def changed(self, steps: int) -> int | None:
-        """The steps so far before a change, once two looks in a row found the same; else None."""
+        """Return the steps completed before a change, once two looks in a row found the same state;
+        else None.
+        """
         if self.path is None:
             return None
         now = print_of(self.path)

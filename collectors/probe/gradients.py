@@ -1,4 +1,4 @@
-"""Gradient noise, measured on sampled steps from gradients as they pass by."""
+"""Gradient noise, measured on sampled steps as gradients arrive."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Gradients:
     Under DistributedDataParallel a worker sees its own gradient as it arrives at a parameter, and
     the mean over all workers when the backward pass ends; with accumulation, that of each
     micro-batch and their mean. The difference of their squared norms is gradient noise (McCandlish
-    et al., 2018, appendix A.1; ``brain.models.efficiency``). Nothing is exchanged for it, and
-    both are read in the same backward passes: what a script does to gradients afterwards (clip,
-    unscale, zero) does not matter, and a loss scale cancels but for its changes.
+    et al., 2018, appendix A.1; ``brain.models.efficiency``). The measurement exchanges nothing, and
+    both norms are read in the same backward passes: later changes of gradients (clip, unscale,
+    zero) do not matter, and a constant loss scale cancels.
 
-    Hooks hang in parameters for a sampled step only. Where a gradient is not what the estimate
-    needs, the step is dropped; where it never is, the reason is told and nothing is guessed.
+    Parameters have hooks only during a sampled step. If gradients of a step do not suit the
+    estimate, the step is dropped; if they never do, the reason is reported and no estimate is made.
     """
 
     def __init__(self, probe: Probe) -> None:
@@ -90,7 +90,7 @@ class Gradients:
     # -- for the hooks of a step ------------------------------------------------------------------
 
     def open(self, steps: int, now: int) -> None:
-        """After a step: hang hooks in for the next one, if it is to be sampled."""
+        """After a step, install hooks for the next step if that is to be sampled."""
         half = GRADIENT_STEPS // 2
         self.due = steps - steps % half + half
         if self.off or steps < self.resume:
@@ -100,11 +100,11 @@ class Gradients:
             self._guarded(self._open, steps, now, not full)
 
     def close(self) -> None:
-        """Before the step: take the hooks out again."""
+        """Before the optimizer step, remove the hooks."""
         self._guarded(self._close)
 
     def conclude(self, micro: int, examples: int, batch: int | None) -> None:
-        """After the step: make a result of what was read, given what loaders gave for it."""
+        """After the step, compute a result from the norms and from the loaders' batches."""
         self._guarded(self._conclude, micro, examples, batch)
         if not self.timing:
             hooks = sum(len(norms) + 1 for norms in self.norms)
@@ -138,7 +138,7 @@ class Gradients:
         self.spent += time.perf_counter_ns() - began
 
     def _give_up(self, why: str, odd: bool = False) -> None:
-        """Drop the sampled step; unless only it was odd, look again much later."""
+        """Drop the sampled step; unless only that step was odd, sample again much later."""
         self._unhook()
         self.closed = False
         self.reason = why
@@ -153,7 +153,7 @@ class Gradients:
             handle.remove()
 
     def _pace(self) -> None:
-        """Choose how many steps lie between samples: by their cost, and by time."""
+        """Choose the number of steps between samples, by their cost and by time."""
         steps, at = self.opened
         now = time.monotonic_ns()
         step_ns = max(1, now - at) / max(1, self.probe.steps - steps)
@@ -195,7 +195,7 @@ class Gradients:
             self.handles.append(parameter.register_hook(hook))
 
     def _look(self) -> None:
-        """Find the parameters, and whether their gradients become the mean of all workers'."""
+        """Find the parameters, and the module that averages their gradients over all workers."""
         probe = self.probe
         optimizer = probe.main_alive() if probe.main_alive is not None else None
         if optimizer is None:
@@ -214,7 +214,7 @@ class Gradients:
         self.watched = wide[0] if wide else 0
 
     def _arrived(self, index: int, gradient: Any) -> None:
-        """A gradient comes to a parameter, in a backward pass."""
+        """Take a gradient that arrives at a parameter, in a backward pass."""
         if self.handles and self.probe.armed:
             self._guarded(self._time if self.timing else self._read, index, gradient)
 
@@ -238,14 +238,14 @@ class Gradients:
         norms.append(norm_of(torch, gradient))
 
     def _follow(self) -> None:
-        """Have ``_over`` called behind what others (DistributedDataParallel) do at the end."""
+        """Have ``_over`` called after other callbacks at the end (DistributedDataParallel's)."""
         if not self.queued:
             self.queued = True
             engine = sys.modules["torch"].autograd.Variable._execution_engine
             engine.queue_callback(functools.partial(self._over, 2))
 
     def _over(self, more: int) -> None:
-        """A backward pass ends; those before us in the queue may queue something themselves."""
+        """Note that a backward pass ends; earlier callbacks in the queue may queue more."""
         if self.handles and self.probe.armed:
             self._guarded(self._over_now, more)
 
@@ -292,7 +292,7 @@ class Gradients:
             self._poll()
 
     def _weigh(self, micro: int, examples: int, batch: int | None) -> None:
-        """Sum up the norms of a step that is as it must be."""
+        """Sum up the norms of a step whose gradients are comparable."""
         fired = [norms for norms in self.norms if norms]
         if not fired:
             raise NotComparable("no gradient came to the optimizer's parameters by backward()")
@@ -335,7 +335,7 @@ class Gradients:
             raise Odd("several optimizers share the network's parameters")
 
     def _poll(self) -> None:
-        """Take the results that a device has ready; nobody waits for one that has not."""
+        """Take the results that a device has ready, without waiting for others."""
         while self.waiting:
             ready, values, scale, passes, batch = self.waiting[0]
             if ready is not None and not isinstance(ready, int) and not ready.query():

@@ -24,7 +24,7 @@ _UNCOUNTED = __file__ + " (importlib._bootstrap)"
 
 
 def _instead_of(original: Any) -> Callable[[_F], _F]:
-    """As ``functools.wraps``, for a function that is called in its place and calls it."""
+    """Like ``functools.wraps``, for a function that replaces the original and calls it."""
 
     def wrap(function: _F) -> _F:
         function.__code__ = function.__code__.replace(co_filename=_UNCOUNTED)
@@ -35,7 +35,7 @@ def _instead_of(original: Any) -> Callable[[_F], _F]:
 
 
 class Finder:
-    """Hangs an action behind the first import of each module that we observe."""
+    """Runs an action after the first import of each observed module."""
 
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
@@ -63,7 +63,7 @@ class Finder:
             self.actions[f"{pytorch}.plugins.io.async_plugin"] = _hook_lightning_async
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Let the others find it, and act after its code has run."""
+        """Let the other finders find the module, and act after its code has run."""
         if name not in self.actions or not self.probe.armed:
             return None
         # Those before have been asked; another that acts likewise must not ask us in turn.
@@ -129,7 +129,7 @@ def _hook_loaders(probe: Probe, module: Any) -> None:
 
 
 def _remember(name: str, into: str) -> Any:
-    """An action that keeps, weakly, the instances of a class in a set of ``Gradients``."""
+    """Return an action that keeps weak references to a class's instances in ``Gradients``."""
 
     def act(probe: Probe, module: Any) -> None:
         made = getattr(probe.gradients, into)
@@ -150,7 +150,7 @@ def _remember(name: str, into: str) -> Any:
 
 
 def _hook_files(savers: dict[str, Any], loaded: Any = None, loader: str = "load") -> Any:
-    """An action that wraps the functions of a module which write and read checkpoints."""
+    """Return an action that wraps a module's functions that write and read checkpoints."""
 
     def act(probe: Probe, module: Any) -> None:
         for name, written in savers.items():
@@ -162,8 +162,9 @@ def _hook_files(savers: dict[str, Any], loaded: Any = None, loader: str = "load"
 
 
 def _hook_state_dicts(probe: Probe, module: Any) -> None:
-    """``get_state_dict`` gives a fresh optimizer its state by a step with zero gradients and a
-    learning rate of 0; nothing is trained by it."""
+    """Ignore steps inside ``get_state_dict``, which gives a fresh optimizer its state by a step
+    with zero gradients and a learning rate of 0.
+    """
     original = getattr(module, "_init_optim_state", None)
     if original is None:  # before torch 2.2, or renamed
         return
@@ -229,7 +230,9 @@ def _saving(probe: Probe, original: Any, file_of: Any) -> Any:
 
 
 def _saving_later(probe: Probe, original: Any, file_of: Any) -> Any:
-    """The state is that of the call; the checkpoint is complete when the future is done."""
+    """Wrap a save with a future: the state is that of the call, the checkpoint is complete when the
+    future is done.
+    """
 
     @_instead_of(original)
     def async_save(*args: Any, **kwargs: Any) -> Any:
@@ -250,7 +253,9 @@ def _saving_later(probe: Probe, original: Any, file_of: Any) -> Any:
 
 
 def _saving_in_executor(probe: Probe, original: Any, file_of: Any) -> Any:
-    """The plugin's executor has one thread: what it is given next runs once the save is over."""
+    """Wrap a save in a plugin's executor. That has one thread, so a task submitted after the save
+    runs once the save is over.
+    """
 
     @_instead_of(original)
     def save_checkpoint(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -296,7 +301,7 @@ def _argument(index: int, name: str) -> Any:
 
 
 def _checkpoint(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The directory of a call of torch.distributed.checkpoint."""
+    """Return the directory of a call of torch.distributed.checkpoint."""
     if kwargs.get("checkpoint_id") is not None:
         return kwargs["checkpoint_id"]
     storage = kwargs.get("storage_writer") or kwargs.get("storage_reader")

@@ -1,4 +1,4 @@
-"""Samples of a window of steps."""
+"""Make samples from a window of steps."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def samples(measured: tuple[Any, ...]) -> list[Any]:
 
 
 def _compared(norms: list[Any], waits: list[int], reason: str | None) -> dict[str, Any]:
-    """Means of gradient norms (batch, square, batch, square) of the usual batches, and waits."""
+    """Return means of gradient norms (batch, square, batch, square) over the usual batches, and
+    waits.
+    """
     fields: dict[str, Any] = {}
     if waits:
         fields["exchange_wait_seconds"] = sum(waits) / 1e9 / len(waits)
@@ -56,7 +58,7 @@ def _compared(norms: list[Any], waits: list[int], reason: str | None) -> dict[st
 
 
 def _summary(entries: list[Any]) -> dict[str, Any]:
-    """Medians and means of steps (phase, duration, wait, micro-batches, examples, batch)."""
+    """Return medians and means of steps (phase, duration, wait, micro-batches, examples, batch)."""
     steps = len(entries)
     seconds = sum(entry[1] for entry in entries) / 1e9
     examples = sum(entry[4] for entry in entries)

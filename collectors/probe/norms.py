@@ -1,4 +1,6 @@
-"""Norms of gradients, as tensors where the gradients lie: nobody waits for a device."""
+"""Norms of gradients, as tensors on the gradients' own device, so that no thread waits for the
+device.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def norm_of(torch: Any, gradient: Any) -> Any:
-    """The norm of a gradient as a tensor where it lies, in single precision at least."""
+    """Return the norm of a gradient as a tensor on its device, in single precision at least."""
     if gradient.layout is not torch.strided:
         raise NotComparable("sparse gradients")
     if gradient.is_cuda:
@@ -23,7 +25,7 @@ def norm_of(torch: Any, gradient: Any) -> Any:
 
 
 def norms_of(torch: Any, gradients: list[Any]) -> list[Any]:
-    """The norms of many gradients of full precision at once, if torch can."""
+    """Return the norms of many full-precision gradients in one call, if torch can."""
     together = getattr(torch, "_foreach_norm", None)
     full = (torch.float32, torch.float64)
     if together is None or not all(
@@ -35,7 +37,7 @@ def norms_of(torch: Any, gradients: list[Any]) -> list[Any]:
 
 
 def squares_of(torch: Any, found: list[Any]) -> Any:
-    """The sum of the squares of norms, which must lie on one device."""
+    """Return the sum of the squares of norms, which must be on one device."""
     if len({each.device for each in found}) > 1:
         raise NotComparable("gradients on several devices")
     return torch.stack(found).double().square().sum()

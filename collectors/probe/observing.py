@@ -1,4 +1,4 @@
-"""The state of one observed process, and what its hooks do."""
+"""The state of one observed process, and the actions of its hooks."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Probe:
         self.sender.tell("started", pid=os.getpid())
 
     def moved(self, rank: int, processes: int, place: dict[str, Any]) -> None:
-        """Note that this process goes on in another world, of which the next samples are."""
+        """Note that this process goes on in another world, to which the next samples belong."""
         try:
             self._close_window(time.monotonic_ns())
             # The thread that sends makes samples of a window by what is known here.
@@ -108,7 +108,7 @@ class Probe:
         self.armed = False
 
     def finish(self) -> None:
-        """At the end of the process, announce the last save and close the last window."""
+        """At the end of the process, announce the last save and send the last window."""
         if not self.armed:
             return
         try:
@@ -121,7 +121,7 @@ class Probe:
             self.armed = False
 
     def failed(self, where: str, error: Exception) -> None:
-        """Count an error of our own, tell the first, and stop observing after too many."""
+        """Count an error of the probe, report the first, and stop observing after too many."""
         try:
             self.failures += 1
             if self.failures >= FAILURES:
@@ -133,8 +133,9 @@ class Probe:
             self.armed = False
 
     def check_lease(self) -> None:
-        """End or hold this process if its lease is over: one that was stopped and goes on must
-        neither step nor save beside its successors until the watch gets its turn."""
+        """End or hold this process if its lease is over. A process that was stopped and resumes
+        must not step or save beside its successors before the lease's own thread runs.
+        """
         while 0 < self.control[fields.LEASE] < time.monotonic_ns():
             if not self.config.get("hold"):
                 os._exit(LEASE_OVER)
@@ -145,7 +146,7 @@ class Probe:
     # -- optimizer steps ----------------------------------------------------------------------
 
     def before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """A step boundary: saves have their final names, and a worker may be parked."""
+        """Act on a step boundary: saves have their final names, and the worker may be parked."""
         if not self.armed or getattr(self.nested, "initialising", False):
             return
         path, park = None, False
@@ -180,7 +181,7 @@ class Probe:
             self.failed("after_step", error)
 
     def _takes_over(self, optimizer: Any) -> bool:
-        """Decide whether this optimizer is the main one from now on, and counts this step."""
+        """True if this optimizer is the main one from now on, so that its step counts."""
         key = id(optimizer)
         stepped = self.others.get(key)
         gone = self.main_alive is not None and self.main_alive() is None
@@ -258,7 +259,7 @@ class Probe:
     # -- data ---------------------------------------------------------------------------------
 
     def after_next(self, iterator: Any, data: Any, began: int) -> None:
-        """Count a batch that a loader gave; without gradients it is one of an evaluation."""
+        """Count a batch from a loader; without gradients, the batch belongs to an evaluation."""
         try:
             self.control[fields.LIFE] = now = time.monotonic_ns()
             if not sys.modules["torch"].is_grad_enabled():
@@ -307,8 +308,9 @@ class Probe:
     def wrote(
         self, file: Any, seconds_ns: int, step: int | None = None, upload: bool = False
     ) -> None:
-        """Remember a file or directory that was written, until the next boundary; ``step`` where
-        it is known to have been complete for a while, or where an ``upload`` has its state from."""
+        """Remember a written file or directory until the next boundary. ``step`` is given if the
+        file has been complete since then, or if an ``upload`` has its state from that step.
+        """
         try:
             path = files.path_of(file)
             if not self.armed or path is None:
@@ -328,8 +330,9 @@ class Probe:
             self.wrote(upload.place, 0, step=upload.step, upload=True)
 
     def _await_upload(self) -> None:
-        """Training stands still while the checkpoint of this very step is written: a change that
-        waits for it then loses no step."""
+        """Hold training while the checkpoint of this step is written, so that a change that waits
+        for the checkpoint loses no step.
+        """
         began, control = time.monotonic_ns(), self.control
         control[fields.DOING] = 1
         while control[fields.PARK] and self.uploads.writes_state_of(self.steps):
@@ -340,7 +343,9 @@ class Probe:
         self.since += time.monotonic_ns() - began if self.since else 0
 
     def failed_to_save(self, file: Any, error: BaseException) -> None:
-        """Remember where a save failed, and how much was free there: the script may clean up."""
+        """Remember the path of a failed save and the free bytes there, before the script cleans
+        up.
+        """
         try:
             path = files.path_of(file)
             if path is not None:
@@ -363,7 +368,7 @@ class Probe:
             self.failed("read", error)
 
     def _announce_saves(self, last: bool = False) -> str | None:
-        """Tell the saves that are due under their final names; return the last one's.
+        """Announce the due saves under their final names; return the last name.
 
         An upload of an earlier step is no safe point: the steps since would be lost.
         """

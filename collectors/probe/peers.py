@@ -1,4 +1,4 @@
-"""Find out whether this worker met another one: mere copies of one program never do."""
+"""Find out if this worker met another worker, which mere copies of one program never do."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "HOROVOD
 
 
 def met() -> bool:
-    """True if anything in this process is connected with another worker now.
+    """True if any library in this process is connected with another worker now.
 
-    Nothing is imported for it and nothing is asked over a network: libraries that the script did
-    not import have connected nobody.
+    The check imports nothing and uses no network: a library that the script did not import connects
+    no workers.
     """
     return _launched() or _grouped() or _divided() or _of_mpi() or _of_horovod()
 
@@ -28,7 +28,7 @@ def _launched() -> bool:
 
 
 def _grouped() -> bool:
-    """A process group of torch with others in it, or an agent of its RPC."""
+    """True if torch has a process group of several ranks, or an RPC agent."""
     dist: Any = sys.modules.get("torch.distributed")
     initialized = getattr(dist, "is_initialized", None)
     if initialized is not None and initialized() and dist.get_world_size() > 1:
@@ -39,7 +39,9 @@ def _grouped() -> bool:
 
 
 def _divided() -> bool:
-    """Shards of ``launcher.data``, which the coordinator divides among all workers."""
+    """True if the script uses shards of ``launcher.data``, which the coordinator divides among
+    workers.
+    """
     client: Any = getattr(sys.modules.get("launcher.data.client"), "client", None)
     return client is not None and client.cache_info().currsize > 0
 

@@ -31,7 +31,7 @@ BUSY_SECONDS = 0.01
 
 
 class Sender:
-    """Tells agent and collector; its thread makes samples of windows, and never blocks."""
+    """Sends to agent and collector; its thread makes samples from windows, and never blocks."""
 
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
@@ -84,16 +84,20 @@ class Sender:
             self._drain(self.untold, self.agent)
 
     def told_save(self, path: str) -> None:
-        """A save was seen by itself, so the declared checkpoint needs no guess."""
+        """Note that a save was seen directly, so that changes of the declared checkpoint need no
+        guess.
+        """
         self.declared.seen(path)
 
     def flush_window(self) -> None:
-        """Make samples of what was handed over, now: what comes next is of another world."""
+        """Make samples from the queued measurements now, since later ones belong to another
+        world.
+        """
         with self.lock:
             self._encode_handed()
 
     def flush(self) -> None:
-        """Send what is left, at exit; waits a second at most, for listeners that are busy."""
+        """Send the rest at exit; wait at most a second for busy listeners."""
         until = time.monotonic() + 1.0
         while self._turn() and time.monotonic() < until:
             time.sleep(BUSY_SECONDS)
@@ -115,7 +119,7 @@ class Sender:
                 probe.failed("sender", error)
 
     def _turn(self) -> bool:
-        """Encode and send; True where a listener is there, but its queue is full."""
+        """Encode and send; return True if there is a listener, but its queue is full."""
         with self.lock:
             self._encode_handed()
             if self.dropped and len(self.unsent) < UNSENT:

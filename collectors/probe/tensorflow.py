@@ -1,8 +1,8 @@
 """Steps and checkpoints of TensorFlow's parameter-server training, seen in its coordinator.
 
-Workers of a ``ClusterCoordinator`` run what it schedules, and ``join`` returns once all of that is
-done: as many steps as were scheduled, in the time since the ``join`` before. The coordinator alone
-counts them, for all workers.
+Workers of a ``ClusterCoordinator`` run the functions that it schedules, and ``join`` returns once
+all are done: as many steps as were scheduled, in the time since the last ``join``. The coordinator
+alone counts steps, for all workers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def hook_coordinator(probe: Probe, module: Any) -> None:
-    """Count what is scheduled; a step boundary is where nothing is under way."""
+    """Count scheduled functions; a step boundary is a moment at which none is running."""
     kind = module.ClusterCoordinator
     schedule, join = kind.schedule, kind.join
     scheduled = [0]
@@ -52,7 +52,7 @@ def _lead(probe: Probe) -> None:
 
 
 def _joined(probe: Probe, steps: int) -> None:
-    """Count steps of others that are all done; each took an equal share of the time."""
+    """Count the finished steps of all workers; each gets an equal share of the time."""
     try:
         if not probe.armed or not steps:
             return
@@ -65,7 +65,9 @@ def _joined(probe: Probe, steps: int) -> None:
 
 
 def hook_checkpoints(probe: Probe, module: Any) -> None:
-    """A checkpoint is the directory of its files, which older ones of it may share."""
+    """Watch checkpoints; each counts as the directory of its files, which older checkpoints may
+    share.
+    """
     for name in ("save", "write"):
         _wrap(probe, module.Checkpoint, name, _saving, _directory)
     for name in ("restore", "read"):
@@ -73,12 +75,14 @@ def hook_checkpoints(probe: Probe, module: Any) -> None:
 
 
 def hook_manager(probe: Probe, module: Any) -> None:
-    """A manager writes by a way of its own."""
+    """Watch the saves of a ``CheckpointManager``, which uses its own way to write."""
     _wrap(probe, module.CheckpointManager, "save", _saving, lambda args, _: args[0].directory)
 
 
 def _directory(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The directory of the files that a save or load names by their prefix; None: it names none."""
+    """Return the directory of the files that a save or load names by prefix; None if it names
+    none.
+    """
     named = [*args[1:2], *(kwargs.get(name) for name in ("file_prefix", "save_path"))]
     prefix = next((each for each in named if each is not None), None)
     return None if prefix is None else os.path.dirname(os.path.abspath(os.fspath(prefix)))

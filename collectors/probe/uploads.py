@@ -1,5 +1,6 @@
-"""Checkpoints that are written in the background: their state is that of the step at the call, and
-they are complete when their future is done."""
+"""Checkpoints that are written in the background: they hold the state of the step at the call, and
+are complete when their future is done.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +19,19 @@ class Upload:
 
     @property
     def over(self) -> bool:
-        """True if nothing is written any more."""
+        """True if the upload's work has ended."""
         return self.future is not None and bool(self.future.done())
 
     @property
     def complete(self) -> bool:
-        """True if it is over and can be loaded."""
+        """True if the upload has ended and its checkpoint can be loaded."""
         return self.over and not self.future.cancelled() and self.future.exception() is None
 
 
 class Uploads:
     """The uploads of one process.
 
-    They are looked at, without callbacks: a callback may come after the script has its result and
-    ends.
+    Uploads are polled, because a callback may come only after the script has its result and ends.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Uploads:
         self._under_way = [each for each in self._under_way if each is not upload]
 
     def writes(self, place: Any) -> bool:
-        """True if a save to ``place`` is the background's half of one of them."""
+        """True if a save to ``place`` is the background part of one of the uploads."""
         return any(each.place == place for each in self._under_way)
 
     def writes_state_of(self, step: int) -> bool:

@@ -1,8 +1,8 @@
 """``python -m scaler.adapters``: Kubeflow's PyTorchJobs and JobSets in a pool of Brain.
 
 The adapter runs beside ``brain-scale --kubernetes``, in other namespaces or on other nodes: a node
-is in one pool. Two adapters may run: a Lease says which one acts, and the other follows with
-everything in memory.
+is in one pool. Two adapters may run: a Lease decides which one acts; the other keeps its stores up
+to date.
 """
 
 import argparse

@@ -1,11 +1,12 @@
-"""Jobs of other projects behind the port: their controllers make pods, Brain sets the number.
+"""Jobs of other projects behind the port: their controllers create pods, Brain sets their number.
 
 A replica is a pod; a separate master is the first replica. The backend sets sizes in the way of
 each kind, and size 0 by suspension. The controllers remove only the highest index, so a replica
-that is asked to leave goes once all replicas above it may go. They heal by themselves: a pod that
-one of them made anew is adopted as a new replica.
+that must leave does so once all replicas above it may go. The controllers heal by themselves: the
+backend adopts a recreated pod as a new replica.
 
-*Not run*: this backend has met objects of the projects' form, never the projects' controllers.
+*Not run*: this backend was tested with objects of the projects' form, never with the projects'
+controllers.
 """
 
 import base64
@@ -167,7 +168,7 @@ class ForeignBackend:
     def close(
         self, job: JobId, replica: int, exit: ReplicaExit, detail: str, now: datetime
     ) -> None:
-        """Record how a replica ended whose pod is gone, or that nobody asked for."""
+        """Record the end of a replica whose pod is gone, or that was never asked for."""
         with self._lock:
             read = self.find(job)
             if read is None:
@@ -237,7 +238,7 @@ class ForeignBackend:
         return next(each.phase for each in seen if each.id == entry.id)
 
     def find(self, job: JobId) -> Training | None:
-        """Return a job by its uid; None where no readable job has it."""
+        """Return a job by its uid; None if no readable job has it."""
         found = ((kind, self._sources.job(kind.kind, job)) for kind in self._kinds.values())
         return next((self._read(kind, obj) for kind, obj in found if obj is not None), None)
 
@@ -246,7 +247,7 @@ class ForeignBackend:
         return ((k, obj) for k in self._kinds.values() for obj in self._sources.jobs(k.kind))
 
     def read(self, kind: ForeignKind, obj: Object) -> Training:
-        """Read a job. Raises BadInput: it cannot be one of Brain's."""
+        """Read a job. Raises BadInput: the object cannot be a job of Brain."""
         namespace = obj["metadata"].get("namespace", "")
         return kind.training(obj, self._sources.beside(kind, namespace))
 
@@ -300,7 +301,7 @@ class ForeignBackend:
 
 
 def secret_name(job: str) -> str:
-    """Return the name of our Secret beside a job."""
+    """Return the name of Brain's Secret beside a job."""
     return f"{job}-brain"
 
 

@@ -8,8 +8,8 @@ away first. With the feature gate ``ElasticJobSet`` (0.12, off by default) the J
 numbers and its controller writes them into the Job; without it the webhook refuses them, and the
 controller leaves the Job's numbers alone until the JobSet restarts and makes the Job anew.
 
-torchrun's ``--nnodes=MIN:MAX`` says which sizes the pods can run at: they are told nothing anew.
-Pods are ``<jobset>-<replicated job>-0-<index>-<random letters>``.
+torchrun's ``--nnodes=MIN:MAX`` gives the sizes at which the pods can run, since running pods learn
+of no later size. Pods are ``<jobset>-<replicated job>-0-<index>-<random letters>``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ _OURS = "jobset.sigs.k8s.io/jobset-controller"
 
 
 class JobSets:
-    """Sized by the pods of one of their Jobs; the pods of their other Jobs are not counted."""
+    """JobSets, sized by the pods of one of their Jobs; pods of their other Jobs are not counted."""
 
     kind = JOBSET
     label = NAME
@@ -70,12 +70,12 @@ class JobSets:
         )
 
     def resize(self, cluster: Cluster, read: Training, workers: int) -> None:
-        """Write both numbers into the Job and, where its webhook takes them, into the JobSet.
+        """Write both numbers into the Job and, if its webhook accepts them, into the JobSet.
 
         A JobSet that has these numbers already takes them and changes nothing. The Job of a JobSet
         that is suspended, restarts or starts its Jobs in order may not be there: it comes at the
         JobSet's numbers, and the next look asks again. Each write names the uid that was read, so
-        none of them makes an object anew that was deleted meanwhile.
+        that no write recreates a deleted object.
         """
         size = {"parallelism": workers, "completions": workers}
         role = read.stem.removeprefix(f"{read.name}-").removesuffix("-0")
@@ -118,7 +118,7 @@ def _made(job: Object, jobset: str, name: str) -> bool:
 
 
 def _fixed(name: str, role: Mapping[str, Any], *, elastic: bool) -> str | None:
-    """Return why the number of pods cannot change; None: it can."""
+    """Return why the number of pods cannot change; None if it can."""
     spec, path = role["template"]["spec"], f"replicated Job {role['name']} of JobSet {name}"
     if role.get("replicas", 1) != 1:
         return f"{path} has replicas {role['replicas']}, which JobSet keeps for good; use 1"

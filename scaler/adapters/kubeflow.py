@@ -24,7 +24,9 @@ _OURS = "kubeflow.org/training-operator"
 
 
 class PyTorchJobs:
-    """Sized through their scale subresource; a separate Master counts as the first replica."""
+    """PyTorchJobs, sized through their scale subresource; a separate Master counts as the first
+    replica.
+    """
 
     kind = PYTORCHJOB
     label = "training.kubeflow.org/job-name"
@@ -78,7 +80,7 @@ class PyTorchJobs:
 
 
 def _own_bounds(spec: Mapping[str, Any]) -> Bounds | None:
-    """Return the bounds that ``elasticPolicy`` allows; None where it gives no range."""
+    """Return the bounds that ``elasticPolicy`` allows; None if it gives no range."""
     policy = spec.get("elasticPolicy")
     if not policy or policy.get("minReplicas") is None or policy.get("maxReplicas") is None:
         return None

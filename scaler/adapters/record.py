@@ -1,7 +1,7 @@
 """The record of the replicas that were asked for in a foreign job, and of their ends.
 
-Controllers know positions, which are used again; Brain knows ids, which are not. The record ties a
-position to an id. A Secret of the scaler's own, beside the job and owned by the job, keeps it.
+Controllers know positions, which are reused; Brain knows ids, which are not. The record maps
+positions to ids. A Secret of the scaler, beside the job and owned by the job, keeps the record.
 ``matched`` compares the record with the pods. The module is pure.
 """
 
@@ -81,7 +81,7 @@ class JobRecord:
 
 
 def place_of(pod: Object) -> str:
-    """Return the name by which a controller makes the same pod anew.
+    """Return the name under which a controller recreates the same pod.
 
     The name of an indexed Job's pod ends in random letters; its labels have the index.
     """
@@ -121,7 +121,7 @@ def sights(
 ) -> tuple[ReplicaSeen, ...]:
     """Return every replica as it stands, lowest id first.
 
-    ``amounts``: the amounts that a plan asks each replica to reserve; None: those of the template.
+    ``amounts`` is what a plan asks each replica to reserve; None means the template's amounts.
     """
     by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
     wanted = {training.pod_name(position) for position in range(training.replicas)}

@@ -1,4 +1,4 @@
-"""Sources of facts about other people's jobs: asked for each time, or reflected."""
+"""Sources of facts about other projects' jobs: requests each time, or reflected stores."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
@@ -16,7 +16,7 @@ _OVER = ("Succeeded", "Failed")
 
 
 class Sources(Protocol):
-    """Objects as the API server last gave them; nobody changes them."""
+    """Objects as last seen at the API server; callers must not change them."""
 
     def jobs(self, kind: Kind) -> Iterable[Object]:
         """Return all jobs of a kind."""

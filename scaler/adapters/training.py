@@ -60,7 +60,7 @@ class Training:
         return 0 if self.suspended or self.over else self.size
 
     def workers_for(self, replicas: int) -> int:
-        """Return the number of workers that make so many replicas."""
+        """Return the number of workers for a number of replicas."""
         return max(1, replicas - (self.master is not None))
 
     def pod_name(self, position: int) -> str:
@@ -87,10 +87,10 @@ class ForeignKind(Protocol):
         """
 
     def resize(self, cluster: Cluster, read: Training, workers: int) -> None:
-        """Ask the job's controller for so many workers, at least 1."""
+        """Ask the job's controller for ``workers`` workers, at least 1."""
 
     def suspend(self, cluster: Cluster, read: Training, suspend: bool) -> None:
-        """Have the controller take all pods away, or bring them back."""
+        """Have the controller remove all pods, or create them again."""
 
 
 def document(read: Training) -> JobDocument:

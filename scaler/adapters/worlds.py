@@ -1,4 +1,4 @@
-"""Derives worlds of jobs without an agent of ours from their pods. Pure.
+"""Derives worlds of jobs without Brain's agent from their pods. Pure.
 
 A coordinator would report that a world formed; here a world has formed when all pods that the job
 asks for run. Nobody knows what such a world measures, redoes or loses, so the verdict on its plans

@@ -44,7 +44,7 @@ _REMEMBERED = 10_000
 
 
 class BrainPort(Protocol):
-    """``BrainClient``, or its stand-in where there is no Brain."""
+    """``BrainClient``, or its stand-in without a Brain."""
 
     def send(self, call: Call[T], /) -> T:
         """Do one operation; errors as in ``BrainClient.send``."""
