@@ -82,10 +82,10 @@ class Scaler:
         spares: Callable[[DesiredJob], int] = lambda wish: 0,
         apart: bool = False,
     ) -> None:
-        """``spares``: number of a job's replicas that are kept warm beside the desired ones.
+        """``spares`` returns the number of a job's replicas to keep warm beside the desired ones.
 
-        ``apart``: the backend makes network requests, so a thread of its own waits for it.
-        Meanwhile the loop hears of desired jobs and reports.
+        ``apart``: True if the backend makes network requests, so that a separate thread waits for
+        it. Meanwhile the loop receives desired jobs and reports.
         """
         self._spares = spares
         self._call: Callable[..., Awaitable[Any]] = asyncio.to_thread if apart else _here
@@ -111,7 +111,7 @@ class Scaler:
         self._changed = asyncio.Event()
 
     def wake(self) -> None:
-        """Look now: something may have happened (a child ended, for example)."""
+        """Look now, because something may have happened (a child ended, for example)."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -331,7 +331,7 @@ class Scaler:
 
 
 def _worth_telling(before: Node, node: Node, repeat_seconds: float) -> bool:
-    """True if a node changed, or was last told so long ago."""
+    """True if a node changed, or its last report is too old."""
     age = (node.seen_at - before.seen_at).total_seconds()
     return replace(before, seen_at=node.seen_at) != node or abs(age) >= repeat_seconds
 
@@ -344,7 +344,7 @@ async def _at_most(seconds: float, event: asyncio.Event) -> None:
 
 
 async def _here(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call a function that needs no thread of its own."""
+    """Call a function directly, because it never blocks."""
     return call(*args, **kwargs)
 
 
@@ -359,7 +359,7 @@ def _with_spares(order: Order, spares: Callable[[DesiredJob], int]) -> Order:
 
 
 def _failed(never: GiveUp) -> ReplicaSeen:
-    """Return the report of a replica that was never written down; every report has the same."""
+    """Return the report of a replica that was never written down; repeated reports are equal."""
     return ReplicaSeen(
         id=never.replica,
         phase=ReplicaPhase.ENDED,

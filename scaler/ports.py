@@ -43,7 +43,8 @@ def reserved(wish: DesiredJob, role: str = WORKER) -> Resources:
 
 
 def mean(wish: DesiredJob) -> Resources:
-    """Return what a replica reserves on average by a wish: before it is in a world it has no role.
+    """Return the average amounts that a replica reserves by a wish: before it is in a world, it has
+    no role.
 
     Raises:
         BadInput: as ``document``.
@@ -101,7 +102,9 @@ class ReplicaSeen:
 
     @property
     def alive(self) -> bool:
-        """True if it runs or is about to: it reserves resources and counts towards the size."""
+        """True if the replica runs or is about to: it reserves resources and counts towards the
+        size.
+        """
         going = self.phase in (ReplicaPhase.INTENDED, ReplicaPhase.STARTING, ReplicaPhase.RUNNING)
         return going and not self.leaving
 
@@ -131,19 +134,19 @@ class JobBackend(Protocol):
     A backend acts and observes; it decides nothing. It observes the facts in its place, not its own
     requests: after a crash at any point, a new backend in the same place sees the same replicas.
     Every method may be repeated after a crash. Several scalers may act in one place at once: an id
-    is started once, whoever asks.
+    is started once, whichever scaler asks.
     """
 
     def nodes(self, now: datetime) -> Sequence[Node]:
-        """Return the nodes: each with its resources in all, and its accelerator."""
+        """Return the nodes, each with its total resources and its accelerator."""
         ...
 
     def jobs(self) -> Sequence[JobId]:
-        """Return every job that left anything here, running or not."""
+        """Return every job that has any files or objects here, running or not."""
         ...
 
     def observe(self, job: JobId, now: datetime) -> Observed:
-        """Observe one job. A job that was never here has no replicas and ``next_id`` 0."""
+        """Observe one job. A job that never ran here has no replicas and ``next_id`` 0."""
         ...
 
     def start(

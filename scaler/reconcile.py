@@ -2,7 +2,7 @@
 
 Level-triggered: no state is kept between calls, so a call after any crash continues from the
 observed facts. Replica ids count up and are never reused. Growth comes before the world, shrinking
-after it: the coordinator lets go of replicas that the world document names.
+after it: the coordinator first releases replicas that the world document names.
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Write replica ``replica`` down for ``generation`` unless it is, and start its agent."""
+    """Write a replica down for ``generation`` unless that is done, and start its agent."""
 
     replica: int
     generation: int
@@ -81,7 +81,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Report to Brain a replica that failed at ``at``, since none can ever start."""
+    """Report to Brain a replica that failed at ``at``, because no replica can ever start."""
 
     replica: int
     generation: int
@@ -176,7 +176,9 @@ def _unusable(wish: DesiredJob) -> str | None:
 
 
 def _give_up(wish: DesiredJob, why: str, order: Order, seen: Observed) -> GiveUp | Wait:
-    """Give up only when Brain knows how the others ended: the last end decides about the job."""
+    """Give up only once Brain knows how the other replicas ended: the last end decides about the
+    job.
+    """
     ends = [each.ended_at for each in seen.replicas]
     at = max([order.since, *(end for end in ends if end)])
     if ends and (None in ends or order.confirmed_at is None or at > order.confirmed_at):
@@ -208,7 +210,7 @@ def _grow(
 def _shrink(
     alive: list[ReplicaSeen], surplus: int, seen: Observed, now: datetime
 ) -> Iterator[Action]:
-    """Stop only replicas that the world does not name: the coordinator lets go of the others."""
+    """Stop only replicas that the world does not name: the coordinator releases the others."""
     unnamed = [replica for replica in alive if replica.id not in seen.named]
     # A replica that never started costs nothing to give up; then the newest, which did least.
     unnamed.sort(key=lambda replica: (replica.phase is not ReplicaPhase.INTENDED, -replica.id))
@@ -227,15 +229,15 @@ def _no_more(wish: DesiredJob, seen: Observed, alive: list[ReplicaSeen]) -> str 
 
 
 def _recent(wish: DesiredJob, replica: ReplicaSeen) -> bool:
-    """True if a plan came after a failure: somebody wants another try."""
+    """True if a plan came after a failure, which asks for another attempt."""
     return replica.generation >= wish.wish.generation
 
 
 def _away(order: Order, seen: Observed, now: datetime) -> int:
-    """Return replicas whose end this desired state cannot know of yet, so they count as present.
+    """Return replicas that ended after this desired state was confirmed, so they count as present.
 
-    Their coordinator may have followed a newer desired state than ours. Once Brain has confirmed
-    ours after their end, they are missing indeed.
+    Their coordinator may have followed a newer desired state. Once Brain confirms this desired
+    state after their end, they really are missing.
     """
     told = (ReplicaExit.LEFT, ReplicaExit.CANCELLED, ReplicaExit.FAILED)
     return sum(
@@ -248,9 +250,9 @@ def _away(order: Order, seen: Observed, now: datetime) -> int:
 
 
 def _unfit(wish: DesiredJob, seen: Observed, now: datetime) -> str | None:
-    """Return why the only node shall get no replica: the job left the node, and goes on without.
+    """Return why the only node must get no replica: the job left the node, and goes on without it.
 
-    Where there are several nodes, the placement keeps replicas off those that the job left.
+    If there are several nodes, the placement keeps replicas off those that the job left.
     """
     last = unfit_nodes(seen.replicas, now).get(None)
     if last is None or last.ended_at is None or not _recent(wish, last):
@@ -263,7 +265,7 @@ def _unfit(wish: DesiredJob, seen: Observed, now: datetime) -> str | None:
 
 
 def _pause(wish: DesiredJob, seen: Observed, now: datetime) -> str | None:
-    """Return why the next attempt waits, where replicas keep dying as soon as they start."""
+    """Return why the next attempt waits, if replicas keep dying as soon as they start."""
     quick = _quick_deaths(wish, seen, now)
     rounds = -(-len(quick) // max(1, target(wish)))
     if rounds < 2:
@@ -282,7 +284,7 @@ def _pause(wish: DesiredJob, seen: Observed, now: datetime) -> str | None:
 
 
 def _quick_deaths(wish: DesiredJob, seen: Observed, now: datetime) -> list[ReplicaSeen]:
-    """Return the newest lost replicas in a row, of this generation, that never were of use."""
+    """Return the newest lost replicas in a row, of this generation, that ended at once."""
     run: list[ReplicaSeen] = []
     for replica in reversed(seen.replicas):
         if replica.generation != wish.wish.generation:

@@ -77,7 +77,7 @@ class OperatorsBrain:
         return not self.trouble or bool(self._views)
 
     def view(self, job: JobId) -> JobView | None:
-        """Return Brain's last view of a job; None: Brain lacks this id, or was never asked."""
+        """Return Brain's last view of a job; None if Brain lacks this id, or was never asked."""
         return self._ended.get(job) or self._views.get(job)
 
     def recalled(self, job: JobId) -> JobView | None:
@@ -93,7 +93,7 @@ class OperatorsBrain:
         return self._views
 
     def follow(self, stop: threading.Event, seconds: float) -> None:
-        """Ask until told to stop."""
+        """Ask again and again until ``stop`` is set."""
         while not stop.is_set():
             try:
                 self.look()
@@ -172,7 +172,7 @@ class OperatorsBrain:
             self._said[job] = tuple(said)
 
     def detail(self, job: JobId) -> JobDetail | None:
-        """Return the details of a job; None: Brain has no job of this id."""
+        """Return the details of a job; None if Brain has no job of this id."""
         try:
             return self._client.send(calls.job(job))
         except UnknownJob:
@@ -196,8 +196,8 @@ class OperatorsBrain:
 
         The same ``key`` again is the same request, and has the same answer.
 
-        ``by``: the asker, as far as the cluster says. ``resources``: amounts that each replica is
-        to reserve, too; Brain then does not clamp the size.
+        ``by`` is the requester, as far as the cluster knows. ``resources`` are amounts that each
+        replica shall reserve as well; Brain then does not clamp the size.
 
         Raises:
             BadInput, Conflict: Brain refuses it, with the reason.
@@ -222,7 +222,7 @@ class OperatorsBrain:
         return self._learn(self._client.send(calls.suspend(job)))
 
     def resume(self, job: JobId) -> JobView:
-        """Let a suspended job go on."""
+        """Resume a suspended job."""
         return self._learn(self._client.send(calls.resume(job)))
 
     def cancel(self, job: JobId) -> JobView:

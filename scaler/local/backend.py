@@ -1,8 +1,8 @@
 """Replicas as processes of this machine: a ``JobBackend`` on ``$BRAIN_HOME/replicas``.
 
-Agents belong to no scaler: each runs in its own session and outlives the scaler that started it.
-The backend reads its knowledge from their directories. Beside that it remembers how its own child
-agents ended, and the agents that it has asked to leave.
+Each agent runs in its own session and outlives the scaler that started it. The backend reads the
+agents' directories. It also remembers how its own child agents ended, and which agents it has asked
+to leave.
 """
 
 import logging
@@ -76,7 +76,7 @@ class _World:
 class _Memory:
     """Facts that the directories do not hold.
 
-    Their loss costs a detail, never a replica.
+    Losing them costs a detail, never a replica.
     """
 
     children: dict[Path, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class LocalBackend:
         self._memory = _Memory()
 
     def nodes(self, now: datetime) -> Sequence[Node]:
-        """Return this machine, measured anew: quotas and affinity change while it runs."""
+        """Return this machine, measured now: quotas and affinity change over time."""
         self._machine = machine = self._measure()
         return (
             Node(
@@ -147,7 +147,7 @@ class LocalBackend:
     def start(
         self, wish: DesiredJob, replica: int, environment: Mapping[str, str], now: datetime
     ) -> None:
-        """Write the intent, then start the agent, once: see ``ReplicaDirectory``."""
+        """Write the intent, then start the agent, at most once: see ``ReplicaDirectory``."""
         place = self._members.settle(wish.member, wish.job)
         directory = self._directory(wish.job, replica)
         directory.path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -251,7 +251,7 @@ class LocalBackend:
         return sorted(int(name) for name in names if re.fullmatch("[0-9]{1,9}", name))
 
     def _look(self, directory: ReplicaDirectory, replica: int, now: datetime) -> ReplicaSeen | None:
-        """Observe one replica; None where a crash left a directory without an intent."""
+        """Observe one replica; None if a crash left a directory without an intent."""
         if directory.path in self._memory.ended:
             return self._memory.ended[directory.path]
         code = self._reap(directory.path)
@@ -305,7 +305,7 @@ class LocalBackend:
         return ReplicaPhase.RUNNING if over and directory.path in self._memory.children else phase
 
     def _reap(self, path: Path) -> int | None:
-        """Collect a child that ended; return its code, if it was ours."""
+        """Collect an ended child; return its exit code, None if it was no child of ours."""
         child = self._memory.children.get(path)
         if child is not None and child.poll() is not None:
             self._memory.last_codes[path] = child.returncode
@@ -380,7 +380,7 @@ class LocalBackend:
 
 
 def _enforced(wish: DesiredJob, role: str = WORKER) -> Resources:
-    """Return the amounts that a replica is held to: its memory, and CPU that a plan changed.
+    """Return the amounts that a replica is limited to: its memory, and CPU that a plan changed.
 
     The CPU of a document only reserves: a document that does not name CPU also says 1.
     """
@@ -389,9 +389,9 @@ def _enforced(wish: DesiredJob, role: str = WORKER) -> Resources:
 
 
 def _unreadable(directory: ReplicaDirectory, ours: bool) -> _Intent | None:
-    """Return the intent that stands in for a damaged one while its agent lives, so that it counts.
+    """Return a substitute for a damaged intent while its agent lives, so that the replica counts.
 
-    ``ours``: the agent is a child whose exit code nobody has collected yet.
+    ``ours``: True if the agent is a child whose exit code has not been collected yet.
     """
     state = directory.path / "state.json"
     if not (directory.runs() or (ours and state.exists())):

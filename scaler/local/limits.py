@@ -1,4 +1,4 @@
-"""Holds a replica to its reservation: by a control group of its own, else by affinity.
+"""Limits a replica to its reservation: by a control group of its own, else by affinity.
 
     version 2   memory.max, cpu.max            below the nearest group that may have children
     version 1   memory.limit_in_bytes, cpu.cfs_quota_us     each below this process's own group
@@ -148,7 +148,7 @@ class ControlGroups:
                         group.rmdir()
 
     def _parent(self, controller: str) -> Path | None:
-        """Return the group below which a replica's may be made; None where there is none."""
+        """Return the group below which a replica's group may be made; None if there is none."""
         said = self._own.read_text() if self._own.exists() else ""
         for line in said.splitlines():
             _, controllers, path = line.split(":", 2)
@@ -209,7 +209,7 @@ def _cpu_files(millis: int) -> tuple[tuple[str, str], ...]:
 
 
 def _put(group: Path, what: str, *files: tuple[str, str]) -> list[str]:
-    """Write the one of ``files`` that this version of control groups has; return why that fails."""
+    """Write the file that this version of control groups has; return why that fails."""
     for name, text in files:
         if (group / name).exists():
             try:
@@ -240,9 +240,9 @@ def _used(group: Path) -> int:
 
 
 def _pin(pids: tuple[int, ...], millis: int) -> list[str]:
-    """Keep processes on so many of this one's processors, a part of one whole; 0: on all of them.
+    """Restrict processes to a number of this process's CPUs, rounded up; 0 means all.
 
-    Returns the amounts that this does not enforce.
+    Return the amounts that this does not enforce.
     """
     mine = sorted(os.sched_getaffinity(0))
     wanted = min(len(mine), -(-millis // 1000)) if millis else len(mine)

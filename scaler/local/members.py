@@ -1,4 +1,4 @@
-"""Jobs of members: each in a place of its member's own."""
+"""Jobs of members: each in its member's own place."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,9 +18,9 @@ class Members:
         self._home = home
 
     def settle(self, member: str | None, job: JobId) -> Path | None:
-        """Give a job its directory in the place of its member, and return the place.
+        """Create a job's directory in the place of its member, and return the place.
 
-        None: it is the service's own user's. A job stays where it began.
+        None if the job belongs to the service's own user. A job stays where it began.
         """
         if place := place_of(self._home, job):
             return place

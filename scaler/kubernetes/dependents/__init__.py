@@ -4,6 +4,6 @@ upkeep           services, a PodGroup, gates, and the places where agents find e
 gangs            pods whose gates open together, and that release their nodes together
 roles            replicas whose size no plan changes: parameter servers, chief, evaluator
 autoscalers      HorizontalPodAutoscalers and VerticalPodAutoscalers that target a job
-rigid, worlds    worlds of jobs without an agent of ours, as their pods show them
+rigid, worlds    worlds of jobs without Brain's agent, as their pods show them
 own_pod          an operator's knowledge of the pod that it runs in
 """

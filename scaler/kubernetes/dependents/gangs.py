@@ -1,8 +1,8 @@
 """Gangs: pods whose gates open together, and which release their nodes together.
 
-Part of a gang may get nodes that are of no use without the rest: the scheduler knew a reason that
-the gate did not, another job's pod was faster, or a node was lost. The gang keeps such nodes for a
-while, because more nodes may be on their way, and then releases all of them.
+Part of a gang may get nodes that are useless without the rest: the scheduler knows a constraint
+that the gate does not, another job's pod was faster, or a node was lost. The gang keeps such nodes
+for a while, because more nodes may be on their way, and then releases all of them.
 """
 
 import threading
@@ -62,9 +62,9 @@ class Gangs:
     ) -> GangState:
         """Look once at a job's gang.
 
-        ``end`` ends a pod that was let in; its replacement waits behind the gate.
+        ``end`` ends a pod whose gate is open; its replacement waits behind a gate.
 
-        ``leaving``: names of pods that others replace.
+        ``leaving`` are names of pods that others replace.
         """
         id, least, held = job.metadata.uid, gang_size(job, document), gang.holding(mine)
         # Once a pod of a job has succeeded, the job ends pod by pod.
@@ -104,7 +104,7 @@ class Gangs:
         now: datetime,
         leaving: Collection[str],
     ) -> str:
-        """Let pods of the job begin that can begin together; return why others wait, or ''."""
+        """Open the gates of pods that can begin together; return why other pods wait, or ''."""
         waiting = sorted((p for p in mine if gang.gated(p) and gang.stays(p)), key=_id)
         if not waiting:
             return ""

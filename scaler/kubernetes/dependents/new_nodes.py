@@ -1,7 +1,7 @@
-"""Asks for nodes that do not exist yet, where the present ones could never hold a job.
+"""Asks for nodes that do not exist yet, if the present nodes could never hold a job.
 
-Nobody can tell from inside a cluster which nodes an autoscaler can make. So pods ask for as long as
-the job waits. The condition says *not yet* during the job's patience, and *never* once no node came
+Inside a cluster it is unknown which nodes an autoscaler can create. So pods ask for as long as the
+job waits. The condition says *not yet* during the job's patience, and *never* once no node came
 within it.
 """
 

@@ -25,7 +25,7 @@ def injected(
     So a kustomization that changes the operator's image changes containers and no arguments.
 
     Raises:
-        BadInput: this process runs in no pod, or may not read its pod.
+        BadInput: this process does not run in a pod, or may not read its pod.
     """
     if said is None or said.image != OWN:
         return said

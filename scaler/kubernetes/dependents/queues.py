@@ -72,7 +72,7 @@ class Queues:
         self._store = store
 
     def admitted(self, obj: Object | None) -> int | None:
-        """Return the replicas that Kueue admits; None: the job is in no queue."""
+        """Return the replicas that Kueue admits; None if the job is in no queue."""
         if obj is None or self._store is None or queue_of(obj) is None:
             return None
         with suppress(BadInput):
@@ -90,9 +90,10 @@ class Queues:
         *,
         by_person: bool = False,
     ) -> Standing:
-        """Look once at the Workloads of a job; ``mine``: its pods.
+        """Look once at the Workloads of a job; ``mine`` are its pods.
 
-        ``by_person``: a person suspended it in Brain, so that no admission may resume it.
+        ``by_person`` is True if a person suspended the job in Brain, so that no admission may
+        resume it.
         """
         queue = queue_of(obj)
         if queue is None or self._store is None:
@@ -160,7 +161,7 @@ class Queues:
             self._say(have[0], [said], {}, now)
 
     def _leave(self, obj: Object) -> tuple[tuple[bool, Reason, str], ...]:
-        """Give the quota of a job in no queue back; return what to say if it was in one."""
+        """Release the quota of a job that is in no queue; return the condition if it was in one."""
         with suppress(NotAllowed):
             self._delete(self._of(obj["metadata"]["uid"]).values())
         known = (obj.get("status") or {}).get("conditions") or ()
@@ -186,7 +187,7 @@ class Queues:
         unit: int,
         grown: int,
     ) -> None:
-        """Have a Workload for each of so many further units; ``grown``: pods beyond the least."""
+        """Keep a Workload for each of ``units`` units; ``grown`` are pods beyond the least size."""
         further = sorted((n for n in have if n), key=lambda n: (not runs(have[n]), n))
         # A unit keeps its quota until its pods are gone.
         kept = max(units, math.ceil(grown / unit))

@@ -1,10 +1,10 @@
-"""Carries out plans that change what running replicas reserve.
+"""Carries out plans that change the amounts that running replicas reserve.
 
-Pods change in place, where the server offers that. A pod that cannot (the server is too old, the
-server refuses, or its node has no capacity) has the new amounts after its next restart, whatever
-causes that restart. After a while the operator restarts the plan's remaining pods, each at its safe
-point. Advice of Brain's own restarts no pod: if its plan cannot be carried out in place, the plan
-fails and says why.
+Pods change in place, if the server offers that. A pod that cannot (the server is too old or
+refuses, or its node has no capacity) gets the new amounts at its next restart, whatever causes it.
+After a while the operator restarts the plan's remaining pods, each at its safe point. Brain's own
+advice restarts no pod: if its plan cannot be carried out in place, the plan fails and gives the
+reason.
 """
 
 from collections import Counter
@@ -82,8 +82,8 @@ class Resized:
 def following(pod: Object, document: Resources, wanted: Resources, *, offered: bool) -> Next:
     """Decide the next action on one living pod.
 
-    ``document``: amounts that the template reserves. ``offered``: True if the server resizes pods
-    in place.
+    ``document`` has the amounts that the template reserves. ``offered`` is True if the server
+    resizes pods in place.
     """
     before = amounts.asked(pod)
     if before is None and wanted == document:
@@ -105,10 +105,10 @@ def following(pod: Object, document: Resources, wanted: Resources, *, offered: b
 
 
 def unenforced(view: JobView, found: Resized) -> str:
-    """Return why the applying plan is given up; empty: it goes on.
+    """Return why the applying plan is given up; empty if it goes on.
 
-    Waiting changes no template. A person's plan waits for every other obstacle. Brain's own plan
-    waits for none, because Brain makes its advice anew.
+    A plan that needs another template never waits. A person's plan waits for every other obstacle.
+    Brain's own plan waits for none, because Brain will make its advice again.
     """
     plan, going = changing(view), found.reason in (Reason.AS_PLANNED, Reason.RESIZING)
     if plan is None or going or not (found.reason is Reason.IGNORED or without_restart(plan)):
@@ -153,7 +153,7 @@ class Resizing:
         return found
 
     def tell(self, mine: Sequence[Object], why: str) -> None:
-        """Write on pods why they do not get their plan's amounts; empty: nothing prevents it."""
+        """Write on pods why they lack their plan's amounts; an empty reason removes the text."""
         for pod in mine:
             metadata = pod["metadata"]
             if (

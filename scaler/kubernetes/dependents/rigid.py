@@ -1,7 +1,7 @@
-"""Derives worlds of jobs that no agent of ours runs from their pods. Pure.
+"""Derives the worlds of jobs that Brain's agent does not run from their pods. Pure.
 
 The size of such a job is fixed while its pods live, because each pod got the number of pods at its
-start. A plan replaces all pods. Nobody knows what such a world measures, redoes or loses.
+start. A plan replaces all pods. The steps that such a world makes, redoes or loses are unknown.
 """
 
 import logging
@@ -31,7 +31,7 @@ def running(seen: Sequence[ReplicaSeen]) -> tuple[int, ...]:
 
 
 def held(world: World | None, obj: Object | None, house: Installation) -> frozenset[int] | None:
-    """Return the replicas that only the job's coordinator lets go; None: no world is known.
+    """Return the replicas that only the job's coordinator releases; None if no world is known.
 
     Without an agent there is no coordinator, and without a Brain no coordinator learns which
     replicas to release, so surplus replicas would stay forever.

@@ -1,4 +1,4 @@
-"""Keeps what a job has beside the pods that plans scale: services, a PodGroup, places, roles."""
+"""Keeps a job's objects beside the pods that plans scale: services, a PodGroup, places, roles."""
 
 import json
 import logging
@@ -60,7 +60,7 @@ class Upkeep:
         self._cluster.apply(gang.POD_GROUP, obj)
 
     def keep_budget(self, job: ElasticJob, count: int) -> None:
-        """Keep so many of the job's pods from eviction."""
+        """Keep ``count`` of the job's pods from eviction."""
         id = job.metadata.uid
         if self._kept.get(id) != count:
             self._cluster.apply(BUDGET, budget(job, count))
@@ -105,7 +105,7 @@ class Upkeep:
                 yield pod
 
     def patience(self, job: ElasticJob, mine: Sequence[Object], now_seconds: float) -> float | None:
-        """Return seconds until the next pod may be late; None: no pod may be."""
+        """Return seconds until the next pod may be late; None if no pod can be."""
         left = (left for _, left in _left(job, mine, now_seconds))
         return min((max(1.0, each) for each in left), default=None)
 
@@ -223,7 +223,7 @@ def _endpoint_told(pod: Object) -> str:
 
 
 def agent_port(pod: Object) -> int:
-    """Return the port of a pod's agent: the first of the pod's host ports, where there are any."""
+    """Return the port of a pod's agent: the first of the pod's host ports, if it has any."""
     for container in (pod.get("spec") or {}).get("containers") or ():
         for variable in container.get("env") or ():
             if variable.get("name") == "BRAIN_POD":
@@ -236,7 +236,7 @@ def place_of(
 ) -> dict[str, Any] | None:
     """Return a pod's place for its agent.
 
-    None while there is nothing to tell, or the pod has no node.
+    None while the place is unknown, or the pod has no node.
     """
     if not endpoint or not (pod.get("spec") or {}).get("nodeName"):
         return None

@@ -1,4 +1,4 @@
-"""``python -m scaler.kubernetes.doctor``: findings as JSON, one a line; exits 1 if any is bad."""
+"""``python -m scaler.kubernetes.doctor``: findings as lines of JSON; exits with 1 if any is bad."""
 
 import argparse
 import json

@@ -85,7 +85,9 @@ def check_template(template: Mapping[str, Any] | None, path: str) -> None:
 
 
 def _check_pod_shape(spec: Mapping[str, Any], path: str) -> None:
-    """Check the parts of a pod spec that the operator adds to: the schema allows any template."""
+    """Check the parts of a pod spec to which the operator adds, since the schema allows any
+    template.
+    """
     for name in ("initContainers", "volumes", "schedulingGates", "tolerations"):
         _check_objects(spec.get(name), f"{path}.{name}")
     _check_labels(spec.get("nodeSelector"), f"{path}.nodeSelector")

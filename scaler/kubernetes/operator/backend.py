@@ -42,7 +42,7 @@ _ADVISED = "DLRover's own master runs this job, so Brain only advises"
 
 
 class KubernetesBackend(Replicas):
-    """Pods of ElasticJobs, observed and changed. ``find`` returns the object of a job."""
+    """Observes and changes the pods of ElasticJobs. ``find`` returns the object of a job."""
 
     def __init__(
         self,
@@ -58,7 +58,9 @@ class KubernetesBackend(Replicas):
         losses: NodeLosses | None = None,
         admitted: Callable[[JobId], int | None] = lambda job: None,
     ) -> None:
-        """``admitted``: the replicas that a queue leaves a job; None: it is in none."""
+        """``admitted`` returns the replicas that a queue allows a job; None if the job is in no
+        queue.
+        """
         secrets = JobSecrets(cluster, find)
         super().__init__(
             pods,
@@ -220,7 +222,7 @@ class KubernetesBackend(Replicas):
         return {name: known[name] for name in names} if names <= known.keys() else None
 
     def clear(self, job: JobId) -> None:
-        """Take the token out of the Secret, which the job's deletion removes."""
+        """Remove the token from the Secret; the deletion of the job removes the Secret itself."""
         if not self._advised(job):
             self._secrets.clear(job)
 
@@ -317,7 +319,7 @@ class KubernetesBackend(Replicas):
         return exhausted(self._of_role(job, read.scaled), role.restart_count)
 
     def _place(self, job: JobId) -> Mapping[str, object] | None:
-        """Return the endpoint that a running pod of the job knows; None: no pod knows one."""
+        """Return the endpoint that a running pod of the job knows; None if no pod knows one."""
         for pod in self._pods.by("job", job):
             place = identity.place_of(pod)
             if place and (pod.get("status") or {}).get("phase") == "Running":

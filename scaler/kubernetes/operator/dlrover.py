@@ -1,4 +1,4 @@
-"""DLRover's own controller: while it serves ElasticJobs, this operator may not."""
+"""Find DLRover's own controller: while it serves ElasticJobs, this operator must not."""
 
 from collections.abc import Sequence
 from datetime import datetime

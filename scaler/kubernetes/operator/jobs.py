@@ -87,7 +87,7 @@ class ElasticJobs:
         clock: Callable[[], datetime],
         namespaces: Sequence[str] = (),
     ) -> None:
-        """``namespaces``: the namespaces whose objects this operator sees; none named: all."""
+        """``namespaces`` are those whose objects this operator sees; empty means all."""
         self._cluster, self._jobs, self._pods, self._nodes = cluster, jobs, pods, nodes
         self._pods.index("master", identity.master_index)
         self._backend, self._brain, self._events = backend, brain, events
@@ -235,7 +235,7 @@ class ElasticJobs:
         rules: JobRules,
         now: datetime,
     ) -> tuple[StatusCondition, float | None]:
-        """Say whether nodes could hold a job, and ask for nodes that may come."""
+        """Return the condition about nodes for a job, and ask for nodes that may come."""
         try:
             found = self._new_nodes.tend(job, document.replicas.min, view, rules.house, now)
         except _SAID as why:
@@ -311,9 +311,9 @@ class ElasticJobs:
     def _as_coordinator(
         self, id: JobId, document: JobDocument, view: JobView, mine: Sequence[Object]
     ) -> None:
-        """Act for the coordinator of a job without our agent.
+        """Act as the coordinator of a job without Brain's agent.
 
-        That means to replace pods with outdated sizes, and to report the world.
+        That is: replace pods with outdated sizes, and report the world.
         """
         seen = self._backend.observe(id, self._clock()).replicas
         replaced = told_size(document) and not amounts_alone(view)

@@ -40,8 +40,8 @@ def send_logs(
 ) -> None:
     """Send the output of a job's pods in whole lines until no more can come.
 
-    ``send`` takes a text and whether more follows; an error that it raises ends the reading.
-    ``over``: the job has finished.
+    ``send`` takes a text, and True if more follows; an error that it raises ends the reading.
+    ``over`` is True if the job has finished.
 
     Raises:
         UnknownReplica: the requested replica no longer has a pod.
@@ -115,7 +115,7 @@ class _Reader(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Put whole lines into the queue until the output ends or nobody wants more."""
+        """Put whole lines into the queue until the output ends or ``stop`` is called."""
         name = self._pod["metadata"]["name"]
         try:
             self._read()

@@ -184,7 +184,7 @@ class Operator:
     def run(self) -> int:
         """Serve until SIGTERM or SIGINT; agents go on running.
 
-        The exit code says whether to start this process again.
+        The exit code tells if this process should be started again.
 
         Raises:
             BadInput: another controller serves these jobs.
@@ -214,10 +214,9 @@ class Operator:
                 self._client.close()
 
     def discover(self) -> None:
-        """Find out how this cluster admits gangs and scales jobs, and which image this pod has.
+        """Find out how this cluster admits gangs and scales jobs, and the image of this pod.
 
-        Raises:
-            BadInput: that cannot be found out.
+        Raises: BadInput: one of these cannot be found out.
         """
         options = self._options
         self._volcano = served(self._cluster, gang.POD_GROUP, options.namespaces)
@@ -233,7 +232,7 @@ class Operator:
         self._injection = injected(options.injection, self._cluster, options.own_namespace)
 
     def spares(self, wish: DesiredJob) -> int:
-        """Return the replicas beside the world's that make no whole unit."""
+        """Return the number of replicas beyond the world's that make no whole unit."""
         obj = self.jobs.find(wish.job)
         if obj is None or wish.wish.unit == 1:
             return 0
@@ -331,7 +330,7 @@ class Operator:
                     self.backend.forget(job)
 
     def _past(self, job: JobId) -> bool:
-        """True if a job ended so long ago that nobody asks for the ends of its replicas."""
+        """True if a job ended so long ago that no client asks for the ends of its replicas."""
         if self.jobs.find(job) is not None or self.backend.pods_of(job):
             return False
         view = self.brain.view(job)
@@ -360,7 +359,7 @@ class Operator:
             self._look_at(JobId(job))
 
     def _look_at(self, job: JobId) -> None:
-        """Have a job's object looked at."""
+        """Queue a job's object for a look."""
         obj = self.jobs.find(job)
         if obj is not None:
             self._queues[0].add(key_of(obj))

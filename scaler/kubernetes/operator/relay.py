@@ -1,4 +1,4 @@
-"""Takes the requests that Brain relays to the scaler of a pool by long poll, and answers them."""
+"""Takes requests that Brain relays to the scaler of a pool, by long poll, and answers them."""
 
 import logging
 import threading
@@ -35,7 +35,7 @@ class RelayedRequests:
         self._client, self._pool, self._submit, self._logs = client, pool, submit, logs
 
     def follow(self, stop: threading.Event) -> None:
-        """Take requests until told to stop."""
+        """Take requests until ``stop`` is set."""
         while not stop.is_set():
             try:
                 page = self._client.send(

@@ -79,7 +79,7 @@ class Submissions:
             )
 
     def _made_before(self, wanted: dict[str, Any]) -> Object | None:
-        """Return the object that this very request made, if its answer was lost."""
+        """Return the object of an earlier attempt of this request whose answer was lost."""
         metadata = wanted["metadata"]
         if SUBMISSION not in metadata["annotations"]:
             return None

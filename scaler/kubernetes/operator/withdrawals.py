@@ -1,4 +1,4 @@
-"""Ends jobs whose objects were deleted, unless their pods are to go on without them."""
+"""Ends jobs whose objects were deleted, unless their pods shall go on without them."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ class Withdrawals:
         forget: Callable[[JobId], object],
         release: Callable[[Object], None],
     ) -> None:
-        """``namespaces``: the namespaces whose objects this operator sees; none named: all.
+        """``namespaces`` are those whose objects this operator sees; empty means all.
 
         ``release`` takes objects whose pods go on without them.
         """
@@ -39,7 +39,7 @@ class Withdrawals:
         self._held: dict[Key, Object] = {}
 
     def changed(self, change: StoreChange) -> None:
-        """Note that an object came, changed or went; the watching thread calls this."""
+        """Note that an object was added, changed or deleted; the watching thread calls this."""
         if _orphans(change.latest):
             self._held[change.key] = change.latest
             if change.new is None:
@@ -74,7 +74,7 @@ class Withdrawals:
         return next(iter(self._jobs.by("uid", job)), None)
 
     def _left_alone(self, id: JobId) -> bool:
-        """True if the object was deleted and its pods are to go on (--cascade=orphan)."""
+        """True if the object was deleted and its pods shall go on (--cascade=orphan)."""
         obj = self._find(id)
         if obj is not None:
             return _orphans(obj)
@@ -92,7 +92,7 @@ class Withdrawals:
 
 
 def _orphans(obj: Object) -> bool:
-    """True if an object's dependents are to go on without it."""
+    """True if an object's dependents shall go on without it."""
     return "orphan" in (obj["metadata"].get("finalizers") or ())
 
 

@@ -78,7 +78,7 @@ class OwnJob:
     version: int = 1
 
     def moved(self, state: JobState, reason: str, now: datetime, **fields: Any) -> "OwnJob":
-        """Return the job in another state, or the same object where the state is unchanged."""
+        """Return the job in another state, or the same object if the state is unchanged."""
         if (state, reason) == (self.state, self.reason) and not fields:
             return self
         ended = now if state in FINISHED else None
@@ -112,7 +112,7 @@ def begun(job: ElasticJob, document: JobDocument, owner: str, now: datetime) -> 
 
 
 def _planned(role: RoleStatus, document: Resources) -> Resources | None:
-    """Return the amounts that a plan gave each replica; None: those of ``document``."""
+    """Return the amounts that a plan gave each replica; None for those of ``document``."""
     held = replace(resources(role.resources, "status.roles.resources"), gpus=document.gpus)
     return held if role.resources and held != document else None
 
@@ -178,7 +178,7 @@ def _ended(replica: Replica) -> tuple[datetime, int]:
 
 
 class OwnRule:
-    """Answers the operator's requests to Brain. Safe to be used by many threads."""
+    """Answers the operator's requests in place of Brain. Many threads may use it."""
 
     def __init__(
         self,
@@ -315,7 +315,7 @@ class OwnRule:
 
 
 class AsyncOwnRule:
-    """``OwnRule`` for asyncio; a poll is answered after a while, not by a change."""
+    """``OwnRule`` for asyncio; a poll returns after a while, not upon a change."""
 
     def __init__(self, rule: OwnRule) -> None:
         self._rule = rule

@@ -1,6 +1,6 @@
-"""Finds who asked for a size, as far as a cluster keeps that: the program that wrote the field.
+"""Finds the requester of a size, as far as a cluster records it: the program that wrote the field.
 
-The API server does not say which user wrote an object. It keeps the name that each program gives
+The API server does not record which user wrote an object. It keeps the name that each program gives
 itself (``kubectl``, ``kube-controller-manager`` of an autoscaler), and an annotation of a plan may
 name a person.
 """

@@ -24,7 +24,7 @@ _TRAINS = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED})
 
 
 class Departures:
-    """Lets pods leave in time, and no earlier."""
+    """Lets pods leave once their replacements run, or their patience is over."""
 
     def __init__(self, upkeep: Upkeep, moves: Migrations, replicas: Replicas) -> None:
         self._upkeep, self._moves, self._replicas = upkeep, moves, replicas
@@ -67,7 +67,7 @@ class Departures:
         return {str(p["metadata"]["name"]) for p in mine if marked(p) or _id(p) in until}
 
     def soon(self, job: ElasticJob, now: datetime) -> float | None:
-        """Return seconds until the next pod's patience is over; None: no pod waits."""
+        """Return seconds until the next pod's patience is over; None if no pod waits."""
         until = self._replicas.leaving(JobId(job.metadata.uid), patience_of(job), now).values()
         left = ((at - now).total_seconds() for at in until if at is not None)
         return min((each for each in left if each > 0), default=None)

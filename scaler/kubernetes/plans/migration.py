@@ -70,7 +70,7 @@ class Migrations:
 
         Marks of ScalePlans stay: their pods leave anyway.
 
-        ``plan``: the newest plan of Brain; ``mine``: the job's pods.
+        ``plan`` is Brain's newest plan; ``mine`` are the job's pods.
         """
         moves: dict[str, str] = {}
         if plan is not None:
@@ -92,8 +92,8 @@ class Migrations:
     ) -> str:
         """Evict marked pods once others run; return why some stay meanwhile, or nothing.
 
-        ``at_once``: pods that wait for no replacement, because two pods of one rank would disturb
-        each other, or because no replacement came in time.
+        ``at_once`` are pods that do not wait for a replacement, because two pods of one rank would
+        disturb each other, or because no replacement came in time.
         """
         ready = sum(one.alive and one.phase is ReplicaPhase.RUNNING for one in seen)
         due = [pod for pod in moving if ready >= wished or at_once(pod)]
@@ -141,7 +141,7 @@ def movable(name: str, mine: dict[str, Object], index: int) -> Object:
 
 
 def marked(pod: Object) -> str:
-    """Return the name of the plan that moves a pod; empty: none does."""
+    """Return the name of the plan that moves a pod; empty if no plan does."""
     return str((pod["metadata"].get("annotations") or {}).get(identity.MOVES) or "")
 
 
@@ -153,7 +153,7 @@ def under_way(plan: BrainsPlan) -> bool:
 def surplus(plan: BrainsPlan, pods: Iterable[Object]) -> list[Object]:
     """Return the pods that a plan of Brain moves: those beyond its number on their nodes.
 
-    Pods of other plans move none. Pods that were made for the plan stay where they came.
+    Only a plan under way that merely moves replicas has such pods. Pods made for the plan stay.
     """
     if not under_way(plan):
         return []
@@ -170,7 +170,7 @@ def surplus(plan: BrainsPlan, pods: Iterable[Object]) -> list[Object]:
 def stranded(pods: Iterable[Object], nodes: Container[str]) -> list[Object]:
     """Return pods that wait for a node to which no plan moves replicas any more.
 
-    ``nodes``: those that the plan names.
+    ``nodes`` are those that the plan names.
     """
     return [
         pod
@@ -183,7 +183,7 @@ def stranded(pods: Iterable[Object], nodes: Container[str]) -> list[Object]:
 
 
 def left_by(pods: Iterable[Object]) -> Collection[str]:
-    """Return nodes that pods are to leave, which get no replacement."""
+    """Return nodes that pods must leave, which get no replacements."""
     return {_node(pod) for pod in pods if marked(pod) and _node(pod)}
 
 

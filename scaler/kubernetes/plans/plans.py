@@ -1,6 +1,6 @@
-"""ScalePlans: a front door for requests, and the objects in which Brain's own plans appear.
+"""ScalePlans: objects by which users request changes, and in which Brain's own plans appear.
 
-Brain alone gives out generations. An object that somebody else made is a request: Brain turns it
+Brain alone assigns generations. An object that another client created is a request: Brain turns it
 into a target once, on acceptance. From then on the object only shows the course of that plan.
 """
 
@@ -125,7 +125,7 @@ class Plans:
         return [Key(each["metadata"]["namespace"], each["metadata"]["name"]) for each in found]
 
     def publish(self, key: Key) -> Result:
-        """Make an object for the newest plan of a job that came from Brain or by another way."""
+        """Create an object for a job's newest plan if that came from no ScalePlan."""
         obj = self._jobs.get(key)
         if obj is None:
             return Result()
@@ -210,7 +210,7 @@ class Plans:
         view: JobView,
         now: datetime,
     ) -> Result:
-        """Have pods replaced: their number stays, so Brain is not asked."""
+        """Have pods replaced; their number stays, so Brain is not asked."""
         if view.plan is not None and view.plan.state in _CHANGES:
             message = f"plan {view.plan.generation} is in progress; create this one when it is done"
             return self._shown.refuse(obj, Reason.ANOTHER_ACTIVE, message, now, job=owner)
@@ -301,7 +301,7 @@ class Plans:
     # -- how -------------------------------------------------------------------------------------
 
     def _stands(self, plan: ScalePlan) -> int | None:
-        """Return the generation of the standing plan; -1: its job is gone, None: not known yet."""
+        """Return the generation of the standing plan; -1 if the job is gone, None if unknown."""
         job = self._job_of(plan)
         if job is None:
             return -1

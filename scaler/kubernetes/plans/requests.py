@@ -22,7 +22,7 @@ JOB = Kind(GROUP, API_VERSION.partition("/")[2], "elasticjobs", "ElasticJob")
 def unanswered(
     job: ElasticJob, view: JobView, request: Mapping[str, Any] | None, now: datetime
 ) -> bool:
-    """True if Brain has yet to hear of an edit, or of an end that is due."""
+    """True if an edit, or an end that is due, has not been sent to Brain yet."""
     until = deadline_of(job)
     late = until is not None and until <= now and view.intent is not Intent.CANCEL
     return late or (request is not None and request["outcome"] == "waiting")
@@ -114,9 +114,9 @@ class Requests:
         return answer | self._asked(obj, job, asked)
 
     def give_back(self, view: JobView, most: int | None) -> bool:
-        """Ask for the size that a queue leaves a job; None: it leaves what there is.
+        """Ask for the size that a queue allows a job; None if the queue sets no limit.
 
-        False: Brain did not take the request, which is to be repeated.
+        Return False if Brain did not take the request, so that it must be repeated.
         """
         if most is None:
             return True

@@ -1,5 +1,5 @@
 """One replica as a pod: pure functions from desired state to manifests, and back from pods.
 
-No module here talks to a server. ``manifest`` turns an order into a pod, ``sight`` a pod into a
-replica.
+No module here talks to a server. ``manifest`` turns an order into a pod, ``sight`` turns a pod into
+a replica.
 """

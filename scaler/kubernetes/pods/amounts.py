@@ -49,7 +49,7 @@ def changing(view: JobView) -> ScalePlan | None:
 
 
 def amounts_alone(view: JobView) -> bool:
-    """True if the applying plan changes the amounts of replicas and not their number."""
+    """True if the applying plan changes the amounts of replicas, but not their number."""
     plan = changing(view)
     return plan is not None and plan.target.replicas == plan.current.replicas
 
@@ -83,7 +83,7 @@ def of_main(template: Object, wished: Resources) -> dict[str, str]:
 
 
 def _beside(spec: Mapping[str, Any]) -> list[Any]:
-    """Return containers that run beside the main one, among those that are started before it."""
+    """Return the init containers that keep running beside the main container."""
     inits = spec.get("initContainers") or ()
     return [each for each in inits if each.get("restartPolicy") == "Always"]
 
@@ -131,13 +131,15 @@ def shown(amount: Resources) -> dict[str, str]:
 
 
 def asked(pod: Object) -> Resources | None:
-    """Return the recorded amounts of a replica, from start or last resize; None: no record."""
+    """Return the recorded amounts of a replica, from its start or last resize; None without a
+    record.
+    """
     text = (pod["metadata"].get("annotations") or {}).get(identity.RESERVES)
     return _RESOURCES.decode(text) if text else None
 
 
 def written(wished: Resources) -> str:
-    """Write down the amounts that a replica is made to reserve, for ``asked``."""
+    """Return the record of the amounts that a replica reserves, requested as ``asked``."""
     return msgspec.json.encode(wished).decode()
 
 
@@ -153,7 +155,7 @@ def reserved_by(pod: Object) -> Resources:
 
 
 def unserved(template: Object, before: Resources, wished: Resources) -> str:
-    """Return why a replica cannot change from ``before`` to ``wished``; empty: it can."""
+    """Return why a replica cannot change from ``before`` to ``wished``; empty if it can."""
     if wished.gpus != before.gpus:
         return "plans cannot change accelerators; edit the template"
     changed = {"cpu": wished.cpu_millis, "memory": wished.memory_bytes}
@@ -193,7 +195,7 @@ class AmountsHeld(StrEnum):
 
 
 def held(pod: Object) -> tuple[AmountsHeld, str]:
-    """Return how far a pod holds the amounts of its spec, and its kubelet's words."""
+    """Return how far a pod holds the amounts of its spec, and its kubelet's message."""
     for each in (pod.get("status") or {}).get("conditions") or ():
         if (each.get("type"), each.get("status")) == ("PodResizePending", "True"):
             state = (
@@ -223,7 +225,7 @@ def _as_held(pod: Object) -> Object:
 
 
 def _told(pod: Object, container: str) -> Amounts | None:
-    """Return the amounts of a container as its kubelet reports them; None: not reported."""
+    """Return the amounts of a container as its kubelet reports them; None if not reported."""
     for each in (pod.get("status") or {}).get("containerStatuses") or ():
         if each.get("name") == container and each.get("resources"):
             found: Amounts = each["resources"]

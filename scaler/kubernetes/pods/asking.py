@@ -1,9 +1,9 @@
 """Pods that ask for nodes that do not exist yet, for autoscalers that react to unschedulable pods.
 
 An autoscaler sees pods that no node takes, and no pods behind a scheduling gate. So pods without
-work ask in the place of replicas: as many as find no capacity on the present nodes, were these
-empty. They have the replicas' needs, and stay off nodes that would take them. They hold new nodes
-until the job's own pods can have those.
+work ask in place of replicas: as many as would find no capacity on the present nodes, even if these
+were empty. They have the replicas' needs, and stay off the present nodes that would take them. They
+hold new nodes until the job's own pods can take those.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ def asking_index(pod: Object) -> tuple[str, ...]:
 def asking(job: ElasticJob, number: int, off: Sequence[Object], image: str | None) -> Object:
     """Build the ``number``-th pod that asks for a node other than those of ``off``.
 
-    ``image``: an image that has a shell; None: that of the job's main container.
+    ``image`` is an image with a shell; None means the main container's image.
     """
     like, metadata = specimen(job), job.metadata
     spec: Mapping[str, Any] = like["spec"]

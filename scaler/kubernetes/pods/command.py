@@ -1,6 +1,6 @@
-"""Reads what a container's command starts, as far as it shows from outside the image.
+"""Reads which program a container's command starts, as far as that shows outside the image.
 
-A command behind ``sh -c`` is split where the operator can do the same as a shell: directories,
+A command behind ``sh -c`` is split if the operator can do the same as a shell: directories,
 exported variables and one simple command. A shell runs every other command.
 """
 
@@ -30,7 +30,7 @@ class ContainerEntry(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerCommand:
-    """A container's command, understood."""
+    """A container's command, parsed."""
 
     entry: ContainerEntry
     #: The program and its words, without a shell that could be split off; empty: the image's own.
@@ -51,7 +51,7 @@ _SHELL_ONLY = re.compile(r"[$`*?\[~{}#!]")
 
 
 def read_command(command: Sequence[str], args: Sequence[str] = ()) -> ContainerCommand:
-    """Understand ``command`` and ``args`` of a container.
+    """Parse ``command`` and ``args`` of a container.
 
     >>> read_command(["/bin/bash", "-c", "cd /src && dlrover-run --nnodes=1:4 train.py"]).directory
     '/src'
@@ -71,7 +71,7 @@ def _read(words: tuple[str, ...]) -> ContainerCommand:
 
 
 def _script(words: Sequence[str]) -> str | None:
-    """Return the text behind ``sh -c``; None where the command starts with no shell."""
+    """Return the text behind ``sh -c``; None if the command does not start with a shell."""
     if words[0].rpartition("/")[2] not in _SHELLS:
         return None
     for at, word in enumerate(words[1:], start=1):
@@ -84,7 +84,7 @@ def _script(words: Sequence[str]) -> str | None:
 
 
 def _split(text: str) -> ContainerCommand | None:
-    """Return the one simple command of a script; None where a shell has to run it."""
+    """Return the only simple command of a script; None if a shell has to run the script."""
     steps = None if _SHELL_ONLY.search(text) else _steps(text)
     if not steps:
         return None
@@ -121,7 +121,9 @@ def _in_shell(words: Sequence[str], text: str) -> ContainerCommand:
 
 
 def _steps(text: str) -> list[list[str]] | None:
-    """Return each command's words; None where more than ``&&``, ``;`` and line ends join them."""
+    """Return each command's words; None if other operators than ``&&``, ``;`` and line ends join
+    them.
+    """
     lines = text.replace("\\\n", " ").strip().strip(";").replace("\n", " ; ")
     lexer = shlex.shlex(lines, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
@@ -151,7 +153,7 @@ def _understood(command: ContainerCommand) -> ContainerCommand:
 
 
 def _entry(argv: Sequence[str]) -> ContainerEntry:
-    """Return the kind of a simple command; a program in front of it makes it opaque."""
+    """Return the kind of a simple command; a program in front of a launcher makes it opaque."""
     launch = launch_of(argv)
     if len(launch.words) != len(argv):
         return ContainerEntry.OPAQUE

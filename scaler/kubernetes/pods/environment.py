@@ -13,7 +13,7 @@ RENDEZVOUS_PORT = 29400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crowd:
-    """A pod among the others of its type."""
+    """The place of a pod among the pods of its type."""
 
     job: str
     uid: str
@@ -37,9 +37,9 @@ def variables(entry: ContainerEntry, crowd: Crowd) -> list[dict[str, Any]]:
 
 
 def merged(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Return both; the template takes precedence.
+    """Return the variables of both; the template takes precedence.
 
-    Our variables come first, because those of the template may refer to them.
+    The operator's variables come first, because the template's may refer to them.
     """
     said = {each["name"] for each in theirs}
     return [*(each for each in ours if each["name"] not in said), *theirs]

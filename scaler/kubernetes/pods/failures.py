@@ -1,4 +1,4 @@
-"""Why a pod ended or never began, and what that kind of failure implies for a replacement."""
+"""Why a pod ended or never began, and the consequence of that failure for a replacement."""
 
 import re
 from collections.abc import Mapping
@@ -79,7 +79,7 @@ def failure(pod: Object) -> PodFailure:
 
 
 def terminated(pod: Object) -> Mapping[str, Any] | None:
-    """Return the main container's end; None while it runs, and where the end is unknown."""
+    """Return the main container's end; None while the container runs, or if its end is unknown."""
     status: Mapping[str, Any] = pod.get("status") or {}
     listed = status.get("containerStatuses") or ()
     main = next((c["name"] for c in (pod.get("spec") or {}).get("containers") or ()), None)
@@ -147,7 +147,7 @@ _UNSAID = re.compile(r"failed quota: (?P<name>[^:]+): must specify (?P<fields>[^
 
 
 def over_quota(refusal: str) -> ExceededQuota | None:
-    """Read a quota's refusal in the words of the API server; None where no quota refuses.
+    """Parse a quota's refusal in the API server's message; None if no quota refuses.
 
     >>> over_quota("exceeded quota: q, requested: cpu=2, used: cpu=3, limited: cpu=4 (403)").never
     False
@@ -191,7 +191,7 @@ def _more(one: str, other: str) -> bool:
 
 
 def raised(memory_bytes: int, kills: int) -> int:
-    """Return the memory after so many OOM kills.
+    """Return the memory for a pod after ``kills`` OOM kills.
 
     >>> [raised(3 * GIB, kills) // GIB for kills in range(4)]
     [3, 6, 12, 20]

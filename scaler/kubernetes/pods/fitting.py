@@ -40,8 +40,7 @@ class FittingTally(dict[str, Decimal]):
 class NodeCapacity:
     """Free resources of each node, from sums that stores keep.
 
-    No look goes through all pods, except one pass for pods that want others near them, or far from
-    them.
+    No call reads all pods, except one pass for pods with affinity or anti-affinity to other pods.
     """
 
     def __init__(self, nodes: Store, pods: Store) -> None:
@@ -53,8 +52,8 @@ class NodeCapacity:
     def capacity(self, wanted: Sequence[Object]) -> Capacity:
         """Return the capacity for the ``wanted`` pods.
 
-        Pods of ours that may begin and that the scheduler has not looked at yet count as placed.
-        Otherwise two gangs would be let in to the same capacity, and each could hold a part of it.
+        Brain's pods that may begin, but that the scheduler has not looked at yet, count as placed.
+        Otherwise two gangs could get the same capacity, and each could hold a part of it.
         """
         coming = self._pods.by("coming", "")
         nodes = {node["metadata"]["name"]: node for node in self._nodes}
@@ -82,7 +81,9 @@ def _place(pod: Object) -> str:
 
 
 def _comes(pod: Object) -> bool:
-    """True if a pod of ours will get a node: no gate holds it, no scheduler has rejected it."""
+    """True if a pod of Brain's may still get a node: no gate holds it, no scheduler has rejected
+    it.
+    """
     metadata, spec = pod["metadata"], pod.get("spec") or {}
     if _place(pod) or (pod.get("status") or {}).get("phase") in _OVER:
         return False
@@ -92,10 +93,10 @@ def _comes(pod: Object) -> bool:
 
 
 def infeasible(pod: Object, least: int, nodes: Sequence[Object]) -> str | None:
-    """Return why a job whose least size is ``least`` such pods can never run here; None: it might.
+    """Return why a job that needs ``least`` such pods can never run here; None if it might.
 
-    Nodes are taken as empty and healthy, and other pods that the job wants nearby as if they came
-    with it. Without nodes the answer is None: an autoscaler may make some on demand.
+    The check assumes that nodes are empty and healthy, and that other pods that the job wants
+    nearby come with it. Without nodes the answer is None: an autoscaler may create some on demand.
     """
     if not nodes:
         return None
@@ -125,7 +126,9 @@ def infeasible(pod: Object, least: int, nodes: Sequence[Object]) -> str | None:
 
 
 def takers(pod: Object, count: int, nodes: Sequence[Object]) -> tuple[int, list[Object]]:
-    """Number of ``count`` such pods that nodes hold while empty, and the nodes that take one."""
+    """Return how many of ``count`` such pods the nodes hold while empty, and the nodes that take
+    one.
+    """
     one, empty = _tolerant(without_others(pod)), _empty(nodes)
     holds = len(placed([one] * count, empty).nodes)
     return holds, [node for node in nodes if placed([one], _empty([node])).nodes] if holds else []
@@ -181,7 +184,7 @@ def excess(each: Amounts, replicas: int, limits: Mapping[str, Any]) -> str | Non
 
 
 def allowed(each: Amounts, limits: Mapping[str, Any]) -> int | None:
-    """Return the number of such pods that ``resourceLimits`` allows; None: any number."""
+    """Return the number of such pods that ``resourceLimits`` allows; None if unlimited."""
     most: list[int] = []
     for name, said in limits.items():
         one = each.get(_alias(name, each), Decimal(0))

@@ -1,4 +1,4 @@
-"""All or nothing: the least number of a job's pods begins together, or no pod holds anything.
+"""Gangs: the least number of a job's pods begins together, or no pod holds any resource.
 
 Volcano admits gangs where its PodGroup is installed. Elsewhere the operator makes pods with a
 scheduling gate. A pod behind its gate holds nothing; the gates of a gang open at once when there is
@@ -46,7 +46,7 @@ def pod_group(
 
 
 def gated(pod: Object) -> bool:
-    """True if our gate keeps a pod from being scheduled."""
+    """True if the operator's gate keeps a pod from being scheduled."""
     gates = (pod.get("spec") or {}).get("schedulingGates") or ()
     return any(gate.get("name") == GATE for gate in gates)
 
@@ -57,7 +57,7 @@ def begun(pods: Iterable[Object]) -> list[Object]:
 
 
 def stays(pod: Object) -> bool:
-    """True if a pod has not ended and is not about to."""
+    """True if a pod has not ended and is not being deleted."""
     over = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
     return not over and "deletionTimestamp" not in pod["metadata"]
 
@@ -76,10 +76,10 @@ def bound_at(pod: Object) -> datetime | None:
 
 
 def opened(pod: Object, near: Mapping[str, str]) -> dict[str, Any]:
-    """Build the merge patch that removes our gate from a pod and leaves other gates.
+    """Build the merge patch that removes the operator's gate from a pod and keeps other gates.
 
-    ``near``: labels of nodes that hold a gang whose pods want to be near each other. Without them
-    the first pod could go where the others find no capacity.
+    ``near`` are labels of nodes that hold a gang whose pods want to be near each other. Without
+    them the first pod could go to a place where the others find no capacity.
     """
     gates = (pod.get("spec") or {}).get("schedulingGates") or ()
     held = {"nodeSelector": dict(near)} if near else {}

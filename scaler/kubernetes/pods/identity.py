@@ -97,14 +97,14 @@ def budget_name(job: str) -> str:
 
 
 def selector(job: str) -> dict[str, str]:
-    """Return labels that all pods of a job of ours have."""
+    """Return the labels that all pods of a job of Brain have."""
     return {NAME: job, MANAGED_BY: MANAGER}
 
 
 def labels(
     job: str, uid: str | None, type: str, id: int, *, rank: int, relaunches: int
 ) -> dict[str, str]:
-    """Return labels of a replica's pod; ``uid`` None: no plan scales its role."""
+    """Return labels of a replica's pod; ``uid`` is None if no plan scales its role."""
     scaled = {UID: uid} if uid is not None else {}
     return scaled | {
         "app": "dlrover",
@@ -133,7 +133,7 @@ def owner(job: str, uid: str) -> dict[str, Any]:
 
 
 def place_of(pod: Object) -> Mapping[str, Any]:
-    """Return the place that a pod was given; empty where there is none, or it is unreadable."""
+    """Return the place that a pod was given; empty if there is none, or it is unreadable."""
     said = (pod["metadata"].get("annotations") or {}).get(PLACE)
     try:
         found = json.loads(said) if said else {}
@@ -150,7 +150,7 @@ def generation_of(pod: Object) -> int:
 
 
 def replica_of(pod: Object) -> tuple[str, int] | None:
-    """Return type and id of a pod's replica; None where the pod is none of ours."""
+    """Return type and id of a pod's replica; None if the pod is not one of Brain's."""
     found: Mapping[str, str] = pod["metadata"].get("labels") or {}
     index = found.get(INDEX, "")
     if TYPE not in found or not index.isdecimal() or found.get(MANAGED_BY) != MANAGER:
@@ -171,13 +171,13 @@ def job_index(pod: Object) -> tuple[str, ...]:
 
 
 def scaled_of(pod: Object) -> tuple[JobId, int] | None:
-    """Return job and id of a pod's replica; None: no plan scales its role, or it is not ours."""
+    """Return job and id of a pod's replica; None unless it is Brain's and a plan scales it."""
     uid, found = uid_of(pod), replica_of(pod)
     return None if uid is None or found is None else (JobId(uid), found[1])
 
 
 def theirs_of(pod: Object) -> tuple[JobId, int] | None:
-    """Return job and id of a worker of DLRover's own master; None: the pod is no such worker."""
+    """Return job and id of a worker of DLRover's own master; None if the pod is no such worker."""
     found: Mapping[str, str] = pod["metadata"].get("labels") or {}
     index = found.get(INDEX, "")
     if MANAGED_BY in found or found.get(TYPE) != WORKER or not index.isdecimal():

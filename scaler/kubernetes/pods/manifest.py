@@ -101,7 +101,7 @@ class PodOrder:
 
 
 def agent_runs(command: ContainerCommand, order_torchrun: bool, injected: bool) -> bool:
-    """True if our agent runs the container's command, rather than running beside it."""
+    """True if Brain's agent runs the container's command, rather than running beside it."""
     if not injected:
         return False
     ours = {ContainerEntry.OURS, ContainerEntry.PYTHON} | (
@@ -241,7 +241,7 @@ def _prefer(spec: dict[str, Any], term: dict[str, Any]) -> None:
 
 
 def _inner(spec: dict[str, Any], name: str, empty: Any) -> Any:
-    """Return a part of the node affinity, made where it is absent; a null counts as absent."""
+    """Return a part of the node affinity, which is created if absent; a null counts as absent."""
     for outer in ("affinity", "nodeAffinity"):
         spec[outer] = spec.get(outer) or {}
         spec = spec[outer]
@@ -259,7 +259,7 @@ def _raise_memory(main: dict[str, Any], memory_bytes: int) -> None:
 def _inject(
     spec: dict[str, Any], main: dict[str, Any], order: PodOrder, command: ContainerCommand
 ) -> None:
-    """Put our agent in front of the command, with the volumes and variables that it needs."""
+    """Put Brain's agent in front of the command, with the volumes and variables that it needs."""
     injection = order.injection
     assert injection is not None
     main["command"] = [injection.python, "-E", "-P", "-m", "launcher.pod"]
@@ -334,7 +334,9 @@ def _volumes(job: str) -> list[dict[str, Any]]:
 
 
 def intent(order: PodOrder, command: ContainerCommand, main: Mapping[str, Any]) -> dict[str, Any]:
-    """Build ``launcher.pod``'s intent: a ``ReplicaIntent`` without what only the pod knows."""
+    """Build ``launcher.pod``'s intent: a ``ReplicaIntent`` without the facts that only the pod
+    knows.
+    """
     crowd = order.crowd
     return {
         "v": 1,
@@ -362,7 +364,7 @@ def intent(order: PodOrder, command: ContainerCommand, main: Mapping[str, Any]) 
 
 
 def _directory(command: ContainerCommand, main: Mapping[str, Any]) -> str | None:
-    """Return the directory of the command; None: the directory in which the container starts."""
+    """Return the directory of the command; None for the directory in which the container starts."""
     given: str | None = main.get("workingDir")
     if command.directory is None:
         return given

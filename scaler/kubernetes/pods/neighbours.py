@@ -87,7 +87,7 @@ class Neighbours:
         self.matter = bool(wanted or shunned or self._blocked or self._spreads)
 
     def refusal(self, labels: Mapping[str, str]) -> str:
-        """Return why a node of these labels is no place for the pod; empty: it is one."""
+        """Return why a node of these labels cannot take the pod; empty if it can."""
         if self._blocked & labels.items():
             return "is kept free by pod anti-affinity"
         for key in self._keys:
@@ -131,7 +131,7 @@ class _Spread:
         )
 
     def refusal(self, labels: Mapping[str, str]) -> str:
-        """Return why a node of these labels is no place for the pod; empty: it is one."""
+        """Return why a node of these labels cannot take the pod; empty if it can."""
         skew = self._counts[labels.get(self._key, "")] + self._over
         if self._key in labels and skew <= self._constraint["maxSkew"]:
             return ""

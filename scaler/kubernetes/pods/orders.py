@@ -66,7 +66,7 @@ class EarlierReplicas:
 def past(pods: Iterable[Object], going: Collection[int] = ()) -> EarlierReplicas:
     """Collect from the existing pods of a role what the next one must know.
 
-    ``going``: ids of replicas that are being replaced, so that others may have their ranks.
+    ``going`` are ids of replicas that are being replaced, so that others may have their ranks.
     """
     known = list(pods)
     staying = (pod for pod in known if _label(pod, identity.INDEX) not in going)
@@ -212,14 +212,14 @@ def spares_of(job: ElasticJob, document: JobDocument) -> int:
 
 
 def elastic(job: ElasticJob, house: Installation) -> bool:
-    """True if an agent of ours runs the job's workers, so that worlds may change their size."""
+    """True if Brain's agent runs the job's workers, so that worlds may change their size."""
     role = job.spec.replica_specs[job.scaled]
     ours = annotations_of(job).get(identity.TORCHRUN) == "brain"
     return agent_runs(command_of(role.template or {}), ours, injected(job, house))
 
 
 def injected(job: ElasticJob, house: Installation) -> bool:
-    """True if our agent goes into the job's containers; TensorFlow's processes are no world."""
+    """True if Brain's agent goes into the job's containers; TensorFlow jobs form no world."""
     wanted = annotations_of(job).get(identity.INJECT) != "off"
     return house.injection is not None and wanted and job.strategy is not Strategy.PARAMETER_SERVER
 
@@ -314,7 +314,7 @@ def _with_policy(template: Mapping[str, Any], role: ReplicaSpec) -> Mapping[str,
 
 
 def memory_after(template: Mapping[str, Any], kills: int) -> int | None:
-    """Return the least memory of the main container after OOM kills; None: its own request."""
+    """Return the least memory of the main container after OOM kills; None for its own request."""
     said = requests_of(main_container(template)).get("memory")
     if not kills or said is None:
         return None

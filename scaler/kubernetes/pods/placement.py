@@ -84,9 +84,9 @@ def after(pods: Sequence[Object], capacity: Capacity) -> Capacity:
 def _beginnings(
     pods: Sequence[Object], capacity: Capacity
 ) -> Sequence[tuple[Collection[Domain], int]]:
-    """Domains to which the first pod is held in turn, and the most pods that each may hold.
+    """Return the domains to hold the first pod to, in turn, and the most pods that each may hold.
 
-    Those that may hold all come first. An empty collection: it may be anywhere.
+    Domains that may hold all pods come first. An empty collection means anywhere.
     """
     if not pods or not terms(pods[0], "podAffinity"):
         return [((), len(pods))]
@@ -107,7 +107,7 @@ def _wishes(pod: Object) -> tuple[object, ...]:
 
 
 def _times(wanted: Amounts, free: Amounts) -> int:
-    """Number of times that a node has ``wanted`` free."""
+    """Return how many times a node has ``wanted`` free."""
     return max(0, min(int(offers(free, name) // each) for name, each in wanted.items() if each))
 
 
@@ -137,7 +137,7 @@ class _Left:
         self._last: object = None
 
     def settle(self, pod: Object, near: Collection[Domain] = ()) -> str | None:
-        """Return the node for a pod in the domains ``near``; None: no node takes the pod."""
+        """Return the node for a pod in the domains ``near``; None if no node takes the pod."""
         wanted, neighbours = needs(pod["spec"]), Neighbours(pod, self._nodes, self.pods)
         constraints = _constraints(pod)
         if constraints != self._constraints:
@@ -179,7 +179,7 @@ def _constraints(pod: Object) -> tuple[object, ...]:
 
 
 def _refusal(pod: Object, node: Object, neighbours: Neighbours) -> str:
-    """Return why a node does not take a pod, whatever is free; empty: it may."""
+    """Return why a node does not take a pod, whatever is free; empty if it may."""
     return dislike(pod, node) or neighbours.refusal(labels_of(node))
 
 
@@ -194,7 +194,9 @@ def _take(left: dict[str, Decimal], amounts: Amounts) -> None:
 
 
 def _host_ports(spec: Mapping[str, Any]) -> Iterator[tuple[str, Decimal]]:
-    """Return a port's amounts: all of it on its own address, and a trifle on every address."""
+    """Return a port's amounts: all of the port on its own address, and a tiny part on every
+    address.
+    """
     sidecars = (c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always")
     for container in (*(spec.get("containers") or ()), *sidecars):
         for port in container.get("ports") or ():

@@ -35,7 +35,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
 
 
 def topology(labels: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a node's place, outermost first: zone, spine, rack, switch; empty where unknown.
+    """Return a node's place, outermost first: zone, spine, rack, switch; empty if unknown.
 
     >>> topology({"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/switch": "s4"})
     ('z1', '', '', 's4')
@@ -85,10 +85,10 @@ def offers(node: Object) -> Resources:
 
 
 def nearest(chosen: Iterable[tuple[NodeName, int]], seen: Iterable[ReplicaSeen]) -> NodeName | None:
-    """Return the node that a plan names for a job's next replica; None: any node.
+    """Return the node that a plan names for a job's next replica; None for any node.
 
-    ``chosen``: replicas on each node by the plan, beside those that leave. Living replicas without
-    a node are on their way to the first nodes that lack one.
+    ``chosen`` is the plan's number of replicas on each node, without replicas that leave. Living
+    replicas without a node are on their way to the first nodes that lack one.
     """
     nodes = [one.node for one in seen if one.alive and not one.leaving]
     placed = Counter(node for node in nodes if node is not None)

@@ -24,12 +24,12 @@ def may_come(pod: Object, node: Object) -> bool:
 
 
 def dislike(pod: Object, node: Object) -> str:
-    """Return why a node does not take a pod, whoever else is there; empty: it may."""
+    """Return why a node does not take a pod, whatever other pods it has; empty if it may."""
     return unselected(pod, node) or repelled(pod, node)
 
 
 def unselected(pod: Object, node: Object) -> str:
-    """Return why the pod's selector or affinity excludes a node; empty: it does not."""
+    """Return why the pod's selector or affinity excludes a node; empty if it does not."""
     selector: Mapping[str, str] = pod["spec"].get("nodeSelector") or {}
     if not selector.items() <= labels_of(node).items():
         missing = ", ".join(f"{key}={value}" for key, value in selector.items())
@@ -39,7 +39,7 @@ def unselected(pod: Object, node: Object) -> str:
 
 
 def repelled(pod: Object, node: Object) -> str:
-    """Return why a node's taints repel a pod; empty: they do not."""
+    """Return why a node's taints repel a pod; empty if they do not."""
     for taint in _taints(node):
         if taint.get("effect") in _KEEP_OFF and not _tolerated(taint, pod["spec"]):
             return f"has taint {said_taint(taint)}, which the pod does not tolerate"

@@ -42,7 +42,7 @@ def runs(workload: Object) -> bool:
 
 
 def pods_in(workload: Object, role: str) -> int:
-    """Return the pods of a role that a Workload is for, whatever its job asks for by now."""
+    """Return the pods of a role for which a Workload was made, whatever its job asks for by now."""
     return sum(each["count"] for each in workload["spec"]["podSets"] if each["name"] == role)
 
 
@@ -54,13 +54,13 @@ def admitted(have: Mapping[int, Object], role: str) -> int:
 
 
 def outdated(workload: Object, made: Object) -> bool:
-    """True if a Workload holds no quota, and its job asks by ``made`` for something else."""
+    """True if a Workload holds no quota, and its job now asks for something else, ``made``."""
     said = (workload["metadata"].get("annotations") or {}).get(_ASKS)
     return said != made["metadata"]["annotations"][_ASKS] and not is_true(workload, "QuotaReserved")
 
 
 def words(workload: Object) -> str:
-    """Return Kueue's words about a Workload that it does not admit."""
+    """Return Kueue's message about a Workload that it does not admit."""
     if (workload.get("spec") or {}).get("active") is False:
         return "its Workload is inactive; set spec.active to true"
     listed = {c["type"]: c for c in (workload.get("status") or {}).get("conditions") or ()}
@@ -83,7 +83,7 @@ def counts(job: ElasticJob, least: int) -> dict[str, int]:
 
 
 def workload(job: ElasticJob, queue: str, number: int, pods: Mapping[str, int]) -> dict[str, Any]:
-    """Build the Workload for so many pods of each role. The job owns it."""
+    """Build the Workload for a number of pods of each role. The job owns the Workload."""
     meta = job.metadata
     specs = {role: (job.spec.replica_specs[role].template or {}).get("spec") or {} for role in pods}
     spec = {

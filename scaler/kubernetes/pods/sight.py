@@ -48,7 +48,7 @@ def look(pod: Object, replica: int) -> ReplicaSeen:
 
 
 def vanished(last: ReplicaSeen, asked_at: datetime | None, now: datetime) -> ReplicaSeen:
-    """Return the replica of a vanished pod, by its last state and whether we asked it to leave."""
+    """Return the replica of a vanished pod, by its last state and any request to leave."""
     if last.phase is ReplicaPhase.ENDED:
         return last
     if asked_at is not None:
@@ -60,7 +60,7 @@ def vanished(last: ReplicaSeen, asked_at: datetime | None, now: datetime) -> Rep
 
 
 def succeeded(pod: Object) -> bool:
-    """True if a pod has done its part of the job and ended."""
+    """True if a pod has finished its part of the job and ended."""
     return look(pod, 0).exit is ReplicaExit.SUCCEEDED
 
 
@@ -130,7 +130,7 @@ def _ending(text: object) -> ReplicaEnd | None:
 
 
 def _asked(pod: Object) -> datetime | None:
-    """Return the time at which anyone asked the pod to end."""
+    """Return the time of the first request that the pod end."""
     metadata = pod["metadata"]
     until = read_instant(metadata.get("deletionTimestamp"))
     if until is None:
@@ -141,7 +141,7 @@ def _asked(pod: Object) -> datetime | None:
 def _leave_seconds(pod: Object) -> float:
     """Return the seconds a pod has to leave.
 
-    The kubelet ends a pod after its grace; a pod that exists later hangs with its node.
+    The kubelet ends a pod after its grace; if a pod still exists later, its node hangs.
     """
     given = (pod.get("spec") or {}).get("terminationGracePeriodSeconds")
     return (_POD_SECONDS if given is None else given) + _KUBELET_SECONDS

@@ -3,7 +3,7 @@
 Roles are ``chief``, ``worker``, ``ps`` and ``evaluator``. An evaluator reads the others'
 checkpoints; it is in no cluster and appears in its own task only. Addresses are those of one
 Service per role and *rank*, so a replacement with a new id has the address of the lost process and
-nobody else restarts. Ports are DLRover's.
+no other process restarts. Ports are DLRover's.
 """
 
 import json
@@ -118,7 +118,7 @@ def config_of(
 ) -> str:
     """Return ``TF_CONFIG`` of a task.
 
-    ``most``: greatest number of workers, where it varies; None where it is fixed.
+    ``most`` is the greatest number of workers if it varies; None if it is fixed.
     """
     spare = None if most is None else addresses(job, namespace, {WORKER: most})
     return tf_config(addresses(job, namespace, roles), task, spare=spare)

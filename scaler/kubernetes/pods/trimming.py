@@ -1,6 +1,6 @@
-"""Trims pods for stores: ours stay whole, others keep the fields that decide about capacity.
+"""Trims pods for stores: Brain's pods stay whole, others keep the fields that affect capacity.
 
-A cluster has many more pods of others than of ours, and their authors' fields are most of each.
+Most pods of a cluster are not Brain's, and most of each pod are its author's fields.
 """
 
 import sys
@@ -27,7 +27,9 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def trimmed(pod: Object) -> Object:
-    """Return a pod as stores keep it; another's pod without fields that nobody reads here."""
+    """Return a pod as stores keep it; a pod that is not Brain's loses fields that are not read
+    here.
+    """
     metadata: Mapping[str, Any] = pod["metadata"]
     if _ours(metadata):
         kept = {name: value for name, value in metadata.items() if name != "managedFields"}
@@ -56,7 +58,7 @@ _MOST_PARTS = 4096
 
 
 def _shared(part: dict[str, Any]) -> dict[str, Any]:
-    """Return the shared copy of a part that other pods have, too; nobody changes it."""
+    """Return the shared copy of a part that other pods have, too; callers must not change it."""
     key = msgspec.json.encode(part)
     if len(_PARTS) >= _MOST_PARTS:
         _PARTS.clear()
@@ -65,7 +67,7 @@ def _shared(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ours(metadata: Mapping[str, Any]) -> bool:
-    """True if a pod is ours, or one of DLRover's, whose end is read, too."""
+    """True if a pod is Brain's or DLRover's, whose end is read, too."""
     labels: Mapping[str, str] = metadata.get("labels") or {}
     named = identity.NAME in labels or identity.TYPE in labels
     return named or labels.get(identity.MANAGED_BY) == identity.MANAGER

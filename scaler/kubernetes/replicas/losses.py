@@ -1,12 +1,12 @@
 """Handles the replicas of a node that is lost, or about to be.
 
 A *silent* node (its kubelet is not heard) may be cut off and still run its pods. The scaler starts
-other pods in their place after a while, and claims nothing about the old pods: agents form the next
-world by majority, so the cut-off part of a job cannot go on beside that world. Only a node that is
-*out* proves the end of its pods: somebody deleted its object, or put the taint ``out-of-service``
-on it, which Kubernetes takes as proof. From a node that *drains*, replicas leave by themselves once
-they are asked to, after their replacements are ready. A *cordoned* node may stay cordoned for any
-time; jobs that want to leave it do so in time.
+other pods in their place after a while, and does not assume that the old pods ended: agents form
+the next world by majority, so the cut-off part of a job cannot go on beside that world. Only a node
+that is *out* proves the end of its pods: its object was deleted, or it has the taint
+``out-of-service``, which Kubernetes takes as proof. From a node that *drains*, replicas leave by
+themselves once they are asked to, after their replacements are ready. A *cordoned* node may stay
+cordoned for any time; jobs that want to leave it do so in time.
 """
 
 import threading
@@ -57,7 +57,7 @@ class NodeLosses:
         self._cordoned: dict[str, datetime] = {}
 
     def changed(self, change: StoreChange, now: datetime) -> bool:
-        """Note that a node came, changed or went; return True if its pods should be looked at."""
+        """Note that a node was added, changed or deleted; return True if its pods need a look."""
         name, node = change.key.name, change.new
         with self._lock:
             before = self._announced(name)
@@ -98,7 +98,7 @@ class NodeLosses:
             del self._out[next(iter(self._out))]
 
     def of(self, node: str | None, now: datetime) -> NodeLoss | None:
-        """Return the loss of a node; None where the node is not lost, or no node is given."""
+        """Return the loss of a node; None if the node is not lost, or no node is given."""
         if node is None:
             return None
         with self._lock:

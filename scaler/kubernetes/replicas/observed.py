@@ -18,10 +18,10 @@ from scaler.ports import ReplicaPhase, ReplicaSeen
 
 
 class Replicas:
-    """All replicas of jobs whose pods plans scale. Safe to be used by many threads.
+    """All replicas of jobs whose pods plans scale. Many threads may use it.
 
-    No request goes to the API server while the lock is held: the thread that hears of pods takes
-    the lock, too.
+    No request goes to the API server while the lock is held: the watching thread takes the lock,
+    too.
     """
 
     def __init__(
@@ -33,10 +33,10 @@ class Replicas:
         advised: Callable[[JobId], bool],
         drains: Callable[[JobId], bool],
     ) -> None:
-        """``first``: an id greater than every id that an earlier operator may have used.
+        """``first`` returns an id greater than every id that an earlier operator may have used.
 
-        ``advised``: DLRover's own master runs the job, so its pods are the replicas.
-        ``drains``: the job's replicas leave cordoned nodes.
+        ``advised``: True if DLRover's own master runs the job, so that its pods are the replicas.
+        ``drains``: True if the job's replicas leave cordoned nodes.
         """
         self._pods, self._losses, self._used_before = pods, losses, first
         self._advised, self._drains = advised, drains
@@ -48,7 +48,7 @@ class Replicas:
         self.moving: dict[JobId, tuple[tuple[NodeName, int], ...]] = {}
 
     def changed(self, change: StoreChange, now: datetime) -> None:
-        """Note that a pod came, changed or went; the watching thread calls this."""
+        """Note that a pod was added, changed or deleted; the watching thread calls this."""
         found = identity.scaled_of(change.latest)
         theirs = identity.theirs_of(change.latest) if found is None else None
         if theirs is not None and self._advised(theirs[0]):
@@ -118,7 +118,7 @@ class Replicas:
         return [id for id, one in seen.items() if not one.alive and (not one.leaving or id in told)]
 
     def cut_off(self, job: JobId, now: datetime) -> frozenset[int]:
-        """Return replicas on silent nodes: no agent may be sent to them to meet the others."""
+        """Return replicas on silent nodes, which must not be meeting points for other agents."""
         with self._lock:
             seen = self._job(job).seen(dict(self._pods_by_id(job)), now)
         lost = (id for id, one in seen.items() if self._losses.of(one.node, now) is NodeLoss.SILENT)
@@ -129,7 +129,8 @@ class Replicas:
     ) -> Mapping[int, datetime | None]:
         """Return living replicas of cordoned nodes, and the time until which each may wait.
 
-        The time None: the end of the node is announced, so the replica waits for no other.
+        A time of None means that the end of the node is announced, so that the replica does not
+        wait for a replacement.
         """
         found: dict[int, datetime | None] = {}
         for id, pod in self._pods_by_id(job):
@@ -142,7 +143,7 @@ class Replicas:
         return found
 
     def members(self, job: JobId) -> frozenset[int]:
-        """Return replicas of the job's world, as Brain last said; empty where that is unknown."""
+        """Return replicas of the job's world, by Brain's last report; empty if unknown."""
         known = self._known.get(job)
         return (known.named if known is not None else None) or frozenset()
 

@@ -41,7 +41,7 @@ class _Known:
 
 
 class JobSecrets:
-    """Secrets of jobs. ``find`` returns the object of a job. Safe to be used by many threads."""
+    """Secrets of jobs. ``find`` returns the object of a job. Many threads may use it."""
 
     def __init__(self, cluster: Cluster, find: Callable[[JobId], Object | None]) -> None:
         self._cluster, self._find = cluster, find
@@ -110,7 +110,7 @@ class JobSecrets:
         known.waiting = {}
 
     def clear(self, job: JobId) -> None:
-        """Take the token out of the Secret."""
+        """Remove the token from the Secret."""
         obj = self._find(job)
         self._known.pop(job, None)
         if obj is None:
@@ -128,7 +128,7 @@ class JobSecrets:
         self._writing.pop(job, None)
 
     def _look(self, job: JobId) -> _Known | None:
-        """Read once what an earlier operator wrote; None where the job's object is gone."""
+        """Read an earlier operator's content, once; None if the job's object is gone."""
         if job in self._known:
             return self._known[job]
         obj = self._find(job)
@@ -176,7 +176,7 @@ class JobSecrets:
 
 
 def _read(secret: Object, uid: str) -> _Known:
-    """Read a Secret if it is this job's, and not that of an earlier job of the same name."""
+    """Read a Secret if it belongs to this job, and not to an earlier job of the same name."""
     owners = [each.get("uid") for each in secret["metadata"].get("ownerReferences") or ()]
     if uid not in owners:
         return _Known(foreign=True)

@@ -40,7 +40,7 @@ class ControllerObserver(Protocol):
         """Note that a reconcile met a bug of the operator."""
 
     def active(self, difference: int) -> None:
-        """Note that ``difference`` more workers are at work."""
+        """Note that ``difference`` more workers (or fewer, if negative) are at work."""
 
 
 class ControllerUnobserved:

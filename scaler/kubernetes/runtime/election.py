@@ -6,7 +6,7 @@ first saw the lease's present version. A follower takes over only after no chang
 duration that the lease names. A leader stops writing ``renew_seconds`` after its last request, and
 a follower waits ``lease_seconds`` after its last sighting; the difference is the time that a
 request on its way may take. Time asleep counts (CLOCK_BOOTTIME). Every write of the lease names the
-version that it rests on, so only one of two candidates gets the lease.
+version that it replaces, so only one of two candidates gets the lease.
 """
 
 import logging
@@ -65,7 +65,7 @@ class Leases(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """The last seen version of the lease, and the time of that sighting on our clock."""
+    """The last seen version of the lease, and the time of that look on this process's clock."""
 
     holder: str
     seconds: float
@@ -127,7 +127,7 @@ class Election:
 
     @property
     def holder(self) -> str:
-        """Return the operator last seen to hold the lease; empty: none."""
+        """Return the operator last seen to hold the lease; empty if none."""
         return self._seen.holder if self._seen else ""
 
     def left(self) -> float:
@@ -144,7 +144,7 @@ class Election:
         return left
 
     def wait(self, seconds: float) -> bool:
-        """Wait up to so many seconds until this operator leads; True if it does."""
+        """Wait up to ``seconds`` until this operator leads; return True if it does."""
         with self._changed:
             return self.leading or self._changed.wait_for(lambda: self.leading, seconds)
 

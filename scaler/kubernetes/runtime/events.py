@@ -1,4 +1,4 @@
-"""Events: facts about an object, shown where people look (``kubectl describe``).
+"""Events: facts about an object, which ``kubectl describe`` shows.
 
 A repetition within ten minutes raises the count of an event instead of making another. Many
 different messages under one reason become one event. An object with too many events gets no more
@@ -88,7 +88,7 @@ class Correlator:
     def observe(
         self, about: About, type: Type, reason: str, message: str, now: datetime, elapsed: float
     ) -> RecordedEvent | None:
-        """Return the event to write, with its count; None: too many are about this object."""
+        """Return the event to write, with its count; None if this object has too many events."""
         if not self._afford(about, elapsed):
             return None
         message = message[:_MESSAGE_LENGTH]
@@ -187,7 +187,7 @@ class Recorder:
             self._changed.notify_all()
 
     def step(self) -> None:
-        """Write the waiting events; failed ones are dropped, for events are no record."""
+        """Write the waiting events; drop events that fail, since events are no record."""
         while True:
             with self._changed:
                 if not self._waiting:

@@ -83,7 +83,7 @@ class Manager:
         metrics: RuntimeMetrics | None = None,
         component: str = "brain-scaler",
     ) -> None:
-        """``terms`` None: there is no other operator. No ``namespaces``: all of them."""
+        """Without ``terms`` there is no other operator. Without ``namespaces`` all are served."""
         self._clock, self._random = clock or SystemClock(), random or Random()
         self.metrics = metrics or RuntimeMetrics()
         self.identity = identity or _identity()
@@ -130,7 +130,9 @@ class Manager:
     def listen(
         self, kind: Kind, told: Callable[[StoreChange], None], *, label_selector: str = ""
     ) -> None:
-        """Have ``told`` called with every change of a kind, on the watching thread: be quick."""
+        """Call ``told`` with every change of a kind, on the watching thread; ``told`` must be
+        quick.
+        """
         self._watch(kind, label_selector).told.append(told)
 
     def control(
@@ -147,11 +149,11 @@ class Manager:
         pauses: Backoff = PAUSES,
         label_selector: str = "",
     ) -> Controller:
-        """Have ``reconcile`` called with the key of every object of ``kind`` that changed.
+        """Call ``reconcile`` with the key of every object of ``kind`` that changed.
 
         The same happens when an object changes that such an object controls (``owns``) or that
         concerns it (``also``), and once every ``resync_seconds``. If ``when`` returns False, a
-        change of the object itself is ignored, as where only its status changed.
+        change of the object itself is ignored, for example a change of status alone.
         """
         queue = WorkQueue(self._clock, self._random, pauses=pauses, sight=self.metrics.queue(name))
         controller = Controller(
@@ -187,7 +189,7 @@ class Manager:
         self._spawn("work", self._work)
 
     def synced(self, wait_seconds: float = 0.0) -> bool:
-        """Wait up to so many seconds; True if every store holds a whole list."""
+        """Wait up to ``seconds``; return True if every store holds a whole list."""
         until = time.monotonic() + wait_seconds
         return all(
             reflector.synced.wait(max(0.0, until - time.monotonic()))
@@ -196,7 +198,7 @@ class Manager:
         )
 
     def stop(self) -> None:
-        """Let workers finish, then give the lease back, then end all threads."""
+        """Let workers finish, then release the lease, then end all threads."""
         self._stop.set()
         for controlled in self._controlled:
             controlled.controller.queue.close()
@@ -318,5 +320,7 @@ def _sides(change: StoreChange) -> list[Object]:
 
 
 def _identity() -> str:
-    """Return an identity that is never used again: a restart must not own its old lease."""
+    """Return an identity that is never reused: after a restart a process must not own its old
+    lease.
+    """
     return f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:12]}"

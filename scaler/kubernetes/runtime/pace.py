@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """A clock for programs and for people."""
+    """A clock, with monotonic time for programs and wall time for people."""
 
     def elapsed(self) -> float:
         """Return seconds since a moment of the past. Never set back; counts a machine's sleep."""
@@ -38,7 +38,7 @@ class Backoff:
     jitter: float = 0.5
 
     def pause(self, failures: int, random: Random) -> float:
-        """Return seconds to wait after so many failures in a row (1 or more).
+        """Return the seconds to wait after a number of failures in a row (1 or more).
 
         >>> [Backoff(jitter=0.0).pause(count, Random(1)) for count in (1, 2, 3, 99)]
         [0.3, 0.6, 1.2, 30.0]

@@ -1,4 +1,4 @@
-"""Queue of keys to work on: each at most once at a time, some later, failed ones ever later."""
+"""A queue of keys: each is worked on at most once at a time; failed keys come later and later."""
 
 import heapq
 import threading
@@ -45,7 +45,7 @@ PAUSES = Backoff(first_seconds=0.5, longest_seconds=60.0)
 
 
 class WorkQueue:
-    """Keys in the order in which they came. Safe to be used by many threads.
+    """Keys in the order in which they came. Many threads may use it.
 
     A key that is added while it waits is queued once. A key that is added while a worker has it
     waits until that worker is done, so that no two workers ever have the same key.
@@ -112,9 +112,9 @@ class WorkQueue:
             self._failures.pop(key, None)
 
     def take(self, wait_seconds: float = 0.0) -> Key | None:
-        """Wait for a key to work on and return it; None: none came, or the queue is closed.
+        """Wait for a key to work on and return it; None if none came, or the queue is closed.
 
-        The caller calls ``done`` in the end.
+        The caller must call ``done`` in the end.
         """
         with self._changed:
             until = self._clock.elapsed() + wait_seconds
@@ -130,7 +130,7 @@ class WorkQueue:
             return None
 
     def done(self, key: Key) -> None:
-        """Note that the work on ``key`` ended, well or not."""
+        """Note that the work on ``key`` ended, successfully or not."""
         with self._changed:
             now = self._clock.elapsed()
             self._sight.worked(now - self._worked.pop(key))

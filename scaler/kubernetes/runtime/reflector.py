@@ -1,8 +1,8 @@
 """Keeps a store equal to the API server's objects: list once, then watch, for ever.
 
-A watch that was cut or timed out continues from the last version heard, bookmarks included. Only
-where the server has forgotten that version (410) the reflector lists everything again; objects
-missing from that list were deleted meanwhile.
+A watch that was cut or timed out continues from the last version heard, bookmarks included. Only if
+the server has forgotten that version (410), the reflector lists everything again; objects missing
+from that list were deleted meanwhile.
 """
 
 import logging
@@ -151,7 +151,7 @@ class Reflector:
         return page.resource_version
 
     def _follow(self, version: str) -> bool:
-        """Watch from ``version`` until the server ends it; return True if the watch was of use."""
+        """Watch from ``version`` until the server ends the watch; False if it brought nothing."""
         began, heard = self._clock.elapsed(), False
         timeout = round(spread(WATCH_SECONDS, self._random, 0.25))
         with self._cluster.watch(

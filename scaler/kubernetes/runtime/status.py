@@ -70,7 +70,7 @@ def instant(at: datetime) -> str:
 
 
 def read_instant(said: object) -> datetime | None:
-    """Return the instant of the API's Time; None where the text is none."""
+    """Return the instant of the API's Time; None if the text is no time."""
     if not isinstance(said, str):
         return None
     try:

@@ -25,7 +25,7 @@ A = TypeVar("A", bound=Amount)
 
 @dataclass(frozen=True, slots=True)
 class StoreChange:
-    """A change of an object: it came (``old`` is None), changed, or went (``new`` is None)."""
+    """A change of an object: added (``old`` is None), changed, or deleted (``new`` is None)."""
 
     key: Key
     old: Object | None
@@ -40,9 +40,9 @@ class StoreChange:
 
 
 def meant(change: StoreChange) -> bool:
-    """True if somebody changed the intent: the object came or is going, or its generation rose.
+    """True if a client changed the intent: added or deletes the object, or raised its generation.
 
-    False for a change of status alone, our own above all.
+    False for a change of status alone, which is mostly the operator's own.
     """
     if change.old is None or change.new is None:
         return True
@@ -61,7 +61,7 @@ class _Summed:
     counts: dict[str, int] = field(default_factory=dict)
 
     def move(self, old: Object | None, new: Object | None) -> None:
-        """Update the sums after an object came, changed or went."""
+        """Update the sums after an object was added, changed or deleted."""
         before = (self.by(old), self.of(old)) if old is not None else None
         after = (self.by(new), self.of(new)) if new is not None else None
         if before == after:
@@ -90,7 +90,7 @@ class _Summed:
 
 
 class Store:
-    """Objects of one kind by key and by named indexes. Safe to be used by many threads.
+    """Objects of one kind by key and by named indexes. Many threads may use it.
 
     Callers get the stored objects themselves: copy an object before you change it.
     """
@@ -156,7 +156,7 @@ class Store:
     ) -> Mapping[str, A]:
         """Return sums of ``of`` over the objects of each group, kept up to date.
 
-        An update costs only the changed object. The result is to be read, never changed.
+        An update costs only the changed object. Callers must not change the result.
         """
         with self._lock:
             summed = self._summed.get(name)
@@ -172,7 +172,7 @@ class Store:
         return lambda: sums.get("", nothing)
 
     def put(self, obj: Object, *, listed: bool = False) -> StoreChange | None:
-        """Store the object; return None if this version, or a newer one, was heard of already.
+        """Store the object; return None if this version, or a newer one, is known already.
 
         ``listed``: the object is the newest, even with a lower version (after a server's restore).
         """
@@ -190,9 +190,10 @@ class Store:
         return StoreChange(key, old, obj)
 
     def learn(self, obj: Object) -> None:
-        """Store the answer to a write of ours until the watch brings it, if it is still news.
+        """Store the answer to the operator's own write, if it is newer, until the watch brings it.
 
-        So the next look finds the objects that the last look made. Deleted objects stay away.
+        So the next look finds the objects that the last look created. Deleted objects do not
+        return.
         """
         key = key_of(obj)
         metadata = {name: v for name, v in obj["metadata"].items() if name != "managedFields"}
@@ -203,7 +204,7 @@ class Store:
                 self._place(key, old, self._trimmed({**obj, "metadata": metadata}))
 
     def _over(self, obj: Object, kept: Object | None) -> bool:
-        """True if a newer version than ``obj``, or its deletion, was heard of."""
+        """True if a newer version than ``obj``, or its deletion, is known."""
         if _uid(obj) in self._ended or not _later(version_of(obj), self._listed):
             return True
         return kept is not None and (_uid(kept) != _uid(obj) or not _newer(obj, kept))

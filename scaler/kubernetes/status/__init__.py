@@ -1,4 +1,4 @@
-"""Builds the status of our objects from pods and Brain's answers. Pure.
+"""Builds the status of Brain's objects from pods and Brain's answers. Pure.
 
 job_status    an ElasticJob's status: Brain's conditions, counts of pods
 conditions    conditions that the object and the cluster imply

@@ -105,16 +105,16 @@ def size_differs(job: ElasticJob, view: JobView, request: Mapping[str, Any]) -> 
 def accepted(
     status: bool | None = True, reason: Reason = Reason.VALID, message: str = ""
 ) -> StatusCondition:
-    """Return the condition about the object itself: usable, or not, and why."""
+    """Return the condition about the object itself: usable, or unusable with the reason."""
     return StatusCondition(
         type=JobCondition.ACCEPTED, status=status, reason=reason, message=message
     )
 
 
 def feasible(never: str | None, *, yet: bool = False) -> StatusCondition:
-    """Return the condition about capacity; ``never`` says why no node has it, None: some may.
+    """Return the condition about capacity; ``never`` says why no node has it, None if one may.
 
-    ``yet``: nodes that have it may still come.
+    ``yet``: True if nodes with enough capacity may still come.
     """
     if never is None:
         return condition_of(JobCondition.FEASIBLE, True, Reason.FITS, "")

@@ -13,24 +13,26 @@ _CLOCKS = timedelta(seconds=5)
 
 
 def over(job: ElasticJob) -> bool:
-    """True if the status has a time of the end; a phase alone may be that of a refusal."""
+    """True if the status has a time of the end; a phase alone may come from a refusal."""
     return job.status.phase in FINISHED and job.status.completion_time is not None
 
 
 def deadline_of(job: ElasticJob) -> datetime | None:
-    """Return the time until which a job may be active; None: no limit, or not active yet."""
+    """Return the time until which a job may be active; None if it has no limit, or is not active
+    yet.
+    """
     seconds, began = job.spec.active_deadline_seconds, job.status.start_time
     return None if seconds is None or began is None else began + timedelta(seconds=seconds)
 
 
 def seconds_until(at: datetime | None, now: datetime) -> float | None:
-    """Return seconds until a future time; None: the time is past, or there is none."""
+    """Return seconds until a future time; None if the time is past, or there is none."""
     left = (at - now).total_seconds() if at is not None else 0.0
     return left if left > 0 else None
 
 
 def ended(job: ElasticJob, view: JobView) -> list[StatusCondition]:
-    """Return both conditions: a client that waits for one learns that it was the other."""
+    """Return both conditions, so that a client that waits for one learns that the other came."""
     done = view.state is JobState.SUCCEEDED
     why = Reason.CANCELLED if view.state is JobState.CANCELLED else Reason.EXIT_CODE
     until, at = deadline_of(job), view.finished_at

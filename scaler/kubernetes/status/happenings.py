@@ -18,7 +18,7 @@ class Happening:
 
 
 def happenings(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Happening]:
-    """Yield the changes that people want to hear of, in the order in which they happened."""
+    """Yield the changes that matter to people, in the order in which they happened."""
     if _unknown_fields(after) and not _unknown_fields(before):
         message = _message(after, JobCondition.HONOURED)
         yield Happening("Warning", Reason.UNKNOWN_FIELDS, message)

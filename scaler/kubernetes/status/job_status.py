@@ -196,7 +196,7 @@ def _from_brain(
 ) -> list[StatusCondition]:
     """Return the conditions of Brain's state, as far as the ready pods confirm them.
 
-    ``ends``: a pod has succeeded, so pods that are not ready are not missed.
+    ``ends``: True if a pod has succeeded, so that pods need not be ready.
     """
     reason, plan = view.reason, view.plan
     up = view.state in _TRAINS
@@ -247,7 +247,7 @@ def _was_suspended(known: Mapping[str, Any]) -> bool:
 
 
 def _for_tools(moves: bool, stalled: bool, reason: str, message: str) -> list[StatusCondition]:
-    """Return the conditions that kstatus reads: to wait, or to give up."""
+    """Return the conditions that tell kstatus to wait, or to give up."""
     found = (JobCondition.RECONCILING, moves and not stalled), (JobCondition.STALLED, stalled)
     return [
         StatusCondition(type=type, status=status, reason=reason, message=message if status else "")
@@ -355,7 +355,7 @@ def _phase(pod: Object) -> str:
 
 
 def told_size(document: JobDocument) -> bool:
-    """True if pods get the number of pods at their start; torchrun's own agents find it out."""
+    """True if pods get the number of pods at their start; torchrun's own agents do not."""
     return read_command(document.command).entry is not ContainerEntry.TORCHRUN
 
 
@@ -384,5 +384,5 @@ def active_plan(view: JobView | None) -> str:
 
 
 def request_key(obj: Object) -> str:
-    """Return the idempotency key of a request from an object: who asks, and by which edit."""
+    """Return the idempotency key of a request from an object: the requester, and the edit."""
     return f"{obj['metadata']['uid']}.{obj['metadata'].get('generation', 1)}"

@@ -1,4 +1,4 @@
-"""Decides how long a job's status waits, so that one write tells of several changes."""
+"""Decides how long a job's status waits, so that one write covers several changes."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -16,13 +16,13 @@ _BIRTH = timedelta(seconds=5)
 
 
 class StatusPace:
-    """Remembers since when changed counts of jobs wait; conditions that last never do."""
+    """Remembers since when changed counts of jobs wait; lasting conditions never wait."""
 
     def __init__(self) -> None:
         self._unwritten: dict[str, datetime] = {}
 
     def pause(self, obj: Object, told: Mapping[str, Any], now: datetime) -> float | None:
-        """Return the seconds for which a status may wait for later changes; None: write it now."""
+        """Return the seconds that a status may wait for later changes; None to write it now."""
         known = obj.get("status") or {}
         if not known:
             born = read_instant(obj["metadata"].get("creationTimestamp"))
@@ -32,7 +32,7 @@ class StatusPace:
         return seconds_until(self._unwritten.setdefault(_uid(obj), now) + _TOGETHER, now)
 
     def written(self, obj: Object) -> None:
-        """Note that a status is written, or that nothing of the job is any more."""
+        """Note that a status was written, or that the job is gone."""
         self._unwritten.pop(_uid(obj), None)
 
 

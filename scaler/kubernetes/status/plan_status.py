@@ -50,9 +50,9 @@ class PlanStatus:
         final: bool = True,
         phase: str = "Rejected",
     ) -> Result:
-        """Refuse a plan; ``final`` false: a later look may accept the plan.
+        """Refuse a plan; if ``final`` is False, a later look may accept it.
 
-        ``job``: the job of the plan, with which the plan's object goes.
+        ``job`` is the plan's job, with which the plan's object is deleted.
         """
         no = StatusCondition(
             type=PlanCondition.ACCEPTED, status=False, reason=reason, message=message
@@ -119,7 +119,7 @@ class PlanStatus:
         self._plans.learn(self._cluster.merge(PLAN, metadata["namespace"], metadata["name"], patch))
 
     def delete(self, obj: Object) -> Result:
-        """Delete a plan's object: its time is over."""
+        """Delete a plan's object, whose time is over."""
         metadata = obj["metadata"]
         try:
             self._cluster.delete(

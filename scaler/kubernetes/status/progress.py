@@ -144,7 +144,7 @@ class PlanRetention:
 def wanted(plan: ScalePlan, job: ElasticJob, view: JobView) -> tuple[int, Resources | None]:
     """Return the replicas that a plan asks for, absolute or by pods to create and remove.
 
-    The second value is the amounts that each replica is to reserve; None: the present ones.
+    The second value is the amounts that each replica shall reserve; None means the present ones.
 
     Raises:
         BadInput: the plan asks for a change that no plan makes; the message has the remedy.
@@ -173,7 +173,7 @@ def wanted(plan: ScalePlan, job: ElasticJob, view: JobView) -> tuple[int, Resour
 
 
 def _each(given: Mapping[str, Any], now: Resources, role: str) -> Resources:
-    """Return the amounts that each replica is to reserve: the present ones, with changes."""
+    """Return the amounts that each replica shall reserve: the present ones, with changes."""
     path = f"spec.replicaResourceSpecs.{role}.resource"
     for name in given:
         if name not in NAMES and not is_accelerator(name):
@@ -261,9 +261,9 @@ def moved() -> list[StatusCondition]:
 
 
 def within_limits(asked: int, job: ElasticJob, reserved: Resources | None) -> tuple[int, str]:
-    """Return the size that the job's ``resourceLimits`` leave of a request, and why.
+    """Return the part of a requested size that the job's ``resourceLimits`` allow, and the reason.
 
-    ``reserved``: amounts that each replica is to reserve; None: those of its template.
+    ``reserved`` are amounts that each replica shall reserve; None means its template's.
     """
     limits = job.spec.resource_limits
     template = job.spec.replica_specs[job.scaled].template or {}
@@ -290,7 +290,7 @@ def why_refused(refusal: BrainError) -> Reason:
 
 
 def published(job: Object, view: JobView) -> dict[str, Any]:
-    """Build the object of a plan that came from no object."""
+    """Build the object for a plan that began without one."""
     plan, metadata = view.plan, job["metadata"]
     assert plan is not None, "the caller has looked"
     scaled = read_elastic_job(job).scaled
@@ -335,7 +335,7 @@ def collected(
 
 
 def unreadable(plan: Object, now: datetime, keeping: PlanRetention) -> bool:
-    """True if an unreadable plan is to be deleted: refused long enough ago, and never a target."""
+    """True if an unreadable plan must be deleted: refused long ago, and without a target."""
     status = plan.get("status") or {}
     refused = phase_of(plan) in CLOSED and status.get("generation") is None
     return refused and age_seconds(plan, now) >= keeping.seconds

@@ -84,7 +84,7 @@ class Launch:
 
     @property
     def nodes(self) -> tuple[int, int] | None:
-        """Return ``--nnodes`` as least and most; None where the command has no numbers for it."""
+        """Return ``--nnodes`` as least and most; None if the command has no numbers for it."""
         found = re.fullmatch(r"(\d+)(?::(\d+))?", self.options.get("nnodes", ""))
         if found is None or int(found[1]) < 1:
             return None
@@ -92,7 +92,7 @@ class Launch:
 
     @property
     def processes(self) -> int | str | None:
-        """Return ``--nproc-per-node``: a number, or one of gpu, cpu, auto; None: it is missing."""
+        """Return ``--nproc-per-node``: a number, or one of gpu, cpu, auto; None if missing."""
         said = self.options.get("nproc-per-node", "")
         if said.isdigit():
             return int(said) or None
@@ -175,7 +175,7 @@ def _launch(words: tuple[str, ...], in_shell: bool) -> Launch:
 
 
 def _by_python(words: Sequence[str]) -> tuple[str, Sequence[str]] | None:
-    """Return the program that an interpreter runs, and its words; None where no program trains.
+    """Return the program that an interpreter runs, and its arguments; None if no program trains.
 
     >>> _by_python(["-u", "-m", "torch.distributed.run", "--nnodes=2", "train.py"])
     ('torch.distributed.run', ['--nnodes=2', 'train.py'])
@@ -211,7 +211,7 @@ def _options(words: Sequence[str]) -> dict[str, str]:
 
 
 def _shell_text(words: Sequence[str]) -> str | None:
-    """Return the text that a shell runs by ``-c``; None where the command is no shell."""
+    """Return the text that a shell runs with ``-c``; None if the command is no shell."""
     if not words or _base(words[0]) not in _SHELLS:
         return None
     for word, following in pairwise(words[1:]):

@@ -200,7 +200,9 @@ def elastic_job(document: JobDocument) -> dict[str, Any]:
 
 
 def _most(job: ElasticJob) -> int | None:
-    """Return the replicas that fit ``resourceLimits`` beside the other roles; None: any number."""
+    """Return the number of replicas that fits ``resourceLimits`` beside the other roles; None if
+    any does.
+    """
     limits, most = job.spec.resource_limits, None
     if not limits:
         return None
@@ -260,7 +262,7 @@ def _checkpoint(said: msgspec.Struct | None, role: ReplicaSpec) -> Checkpoint:
 
 
 def _same(fields: msgspec.Struct | None, kind: type[Any]) -> Any:
-    """Return a document's value with the fields of the same names in ``fields``."""
+    """Return a document's value with the values of the same names in ``fields``."""
     given = msgspec.structs.asdict(fields) if fields is not None else {}
     return kind(**{name: value for name, value in given.items() if value is not None})
 

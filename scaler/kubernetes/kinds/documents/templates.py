@@ -13,7 +13,7 @@ from scaler.kubernetes.kinds.quantities import quantity, resources
 
 
 def spec_of(template: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return the pod's spec; empty where there is none."""
+    """Return the pod's spec; empty if there is none."""
     spec = (template or {}).get("spec")
     return spec if isinstance(spec, Mapping) else {}
 
@@ -25,7 +25,7 @@ def main_container(template: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def command_of(template: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Return the main container's command and arguments; empty: its image decides."""
+    """Return the main container's command and arguments; empty if its image decides."""
     container = main_container(template)
     return (*(container.get("command") or ()), *(container.get("args") or ()))
 
@@ -42,7 +42,7 @@ def launch_in(template: Mapping[str, Any] | None) -> Launch:
 
 
 def grace_seconds(template: Mapping[str, Any] | None) -> float | None:
-    """Return the seconds in which the script has to save and end; None: the default applies.
+    """Return the seconds that the script has to save and end; None if the default applies.
 
     The sources are the command, else the environment, else the pod's termination grace period
     beyond the default.

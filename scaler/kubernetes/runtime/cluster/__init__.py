@@ -1,4 +1,4 @@
-"""The client of a Kubernetes API server: kinds, requests, and errors of our domain."""
+"""The client of a Kubernetes API server: kinds, requests, and domain errors."""
 
 from brain.errors import Conflict, NotFound
 from scaler.kubernetes.runtime.cluster.answers import ListPage, WatchEvent, WatchStream

@@ -73,7 +73,7 @@ def anything(body: bytes, asked: TransportRequest) -> Any:
 
 
 class WatchStream:
-    """Changes as they come, within ``with``, in one thread; another thread may ``close`` them."""
+    """A stream of changes, for one thread within ``with``; another thread may ``close`` it."""
 
     def __init__(self, stream: Stream, asked: str) -> None:
         self._stream, self._asked = stream, asked

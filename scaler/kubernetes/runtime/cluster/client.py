@@ -1,4 +1,4 @@
-"""``Cluster``: the API server as our operator sees it.
+"""``Cluster``: the operator's client of the API server.
 
 Objects are plain dictionaries. The number of requests in flight is limited; each request has a
 time-out. A request that may safely be sent twice is repeated a few times, with growing, jittered
@@ -49,7 +49,7 @@ class ClientLimits:
 
 
 class Cluster:
-    """One API server. Safe to be used by many threads."""
+    """One API server. Many threads may use it."""
 
     def __init__(
         self,
@@ -270,7 +270,7 @@ class Cluster:
         return self.merge(kind, namespace, name, patch, sub="status")
 
     def scale(self, kind: Kind, namespace: str, name: str, replicas: int) -> dict[str, Any]:
-        """Ask for so many replicas through the scale subresource."""
+        """Ask for a number of replicas through the scale subresource."""
         return self.merge(kind, namespace, name, {"spec": {"replicas": replicas}}, sub="scale")
 
     def delete(
@@ -379,7 +379,7 @@ class Cluster:
     def _pause(
         self, why: TooMany | Unreachable, attempt: int, *, safe: bool, patient: bool
     ) -> float | None:
-        """Return seconds until the next attempt; None: there is none."""
+        """Return seconds until the next attempt; None if there is none."""
         # A request that was refused for its number was not carried out, so it may always be
         # repeated.
         if attempt >= self._limits.attempts or not patient:

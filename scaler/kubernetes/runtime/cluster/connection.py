@@ -21,7 +21,7 @@ def connect(
 def unknown_pod_fields(spec: object, path: str) -> Sequence[tuple[str, str]]:
     """Return fields of a spec at ``path`` that no pod has, each with the most similar known name.
 
-    The known name is empty where none is similar: the field may be newer than this client.
+    The known name is empty if none is similar: the field may be newer than this client.
     """
     from scaler.kubernetes.runtime.cluster.official import unknown_fields
 

@@ -2,7 +2,7 @@
 
 Invalid (BadInput)          a field of the object cannot be used; ``causes`` name each
 NotFound                    no such object, or no such kind (its CRD is not installed)
-Conflict                    another wrote first: look again and decide anew
+Conflict another client wrote first: look again and decide anew
 ├── AlreadyExists           the name is taken
 ├── Gone                    a version or list position that is no longer kept: list again
 └── NotLeading              another operator may act by now, so this one does not
@@ -128,7 +128,8 @@ _STATUS = msgspec.json.Decoder(Status)
 
 
 def denial(message: str) -> str | None:
-    """Return who denies an object and why, in the words of the API server; None: no one does.
+    """Return the policy or webhook that denies an object, and the reason, from the API server's
+    message; None if none does.
 
     >>> denial('admission webhook "gpu.example.com" denied the request: name a team (400)')
     'webhook "gpu.example.com" denies it: name a team (400)'

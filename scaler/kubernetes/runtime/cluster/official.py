@@ -63,7 +63,7 @@ def configuration(kubeconfig: str | None, context: str | None) -> Any:
 def unknown_fields(value: object, model: str, path: str) -> Iterator[tuple[str, str]]:
     """Return paths of fields that a model of this client lacks, each with the most similar name.
 
-    The name is empty where none is similar: the field may be newer than this client.
+    The name is empty if none is similar: the field may be newer than this client.
     """
     found = getattr(client.models, model, None)
     if found is None or not isinstance(value, Mapping):
@@ -87,8 +87,8 @@ def _in_cluster() -> bool:
 class OfficialTransport:
     """Requests over a pool of connections of the official client.
 
-    Requests use the pool directly. The client's layers above it take a third of a request's CPU
-    time to serialise and deserialise models, which nobody here uses.
+    Requests use the pool directly. The client's layers above the pool take a third of a request's
+    CPU time to serialise and deserialise models, which this module does not use.
     """
 
     def __init__(self, configuration: Any, *, connections: int) -> None:

@@ -45,7 +45,7 @@ class Stream(Protocol):
     headers: Mapping[str, str]
 
     def read(self) -> bytes:
-        """Return the rest of the answer; for answers that turn out to be no stream."""
+        """Return the rest of the answer, if the answer turns out to be no stream."""
 
     def chunks(self) -> Iterator[bytes]:
         """Yield pieces until the server ends the stream; raises Unreachable if it is cut."""
