@@ -45,7 +45,7 @@ class NvidiaGpus:
         self._nvml = nvml
 
     def read(self) -> GpuSight:
-        """Read all devices; one that fails (fallen off the bus) does not hide the others."""
+        """Read all devices; a device that fails (fallen off the bus) does not hide the others."""
         try:
             count = self._nvml.nvmlDeviceGetCount()
         except self._nvml.NVMLError as lost:

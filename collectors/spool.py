@@ -96,8 +96,7 @@ class Spool:
         """Write one encoded sample; if that fails, count it as lost and return False.
 
         Args:
-            job: a job's id; one that is no plain file name is refused.
-            now: seconds since the epoch.
+            job: a job's id; an id that is no plain file name is refused. now: Unix seconds.
         """
         kept = self.try_append(job, line, now=now)
         if not kept:

@@ -1,4 +1,4 @@
-"""Measure jobs from a cluster's API: nodes, pods, how pods end, what they use, their GPUs.
+"""Measure jobs from a cluster's API: nodes, pods, their ends, usage and GPUs.
 
     quantities  ``3Gi`` -> bytes
     sights      a Node or Pod object -> the fields that matter

@@ -330,7 +330,7 @@ def _prometheus(given: argparse.Namespace) -> httpx2.AsyncClient | None:
 
 
 def _token(path: str | None) -> Callable[[], str]:
-    """Read the token anew, since a mounted Secret may change while the collector runs."""
+    """Read the token again, since a mounted Secret may change while the collector runs."""
     return (lambda: _read(path)) if path else (lambda: os.environ.get("BRAIN_TOKEN", ""))
 
 

@@ -42,7 +42,7 @@ class JobReading:
 def readings(
     usage: UsageReading, shared: DevicesByPod, stays: Stays, nodes: Mapping[str, NodeSight]
 ) -> list[JobReading]:
-    """Add up what the pods of each job use on each node.
+    """Add up the usage of each job's pods on each node.
 
     Pods with Brain's agent, which measures itself, are left out, as are pods without a job and
     unknown nodes. A value that was not measured is not guessed.

@@ -1,4 +1,4 @@
-"""The files that a script saves or loads: their present names, and whether they changed."""
+"""Files that a script saves or loads: find their present names, and detect changes."""
 
 from __future__ import annotations
 

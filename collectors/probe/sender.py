@@ -90,9 +90,7 @@ class Sender:
         self.declared.seen(path)
 
     def flush_window(self) -> None:
-        """Make samples from the queued measurements now, since later ones belong to another
-        world.
-        """
+        """Make samples from queued measurements now, since later ones belong to another world."""
         with self.lock:
             self._encode_handed()
 

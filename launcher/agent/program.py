@@ -118,7 +118,7 @@ def replica_config(intent: ReplicaIntent, place: ReplicaPlace) -> LaunchConfig:
     """Build the configuration of a replica from a scaler's intent and the command inside it.
 
     Raises:
-        BadInput: the command cannot be used; the message names what is missing.
+        BadInput: the command cannot be used; the message names the missing part.
     """
     environment = dict(os.environ)
     directory = intent.directory or os.getcwd()

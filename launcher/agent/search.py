@@ -110,7 +110,9 @@ class Search:
         self._strayed = True
 
     def _candidates(self) -> list[str]:
-        """Return addresses of agents that may coordinate; the one that others named comes first."""
+        """Return addresses of agents that may coordinate, beginning with an agent that others
+        named.
+        """
         named = [self.leader] if self.leader else []
         return list(dict.fromkeys([*named, *self.leadership.candidates(self._last())]))
 
@@ -136,7 +138,7 @@ class Search:
         return answered
 
     async def _introduce(self, address: str) -> Answer:
-        """Say hello; return also whether any agent of the job answered."""
+        """Say hello; return the coordinator, or True if any agent of the job answered."""
         asked_at = time.monotonic()
         suspect = address in self._silent
         patience = _SUSPECT_SECONDS if suspect else _ANSWER_SECONDS

@@ -1,6 +1,6 @@
-"""The command line as torchrun reads it: flags, the command they stand before, Slurm's variables.
+"""The command line as torchrun reads it: flags, the workers' command after them, Slurm's variables.
 
-flags        every flag of the installed torchrun, and ours
+flags        every flag of the installed torchrun, and brain-run's own
 entrypoint   the command that workers run
 slurm        the agents' place in an allocation of Slurm
 torchrun     the flags of the torchrun that belongs to the workers' torch

@@ -1,6 +1,6 @@
-"""The command line of ``brain-run``: every flag of the installed torchrun, dlrover-run's, and ours.
+"""The command line of ``brain-run``: flags of the installed torchrun, dlrover-run's, and its own.
 
-torch is not imported: ``torchrun.described`` knows what its torchrun takes.
+torch is not imported: ``torchrun.description`` knows the flags of its torchrun.
 """
 
 import argparse
@@ -206,7 +206,7 @@ def parse(
     """Parse a command line; return the options by destination, the script, and its arguments.
 
     The script's arguments are not parsed: argparse would take a script's ``--check`` for an
-    ambiguous ``--checkpoint…`` of ours.
+    ambiguous ``--checkpoint…`` of brain-run.
 
     Raises:
         BadInput: a flag that is not known, or a value that cannot be used.
@@ -370,7 +370,7 @@ def _add(group: argparse._ArgumentGroup, flag: Flag, environment: Mapping[str, s
 
 
 def comma_separated(value: str) -> list[str]:
-    """Split at commas; two commas are one that does not split.
+    """Split at commas; a double comma stands for one comma that does not split.
 
     >>> comma_separated("apple,or,,ange")
     ['apple', 'or,ange']

@@ -43,7 +43,8 @@ class Leadership(Protocol):
         ...
 
     def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
-        """Become the coordinator, which answers at ``address``; False if another agent is.
+        """Become the coordinator, which answers at ``address``; return False if another agent
+        coordinates.
 
         ``hung``: the holder has been silent for so long that its workers have ended.
 
@@ -136,7 +137,7 @@ class LocalLeadership:
         return True
 
     def holds(self) -> bool:
-        """True if the file is still the one that this agent wrote."""
+        """True if the file is still the version that this agent wrote."""
         seen = _identity(self._file)
         if seen != self._seen and self._find() == self._mine:
             self._seen = seen

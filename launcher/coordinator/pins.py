@@ -1,11 +1,11 @@
-"""A second hold on a checkpoint, until the next world has been seen to load it.
+"""A second name for a checkpoint, kept until the next world loads the checkpoint.
 
-A script may overwrite or delete its checkpoint when it starts anew instead of loading it. If the
-script renames new checkpoints into place, a pin is a hard link beside the checkpoint (the link
-keeps the old content), else a copy. A checkpoint that is still in memory is pinned by a hard link
-to the file that it becomes on storage. Pins are named ``.brain-pin-<job>-<name>.pin``, so that no
-pattern for checkpoints finds them. The pin of a directory is one level higher where it can be:
-scripts read every name beside such a checkpoint as a step.
+A script that starts from the beginning, instead of loading its checkpoint, may overwrite or delete
+it. If the script renames new checkpoints into place, a pin is a hard link beside the checkpoint
+(the link keeps the old content), else a copy. A checkpoint that is still in memory is pinned by a
+hard link to the file that it becomes on storage. Pins are named ``.brain-pin-<job>-<name>.pin``, so
+that no pattern for checkpoints finds them. The pin of a directory is one level higher where it can
+be: scripts read every name beside such a checkpoint as a step.
 """
 
 import errno
@@ -93,7 +93,7 @@ def renew_all(kept: Iterable[Pin], *, job: str) -> tuple[Pin, ...]:
 
 
 def put_back(kept: Iterable[Pin], *, job: str, keep: bool) -> None:
-    """Restore all; ``keep`` pins anew what was put back.
+    """Restore all checkpoints; with ``keep``, pin the restored ones again.
 
     Raises:
         CannotPin: one cannot be put back.
@@ -104,10 +104,10 @@ def put_back(kept: Iterable[Pin], *, job: str, keep: bool) -> None:
 
 
 def restore(kept: Pin) -> bool:
-    """Put the checkpoint back under its name where it differs; returns whether it did.
+    """Put the checkpoint back under its name; return False if it was unchanged there.
 
     Raises:
-        CannotPin: it cannot be put back; the pin is left where it is.
+        CannotPin: the checkpoint cannot be put back; the pin stays.
     """
     if not os.path.lexists(kept.kept):
         return False
@@ -151,7 +151,7 @@ def sweep(directories: Iterable[str], *, job: str, keep: Iterable[Pin] = ()) -> 
 
 
 def loads(kept: Pin, path: str, inode: int | None) -> bool:
-    """True if loading ``path`` (of ``inode``) is loading what was pinned, or a part of it."""
+    """True if ``path`` (with ``inode``) is the pinned checkpoint, or a part of it."""
     if inode == kept.inode or (inode is None and links.real(path) == kept.path):
         return True
     return os.path.realpath(path).startswith(os.path.realpath(kept.path) + os.sep)
@@ -176,7 +176,7 @@ def _place(path: str, job: str) -> str:
 
 
 def _may_rename(source: Path, target: Path) -> bool:
-    """True if what is in one directory may be linked and renamed into the other."""
+    """True if files of one directory can be linked and renamed into the other."""
     return source.stat().st_dev == target.stat().st_dev and os.access(target, os.W_OK | os.X_OK)
 
 

@@ -31,7 +31,7 @@ class PodLeadership(EndpointLeadership):
         return [each for each in super().others(last) if each]
 
     def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
-        """The eldest agent leads first; later ones follow by rank."""
+        """Let the oldest agent lead first; later, agents claim the leadership by rank."""
         self._look()
         return super().claim(address, epoch, hung=hung)
 

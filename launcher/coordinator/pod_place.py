@@ -20,7 +20,7 @@ class PodPlace:
 
 
 def read_place(file: Path) -> PodPlace:
-    """Read the scaler's present text; empty if there is none that can be read."""
+    """Read the scaler's present text; empty if there is no readable text."""
     try:
         text = file.read_bytes()
     except OSError:

@@ -68,7 +68,7 @@ class ShardServer:
 
     @property
     def complete(self) -> bool:
-        """True if all agents that are here have said what they know."""
+        """True if all connected agents have reported their knowledge."""
         return all(peer.replica in self._heard for peer in self._peers)
 
     def settle(self) -> None:

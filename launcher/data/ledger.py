@@ -30,7 +30,7 @@ _FIXED = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class ShardSpan:
-    """The examples from ``start`` up to ``stop`` of one epoch: a shard, or what is left of one."""
+    """The examples from ``start`` up to ``stop`` of one epoch: a shard, or the rest of one."""
 
     epoch: int
     start: int
@@ -165,8 +165,8 @@ class ShardLedger:
         return after if held is None or taken else after._hold(holder, held, now)
 
     def cut(self, trained: Mapping[str, int | None]) -> "ShardLedger":
-        """Return the ledger for a checkpoint, in which all holders have handed back what they did
-        not train.
+        """Return the ledger for a checkpoint, in which all holders have handed back their untrained
+        examples.
         """
         after = self
         for holder in self.doing:
@@ -204,7 +204,7 @@ class ShardLedger:
             return cls(terms, epoch=int(state["epoch"]), given=int(state["given"]), back=back)
 
     def dump(self) -> dict[str, Any]:
-        """Return the ledger as plain values for a successor, which begins leases anew."""
+        """Return the ledger as plain values for a successor, which restarts leases."""
         doing = {holder: held.span.plain() for holder, held in self.doing.items()}
         return {**self.state(), "terms": asdict(self.terms), "doing": doing}
 

@@ -54,7 +54,7 @@ def weight(size: int, global_batch: int, world: int) -> float:
 
 
 def _split(count: int, parts: int) -> tuple[int, ...]:
-    """Parts that differ by one at most, the larger ones first."""
+    """Return parts that differ by one at most, the larger first."""
     each, more = divmod(count, parts)
     return tuple(each + (part < more) for part in range(parts))
 

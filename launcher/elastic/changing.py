@@ -75,7 +75,7 @@ class Coming:
         return self.plan is not None and self.plan.epoch == epoch
 
     def planned(self, plan: Plan, world: int) -> Coming:
-        """Return the state with another plan; a plan older than what is known changes nothing."""
+        """Return the state with another plan; a plan older than the known one changes nothing."""
         newest = world if self.plan is None else max(world, self.plan.epoch)
         return self if plan.epoch <= newest else Coming(plan=plan, built=plan.parting)
 
@@ -92,7 +92,7 @@ class Coming:
         return replace(self, committed=True) if self.about(epoch) else self
 
     def dropped(self, epoch: int) -> Coming:
-        """Return the state without the world of ``epoch``; 0: without any world.
+        """Return the state without the world of ``epoch``; with 0, without any next world.
 
         A world that all workers agreed to is kept.
         """
@@ -100,13 +100,13 @@ class Coming:
         return self if old or self.committed else Coming()
 
     def relief(self) -> Due:
-        """Return what to do after a step failed."""
+        """Return the worker's choice after a failed step."""
         if self.plan is not None and self.plan.parting and self.committed:
             return Due.PART
         return Due.MOVE if self.certain and self.now else Due.WAIT
 
     def due(self, steps: int) -> Due:
-        """Return what to do after ``steps`` steps."""
+        """Return the worker's choice after ``steps`` steps."""
         plan = self.plan
         if plan is None or not self.watched:
             return Due.GO_ON

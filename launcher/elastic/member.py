@@ -80,7 +80,7 @@ class SessionMember:
     # --- for the script's thread ------------------------------------------------------------
 
     def due(self) -> Due:
-        """Return what to do now; wait while that is being decided or built.
+        """Return the worker's choice after a step; wait while it is being decided or built.
 
         Raises:
             TimeoutError: the agent does not answer.
@@ -92,7 +92,7 @@ class SessionMember:
         self._wait(lambda: Due.MOVE if self._coming.certain else Due.WAIT, JOIN_SECONDS)
 
     def relieved(self) -> Due:
-        """Return what to do after a failed step; wait for a world without the gone members."""
+        """Return the worker's choice after a failed step; wait for a world without lost members."""
         return self._wait(lambda: self._coming.relief())
 
     def take(self) -> tuple[Plan, SessionGroup]:

@@ -1,8 +1,8 @@
 """Copies in memory of checkpoints on storage; scripts read the copies instead.
 
 Part of the shim, beside it and loaded by it as ``_brain_copies``: standard library, CPython 3.8 on.
-The flusher leaves the newest file of each row in its agent's memory once it is durable, and says
-which durable file it is. Nobody writes into such a copy; it is removed as a whole.
+The flusher leaves the newest file of each row in its agent's memory once it is durable, and notes
+the durable file that it equals. Nobody writes into such a copy; it is removed as a whole.
 """
 
 from __future__ import annotations

@@ -278,8 +278,9 @@ def begin(
     imported: "frozenset[str]",
     config: "dict[str, Any] | None",
 ) -> Comparison:
-    """Compare in this worker; ``place`` and ``spec`` as in ``become.Worker``, ``config`` is
-    BRAIN_WORKER, parsed, without which there is nobody to tell."""
+    """Compare in this worker; ``place`` and ``spec`` as in ``become.Worker``, ``config`` is the
+    parsed BRAIN_WORKER, without which there is no agent to report to.
+    """
     global current
     current = Comparison(place.standing, place.before, imported, place.stages)
 

@@ -29,7 +29,7 @@ class Stages:
         os.environ._data.reads.clear()  # type: ignore[attr-defined]
 
     def imported(self, module: str) -> None:
-        """Note an import and the variables it read, whether it failed or not.
+        """Note an import and the variables that it read, even if it failed.
 
         A part of a library that is imported later counts for the library: a script that imports the
         library may get at the part as well.

@@ -92,14 +92,14 @@ def lacking() -> "list[Name]":
 
 
 def said(names: "list[Name]") -> str:
-    """Return a line that names what is missing and what follows from it."""
+    """Return a line with the missing names and the consequences."""
     torch = sys.modules.get("torch")
     texts = ("%s.%s (%s: %s)" % each[:4] for each in names)
     return "torch %s has no %s" % (getattr(torch, "__version__", "?"), ", no ".join(texts))
 
 
 def lacks() -> "Mapping[str, object] | None":
-    """Return a message to the agent about what is missing; None where nothing is missing."""
+    """Return a message to the agent about the missing names; None if none is missing."""
     names = lacking()
     if not names:
         return None

@@ -57,7 +57,7 @@ class Environment(dict):  # type: ignore[type-arg]
         return super().__getitem__(name)
 
     def for_worker(self) -> "dict[bytes, bytes]":
-        """The content without what is ours."""
+        """The environment without the launcher's own variables."""
         return {name: value for name, value in self.items() if name != CANARY}
 
 
@@ -118,7 +118,7 @@ class Traces:
         return None
 
     def end(self) -> None:
-        """Put back, in a worker, what this object changed."""
+        """Undo, in a worker, the changes of this object."""
         os.environ.decodevalue = self._decode
         if self._decodeb is not None:
             os.environb.decodevalue = self._decodeb

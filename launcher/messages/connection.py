@@ -96,7 +96,7 @@ class Connection:
         return await self._reader.readexactly(length)
 
     def shut(self) -> None:
-        """Send what is queued, then close; the other side sees the end at once."""
+        """Send queued messages, then close; the other side sees the end at once."""
         self._writer.close()
         self._reader.feed_eof()
 
@@ -105,14 +105,14 @@ class Connection:
         self._writer.transport.abort()
 
     async def flush(self) -> None:
-        """Wait until the other side has taken most of what was sent."""
+        """Wait until the other side has taken most of the sent bytes."""
         try:
             await self._writer.drain()
         except OSError:
             return
 
     async def close(self) -> None:
-        """Send what is queued, then close the stream, without waiting for a peer that hangs."""
+        """Send queued messages, then close the stream, without waiting for a peer that hangs."""
         self._writer.close()
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):

@@ -1,4 +1,4 @@
-"""``--event-log-handler=console``: what happens to workers, in the JSON that torchrun prints.
+"""``--event-log-handler=console``: the workers' events, in the JSON that torchrun prints.
 
 Events have the shape of ``torch.distributed.elastic.events``; the start and end of a process are
 reported as they happen.

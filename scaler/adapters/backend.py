@@ -199,7 +199,7 @@ class ForeignBackend:
             self._write(read, {"token": secret})
 
     def environment(self, job: JobId, names: frozenset[str]) -> Mapping[str, str] | None:
-        """Return None: the environment is in the template, which is its author's."""
+        """Return None: the environment is in the template, which belongs to its author."""
         return None
 
     def clear(self, job: JobId) -> None:

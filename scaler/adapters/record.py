@@ -95,7 +95,7 @@ def matched(record: JobRecord, pods: Sequence[Object], now: datetime) -> JobReco
     """Return the record, updated from the pods of the job: new pods are bound or adopted, ended
     ones noted.
 
-    A pod that the controller made anew is a new replica: the processes of the old pod are gone.
+    A pod that the controller recreated is a new replica: the processes of the old pod are gone.
     """
     by_uid = {pod["metadata"]["uid"]: pod for pod in sorted(pods, key=_born)}
     known = {each.uid for each in record.entries}
@@ -121,7 +121,7 @@ def sights(
 ) -> tuple[ReplicaSeen, ...]:
     """Return every replica as it stands, lowest id first.
 
-    ``amounts`` is what a plan asks each replica to reserve; None means the template's amounts.
+    ``amounts`` are those that a plan asks each replica to reserve; None means the template's.
     """
     by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
     wanted = {training.pod_name(position) for position in range(training.replicas)}

@@ -1,8 +1,8 @@
 """Derives worlds of jobs without Brain's agent from their pods. Pure.
 
 A coordinator would report that a world formed; here a world has formed when all pods that the job
-asks for run. Nobody knows what such a world measures, redoes or loses, so the verdict on its plans
-is inconclusive.
+asks for run. The speed of such a world, and the steps that it redoes or loses, are unknown, so the
+verdict on its plans is inconclusive.
 """
 
 from datetime import datetime

@@ -303,7 +303,7 @@ def test_flags_without_effect_are_said(tmp_path: Path) -> None:
     ran = brain_run(tmp_path, "--auto_tunning", a_script(tmp_path, ""))
     assert (
         ran.returncode,
-        ran.stderr.count("--auto_tunning has effect in jobs that Brain runs"),
+        ran.stderr.count("--auto_tunning has no effect in a job started by hand"),
     ) == (0, 1)
 
 

@@ -2,7 +2,7 @@
 
 group        orders, one after the other
 in_process   changes of the world that end no process
-reports      what the coordinator is told of workers
+reports      reports on workers to the coordinator
 capacity     memory for a second set of workers
 standstill   workers that were stopped by SIGSTOP
 """

@@ -117,7 +117,7 @@ class WorkerGroup:
         return () if self._workers is None else self._workers.progress()
 
     def order(self, order: Order) -> None:
-        """Queue an order; one that ends or replaces workers first ends held workers."""
+        """Queue an order; if it ends or replaces workers, first end held workers."""
         if self._workers is not None and isinstance(order, messages.Run | messages.Halt):
             self._workers.end_held()
         self._orders.put_nowait(order)

@@ -74,7 +74,7 @@ class InProcessChanges:
             self._plan(workers, local_rank, world, now=now)
 
     def unbuild(self, workers: Workers | None, epoch: int) -> None:
-        """Discard the world that is being built if its epoch is ``epoch``; 0: any epoch."""
+        """Discard the world that is being built if its epoch is ``epoch``, or ``epoch`` is 0."""
         coming = self.coming
         if coming is None or epoch not in (0, coming.epoch):
             return

@@ -48,7 +48,7 @@ def trouble(observation: JobObserved, world: WorldObserved, now: float) -> Actio
 
 
 def intent(observation: JobObserved, world: WorldObserved, now: float) -> Action | None:
-    """Return the action for an owner who wants the job to stop."""
+    """Return the action if the owner wants the job to stop."""
     if observation.desired is None or observation.desired.intent is Intent.RUN:
         return None
     fresh = not world.stepping and now - world.since < observation.rules.first_step_seconds

@@ -105,7 +105,7 @@ def nodes_asked(shape: Shape, nnodes: str, unit: int, processes: int, alone: boo
 
 
 def unit_asked(unit: int, parallel: tuple[int, int], processes: int) -> int:
-    """Return the unit: as given, else so many replicas that they hold whole copies of the network.
+    """Return the unit: as given, else the replicas that hold whole copies of the network together.
 
     Raises:
         BadInput: the unit given breaks copies of the network.

@@ -24,9 +24,10 @@ def natural(name: str) -> tuple[Natural, str]:
 def in_order(agents: Iterable[AgentObserved]) -> list[AgentObserved]:
     """Order agents that were in no world together.
 
-    Depth-first over the tree, so that what shares a switch is contiguous; at every level first the
-    branch of the agent that asked for rank 0, then the one with the fullest switch, then by name
-    and number. Agents that asked for a rank get that rank; the others get the remaining ranks.
+    Go depth-first over the tree, so that agents on one switch are contiguous. At every level, begin
+    with the branch of the agent that asked for rank 0, then the branch with the fullest switch,
+    then order by name and number. Agents that asked for a rank get that rank; the others get the
+    remaining ranks.
     """
     tree = _depth_first(list(agents))
     asked = deque(sorted((a for a in tree if a.rank is not None), key=lambda a: a.rank or 0))
@@ -52,9 +53,9 @@ def fill(
     """Give places of lost members to joiners, at most ``limit``; return {rank of the place:
     joiner}.
 
-    First those who ask for that rank, then those on the same machine, then by how much of the
-    path they share: the same switch, rack, spine, zone, anywhere. The agent that waited longest
-    (the lowest replica id) goes first.
+    Joiners that ask for that rank come first, then joiners on the same machine, then joiners by the
+    shared part of the path: the same switch, rack, spine, zone, anywhere. The agent that waited
+    longest (the lowest replica id) goes first.
     """
     kept = {agent.replica for agent in survivors}
     holes = [member for member in previous if member.replica not in kept]

@@ -13,7 +13,7 @@ from launcher.values.observation import AgentObserved, Shape
 
 @dataclass(frozen=True, slots=True)
 class PackingKind:
-    """Agents that are alike: members of the last world or not, of so many processes each."""
+    """Alike agents: members of the last world or not, with the same number of processes."""
 
     survivor: bool
     processes: int
@@ -31,8 +31,8 @@ def pack(
     above it up to ``shape.most``, else the nearest below it down to ``minimum``; else an empty
     list.
 
-    Of all that fit, those with most processes of the last world, then the fewest agents; of alike
-    ones, those that fill switches. Sums are multiples of ``unit``.
+    Among choices that fit, prefer most processes of the last world, then the fewest agents; among
+    alike agents, those that fill switches. Sums are multiples of ``unit``.
     """
     known = {member.replica for member in previous}
     kinds: dict[PackingKind, list[AgentObserved]] = defaultdict(list)
@@ -51,9 +51,9 @@ def pack(
 def _counts(
     available: Mapping[PackingKind, int], goal: int, unit: int, minimum: int, most: int
 ) -> dict[PackingKind, int]:
-    """Return the number of agents of each kind; empty where no sum will do.
+    """Return the number of agents of each kind; empty if no sum will do.
 
-    A bounded knapsack over sums in steps of what all sizes have in common.
+    This is a bounded knapsack over sums, in steps of the sizes' greatest common divisor.
     """
     step = gcd(*(kind.processes for kind in available)) if available else 1
     limit = min(max(goal, most), sum(k.processes * n for k, n in available.items())) // step

@@ -1,4 +1,4 @@
-"""Carries out one action of ``membership``; what a successor needs is written first."""
+"""Carries out one action of ``membership``; facts that a successor needs are written first."""
 
 import asyncio
 import contextlib

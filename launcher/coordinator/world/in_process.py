@@ -1,4 +1,4 @@
-"""Carries out changes that end no process; what a successor needs is written first."""
+"""Carries out changes that end no process; facts that a successor needs are written first."""
 
 from collections.abc import Iterable
 from dataclasses import replace

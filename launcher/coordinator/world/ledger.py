@@ -33,7 +33,7 @@ class WorldPast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldLedger:
-    """``ledger.json``: what a coordinator tells its successor, beside the world document."""
+    """``ledger.json``: a coordinator's facts for its successor, beside the world document."""
 
     epoch: int = 0
     goal: int = 0

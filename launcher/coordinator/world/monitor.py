@@ -149,8 +149,8 @@ class WorldMonitor:
     def remembers(
         self, replica: int, memory: MemoryCheckpoint, now: datetime
     ) -> tuple[Member, ...] | None:
-        """Note how far a member's memory is ahead of storage; return the members with what to
-        report, None if nothing new is worth a report.
+        """Note how far a member's memory is ahead of storage; return the members to report, None if
+        nothing new is worth a report.
         """
         self._memory[replica] = memory
         told = worth_telling(self._memory, now)

@@ -1,4 +1,4 @@
-"""A process that has imported what a job's workers need, and forks them.
+"""A process that has imported the modules of a job's workers, and forks the workers.
 
 fork_server   the agent's use of it
 start         its start, under the workers' interpreter

@@ -236,7 +236,7 @@ class ForkServer:
         return start.spec_of(self._config, self._command, argv, {})
 
     def _start(self, *, empty: bool = False, proves: bool = False) -> Channel | None:
-        """Start a server; one that ``proves`` imports everything, at a pace of its own."""
+        """Start a server; a server that ``proves`` imports all modules, at its own slow pace."""
         try:
             settings = self._learned.environment
             channel = start.start(self._config, self._command, settings, self._gone)
@@ -353,7 +353,7 @@ class ForkServer:
         self._keep()
 
     def _hide(self, found: Readiness) -> None:
-        """Import nothing ahead, because a script's module hides one that libraries import."""
+        """Import nothing ahead, because a module of the script hides one of a library."""
         self._once(
             f"nothing is imported ahead: {', '.join(found.hidden)} in {self._first} would come "
             "before the module of that name that libraries have imported"

@@ -1,8 +1,8 @@
 """Destinations of the workers' output: console, files, a replica's log.
 
-A stream that only goes to the console is inherited, one that only goes to a file is opened on it.
-Everything else runs through a pipe and a thread, so that a console which does not read never
-stops the agent's loop.
+A worker inherits a stream that goes only to the console; a stream that goes only to a file is
+opened on the file. All other streams run through a pipe and a thread, so that a blocked console
+never stops the agent's loop.
 """
 
 import itertools

@@ -40,7 +40,7 @@ class Running(Protocol):
 
 
 class WorkerProcess:
-    """One worker process and what belongs to it."""
+    """One worker process, with its control file and output."""
 
     def __init__(
         self,

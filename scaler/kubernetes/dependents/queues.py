@@ -171,7 +171,7 @@ class Queues:
     def _renewed(
         self, job: ElasticJob, queue: str, have: Mapping[int, Object], least: int, unit: int
     ) -> dict[int, Object]:
-        """Delete Workloads without quota that do not ask for what the job asks for now."""
+        """Delete Workloads without quota that ask for other amounts than the job does now."""
         asked = {n: {job.scaled: unit} if n else counts(job, least) for n in have}
         made = {number: workload(job, queue, number, pods) for number, pods in asked.items()}
         old = {number for number, each in have.items() if outdated(each, made[number])}

@@ -53,7 +53,7 @@ class Roles:
     def keep(self, job: ElasticJob, now: datetime) -> None:
         """Keep one living pod for each rank, and no process that knows outdated parameter servers.
 
-        Another number of servers concerns every process, so each process starts anew.
+        Another number of servers concerns every process, so each process restarts.
         """
         for pod in self._pods.by("owner", job.metadata.uid):
             if surplus(job, pod) or misled(job, pod):

@@ -33,10 +33,10 @@ _MOST_KEPT = 10_000
 
 
 def read_elastic_job(obj: Mapping[str, Any]) -> ElasticJob:
-    """Read an ElasticJob, which nobody changes in place.
+    """Read an ElasticJob; callers must not change it in place.
 
     Raises:
-        BadInput: the object cannot run as it stands.
+        BadInput: the object cannot run in its present form.
     """
     metadata = obj.get("metadata")
     uid = str(metadata.get("uid") or "") if isinstance(metadata, Mapping) else ""

@@ -128,7 +128,7 @@ class JobMirror:
         self.unheard.discard(id)
 
     def forget(self, id: JobId) -> None:
-        """Forget a job, so that Brain hears of it anew when its object comes again."""
+        """Forget a job, so that it is sent to Brain again if its object returns."""
         self._told.pop(id, None)
 
     def _tell_backend(self, id: JobId, detail: JobDetail) -> None:

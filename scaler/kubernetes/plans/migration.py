@@ -40,7 +40,7 @@ class Migrations:
         """Mark every pod that the plan names, and return the names.
 
         Raises:
-            BadInput: a named pod is not one that the job may move.
+            BadInput: a named pod is not a replica that the job may move.
         """
         mine = {pod["metadata"]["name"]: pod for pod in self._pods.by("job", job.metadata.uid)}
         found = [

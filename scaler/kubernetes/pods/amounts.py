@@ -36,7 +36,7 @@ Amounts = Mapping[str, Mapping[str, Any]]
 
 
 def wished(view: JobView) -> Resources:
-    """Return the amounts of each replica: those of the applying plan, else the standing ones."""
+    """Return the amounts of each replica: the applying plan's, else the standing amounts."""
     plan = changing(view)
     return plan.target.resources if plan is not None else view.resources
 
@@ -121,7 +121,7 @@ def said(name: str, amount: Decimal) -> str:
 
 
 def shown(amount: Resources) -> dict[str, str]:
-    """Write what a replica reserves as objects do, without accelerators.
+    """Write a replica's reserved amounts in the form of API objects, without accelerators.
 
     >>> shown(Resources(cpu_millis=1500, memory_bytes=3 * 2**30))
     {'cpu': '1500m', 'memory': '3Gi'}

@@ -1,4 +1,4 @@
-"""Decides whether a job can ever run, and which of its waiting pods may begin together."""
+"""Decides if a job can ever run, and which of its waiting pods may begin together."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -64,7 +64,7 @@ class EarlierReplicas:
 
 
 def past(pods: Iterable[Object], going: Collection[int] = ()) -> EarlierReplicas:
-    """Collect from the existing pods of a role what the next one must know.
+    """Collect from the existing pods of a role the facts that shape the next pod.
 
     ``going`` are ids of replicas that are being replaced, so that others may have their ranks.
     """

@@ -221,7 +221,7 @@ class Replicas:
 
 
 def _left_to_its_master(one: ReplicaSeen) -> ReplicaSeen:
-    """Turn a failure into a loss: DLRover decides whether a failure ends the job."""
+    """Turn a failure into a loss, since DLRover decides if a failure ends the job."""
     return replace(one, exit=ReplicaExit.LOST) if one.exit is ReplicaExit.FAILED else one
 
 

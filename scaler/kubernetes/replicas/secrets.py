@@ -123,7 +123,7 @@ class JobSecrets:
             log.debug("%s is gone already", name)
 
     def forget(self, job: JobId) -> None:
-        """Forget the Secret, so that the next request reads it anew."""
+        """Forget the Secret, so that the next request reads it again."""
         self._known.pop(job, None)
         self._writing.pop(job, None)
 

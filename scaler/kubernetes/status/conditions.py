@@ -76,9 +76,9 @@ def contested(others: Iterable[tuple[Reason, str]]) -> StatusCondition:
 
 
 def size_differs(job: ElasticJob, view: JobView, request: Mapping[str, Any]) -> StatusCondition:
-    """Return the condition that compares the size with the one that the object asks for.
+    """Return the condition that compares the job's size with the size in the object.
 
-    ``request``: the answer to the object's last edit.
+    ``request`` is the answer to the object's last edit.
     """
     type, asked = JobCondition.SIZE_DIFFERS, job.spec.replica_specs[job.scaled].replicas
     size, plan = view.replicas_wished, view.plan

@@ -60,8 +60,8 @@ def job_document(job: ElasticJob) -> JobDocument:
     """Build Brain's job document of ``job``.
 
     Raises:
-        BadInput: no size satisfies what the fields and the command say together, or Brain refuses
-            a value; the message names field, value and remedy.
+        BadInput: no size satisfies both the fields and the command, or Brain refuses a value; the
+        message names field, value and remedy.
     """
     spec, role = job.spec, job.spec.replica_specs[job.scaled]
     launch = launch_in(role.template)
