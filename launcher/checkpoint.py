@@ -69,7 +69,7 @@ def save(
         memory.put(state, step, place, sharded=sharded, storage=storage)
     except Exception as cannot:  # noqa: BLE001 - whatever it is, storage may do; else it says so
         with contextlib.suppress(OSError):  # full or closed: storage may do all the same
-            sys.stderr.write(f"brain: step {step} goes to storage at once: {cannot}\n")
+            sys.stderr.write(f"brain: step {step} is written directly to storage: {cannot}\n")
         _save_to_storage(state, step, place, sharded)
 
 
@@ -173,8 +173,8 @@ class _Memory:
         room = parts.room(self.root)
         if last > room:
             raise Unavailable(
-                f"it has {last >> 20} MiB, shared memory has room for {max(room, 0) >> 20}; "
-                "more of it (--shm-size) helps"
+                f"it has {last >> 20} MiB, but shared memory has room for {max(room, 0) >> 20}; "
+                "give the container more (--shm-size)"
             )
 
     def agreed(self, place: Path) -> parts.PartKey | None:

@@ -7,7 +7,7 @@ from launcher import messages
 from launcher.agent.search import Search
 from launcher.coordinator.coordinator import Coordinator
 
-#: Seconds between two looks at the place where new agents look for the coordinator.
+#: Seconds between two looks at the address where new agents look for the coordinator.
 _HOME_SECONDS = 0.25
 
 

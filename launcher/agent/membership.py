@@ -54,7 +54,7 @@ class AgentMembership:
         worker_group: Callable[..., WorkerGroup] = WorkerGroup,
     ) -> None:
         self.config, self.host, self.address = config, host, ""
-        #: Where it answers; 0: where the kernel has room.
+        #: Port at which it answers; 0 lets the kernel choose.
         self._port = port
         #: The replica that it is from the beginning; -1 = whichever a coordinator gives.
         self._asked = config.replica
@@ -70,18 +70,18 @@ class AgentMembership:
         )
         self._connection: Connection | None = None
         self.witness = WitnessFile()
-        #: When the coordinator was last heard, and what it said of its own clock.
+        #: Time at which the coordinator was last heard, and its own clock then.
         self._heard_at = self._answered_at = 0.0
-        #: When one that had its world behind it was last heard; 0: never.
+        #: Time at which a coordinator with the quorum of its world was last heard; 0 if never.
         self._followed_at = 0.0
-        #: Epoch of the latest world when a coordinator let it in; None: none has.
+        #: Epoch of the latest world when a coordinator let it in; None if none has.
         self.welcomed_epoch: int | None = None
         #: The signal that asked to end; asked twice, it hurries.
         self.leaving: signal.Signals | None = None
         self._hurry = asyncio.Event()
-        #: It can say who coordinates.
+        #: Set once it can name the coordinator.
         self._begun = asyncio.Event()
-        #: Answers at its address, and elsewhere for those who look for the coordinator there.
+        #: Answers at its address, and at others where agents look for the coordinator.
         self.listener = AgentListener(self.answer)
         #: Checks of the network, and looks at workers, that run.
         self._checks: set[asyncio.Task[None]] = set()

@@ -65,7 +65,7 @@ _FREE_SECONDS = 30.0
 _BARREN_WORLDS = 3
 #: A worker whose handler of Slurm's warning ends it has ended so long after it lost that handler.
 _HANDLED_SECONDS = 2.0
-#: What the environment has under a manager that may start a job's processes again elsewhere.
+#: Variables that a manager sets which may restart a job's processes elsewhere.
 _MANAGERS = ("KUBERNETES_SERVICE_HOST", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 #: Flags of a launcher inside a job document that the document itself decides.
 _DECIDED = frozenset(

@@ -12,9 +12,9 @@ from launcher.coordinator.leadership import Leadership
 from launcher.messages import Connection
 from launcher.values.config import WorldDocument
 
-#: Seconds to be connected to one that does not answer, and to one that was silent already.
+#: Seconds to connect to an agent, and to one that was silent already.
 _ANSWER_SECONDS, _SUSPECT_SECONDS = 2.0, 0.25
-#: Seconds from then on until it answers. Whoever takes over waits for a suspect once.
+#: Seconds from then on until it answers. An agent that takes over waits for a suspect once.
 _WELCOME_SECONDS, _SUSPECT_WELCOME_SECONDS = 4.0, 0.25
 
 

@@ -23,7 +23,7 @@ _LAUNCHER_MODULES = frozenset({"torch.distributed.run", "launcher.cli"})
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*$")
 #: Options of Python that take a value of their own.
 _WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})
-#: What ``--run-path`` means, in one interpreter.
+#: Code that does what ``--run-path`` means, in one interpreter.
 _RUN_PATH = (
     "import os, runpy, sys; sys.path[0] = os.getcwd(); sys.argv = sys.argv[1:]; "
     "runpy.run_path(sys.argv[0], run_name='__main__')"
@@ -38,14 +38,14 @@ class Entrypoint:
     argv: tuple[str, ...]
     #: The name that a person uses: the script's path, ``-m module``, or the program.
     name: str
-    #: True where it is a Python interpreter, so that the probe can load.
+    #: True if it is a Python interpreter, so that the probe can load.
     python: bool
     #: The Python that has the job's torch, as far as that can be known; absolute.
     interpreter: str
     #: Flags of torchrun, brain-run or dlrover-run that stood in the command, by destination;
     #: empty for a plain command.
     options: Mapping[str, Any] = field(default_factory=dict)
-    #: What a person should know about how the flags were read; empty where they were read exactly.
+    #: A note for the user about how the flags were read; empty if they were read exactly.
     note: str = ""
 
 

@@ -26,10 +26,10 @@ def _value(name: str, help: str, *, idle: str = "", alias: str = "", **more: Any
     return Flag(names=names, dest=dest, environment=variable, help=help, idle=idle, **more)
 
 
-#: What ``--accelerator`` of dlrover-run 0.6.1 takes; brain-run takes any name.
+#: Values of ``--accelerator`` in dlrover-run 0.6.1; brain-run takes any name.
 ACCELERATORS = ("nvidia.com/gpu", "ascend-npu", "mthreads.com/gpu")
 
-#: What dlrover-run 0.6.1 takes beyond torchrun, in both spellings that it has.
+#: Flags of dlrover-run 0.6.1 beyond torchrun's, in both of their spellings.
 DLROVER = (
     _value(
         "--node_unit",
@@ -102,7 +102,7 @@ DLROVER = (
     ),
 )
 
-#: What only brain-run takes.
+#: Flags that only brain-run has.
 OURS = (
     _value("--brain", "URL of Brain; it then measures and advises.", environment="BRAIN_URL"),
     _value(

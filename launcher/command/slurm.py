@@ -25,7 +25,7 @@ _MEETING = {
     "standalone": False,
     "world": "",
 }
-#: More levels are not told apart by ``--topology``.
+#: Most levels that ``--topology`` has.
 _LEVELS = 4
 
 

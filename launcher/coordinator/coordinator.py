@@ -74,7 +74,7 @@ class Coordinator:
         self._checking = NetworkChecks(terms.check, self._peers)
         self._shards = ShardServer(place, self._peers, say, clock)
         self._waiting = ""
-        #: Why an agent can start no workers at all; empty: all can.
+        #: Why an agent cannot start workers at all; empty if all agents can.
         self._unusable = ""
         self._deposed = self._retired = False
         #: Since when there is nothing to wait for.

@@ -17,13 +17,13 @@ from launcher.values.hang.terms import HangTerms
 from launcher.values.observation import WorldPhase
 from launcher.values.workers import Doing, Progress
 
-#: What a job ends with whose worlds stand still too often, as ``timeout`` has it.
+#: Exit code of a job whose worlds stand still too often, as of ``timeout``.
 HANG_EXIT = 124
 #: Seconds between an agent's two looks, and that its answer may take beyond.
 _APART_SECONDS, _ANSWER_SECONDS = 3.0, 20.0
-#: Looks at a world cost O(ranks); so many seconds lie between them for each.
+#: Seconds between looks at a world for each rank, since a look costs O(ranks).
 _SECONDS_PER_RANK = 1e-3
-#: Stacks of so many ranks go with a finding: those to blame first.
+#: Number of ranks whose stacks go with a finding, ranks to blame first.
 _ATTACHED, _CHARACTERS = 8, 8000
 
 

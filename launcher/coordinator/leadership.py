@@ -21,9 +21,9 @@ from brain.types.world import Member
 from launcher.values.config import WorldDocument, on_loopback
 from launcher.values.replica import Coordinating, JobPlace, Lock, started_ticks
 
-#: How many members are asked whom they follow by one that was away.
+#: Number of members that an agent, once it was out of touch, asks for their coordinator.
 _ASKED = 8
-#: Seconds within which whoever coordinates elsewhere has told so at the endpoint.
+#: Seconds within which a coordinator elsewhere has reported itself at the endpoint.
 _TOLD_SECONDS = 3.0
 #: Seconds that an agent's machine may take to answer.
 _ANSWER_SECONDS = 0.5

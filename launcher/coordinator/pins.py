@@ -19,7 +19,7 @@ from pathlib import Path
 from brain.errors import Unavailable
 from launcher.values.ram_checkpoint import links
 
-#: What a file system says that has no hard links, or no more of them.
+#: Errors of a file system without hard links, or without room for more.
 _NO_LINKS = frozenset({errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS})
 
 
@@ -34,7 +34,7 @@ class Pin:
     path: str
     #: The second name of it.
     kept: str
-    #: Inode of ``path`` when it was pinned: what the next world must load.
+    #: Inode of ``path`` when it was pinned, which the next world must load.
     inode: int
 
 

@@ -11,7 +11,7 @@ from brain.errors import BadInput
 class PodPlace:
     """The scaler's text on the pod, which appears in the pod's file."""
 
-    #: host:port of an agent of the job that lives, the eldest; empty: none has an address yet.
+    #: host:port of the job's oldest live agent; empty if none has an address yet.
     endpoint: str = ""
     #: Zone, spine, rack and switch of its node with ``/`` between them; empty: not known.
     topology: str = ""

@@ -14,7 +14,7 @@ from launcher.values.workers import Progress
 
 #: Seconds of steps that one look is about.
 _LOOK_SECONDS = 30.0
-#: What a change of the world costs where none was seen, and how long a job is thought to go on:
+#: Cost of a change of the world if none was seen, and the time that a job is assumed to go on:
 #: as long as it has gone on, at most so long.
 _RESTART_SECONDS, _HORIZON_SECONDS = 30.0, 86_400.0
 

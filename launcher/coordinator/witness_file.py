@@ -39,7 +39,7 @@ class WitnessFile:
         self.seen = WitnessObserved()
         #: Files that this agent made, or gave another name.
         self._names: list[str] = []
-        #: Called when more is known; whoever coordinates sets it.
+        #: Called when more is known; the coordinator sets it.
         self.changed: Callable[[], object] = lambda: None
         #: The question that is under way; one is enough.
         self._asking: asyncio.Task[None] | None = None

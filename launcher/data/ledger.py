@@ -18,7 +18,7 @@ from launcher.data.order import ExampleOrder
 
 #: Version of a ledger's state in checkpoints.
 _VERSION = 1
-#: What must not change between saving and loading, and what that is to people.
+#: Fields that must not change between saving and loading, with their names for users.
 _FIXED = {
     "size": "the length of the data",
     "mark": "the data",
@@ -58,9 +58,9 @@ class ShardTerms:
     epochs: int = 1
     seed: int = 0
     shuffle: bool = True
-    #: Tells one content from another; empty: only the length is known.
+    #: Digest of the content; empty if only the length is known.
     mark: str = ""
-    #: How long one shard may take; None: as long as its holder is there.
+    #: Seconds that one shard may take; None for as long as its holder is there.
     lease_seconds: float | None = None
 
     def __post_init__(self) -> None:
@@ -96,7 +96,7 @@ class HeldShard:
     """A shard that a holder has."""
 
     span: ShardSpan
-    #: By the clock of whoever keeps the ledger.
+    #: On the clock of the process that keeps the ledger.
     until: float = math.inf
 
 
@@ -105,10 +105,10 @@ class ShardLedger:
     """The ledger of one dataset. Methods that change something return another one."""
 
     terms: ShardTerms
-    #: Where fresh shards come from: the epoch, and how many of its order were given out.
+    #: Source of fresh shards: the epoch, and the number of its shards that were given out.
     epoch: int = 0
     given: int = 0
-    #: To do again, before fresh ones; sorted.
+    #: Shards to do again, before fresh ones; sorted.
     back: tuple[ShardSpan, ...] = ()
     doing: Mapping[str, HeldShard] = field(default_factory=lambda: MappingProxyType({}))
     #: Whose lease ran out, and over what.

@@ -9,9 +9,9 @@ from brain.errors import BadInput
 class Micro:
     """One micro-batch of one rank."""
 
-    #: Examples that count. 0: what was handed out is a filler, which keeps this rank in step.
+    #: Number of examples that count; 0 for a filler, which keeps this rank in step.
     size: int
-    #: What to multiply the mean of its losses by.
+    #: Factor for the mean of its losses.
     weight: float
     #: Whether it is the last one of its step: gradients are exchanged upon it.
     last: bool

@@ -18,10 +18,10 @@ class _Opened:
     #: ``open``, as it was asked, and what it was told of its beginning.
     began: Mapping[str, Any]
     era: int
-    #: What it holds, and up to where it has trained that.
+    #: Its shard, and the example up to which it has trained.
     span: list[int] | None = None
     at: int | None = None
-    #: What it did, with the version of the coordinator's ledgers that has it.
+    #: Shards that it did, with the version of the coordinator's ledgers that includes them.
     done: list[tuple[int, list[int]]] = field(default_factory=list)
     over: bool = False
     #: It takes no more.

@@ -15,7 +15,7 @@ from launcher.data.order import ExampleOrder
 from launcher.data.planning import Micro, plan, weight
 
 B = TypeVar("B")
-#: What must not change between saving and loading, because it decides the order.
+#: Settings that must not change between saving and loading, because they decide the order.
 _FIXED = ("size", "seed", "shuffle")
 
 

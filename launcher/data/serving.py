@@ -39,9 +39,9 @@ class ShardAnswer:
 @dataclass(slots=True, kw_only=True)
 class _Holder:
     replica: int
-    #: What people know it by.
+    #: Its name for users.
     label: str
-    #: It was told that there is nothing more.
+    #: True if it was told that no shards are left.
     over: bool = False
     #: Meetings that it came to, or that passed it by.
     met: int = 0

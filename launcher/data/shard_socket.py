@@ -15,9 +15,9 @@ from typing import Any
 from launcher import messages
 from launcher.data.relay import ShardRelay
 
-#: A longer line is not ours; states with many started shards are long.
+#: A longer line is not a worker's; states with many started shards are long.
 _LINE_BYTES = messages.LIMIT_BYTES // 2
-#: What a worker may ask; the rest is for agents to say.
+#: Requests that a worker may send; only agents send others.
 _ASKED = frozenset({"open", "ask", "cut", "close"})
 #: Questions that it may count up to.
 _NUMBERS = 1 << 62

@@ -18,9 +18,9 @@ import torch
 
 from launcher.elastic.groups import SessionGroup
 
-#: How far a member is: steps completed, and what optimizers have made of the next one.
+#: A member's progress: completed steps, and the optimizers' part of the next step.
 Place = tuple[int, int]
-#: What a member says that has no state, or only a part of one.
+#: Progress of a member that has no state, or only a part of one.
 NOTHING: Place = (-1, 0)
 
 

@@ -17,7 +17,7 @@ class Due(Enum):
     """The choice for a worker at the end of a step, or after a step failed."""
 
     GO_ON = "go on"
-    #: What is to come is not decided, or not built.
+    #: The next world is not decided, or not built.
     WAIT = "wait"
     MOVE = "move"
     #: The next world has no place for it.
@@ -31,7 +31,7 @@ class Plan:
     epoch: int
     rank: int
     size: int
-    #: The present world is over: nobody waits for a step.
+    #: The present world is over, so that no worker waits for a step.
     now: bool = False
     #: It has no place there.
     parting: bool = False
@@ -39,7 +39,7 @@ class Plan:
     newcomers: tuple[int, ...] = ()
     #: Address of this machine, where peers reach it.
     host: str = "127.0.0.1"
-    #: Of the environment, what is different there.
+    #: Environment variables that differ in that world.
     environment: dict[str, str] = field(default_factory=dict)
     #: Of BRAIN_WORKER, the same.
     place: dict[str, Any] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Coming:
 
     plan: Plan | None = None
     built: bool = False
-    #: Steps after which all change; None: that is not agreed.
+    #: Steps after which all change; None until that is agreed.
     at: int | None = None
     committed: bool = False
 

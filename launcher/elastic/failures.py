@@ -2,7 +2,7 @@
 
 import torch.distributed as dist
 
-#: What gloo, NCCL and the kernel say of a connection that ended.
+#: Errors of gloo, NCCL and the kernel for a connection that ended.
 _SIGNS = (
     "gloo/transport",
     "Connection closed by peer",

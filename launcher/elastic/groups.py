@@ -40,7 +40,7 @@ _LET_GO_SECONDS = 2.0
 #: Read as a group is made: errors are cleaned up after, nobody watches for a standstill but we.
 _NCCL = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "2", "TORCH_NCCL_ENABLE_MONITORING": "0"}
 
-#: What is raised where a group is used that was ended.
+#: Error for the use of a group that was ended.
 _OVER = "Connection closed by peer: this process group was ended"
 
 _building = threading.Lock()
@@ -100,7 +100,7 @@ class Exchanges(dist.ProcessGroup):  # type: ignore[misc]
         self._waiting: set[torch.futures.Future[Any]] = set()
         #: The newest exchange that each thread has ended: it lets go of one as it takes the next.
         self._newest: dict[int, Any] = {}
-        #: Exchanges that gloo has not ended, and whether one of them failed.
+        #: Exchanges that gloo has not ended, and True if one of them failed.
         self.open, self.failed = 0, False
         #: Of callbacks that gloo's threads have called and not let go of.
         self._called: WeakSet[_Hold] = WeakSet()

@@ -96,9 +96,9 @@ class Session:
         self.steps = steps
         #: RANK and WORLD_SIZE of this process now.
         self.rank, self.size = 0, 1
-        #: The network to call, of the present world: ask anew at each step.
+        #: The network to call in the present world; read it again at each step.
         self.model: torch.nn.Module = module
-        #: Epoch of the present world; 0 where no ``brain-run`` started this process.
+        #: Epoch of the present world; 0 if ``brain-run`` did not start this process.
         self.world = 0
         self._epoch = 0
         self._parallel = parallel
@@ -111,7 +111,7 @@ class Session:
         self._applied, self._applies = 0, False
         #: Whether steps are seen at all: a script may update by its own means.
         self._seen = False
-        #: Whether the state is complete, and whether it has ever trained.
+        #: True if the state is complete, and True if it has ever trained.
         self._whole, self._fresh = True, True
         self._step = SessionStep(self)
         self._member = guests.member(lambda: self.steps, self._device)

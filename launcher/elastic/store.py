@@ -28,7 +28,7 @@ class RendezvousStore(dist.Store):  # type: ignore[misc]  # torch has no types h
         """``post`` sends a value to all other members."""
         super().__init__()
         self._post = post
-        #: How long whoever waits here does so at most.
+        #: Longest time that a caller waits here.
         self.patience_seconds = patience_seconds
         self._values: dict[str, bytes] = {}
         self._over = False

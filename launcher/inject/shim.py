@@ -169,7 +169,7 @@ class Shim:
         try:
             return self._into_memory(original, obj, path, args, kwargs)
         except OSError as cannot:
-            why = "%s goes to storage at once: %s" % (path, cannot.strerror or cannot)
+            why = "%s is written directly to storage: %s" % (path, cannot.strerror or cannot)
             self._tell_off(why)
         except Exception:  # noqa: BLE001 - torch's own error comes again, from where it belongs
             why = ""

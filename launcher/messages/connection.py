@@ -17,11 +17,11 @@ from launcher.messages import (
 )
 from launcher.messages.message import Message
 
-#: A longer message is not ours.
+#: A longer message is refused.
 LIMIT_BYTES = 4 * 1024 * 1024
-#: Seconds that whoever connects may take to say who it is.
+#: Seconds that a new connection may take to introduce itself.
 INTRODUCTION_SECONDS = 10.0
-#: Seconds that the other end may take to read what was sent before we let go.
+#: Seconds that the other end may take to read sent messages before the connection is dropped.
 _CLOSE_SECONDS = 2.0
 
 ANY = (

@@ -18,7 +18,7 @@ class Hello(Message, tag="Hello", frozen=True, kw_only=True):
     token_sha256: str
     #: -1 asks for an id.
     replica: int
-    #: GROUP_RANK asked for in a first world; None: any.
+    #: GROUP_RANK asked for in a first world; None for any.
     rank: int | None = None
     node: NodeName
     #: host:port where it answers who coordinates.
@@ -28,7 +28,7 @@ class Hello(Message, tag="Hello", frozen=True, kw_only=True):
     generation: int
     #: Highest epoch that it has heard of, formed or only prepared.
     last_epoch: int
-    #: Epoch of the last world that it was told to run; it can show its document.
+    #: Epoch of the last world that it was told to run, whose document it can send.
     world_epoch: int = 0
     #: Epoch of the workers it has, 0 = none.
     epoch: int = 0
@@ -45,9 +45,9 @@ class Hello(Message, tag="Hello", frozen=True, kw_only=True):
     held: tuple[StepPart, ...] = ()
     #: Seconds since it last heard the coordinator that it followed.
     unheard_seconds: float = 0.0
-    #: Name of what it runs; two jobs that meet by mistake differ in it.
+    #: Name of its program; two jobs that meet by mistake differ in it.
     program: str = ""
-    #: What it knows of the witness of its last world.
+    #: Its knowledge of the witness of its last world.
     witness: WitnessObserved = NO_WITNESS
 
 
@@ -73,7 +73,7 @@ class Lead(Message, tag="Lead", frozen=True, kw_only=True):
 
     job: str
     token_sha256: str
-    #: host:port where it coordinates.
+    #: host:port at which it coordinates.
     coordinator: str
     epoch: int
 
@@ -113,7 +113,7 @@ class Bye(Message, tag="Bye", frozen=True, kw_only=True):
     exit: ReplicaExit
     exit_code: int
     detail: str
-    #: Why its node is not to be chosen again for a while; empty: it may be.
+    #: Why its node must not be chosen again for a while; empty if it may be.
     unfit: str = ""
 
 

@@ -21,7 +21,7 @@ class Prepare(Message, tag="Prepare", frozen=True, kw_only=True):
 
     world: WorldDocument
     in_process: bool = False
-    #: In process: replicas that have the state by then; the others receive it.
+    #: In process: replicas that have the state already; the others receive it.
     staying: tuple[int, ...] = ()
 
 
@@ -46,7 +46,7 @@ class Run(Message, tag="Run", frozen=True, kw_only=True):
     world: WorldDocument
     #: Workers stay: at the step that all agreed to, where the world was prepared, else at once.
     in_process: bool = False
-    #: A part of the newest step in memory that is complete over all agents; None: there is none.
+    #: A part of the newest step in memory that is complete over all agents; None if there is none.
     memory: StepPart | None = None
 
 
@@ -72,7 +72,7 @@ class Heartbeat(Message, tag="Heartbeat", frozen=True, kw_only=True):
     #: ``at`` of the newest lease that the sender has had from this coordinator.
     heard: float = 0.0
     progress: tuple[Progress, ...] = ()
-    #: How far its memory is ahead of storage; None: it keeps nothing there.
+    #: How far its memory is ahead of storage; None if it keeps no checkpoint in memory.
     memory: MemoryCheckpoint | None = None
 
 
@@ -117,7 +117,7 @@ class Halt(Message, tag="Halt", frozen=True, kw_only=True):
 
     epoch: int
     grace_seconds: float
-    #: The world was lost: with ``--save_at_breakpoint`` what is in memory comes to storage first.
+    #: True if the world was lost: with ``--save_at_breakpoint`` memory is written to storage first.
     lost: bool = False
 
 

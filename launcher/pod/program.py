@@ -21,12 +21,12 @@ from launcher.values import replica
 from launcher.values.console import say
 from launcher.values.replica import JobPlace, ReplicaIntent
 
-#: Names by which a shell finds us instead of what the image has.
+#: Names under which a shell finds brain-run instead of the image's launchers.
 _OURS = ("dlrover-run", "brain-run")
 _LOOK_SECONDS = 0.1
 #: Before the words of the command, in which Kubernetes has put values for ``$(NAME)``.
 RUN = "--run"
-#: Variables of ours that no worker needs.
+#: Variables of the launcher that no worker needs.
 _PRIVATE = ("BRAIN_POD", "BRAIN_POD_HOME", "BRAIN_POD_FILES")
 
 
@@ -47,7 +47,7 @@ class PodIntent:
     shell: bool = False
     #: Set before the command.
     exports: Mapping[str, str] = field(default_factory=dict)
-    #: None: where the container starts.
+    #: None for the directory in which the container starts.
     directory: str | None = None
     processes: int = 1
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
@@ -56,7 +56,7 @@ class PodIntent:
     restart_limit: int = 10
     brain_url: str | None = None
     accelerator: str = "cpu"
-    #: Where this agent answers.
+    #: Port at which this agent answers.
     port: int
     #: Worlds of the job have reached this epoch.
     epoch: int = 0

@@ -62,7 +62,7 @@ class _Report:
     behind: bool = False
     #: The newest number of ``persist`` that is done with.
     answered: int = 0
-    #: Why a worker saves past memory; empty: none does.
+    #: Why a worker saves directly to storage; empty if none does.
     off: str = ""
 
 

@@ -23,7 +23,7 @@ from launcher.values.ram_checkpoint import parts
 from launcher.values.ram_checkpoint.parts import StepPart
 
 PIECE_BYTES = 1 << 20
-#: What a copy to another host may take of the network.
+#: Bytes a second that a copy to another host may take of the network.
 PUSH_BYTES_PER_SECOND = 250e6
 _NAME = re.compile(r"\.metadata|[A-Za-z0-9_][A-Za-z0-9_.]*")
 

@@ -32,7 +32,7 @@ class StepStorage:
     def __init__(self, root: Path) -> None:
         self._steps, self._name = root / "steps", root.name
         self._next_try = 0.0
-        #: Where pieces of other agents are waited for; None: nowhere.
+        #: Directory that waits for pieces of other agents; None if none does.
         self._gathering: Path | None = None
         #: Since when, and why, storage refuses; monotonic seconds.
         self._refused: tuple[float, str] | None = None

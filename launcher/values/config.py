@@ -43,9 +43,9 @@ class LogConfig:
     redirects: Mapping[int | None, Std] = field(default_factory=dict)
     #: Local rank -> streams that go to files and, prefixed, to the console.
     tee: Mapping[int | None, Std] = field(default_factory=dict)
-    #: Local ranks whose output reaches the console; empty: all.
+    #: Local ranks whose output reaches the console; empty for all.
     local_ranks: frozenset[int] = frozenset()
-    #: Template with ``${role_name} ${rank} ${local_rank}``; None: ``[<role><local rank>]:``.
+    #: Template with ``${role_name} ${rank} ${local_rank}``; None for ``[<role><local rank>]:``.
     prefix: str | None = None
     #: Lines that contain one of these are copied to ``filtered_stdout.log`` / ``…stderr.log``.
     stdout_filters: tuple[str, ...] = ()
@@ -70,7 +70,8 @@ class LaunchConfig:
     nodes_max: int = 1
     #: Replicas come and go in multiples of this.
     unit: int = 1
-    #: Processes that the job asks for instead of replicas (``--world``); None: replicas.
+    #: Processes that the job asks for instead of replicas (``--world``); None if it asks for
+    #: replicas.
     shape: Shape | None = None
     #: Ranks of a tensor-parallel group, and pipeline stages.
     parallel: tuple[int, int] = (1, 1)
@@ -78,7 +79,7 @@ class LaunchConfig:
     node_rank: int = 0
     #: Where this machine is, outermost first: zone, spine, rack, switch; empty: not known.
     topology: tuple[str, ...] = ()
-    #: TORCHELASTIC_RUN_ID, and the job's id where no Brain gives another.
+    #: TORCHELASTIC_RUN_ID, and the job's id unless Brain gives another.
     run_id: str
     job: str
     #: Replica id within the job; never reused.
@@ -87,14 +88,14 @@ class LaunchConfig:
     role: str = "default"
     #: ``static`` or ``c10d`` as given, ``local`` where this machine's state directory decides.
     rdzv_backend: str = "local"
-    #: ``host:port`` where the coordinating agent listens; empty: on this machine alone.
+    #: ``host:port`` at which the coordinating agent listens; empty for this machine alone.
     rdzv_endpoint: str = ""
     #: ``--rdzv-conf`` as pairs.
     rdzv_conf: Mapping[str, str] = field(default_factory=dict)
-    #: MASTER_ADDR and MASTER_PORT as given for static rendezvous; None: the coordinator chooses.
+    #: MASTER_ADDR and MASTER_PORT as given for static rendezvous; None if the coordinator chooses.
     master_addr: str | None = None
     master_port: int | None = None
-    #: Address of this machine as others reach it; None: found out.
+    #: Address at which others reach this machine; None to find it.
     local_addr: str | None = None
     #: Worlds that may be lost to failures before the job is given up.
     max_restarts: int = 0
@@ -107,55 +108,55 @@ class LaunchConfig:
     #: LOCAL_RANK 0 everywhere and one device visible to each (``--virtual-local-rank``).
     virtual_local_rank: bool = False
     logs: LogConfig = field(default_factory=LogConfig)
-    #: The environment that workers inherit; ours is added to a copy.
+    #: The environment that workers inherit; the launcher adds its variables to a copy.
     environment: Mapping[str, str] = field(default_factory=dict)
-    #: Where workers run; absolute.
+    #: Directory in which workers run; absolute.
     directory: str
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     #: Short name of the accelerator for telemetry, ``cpu`` where there is none.
     accelerator: str = "cpu"
-    #: Base URL of Brain; None: none, the desired world is ``nodes_min`` to ``nodes_max``.
+    #: Base URL of Brain; None without Brain, when the world is ``nodes_min`` to ``nodes_max``.
     brain_url: str | None = None
     token_file: str | None = None
     #: ``$BRAIN_HOME``; absolute.
     home: str
     #: ``$BRAIN_HOME/replicas/<job>/<id>``; None for agents started by hand.
     replica_directory: str | None = None
-    #: Datagram socket of the collector; None: samples go nowhere.
+    #: Datagram socket of the collector; None to send no samples.
     collector_socket: str | None = None
     #: What is imported ahead of the workers: ``learned`` (torch, then what the script was seen to
     #: import), ``torch``, ``none``, or ``parked``: by each worker itself, started ahead.
     preload: str = "learned"
     #: Parked workers make their CUDA contexts ahead, too.
     park_cuda: bool = False
-    #: False (``BRAIN_PROBE=0`` or ``--no-probe``): nothing of ours enters the workers.
+    #: False (``BRAIN_PROBE=0`` or ``--no-probe``) keeps all code of Brain out of the workers.
     probe: bool = True
     #: ``torch.save`` of unmodified scripts goes through shared memory (``ram_checkpoint``).
     memory_checkpoint: bool = False
-    #: What is in memory comes to storage before the workers of a failed world start anew.
+    #: True to write memory to storage before the workers of a failed world restart.
     save_at_breakpoint: bool = False
     #: ``memory`` in BRAIN_WORKER; the agent fills it in once it has shared memory.
     memory: Mapping[str, object] | None = None
-    #: CPUs that a worker may use, by local rank (``--numa-binding``); empty: all that we may.
+    #: CPUs that a worker may use, by local rank (``--numa-binding``); empty for all of the agent's.
     bindings: tuple[tuple[int, ...], ...] = ()
-    #: 1: nodes are checked before the first world; 2: what was measured is printed, too.
+    #: 1 to check nodes before the first world; 2 to print the measurements, too.
     network_check: int = 0
-    #: Nodes that the check finds slow are left out, too, where the rest is enough.
+    #: True to leave out nodes that the check finds slow as well, if the other nodes are enough.
     exclude_straggler: bool = False
     #: How many times the others' time makes a node slow.
     straggler_ratio: float = 1.15
     #: Seconds without a sign of life after which a world counts as standing still, at least; 0:
     #: nobody looks.
     hang_seconds: float = 300.0
-    #: ``restart`` or ``report``; empty: restarted where a scaler runs the job, reported by hand.
+    #: ``restart`` or ``report``; empty for restart under a scaler, report in a job started by hand.
     on_hang: str = ""
-    #: File that tells scripts that ask which batch to take; None: nobody would say.
+    #: File with the batch for scripts that ask; None if no batch is ever chosen.
     batch_file: str | None = None
     #: The script reads it as DLRover's ElasticDataLoader does (``--auto_tunning``).
     tunes_like_dlrover: bool = False
     #: Events of workers go to standard error as torchrun's JSON (``--event-log-handler=console``).
     events: bool = False
-    #: The job step of Slurm that this agent is a task of; None: none.
+    #: The job step of Slurm of which this agent is a task; None without Slurm.
     step: SlurmStep | None = None
 
 
@@ -186,7 +187,7 @@ class WorldDocument:
     #: Worlds lost to failures so far (TORCHELASTIC_RESTART_COUNT), and how many may be.
     restart_count: int = 0
     max_restarts: int = 0
-    #: As far as whoever keeps this knows, all its workers can go over into another world.
+    #: True if all its workers are known to be able to change to another world in process.
     elastic: bool = False
     #: As ``WorldLedger.unchecked``: a world of this script stepped without the checkpoint that was
     #: kept for it.

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-#: What is waited for longer than this is said by hand, too.
+#: Seconds after which a wait is printed even in a job started by hand.
 PATIENCE_SECONDS = 10.0
 _WAITING = "waiting: "
 

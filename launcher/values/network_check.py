@@ -29,7 +29,7 @@ class NodeMeasured:
     """Measurements of one node in one round."""
 
     ok: bool
-    #: What went wrong; empty where nothing did.
+    #: The error; empty if there was none.
     reason: str = ""
     #: Seconds of its own arithmetic, and of exchanges with its group; 0 = not measured.
     compute_seconds: float = 0.0
@@ -61,7 +61,7 @@ class Usual:
 class CheckWork:
     """The work of one check (``--rdzv-conf check_edge= check_mebibytes= check_repeats=``)."""
 
-    #: Rows of the square matrices that are multiplied; 0: as suits the device.
+    #: Rows of the square matrices that are multiplied; 0 to suit the device.
     edge: int = 0
     #: Exchanged at a time.
     mebibytes: int = 16
@@ -73,14 +73,14 @@ class CheckWork:
 class CheckTerms:
     """Options of the node check."""
 
-    #: Print what was measured, as ``--comm-perf-test`` wants it.
+    #: True to print the measurements, for ``--comm-perf-test``.
     print_all: bool = False
     exclude_stragglers: bool = False
     ratio: float = 1.15
     #: For one round: import torch, measure, give up.
     seconds: float = 120.0
     work: CheckWork = CheckWork()
-    #: Where usual times are remembered; one file for all jobs of this state directory.
+    #: File of usual times, one for all jobs of this state directory.
     memory: Path
     #: Says something that a person shall see.
     tell: Callable[[str], None]
@@ -92,7 +92,7 @@ class Verdicts:
 
     failed: Mapping[int, str] = field(default_factory=dict)
     slow: Mapping[int, str] = field(default_factory=dict)
-    #: How many times as long as usual the slow ones take.
+    #: Slow nodes' times, as multiples of the usual time.
     times: Mapping[int, float] = field(default_factory=dict)
 
 

@@ -29,9 +29,9 @@ class AgentObserved:
     ready: bool = True
     #: When it said hello; only those that are not ready are waited for.
     since: float = 0.0
-    #: GROUP_RANK that it asks for when it is new; None: any.
+    #: GROUP_RANK that it asks for when it is new; None for any.
     rank: int | None = None
-    #: When it gave notice to leave; None: it stays.
+    #: Time of its notice to leave; None if it stays.
     leaving_since: float | None = None
     #: Where it is, outermost first: zone, spine, rack, switch; empty: not known.
     topology: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Shape:
     processes: int
     #: Fewer will do while no more can be had.
     least: int
-    #: More will do where exactly as many cannot be had.
+    #: Most processes that will do if the exact number cannot be met.
     most: int
 
 
@@ -126,29 +126,29 @@ class WorldObserved:
     #: In order of rank.
     members: tuple[Member, ...]
     phase: WorldPhase
-    #: When its workers were told to start.
+    #: Time of the order to start its workers.
     since: float = 0.0
     #: All workers were started.
     formed: bool = True
     #: The first step was seen (or cannot be seen).
     stepping: bool = True
-    #: Exit code of the worker that failed first; None: none did.
+    #: Exit code of the worker that failed first; None if none did.
     failed: int | None = None
     #: A worker ended itself because its lease ran out.
     dispersed: bool = False
     #: Members all of whose workers can go over into another world without being ended.
     sessions: frozenset[int] = frozenset()
-    #: They all could, by what was known of them before a coordinator was lost.
+    #: True if all of them could, as known before a coordinator was lost.
     was_elastic: bool = False
     #: It was formed by workers that went over into it.
     in_process: bool = False
     #: Members some of whose workers have ended, or were never there.
     broken: frozenset[int] = frozenset()
-    #: Since when workers say that they cannot reach each other; None: they do not.
+    #: Time since which workers report that they cannot reach each other; None if they can.
     torn_since: float | None = None
     #: They say that they have never met.
     unbuilt: bool = False
-    #: Another program listens where the workers were to meet; it is no failure of theirs.
+    #: True if another program took the workers' port, which is no failure of theirs.
     port_taken: bool = False
     #: All workers ended with 0.
     finished: bool = False
@@ -189,14 +189,14 @@ class WorldRules:
 
     #: Seconds to wait for a safe point before an interval was seen.
     safe_point_seconds: float = 120.0
-    #: The same where the script is signalled to save; None: it is not.
+    #: The same if the script gets a signal to save; None if it gets none.
     signal_seconds: float | None = None
     #: A world without checkpoints may be restarted while it is younger than so many seconds;
     #: more than 0 only where nobody asked for elasticity but by starting another agent.
     free_seconds: float = 0.0
     #: Seconds that a leaving member is kept for a safe point.
     leave_seconds: float = SAFE_POINT_SECONDS
-    #: Whether the last one of a job is kept, too; False where a person ends it.
+    #: True to keep even the last agent of a job; False if a person ends it.
     last_waits: bool = True
     #: Agents that come and go within so many seconds of each other make one change.
     debounce_seconds: float = 0.05
@@ -205,13 +205,13 @@ class WorldRules:
     #: Seconds that a first world of fewer than all waits: of an earlier one there may be members
     #: that have not found us yet.
     alone_seconds: float = 0.0
-    #: A job whose first world cannot be formed for so many seconds ends.
+    #: Seconds after which a job ends if its first world cannot be formed.
     join_seconds: float = math.inf
     #: Seconds that the workers of a planned world may take to its gate; 0: none are started early.
     prepare_seconds: float = 60.0
     #: Seconds within which a desired change must find a world that steps.
     first_step_seconds: float = 120.0
-    #: So many failures with one code before any step end the job; None: only the limit does.
+    #: Number of failures with the same code, before any step, that end the job; None for no limit.
     barren_worlds: int | None = None
     #: Ranks of a tensor-parallel group, and pipeline stages; their product is one whole network.
     tensor: int = 1
@@ -252,7 +252,7 @@ class JobObserved:
     #: Why the failure that ended the last world would only come again; empty: it may not.
     hopeless: str = ""
     held: HeldWorld | None = None
-    #: Until when no world is built in process: one could not be.
+    #: Time before which no world is built in process, because the last attempt failed.
     build_after: float = -math.inf
     rules: WorldRules = WorldRules()
 
@@ -295,7 +295,7 @@ class PrepareWorld:
 class DiscardWorld:
     """End the prepared world, which is no longer desired or cannot be built."""
 
-    #: Why it cannot be; None: it is only not wanted any more.
+    #: Why it cannot be built; None if it is only not wanted any more.
     reason: str | None
 
 

@@ -43,10 +43,10 @@ class ReplicaIntent:
     token_file: str | None = None
     home: str
     accelerator: str | None = None
-    #: Where agents on other machines reach this one; None: they are all on this machine.
+    #: Address at which agents on other machines reach this one; None if all are on this machine.
     address: str | None = None
     port: int = 0
-    #: File in which the scaler says where the others are.
+    #: File in which the scaler keeps the other agents' addresses.
     place_file: str | None = None
     #: Zone, spine, rack and switch of its node with ``/`` between them; empty: not known.
     topology: str = ""
@@ -65,7 +65,7 @@ class ReplicaStatus:
     address: str
     #: ``starting``, ``waiting``, ``running`` or ``stopping``.
     phase: str
-    #: What its workers get to save and end; None: it has not read its command yet.
+    #: Seconds that its workers get to save and end; None until it has read its command.
     grace_seconds: float | None = None
 
 
@@ -77,7 +77,7 @@ class Coordinating:
     #: host:port.
     address: str
     epoch: int
-    #: Rises with every one that takes the leadership; the highest one holds it.
+    #: Rises with every agent that takes the leadership; the highest term holds it.
     term: int = 0
     #: Start time of the process, which names it together with ``pid``.
     ticks: int = 0

@@ -9,13 +9,13 @@ class WitnessObserved:
 
     #: The world that it is of.
     epoch: int = 0
-    #: Where it is; empty: there is none.
+    #: Its path; empty if there is none.
     path: str = ""
-    #: All members have seen it. Until then who coordinated decides, unless that one is gone.
+    #: True if all members have seen it. Until then the coordinator decides, unless that is gone.
     in_force: bool = False
     #: It was asked for here; there is one answer, which may be long in coming.
     asked: bool = False
-    #: Member for whose half it was taken, where that is known.
+    #: Member for whose half it was taken, if that is known.
     holder: int | None = None
     #: It was asked for, and was not there any more.
     lost: bool = False

@@ -45,7 +45,7 @@ class ProbeEvent:
     seconds: float | None = None
     bytes: int | None = None
     replaced: bool | None = None
-    #: It met another worker so far (``collectors/probe/peers.py``); None: an older probe.
+    #: True if it has met another worker (``collectors/probe/peers.py``); None from an older probe.
     met: bool | None = None
 
 
@@ -83,21 +83,21 @@ class WorkerExit:
     code: int
     #: CLOCK_MONOTONIC nanoseconds.
     at_ns: int
-    #: True where we asked it to end, so that its code says nothing about the script.
+    #: True if the agent asked it to end, so that its code says nothing about the script.
     stopped: bool
-    #: True where its lease ran out, so that it ended itself or was held until its end.
+    #: True if its lease ran out, so that it ended itself or was held until its end.
     lapsed: bool = False
-    #: When it failed, by its error file where it left one, else when it was seen; local time.
+    #: Time of its failure by its error file, else the time at which its end was seen; local time.
     failed_at: datetime
     #: From the worker's error file (``@record``), else made from the code; empty for 0.
     message: str
-    #: The error file as the worker left it, JSON; empty where there is none.
+    #: The error file as the worker left it, JSON; empty if there is none.
     error: bytes = b""
-    #: Where that is kept; empty where it is not.
+    #: Path of that file; empty if it is not kept.
     error_file: str = ""
-    #: What it said last on standard error, where we read that; empty otherwise.
+    #: The end of its standard error, if the agent reads that; empty otherwise.
     last_words: str = ""
-    #: What was found out about its end; None where nobody looked.
+    #: The cause of its end; None if the agent did not look for it.
     signs: Signs | None = None
 
     @property

@@ -35,7 +35,7 @@ def bindings(
         found = [machine.near(mode, index, gpus) for index in range(count)]
     except (OSError, ValueError) as untold:
         raise BadInput(
-            f"--numa-binding={mode}: this machine does not tell its layout ({untold}); drop it",
+            f"--numa-binding={mode}: this machine does not report its layout ({untold}); drop it",
             field="numa_binding",
         ) from untold
     if not all(found):

@@ -38,7 +38,9 @@ def reports(
         return _over(training, known, members, now) if alive or known is None else ()
     if known is not None and alive and not running:
         event = WorldEvent.STOPPED if wish.intent is not Intent.RUN else WorldEvent.LOST
-        return (_report(training, event, known, known.members, now, detail="no pod of it runs"),)
+        return (
+            _report(training, event, known, known.members, now, detail="none of its pods runs"),
+        )
     complete = bool(running) and len(running) == training.replicas
     same = known is not None and [m.replica for m in known.members] == [r.id for r in running]
     if not complete or (alive and same):

@@ -64,5 +64,5 @@ def test_more_workers_than_gpus_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_machine_that_does_not_tell_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="does not tell its layout"):
+    with pytest.raises(BadInput, match="does not report its layout"):
         bindings("node", 1, GPUS, sys=tmp_path)

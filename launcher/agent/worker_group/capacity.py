@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-#: What the machine shall keep free whatever workers take.
+#: Bytes that the machine must keep free, whatever workers take.
 _MARGIN_BYTES = 256 * 1024 * 1024
 _CGROUP = Path("/sys/fs/cgroup")
 

@@ -52,7 +52,7 @@ class WorkerGroup:
         #: The last world that workers were started for; a higher epoch may have been prepared.
         self.last: WorldDocument | None = None
         self.exits: tuple[WorkerExit, ...] = ()
-        #: What workers are asked to end by: the signal that asked us, once there is one.
+        #: Signal that asks workers to end: the one that this agent got, if it got one.
         self.signum = signal.SIGTERM
         #: Workers can be started quickly, or never will be.
         self.ready = False
@@ -68,7 +68,7 @@ class WorkerGroup:
         #: Epoch of the newest world that was heard of, formed or not.
         self.heard_epoch = 0
         self._orders: asyncio.Queue[Order] = asyncio.Queue()
-        #: Where workers ask for shards of data.
+        #: Socket on which workers ask for shards of data.
         self.shard_socket = ShardSocket(tell)
         #: Changes of the world that end no process.
         self.in_process_changes = InProcessChanges(host, lambda: self.config.replica, tell)
@@ -86,7 +86,7 @@ class WorkerGroup:
             async with asyncio.timeout(_WARM_SECONDS):
                 await self._fork_server.ready()
         except TimeoutError:
-            self._say(f"imports took longer than {_WARM_SECONDS:.0f} s; nobody waits for them")
+            self._say(f"imports took longer than {_WARM_SECONDS:.0f} s; no world waits for them")
         self.ready = True
         self._tell(messages.Ready())
         await asyncio.Event().wait()

@@ -26,9 +26,9 @@ class InProcessChanges:
     ) -> None:
         """``host`` is where peers reach this machine; ``replica`` returns this agent's id."""
         self._host, self._replica, self._tell = host, replica, tell
-        #: The world that is being built beside the one that trains; None: none is.
+        #: The world that is being built beside the training world; None if there is none.
         self.coming: WorldDocument | None = None
-        #: Replicas of it that have the state by then.
+        #: Replicas of that world that have the state already.
         self.stay: frozenset[int] = frozenset()
         #: True if the workers here leave at the next change, and end by themselves.
         self.parting = False
@@ -36,7 +36,7 @@ class InProcessChanges:
         self.failing = 0
         #: The workers that said hello last; some of them may still be starting.
         self._introduced: Workers | None = None
-        #: Epoch -> what members of that world told each other.
+        #: Epoch -> values that members of that world sent each other.
         self._posts: defaultdict[int, dict[str, bytes]] = defaultdict(dict)
         #: Messages of workers here, for a coordinator that may not have heard them.
         self._own: list[messages.Post] = []

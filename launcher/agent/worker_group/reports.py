@@ -22,7 +22,7 @@ class WorkerReports:
         self, tell: Callable[[messages.Message], None], *, memory: RamCheckpoint, host: str
     ) -> None:
         self._tell, self._memory, self._host = tell, memory, host
-        #: What probes announced of the running world, as far as it holds on.
+        #: Announcements of probes in the running world, as far as they still hold.
         self._said: list[ProbeEvent] = []
 
     def announced(self, event: ProbeEvent, epoch: int, progress: tuple[Progress, ...]) -> None:

@@ -36,10 +36,10 @@ class Flag:
     type: str = "str"
     default: Any = None
     choices: tuple[str, ...] | None = None
-    #: Variable that gives the default; None where none does.
+    #: Variable that gives the default; None if there is none.
     environment: str | None = None
     help: str = ""
-    #: Why it has no effect, for whoever gives it; empty where it has its effect.
+    #: Why it has no effect, for a user who gives it; empty if it has its effect.
     idle: str = ""
 
 
@@ -50,9 +50,9 @@ class Torchrun:
     #: ``2.13.0`` or ``2.14.0.dev20261101+cpu`` for example.
     version: str
     flags: tuple[Flag, ...]
-    #: ``ask_torch.digest`` of the torch that said it; empty where that is not known.
+    #: ``ask_torch.digest`` of the torch that was asked; empty if not known.
     digest: str = ""
-    #: What a person should know about this description; empty where it is exact.
+    #: A note for the user about this description; empty if it is exact.
     note: str = ""
 
 

@@ -12,7 +12,7 @@ def decide(observation: JobObserved, now: float) -> Action:
 def _decide(observation: JobObserved, now: float) -> Action:
     world = observation.world
     if observation.behind:
-        return WaitFor("an agent has still to tell of a later world")
+        return WaitFor("an agent has yet to report a later world")
     if world is None or world.phase is WorldPhase.ENDED:
         return forming.between(observation, now)
     if world.phase is WorldPhase.STOPPING:

@@ -126,7 +126,7 @@ def _undecided(witness: WitnessObserved) -> str:
     if witness.asked:
         return _unanswered(witness)
     why = witness.trouble or (
-        "not all members said that they see one" if witness.path else "no checkpoint was seen"
+        "not all members have confirmed one" if witness.path else "no checkpoint was seen"
     )
     return (
         "half of them are here, without the coordinator, and no witness on the checkpoint's "

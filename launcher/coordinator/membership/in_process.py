@@ -31,7 +31,7 @@ from launcher.values.observation import (
 
 #: Seconds in which the cause is seen of workers that cannot reach each other.
 CAUSE_SECONDS = 1.0
-#: Seconds that newcomers may take to ``join``: nobody waits for them.
+#: Seconds that newcomers may take to ``join``; training goes on meanwhile.
 _JOIN_SECONDS = 600.0
 #: Seconds that members may take to where their next step begins: they may be in a long one, or in
 #: an evaluation.

@@ -29,9 +29,9 @@ _RETRY_SECONDS = 1.0
 _LAST_SECONDS, _LOOK_SECONDS = 2.0, 0.005
 #: Said once, by hand too: a person can change the script.
 _UNLOADED = (
-    "a change is taken back: the script stepped without loading %s, which it had just saved. "
-    "Further agents that come or go cost one start each, and nobody looks again whether it loads. "
-    "To have that back: load the newest checkpoint by its path before the first step, and start "
+    "a change is undone: the script stepped without loading %s, which it had just saved. From now "
+    "on each agent that comes or goes costs a restart, without a check that the script loads. To "
+    "restore the check, load the newest checkpoint by its path before the first step, and start "
     "the job again"
 )
 _EVENTS = {ReplicaExit.SUCCEEDED: WorldEvent.FINISHED, ReplicaExit.FAILED: WorldEvent.LOST}

@@ -16,7 +16,7 @@ class WorldPast:
 
     #: Optimizer steps of rank 0.
     steps: int = 0
-    #: CLOCK_MONOTONIC of the last step, seconds; None where there was none.
+    #: CLOCK_MONOTONIC of the last step in seconds; None if there was none.
     last_step_at: float | None = None
     #: Checkpoint -> steps when it was saved.
     saved: dict[str, int] = field(default_factory=dict)
@@ -40,9 +40,9 @@ class WorldLedger:
     failures: int = 0
     #: Exit codes of worlds that failed before any step was ever seen.
     barren: tuple[int, ...] = ()
-    #: The last failures of the job, oldest first, and what follows from the newest.
+    #: The last failures of the job, oldest first.
     failed: tuple[Occurrence, ...] = ()
-    #: Why the job is not tried again; empty: it may be.
+    #: Why the job is not started again; empty if it may be.
     hopeless: str = ""
     #: Steps of the job when the present world was formed, as far as they are known.
     begun: int = 0

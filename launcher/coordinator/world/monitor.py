@@ -16,7 +16,7 @@ from launcher.values.ram_checkpoint import links
 from launcher.values.ram_checkpoint.ages import worth_telling
 from launcher.values.workers import ProbeEvent, Progress, WorkerExit
 
-#: Steps after which a worker that has met nobody is expected to meet nobody.
+#: Steps after which a worker that has met no other worker is expected to meet none.
 _LEAST_STEPS = 10
 
 
@@ -28,7 +28,7 @@ class WorldMonitor:
     ) -> None:
         self.document = document
         by = (m.replica for m in document.members if m.address == document.coordinator)
-        #: Member that coordinated when it was formed; None: it was none.
+        #: Member that coordinated when it was formed; None if a non-member did.
         self.coordinated = next(by, None)
         #: WORLD_SIZE.
         self.processes = document.processes
@@ -42,13 +42,13 @@ class WorldMonitor:
         self.pins: tuple[Pin, ...] = ()
         self.loaded: list[str] = []
         self.ended_by: Cause | None = None
-        #: Its end has still to be told: by what, and what it was once it was known.
+        #: The cause of its end, if that has not been reported yet.
         self.untold: Cause | None = None
-        #: What was found while it stood still; None: nothing.
+        #: The finding while it stood still; None if there was none.
         self.hung: Diagnosis | None = None
         self.phase = WorldPhase.RUNNING
         self.unloaded = False
-        #: Another program has the port where the workers were to meet.
+        #: True if another program has the port at which the workers should meet.
         self.port_taken = False
         #: Replicas whose workers all have a session, and whether they came over in process.
         self.elastic: set[int] = set()
@@ -57,14 +57,14 @@ class WorldMonitor:
         self._stayed: frozenset[int] = frozenset()
         #: Replica -> world of its workers, which have no place here and are to end.
         self.parting: dict[int, int] = {}
-        #: The same of those that were told to end, and have their grace.
+        #: The same for workers that were asked to end, and have their grace.
         self.parted: dict[int, int] = {}
         #: Its members that were gone when others went on from it in process, as they did.
         self.gone: frozenset[int] = frozenset()
         self.left_behind = False
         #: Members of which a worker has failed and may not have ended yet.
         self.failing: set[int] = set()
-        #: Since when workers cannot reach each other, and whether they have ever met.
+        #: Time since which workers cannot reach each other, and True if they have never met.
         self.torn_at: float | None = None
         self.torn_because = ""
         self.unbuilt = False
@@ -94,7 +94,7 @@ class WorldMonitor:
         #: A worker met another one; ranks that had not when they saved, and had made some steps.
         self._met = False
         self._alone: set[int] = set()
-        #: How far each member's memory is ahead of storage, and what was told of it.
+        #: How far each member's memory is ahead of storage, and the last report of it.
         self._memory: dict[int, MemoryCheckpoint] = {}
         self._memory_told: dict[int, MemoryCheckpoint] = {}
 

@@ -22,14 +22,14 @@ class Peer:
         self.heard_at = now
         #: When it last heard the coordinator before this one.
         self.followed_until = now - hello.unheard_seconds
-        #: The newest word of ours that it is known to have heard, by our clock.
+        #: Time, on this clock, of the newest message that it is known to have heard from here.
         self.confirmed_at = now
         #: It follows another coordinator; the end of its connection proves nothing.
         self.turned = False
         self.since = now
         self.ready = hello.ready
         self.leaving_since: float | None = None
-        #: Why its node is left; empty: it leaves for no fault of it, or stays.
+        #: Why its node is left; empty if it stays, or leaves through no fault of the node.
         self.unfit = ""
         #: A port that was free on its machine lately.
         self.port = hello.port
@@ -94,7 +94,7 @@ class Peers:
         self._say, self._clock = say, clock
         self._here: dict[int, Peer] = {}
         self._numbers = 0
-        #: How many connections ended that nobody was let go of by.
+        #: Number of connections that ended without a release of the agent.
         self.lost = 0
 
     def __iter__(self) -> Iterator[Peer]:

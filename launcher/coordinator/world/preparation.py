@@ -29,7 +29,7 @@ class Preparation:
         self._since = since
         self.involved = frozenset(involved) | {member.replica for member in document.members}
         self._waited = set(self.involved)
-        #: Step that is asked for, who has not answered yet, and whether one could not.
+        #: The step asked for, the members that have not answered, and True if one could not agree.
         self._step: int | None = None
         self._open: set[int] = set()
         self._late = False

@@ -74,7 +74,7 @@ class CoordinatorState:
         #: report waits for exits of its workers.
         self.fallen: WorldMonitor | None = None
         self.fallen_until = math.inf
-        #: When a world of another coordinator was taken over; None: the world is our own.
+        #: Time at which another coordinator's world was taken over; None for this one's own world.
         self.recovered_at: float | None = None
         self._told_copies = False
 

@@ -27,7 +27,7 @@ class CoordinatorTerms:
     #: Neither a scaler nor a manager of jobs starts its agents elsewhere.
     by_hand: bool = False
     grace_seconds: float = GRACE_SECONDS
-    #: Name of what is run.
+    #: Name of the program that the job runs.
     program: str = ""
     #: A checkpoint was declared, and where it is, absolute; None: that was not said.
     declared: bool = False
@@ -37,7 +37,7 @@ class CoordinatorTerms:
     rules: WorldRules = field(default_factory=WorldRules)
     #: Seconds to go on telling Brain of the end while it is away.
     linger_seconds: float = 10.0
-    #: How nodes are checked before the first world; None: they are not.
+    #: The check of nodes before the first world; None if there is none.
     check: CheckTerms | None = None
-    #: What is looked for while worlds run; None: nothing.
+    #: Signs of a hang to look for while worlds run; None to look for none.
     hang: HangTerms | None = None

@@ -94,5 +94,5 @@ try:
     if _config:
         _begin(_config)
 except Exception as failed:  # noqa: BLE001 - whatever it is, the script must run
-    _tell("brain: the worker goes on without us: %r\n" % (failed,))
+    _tell("brain: the worker goes on without Brain: %r\n" % (failed,))
 _chain()

@@ -18,7 +18,7 @@ from launcher.values.diagnosis.signs import Signs
 #: More of a traceback is not sent.
 _TRACEBACK_CHARACTERS = 4096
 
-#: What is said of each kind, behind what the rank said itself.
+#: The meaning of each kind, printed after the rank's own error.
 MEANING = {
     FailureKind.CODE: "an error in the script",
     FailureKind.EXIT: "the script ended itself, without an error that left it",
@@ -29,7 +29,7 @@ MEANING = {
     FailureKind.NETWORK: "a connection broke or timed out, and no peer's failure explains it",
     FailureKind.STORAGE: "storage refused to read or write",
     FailureKind.CRASH: "native code crashed",
-    FailureKind.KILLED: "somebody ended it; the kernel counted no want of memory",
+    FailureKind.KILLED: "a person or program killed it; the kernel counted no lack of memory",
     FailureKind.HANG: "no worker moved",
     FailureKind.NODE: "its agent and machine are gone",
 }

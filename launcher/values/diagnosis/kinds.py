@@ -58,7 +58,7 @@ _STORAGE = (
     r"Too Many Requests|InternalError\) when calling|RequestTimeout\b",
     r"PytorchStreamWriter failed|basic_ios::clear|unexpected pos \d+ vs",
 )
-#: What a rank says whose peer is gone, or whose link is.
+#: Errors of a rank whose peer or connection is gone.
 _NETWORK = (
     r"Connection (reset|closed|refused|aborted)( by peer)?|connection closed by remote",
     r"ConnectionResetError|ConnectionRefusedError|ConnectionAbortedError|BrokenPipeError",
@@ -89,14 +89,14 @@ _TABLE: Sequence[tuple[FailureKind, "re.Pattern[str]"]] = tuple(
         (FailureKind.NETWORK, _NETWORK),
     )
 )
-#: What only a connection between workers says.
+#: Errors that only a connection between workers gives.
 _PEER = re.compile(
     r"gloo[/\\]|\bnccl|\bNCCL|Dist(Network|Store|Backend)Error|recvValue|(send|recv)Bytes failed"
 )
 #: How Python ends a traceback; a module path, a name, perhaps words.
 _EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$")
 _FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<name>.*))?$')
-#: What Python prints between two exceptions of a chain: ``raise … from``, and one in a handler.
+#: Lines that Python prints between two exceptions of a chain: ``raise … from``, and in a handler.
 _CAUSED = re.compile(r"^The above exception was the direct cause of .*:$", re.MULTILINE)
 _CONTEXT = re.compile(r"^During handling of the above exception, another .*:$", re.MULTILINE)
 #: A file system that has less is full: what is left of it is too little for a tensor.
@@ -115,11 +115,11 @@ class FailureCause:
     """The cause that ended one worker."""
 
     kind: FailureKind
-    #: What it said of itself, or what is said of its signal; one line, may be empty.
+    #: The worker's own error, or the meaning of its signal; one line, may be empty.
     words: str
-    #: Where in the script it was raised, ``train.py:17``; empty where nothing says it.
+    #: Place in the script where it was raised, ``train.py:17``; empty if unknown.
     place: str = ""
-    #: What that means for people, where more is known than the kind says; empty otherwise.
+    #: A meaning for people that is more precise than the kind's; empty otherwise.
     meaning: str = ""
     evidence: tuple[Evidence, ...] = ()
 

@@ -16,7 +16,7 @@ SAME_BUG = 2
 SAME_NODE = 3
 #: Failures that are remembered.
 REMEMBERED = 16
-#: Kinds that a node may be to blame for; the script's own errors are nobody else's.
+#: Kinds for which a node may be to blame, as it is not for the script's own errors.
 _OF_SCRIPTS = frozenset({FailureKind.CODE, FailureKind.DEVICE_MEMORY})
 _OF_NODES = frozenset(
     {
@@ -36,13 +36,13 @@ class Occurrence:
     kind: FailureKind
     node: NodeName | None = None
     replica: int | None = None
-    #: Of the script's error; empty where there was none with a place.
+    #: Signature of the script's error; empty if no error has a place.
     signature: str = ""
-    #: Steps of the job by then, over restarts; None where nobody could count.
+    #: Steps of the job at that time, over restarts; None if they could not be counted.
     step: int | None = None
 
 
-#: What the others do.
+#: What the other workers do.
 GO_BACK, GO_ON = "the others go on from the last checkpoint", "the others go on at once"
 
 
@@ -50,7 +50,7 @@ GO_BACK, GO_ON = "the others go on from the last checkpoint", "the others go on 
 class Consequence:
     """The consequence of a failure."""
 
-    #: Why the job ends; empty: it goes on.
+    #: Why the job ends; empty if it goes on.
     give_up: str = ""
     #: Replicas that the next world is formed without.
     leave: tuple[int, ...] = ()

@@ -11,9 +11,9 @@ class Signs:
     steps: int = 0
     #: Seconds between the failure (the exception, by the worker's own clock) and the exit.
     lag_seconds: float = 0.0
-    #: What the exception said as it left the script, traceback included; its end.
+    #: The end of the traceback and message of the exception that left the script.
     traceback: str = ""
-    #: The end of its standard error, where an agent reads that.
+    #: The end of its standard error, if the agent reads that.
     tail: str = ""
     #: The checkpoint whose save raised that exception, and the bytes that were free there then;
     #: empty and None where no save did, or nothing could be read.
@@ -25,7 +25,7 @@ class Signs:
     #: agent's control group, and on the whole machine.
     oom_kills: int = 0
     host_oom_kills: int = 0
-    #: Bytes that ``/dev/shm`` has in all; None: there is none.
+    #: Total bytes of ``/dev/shm``; None if there is none.
     shm_bytes: int | None = None
     #: NVIDIA Xid errors in the kernel's log since then, as ``79 0000:3b:00``.
     xids: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from brain.types.resources import NodeName
 
 #: Sampled waits below which a rank's own time is not known well enough.
 _SAMPLES = 8
-#: A node must be slow at so many looks in a row.
+#: Number of looks in a row at which a node must be slow.
 LOOKS = 3
 
 

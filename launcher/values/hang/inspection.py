@@ -18,11 +18,11 @@ class StackLook:
     """An agent's measurements of one worker and the processes it started, between two looks."""
 
     rank: int
-    #: All threads, most recent call first; empty where nothing could be had.
+    #: Stacks of all threads, most recent call first; empty if none could be read.
     stacks: str = ""
     #: How they were had: ``py-spy``, ``faulthandler``, or why they were not.
     means: str = ""
-    #: The main thread was somewhere else at the second look.
+    #: True if the main thread was at another place at the second look.
     moved: bool = False
     #: Processors used.
     cpu_share: float = 0.0
@@ -30,9 +30,9 @@ class StackLook:
     bytes_per_second: float = 0.0
     #: As in /proc/<pid>/stat: S sleeps, D waits for a device, R runs, t is under a debugger.
     state: str = ""
-    #: Where the kernel holds it, where it says so.
+    #: Place in the kernel that holds it, if known.
     kernel: str = ""
-    #: Of torch's flight recorder; empty where it keeps nothing.
+    #: Content of torch's flight recorder; empty if that is off.
     recorder: str = ""
 
     @property

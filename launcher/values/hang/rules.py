@@ -30,7 +30,7 @@ class QuietPhase(StrEnum):
 class Patience:
     """The times for which a world may be quiet."""
 
-    #: Seconds in training and evaluation at least; 0: nobody looks.
+    #: Least seconds in training and evaluation; 0 turns the check off.
     seconds: float = 300.0
     #: The same at least before the first step, where workers wait for each other: a start of our
     #: own example takes 7 to 8 s, 55 s on a machine with ten times as many processes as processors.
@@ -74,7 +74,7 @@ class RankObserved:
 class ProgressShown:
     """Quiet times after which worlds of one script went on: a later world may be quiet as long."""
 
-    #: Name of what is run.
+    #: Name of the program that the job runs.
     program: str
     step_seconds: float = 0.0
     longest_seconds: float = 0.0
@@ -86,7 +86,7 @@ class ProgressShown:
 class WorldPace:
     """A world's pace so far; ``paced`` adds the next look."""
 
-    #: When its workers were told to start.
+    #: Time of the order to start its workers.
     since: float
     #: The newest sign of life of any rank.
     moved_at: float
@@ -98,7 +98,7 @@ class WorldPace:
     longest_seconds: float = 0.0
     #: The same up to its first step.
     first_seconds: float = 0.0
-    #: What worlds of the same script before it had shown.
+    #: Quiet times of earlier worlds of the same script.
     shown: ProgressShown | None = None
 
 

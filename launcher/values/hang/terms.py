@@ -12,7 +12,7 @@ class HangTerms:
     """The signs of a hang to look for, and the action on them."""
 
     patience: Patience = field(default_factory=Patience)
-    #: A world that stands still is ended and formed anew; False: it is told of only.
+    #: True to restart a world that stands still; False only to report it.
     restart: bool = False
     #: Leave nodes that hold the others up (``--exclude-straggler``); the ratio that is slow.
     leave_slow: bool = False

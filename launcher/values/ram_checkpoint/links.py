@@ -12,7 +12,7 @@ from pathlib import Path
 
 #: Where shared memory is.
 SHARED = Path("/dev/shm")
-#: What every path into some agent's memory begins with.
+#: Prefix of every path into an agent's memory.
 MEMORY = f"{SHARED}/brain-"
 _LOOK_SECONDS = 0.005
 
