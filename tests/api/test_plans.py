@@ -284,7 +284,7 @@ def test_an_edit_of_a_job_that_changed_meanwhile_or_by_a_viewer_is_refused(api: 
         old = {"If-Match": str(job.version + 1)}
         with pytest.raises(VersionMismatch):
             admin.send(replace(calls.edit("digits", JobEdit(cpu_millis=500)), headers=old))
-        with pytest.raises(BadInput, match="cpu_millis 0 is no amount") as refused:
+        with pytest.raises(BadInput, match="cpu_millis 0 is not a possible amount") as refused:
             admin.send(calls.edit("digits", JobEdit(cpu_millis=0)))
     assert refused.value.field == "cpu_millis"
     with api.client(Role.VIEWER) as viewer, pytest.raises(NotAllowed):

@@ -100,7 +100,7 @@ def test_roles_that_cannot_train_are_refused(roles: Mapping[str, int], says: str
 
 
 def test_a_stranger_is_told_nothing():
-    with pytest.raises(BadInput, match="worker 7 is no member"):
+    with pytest.raises(BadInput, match="worker 7 is not a member"):
         tf_config(addresses("ads", "team", ROLES), Task("worker", 7))
 
 

@@ -286,7 +286,7 @@ def test_model_drift_a_job_that_is_not_what_it_was_is_predicted_no_further_than_
     seen = model(point(1, 320.0), missed(2, 500.0))
 
     assert seen.surprised
-    with pytest.raises(Undetermined, match="other than predicted"):
+    with pytest.raises(Undetermined, match="missed their forecasts"):
         seen.predict(4)
     assert seen.predict(2).examples_per_second > 0
 
