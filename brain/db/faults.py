@@ -89,7 +89,7 @@ def _remedy(said: BaseException) -> str | None:
     if isinstance(said, ProgramLimitExceeded):
         return None
     if isinstance(said, _FAULTS):
-        return "it is lost, or gave up a statement; check that it runs and has space, then try again"
+        return "it was lost, or ended a statement; check that it runs and has space, then retry"
     return None
 
 

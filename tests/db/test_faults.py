@@ -113,7 +113,7 @@ class TestLockedFile:
 class TestDamagedFile:
     def test_is_unavailable_with_what_to_put_back(self, sqlite_url: str, tmp_path: Path) -> None:
         (tmp_path / "brain.db").write_bytes(b"no database at all" * 100)
-        with opened(sqlite_url) as stores, pytest.raises(Unavailable, match="not an SQLite database"):
+        with opened(sqlite_url) as stores, pytest.raises(Unavailable, match="not an SQLite data"):
             submit(stores)
 
 
