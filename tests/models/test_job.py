@@ -189,7 +189,7 @@ def test_rates_are_steps_where_no_batch_was_seen():
         ({"step_seconds": 0.0}, "step time is 0 s"),
         ({"step_seconds": math.nan}, "step time is nan s"),
         ({"step_seconds": math.inf}, "step time is inf s"),
-        ({"relative_error": math.nan}, "how sure"),
+        ({"relative_error": math.nan}, "error of its step time"),
         ({"examples_per_step": 0.0, "step_seconds": 1.0}, "batch is 0 examples"),
         ({"processes": 0}, "no whole copy"),
     ],

@@ -33,7 +33,7 @@ def test_seconds_that_mean_nothing(field: str):
 
 
 def test_a_remaining_time_that_is_not_a_number():
-    assert "say None" in refusal(job("bad", remaining_seconds=math.nan))
+    assert "use None" in refusal(job("bad", remaining_seconds=math.nan))
 
 
 def test_a_job_larger_than_the_cluster():
