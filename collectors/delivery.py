@@ -18,7 +18,7 @@ log = logging.getLogger("collectors")
 
 #: Samples of one request: some 400 KB, far under the service's limits.
 BATCH = 500
-#: Seconds between attempts: the first, and the longest, by what went wrong.
+#: Seconds between attempts: the first, and the longest for each kind of error.
 FIRST_SECONDS = 0.5
 LONGEST_AWAY_SECONDS = 5.0
 LONGEST_REFUSED_SECONDS = 60.0

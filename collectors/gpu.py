@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from brain.types.telemetry import GpuReading
 
-#: Drivers fill what they cannot read with numbers from here on.
+#: Drivers give numbers from here on for values that they cannot read.
 _BLANK = 0x7FFF_FFFF_FFFF_FFF0
 
 

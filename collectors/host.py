@@ -27,7 +27,7 @@ except ImportError:
     psutil = None  # type: ignore[assignment]  # no type says: a module, or none
 
 _MISSING = "psutil is not installed; pip install 'elastic-brain[host]'"
-#: Processes are told apart by pid and start, because pids are reused.
+#: Processes are identified by pid and start time, because pids are reused.
 Process = tuple[int, float]
 
 

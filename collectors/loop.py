@@ -56,13 +56,13 @@ class CollectorOptions:
     """Options of the collector: addresses, intervals and waiting times."""
 
     home: Home
-    #: The service; None: what ``service.json`` says, read anew after each failure.
+    #: URL of the service; None for that in ``service.json``, read again after each failure.
     url: str | None = None
     #: Seconds between readings of the machine.
     host_seconds: float = 5.0
     #: Seconds after the last agent's end until we end, all being delivered.
     linger_seconds: float = 30.0
-    #: The same where something cannot be delivered; it stays on disk.
+    #: The same if samples cannot be delivered; these stay on disk.
     patience_seconds: float = 120.0
 
 

@@ -17,14 +17,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-#: Bytes after which a segment is closed; what is dropped is dropped in such pieces.
+#: Bytes after which a segment is closed; whole segments are dropped.
 SEGMENT_BYTES = 1 << 20
 LIMIT_BYTES = 256 << 20
 LIMIT_SECONDS = 86_400.0
-#: An open segment that is wholly delivered is removed once it has so many bytes.
+#: Bytes from which an open segment is removed once it is fully delivered.
 TIDY_BYTES = 64 << 10
 
-#: A file of another name is none of ours.
+#: A file with another name is not a segment.
 _SEGMENT = re.compile(r"[0-9]{12}\.ndjson")
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -51,7 +51,7 @@ class SpooledBatch:
     job: str
     lines: tuple[bytes, ...]
     segment: Path
-    #: Where in the segment it ends.
+    #: Offset in the segment at which it ends.
     end: int
 
 
@@ -63,7 +63,7 @@ class Counts:
     torn: int = 0
     #: Samples dropped because of size, age or a full disk.
     dropped: int = 0
-    #: Dropped samples by job that no ``LossSample`` has told yet.
+    #: Dropped samples by job that no ``LossSample`` has reported yet.
     untold: Counter[str] = field(default_factory=Counter)
 
 

@@ -19,7 +19,7 @@ from scaler.desired import WishFile
 from scaler.local import LocalBackend, measure
 from scaler.loop import Scaler
 
-#: Exit code where another scaler serves this state directory (EX_TEMPFAIL).
+#: Exit code if another scaler serves this state directory (EX_TEMPFAIL).
 TAKEN = 75
 
 

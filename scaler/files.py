@@ -10,7 +10,7 @@ from brain.errors import BadInput
 
 T = TypeVar("T")
 
-#: Most bytes of a file of ours. A job may have written a larger one, so that is not read.
+#: Most bytes of the scaler's files. A job may have written a larger one, which is not read.
 _MOST_BYTES = 64 * 1024 * 1024
 
 

@@ -61,7 +61,7 @@ class ReplicaPhase(StrEnum):
     #: Its agent was started and has not reported in.
     STARTING = "starting"
     RUNNING = "running"
-    #: Its agent is gone without a record, and nobody has written its end down yet.
+    #: Its agent is gone without a record, and its end is not written down yet.
     GONE = "gone"
     #: Ended, and its end is written down.
     ENDED = "ended"
@@ -85,15 +85,15 @@ class ReplicaSeen:
     exit: ReplicaExit | None = None
     exit_code: int | None = None
     detail: str = ""
-    #: When this scaler first asked it to end; None: never.
+    #: Time at which this scaler first asked it to end; None if never.
     asked_at: datetime | None = None
-    #: Its node; None: the only node, or no node yet.
+    #: Its node; None for the only node, or if it has none yet.
     node: NodeName | None = None
-    #: It was asked to end and will, whoever asked: others start in its place meanwhile.
+    #: True if it was asked to end, by any process: others start in its place meanwhile.
     leaving: bool = False
-    #: Why its job left its node; empty: the node is not to blame.
+    #: Why its job left its node; empty if the node is not to blame.
     unfit: str = ""
-    #: The part of its reservation that nothing enforces, and why; empty: all is enforced.
+    #: The part of its reservation that is not enforced, and why; empty if all is enforced.
     unenforced: str = ""
     #: Its amounts can change while it runs.
     adjustable: bool = False
@@ -122,9 +122,9 @@ class Observed:
     named: frozenset[int] = frozenset()
     #: Resources that no replica of any job reserves.
     free: Resources = NOTHING
-    #: Most replicas that a queue of the place admits; None: the job is in no queue.
+    #: Most replicas that a queue of the place admits; None if the job is in no queue.
     admitted: int | None = None
-    #: Why no agent can be started at present (no token, no environment); None: one can.
+    #: Why no agent can be started at present (no token, no environment); None if one can.
     lacking: str | None = None
 
 

@@ -20,7 +20,7 @@ from scaler.ports import Observed, ReplicaPhase, ReplicaSeen, document, mean, re
 QUICK = timedelta(seconds=10)
 #: Longest pause between attempts at a job whose replicas die quickly.
 LONGEST_PAUSE = timedelta(seconds=60)
-#: A finished job's agents end by themselves; after so many seconds they are asked to.
+#: Time after which a finished job's agents, which should end by themselves, are asked to.
 LINGER = timedelta(seconds=3)
 #: The coordinator carries out a cancel; it counts as hung so many seconds after its replicas' time
 #: to leave is over.
@@ -31,11 +31,11 @@ CANCEL_PATIENCE = timedelta(seconds=5)
 class Order:
     """The desired state of one job, and its age."""
 
-    #: The desired state; None: the job is finished.
+    #: The desired state; None if the job is finished.
     wish: DesiredJob | None
     #: When this scaler first saw exactly this desired state.
     since: datetime
-    #: When Brain last confirmed it; None: not since this installation began.
+    #: Time at which Brain last confirmed it; None if never in this installation.
     confirmed_at: datetime | None = None
 
 

@@ -16,7 +16,7 @@ from collectors.pods.door import Door
 from collectors.pods.sources import METRICS, REMEDIES, prometheus_query
 
 _REVIEWS = "/apis/authorization.k8s.io/v1"
-#: verb, group, resource, source that needs it, and whether anything is to be had without.
+#: verb, group, resource, source that needs it, and True if the collector cannot do without it.
 _RIGHTS = (
     ("list", "", "pods", "pods", True),
     ("watch", "", "pods", "watch", False),

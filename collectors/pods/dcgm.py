@@ -14,7 +14,7 @@ from typing import Any
 from brain.types.telemetry import GpuReading
 from collectors.pods.identity import PodStay, Stays
 
-#: What is asked for in one query.
+#: Metrics that one query asks for.
 QUERY = (
     '{__name__=~"DCGM_FI_DEV_GPU_UTIL|DCGM_FI_PROF_GR_ENGINE_ACTIVE|DCGM_FI_DEV_FB_USED|'
     "DCGM_FI_DEV_FB_FREE|DCGM_FI_DEV_FB_RESERVED|DCGM_FI_DEV_POWER_USAGE|"
@@ -37,9 +37,9 @@ class PodDevice:
 
     node: str
     uuid: str
-    #: Instance of a device that is cut into some (MIG); empty: the whole device.
+    #: MIG instance of a partitioned device; empty for a whole device.
     instance: str
-    #: Namespace and name of the pod that has it; None where the exporter does not say.
+    #: Namespace and name of the pod that has it; None if the exporter does not say.
     pod: tuple[str, str] | None
     reading: GpuReading
     at: datetime
@@ -61,7 +61,7 @@ class DevicesByPod:
 
     #: By pod uid.
     of: Mapping[str, tuple[GpuReading, ...]]
-    #: Nodes on which it cannot be told whose devices are, with what mends it.
+    #: Nodes whose devices cannot be assigned to pods, with the remedy.
     unknown: Mapping[str, str]
 
 

@@ -26,7 +26,7 @@ class Access:
     """The API server's URL and the credentials for it."""
 
     url: str
-    #: Read anew for each request: service account tokens are rotated.
+    #: Read again for each request: service account tokens are rotated.
     token: Callable[[], str]
     tls: ssl.SSLContext | bool = True
 

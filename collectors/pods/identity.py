@@ -21,7 +21,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 #: Readings are of a window that ends when they are stamped, and exporters lag.
 LAG = timedelta(seconds=90)
-#: Ended stays are kept so long: nothing that is read is older.
+#: Time for which ended stays are kept: no reading is older.
 KEEP = timedelta(hours=1)
 
 #: Label with the uid of the job, on pods that our scaler makes.
@@ -63,7 +63,8 @@ class ClusterJob:
     created_at: datetime
     #: None while its object is there and its job is not over.
     ended_at: datetime | None = None
-    #: DLRover's master runs it, as its object says: an operator of ours reads its pods.
+    #: True if its object says that DLRover's master runs it, so that Brain's operator reads its
+    #: pods.
     advised: bool = False
 
 

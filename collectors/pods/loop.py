@@ -38,9 +38,9 @@ from collectors.spool import Spool
 
 log = logging.getLogger("collectors")
 
-#: Brain is asked again about a job that it did not know after so many seconds.
+#: Seconds after which Brain is asked again about a job that it did not know.
 _DOUBT_SECONDS = 60.0
-#: A last attempt to deliver may take so long.
+#: Seconds that the last attempt to deliver may take.
 _LAST_SECONDS = 3.0
 
 
@@ -50,10 +50,10 @@ class PodCollectorOptions:
 
     home: Home
     url: str
-    #: Read anew for each connection.
+    #: Read again for each connection.
     token: Callable[[], str]
     every_seconds: float = 15.0
-    #: Pool to register nodes in; None: whoever else does.
+    #: Pool in which to register nodes; None if another process registers them.
     pool: PoolName | None = None
 
 

@@ -14,7 +14,7 @@ from collectors.pods.sights import NodeSight
 from collectors.pods.usage import PodUse, UsageReading, Use, rate
 from collectors.stamps import Stamps
 
-#: What these sources never say.
+#: Counters that these sources never give.
 _NO_DISK = "disk: neither metrics-server nor a kubelet reports the disk traffic of pods"
 _NO_NETWORK = (
     "network: metrics-server reports no traffic; let the collector `get` nodes/proxy, so that "

@@ -12,7 +12,7 @@ from collectors.pods.sights import NodeSight
 
 #: A pod that says so has a scaler that reports it.
 MANAGED = "app.kubernetes.io/managed-by"
-#: Kinds whose pods are ours to tell of: ids in their names are never used twice.
+#: Kinds whose pods this collector reports: ids in their names are never reused.
 _TOLD = "-edljob-"
 
 

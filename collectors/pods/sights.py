@@ -36,7 +36,7 @@ class PodEnd:
 
     #: ``Completed``, ``Error``, ``OOMKilled``, ``Evicted``, ``Preempted``, ``NodeLost`` …
     reason: str
-    #: Of the container that decided; None where none ran.
+    #: Exit code of the container that decided the end; None if none ran.
     code: int | None
     detail: str
     at: datetime | None
@@ -66,9 +66,9 @@ class PodSight:
     started_at: datetime | None
     deleting: bool
     end: PodEnd | None
-    #: Why it does not run yet, in one sentence; None where it does.
+    #: Why it does not run yet, in one sentence; None if it runs.
     waiting: str | None
-    #: Whether an agent of ours is in it.
+    #: True if Brain's agent is in it.
     injected: bool
 
 
@@ -77,9 +77,9 @@ class NodeSight:
     """A node at one reading."""
 
     name: str
-    #: What pods may have of it.
+    #: Resources that pods may have of it.
     allocatable: Resources
-    #: Product of its accelerators; ``cpu`` where there are none.
+    #: Product of its accelerators; ``cpu`` if there are none.
     accelerator: str
     addresses: frozenset[str]
     schedulable: bool

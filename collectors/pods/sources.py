@@ -30,7 +30,7 @@ _OVER = ("Succeeded", "Failed", "Complete", "Completed", "Cancelled")
 #: ``spec.managedBy`` of jobs that DLRover's own master runs.
 _DLROVER = "dlrover"
 METRICS = "apis/metrics.k8s.io/v1beta1"
-#: What mends a source, by its name.
+#: Remedy for a source, by its name.
 REMEDIES: Mapping[str, str] = {
     "nodes": "grant `list` on nodes: kubectl apply -k deploy/kustomize/cluster-wide",
     "pods": "grant `list` on pods: kubectl apply -k deploy/kustomize/cluster-wide",

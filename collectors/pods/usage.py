@@ -17,7 +17,7 @@ class Use:
     cpu_millis: int
     #: Working set: without the file cache that can be dropped.
     memory_bytes: int
-    #: Counters since the pod or node began; None where nobody counts.
+    #: Counters since the pod or node began; None if the source has none.
     received_bytes: int | None = None
     sent_bytes: int | None = None
     at: datetime

@@ -16,7 +16,7 @@ log = logging.getLogger("collectors")
 
 #: Pauses between two watches that failed, doubling from the first to the second.
 _FIRST_SECONDS, _LONGEST_SECONDS = 1.0, 60.0
-#: The server ends a watch after so long.
+#: Seconds after which the server ends a watch.
 _WATCH_SECONDS = 240
 
 
@@ -27,7 +27,7 @@ class Passing:
         """``paths`` are lists of pods: one for the cluster, or one for each namespace."""
         self._door, self._paths = door, tuple(paths)
         self._heard: dict[str, PodSight] = {}
-        #: Why pods cannot be watched; None: they are.
+        #: Why pods cannot be watched; None if they are.
         self.trouble: BrainError | None = None
 
     async def run(self) -> None:

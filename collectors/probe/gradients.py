@@ -26,11 +26,11 @@ GRADIENT_STEPS = 16
 GRADIENT_NS = 12_000
 #: Nanoseconds between steps whose gradients are read, at least.
 GRADIENT_PAUSE_NS = 100_000_000
-#: What a hook costs outside of its own body, in nanoseconds: autograd's call of it.
+#: Nanoseconds that a hook costs outside of its own body, for autograd's call.
 HOOK_NS = 1_500
-#: Steps after which it is looked again whether gradients can be compared, where they could not.
+#: Steps after which the probe tries again if gradients could not be compared.
 RETRY_STEPS = 1024
-#: Attempts in a row that came to nothing after which the reason is told.
+#: Failed attempts in a row after which the reason is reported.
 ATTEMPTS = 4
 
 

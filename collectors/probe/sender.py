@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: Version of the messages.
 VERSION = 1
-#: Samples kept while nobody listens.
+#: Number of samples kept while no collector listens.
 UNSENT = 256
 #: Seconds between looks at a declared checkpoint, and between attempts to send what is unsent.
 LOOK_SECONDS = 0.25

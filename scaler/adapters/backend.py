@@ -59,7 +59,7 @@ class ForeignBackend:
         self._pool = PoolName(pool)
         #: Content of the Secret beside each job, read once; only this backend writes it.
         self._secrets: dict[JobId, dict[str, str]] = {}
-        #: Amounts that plans ask each replica to reserve, where they differ from the template.
+        #: Amounts that plans ask each replica to reserve, if they differ from the template.
         self.amounts: dict[JobId, Resources | None] = {}
         #: The loop and the reporter of worlds look at the same jobs from two threads.
         self._lock = threading.RLock()

@@ -9,7 +9,7 @@ from scaler.kubernetes.kinds.fields import GROUP
 #: Value ``brain``: Brain may resize the object. Without the annotation Brain only advises.
 MANAGED_BY = f"{GROUP}/managed-by"
 MIN, MAX, UNIT = (f"{GROUP}/{word}" for word in ("min-replicas", "max-replicas", "unit"))
-#: The replicated Job of a JobSet whose pods are the workers, where it has several.
+#: The replicated Job of a JobSet whose pods are the workers, if the JobSet has several.
 WORKERS = f"{GROUP}/workers"
 MANAGER = "brain"
 

@@ -23,17 +23,17 @@ class Training:
     job: JobId
     namespace: str
     name: str
-    #: Name of the pod of a separate master, the first replica; None: there are workers alone.
+    #: Name of the pod of a separate master, the first replica; None if there are only workers.
     master: str | None = None
     #: Names of the workers' pods without ``-<index>``.
     stem: str
     workers: int
-    #: Sizes that the job may have; a single size where the job is not elastic.
+    #: Sizes that the job may have; a single size if the job is not elastic.
     bounds: Bounds
     suspended: bool
     #: ``Succeeded`` or ``Failed`` once the job is over.
     over: str | None
-    #: uid of the object that owns the pods; None: it is not there yet.
+    #: uid of the object that owns the pods; None if it does not exist yet.
     owner: str | None
     #: Pod template of the workers.
     template: Mapping[str, Any]
@@ -41,7 +41,7 @@ class Training:
     restarts: int
     #: True if the job's owner allows more than advice.
     acts: bool
-    #: Why Brain may not change the size; None: Brain may.
+    #: Why Brain may not change the size; None if it may.
     refusal: str | None
 
     @property

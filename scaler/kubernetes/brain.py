@@ -68,7 +68,7 @@ class OperatorsBrain:
         self._ended: dict[JobId, JobView] = {}
         #: The last report to Brain about each job's object.
         self._said: dict[JobId, tuple[ObjectCondition, ...]] = {}
-        #: Why the last requests to Brain failed; empty: the last one succeeded.
+        #: Why the last requests to Brain failed; empty if the last one succeeded.
         self.trouble = "Brain has not been asked yet"
 
     @property

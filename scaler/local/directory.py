@@ -43,7 +43,7 @@ class AgentState:
     pid: int
     #: Field 22 of ``/proc/<pid>/stat``; with the pid it identifies one process.
     started_ticks: int
-    #: Seconds that the agent gives its workers to save and end; None: not recorded.
+    #: Seconds that the agent gives its workers to save and end; None if not recorded.
     grace_seconds: float | None = None
 
 

@@ -35,7 +35,7 @@ class ReplicaLimits:
     resources: Resources
     #: Folder of the replica's control group, by controller.
     groups: Mapping[str, str] = field(default_factory=dict)
-    #: The part of the reservation that nothing enforces, and why; empty: all is enforced.
+    #: The part of the reservation that is not enforced, and why; empty if all is enforced.
     unenforced: str = ""
 
 

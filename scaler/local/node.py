@@ -23,7 +23,7 @@ class LocalMachine:
     accelerator: str = "cpu"
     #: GPU names in the form of ``CUDA_VISIBLE_DEVICES``.
     gpus: tuple[str, ...] = ()
-    #: Set where ``--slots`` replaced the measured CPUs.
+    #: Set if ``--slots`` replaced the measured CPUs.
     slots: int | None = None
 
 

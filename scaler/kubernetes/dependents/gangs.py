@@ -23,7 +23,7 @@ from scaler.kubernetes.runtime.cluster import Object
 from scaler.kubernetes.runtime.status import read_instant
 from scaler.kubernetes.runtime.store import Store
 
-#: Time for which an incomplete gang keeps its nodes, where the job names none.
+#: Time for which an incomplete gang keeps its nodes, unless the job names another.
 PATIENCE = timedelta(minutes=15)
 
 
@@ -31,11 +31,11 @@ PATIENCE = timedelta(minutes=15)
 class GangState:
     """The result of one look at a job's gang."""
 
-    #: Why pods wait; empty: no pod waits.
+    #: Why pods wait; empty if no pod waits.
     waiting: str = ""
-    #: The pods that were released, and why; empty: none were.
+    #: The pods that were released, and why; empty if none were.
     let_go: str = ""
-    #: When to look again at the latest; None: when something changes.
+    #: Latest time to look again; None to look only after a change.
     look_seconds: float | None = None
 
 

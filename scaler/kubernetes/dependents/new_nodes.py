@@ -33,11 +33,11 @@ _HAVE = frozenset({*JobState}) - FINISHED - {JobState.QUEUED, JobState.SUSPENDED
 class Outlook:
     """The outlook for a job's nodes after one look."""
 
-    #: Why the present nodes, were they empty, could not hold the job; None: they could.
+    #: Why the present nodes could not hold the job even if empty; None if they could.
     lacking: str | None = None
     #: True if pods ask for nodes, which may still come.
     yet: bool = False
-    #: When to look again at the latest; None: when something changes.
+    #: Latest time to look again; None to look only after a change.
     look_seconds: float | None = None
 
 

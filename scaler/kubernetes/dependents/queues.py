@@ -47,9 +47,9 @@ class Standing:
     job: ElasticJob
     #: True if Kueue has not admitted the job, or evicts it.
     held: bool = False
-    #: What to say of it: all is admitted, why, and a sentence; empty: it is in no queue.
+    #: The condition: True if all is admitted, reason, and message; empty if the job is in no queue.
     told: tuple[tuple[bool, Reason, str], ...] = ()
-    #: The size that the job has to give back to, because units have no quota any more; None: none.
+    #: Size to which the job must shrink, because units lost their quota; None if it need not.
     leaves: int | None = None
 
 
@@ -58,7 +58,7 @@ class Queues:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        #: None: Kueue is not installed.
+        #: None if Kueue is not installed.
         self._store: Store | None = None
 
     @property

@@ -75,7 +75,7 @@ class Resized:
     """The result of one look at the amounts of a job's pods."""
 
     reason: Reason = Reason.AS_PLANNED
-    #: Why some pods do not hold the amounts that they should; empty: all do.
+    #: Why some pods do not hold the amounts that they should; empty if all do.
     message: str = ""
 
 

@@ -29,11 +29,11 @@ _OPTIONAL = frozenset(
 class RightsQuestion:
     """The account and the namespaces whose rights are asked for."""
 
-    #: Namespaces that the operator serves; empty: all.
+    #: Namespaces that the operator serves; empty for all.
     namespaces: tuple[str, ...] = ()
     #: Namespace of the operator itself.
     own: str = "brain"
-    #: ``system:serviceaccount:brain:brain-scaler``; None: the account of this command.
+    #: ``system:serviceaccount:brain:brain-scaler``, for example; None for this command's account.
     user: str | None = None
 
 

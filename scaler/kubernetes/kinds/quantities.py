@@ -10,7 +10,7 @@ from brain.types.accelerators import devices
 from brain.types.resources import Resources
 from scaler.kubernetes.kinds.fields import QUANTITY
 
-#: Powers of 1000; of 1024 where an `i` follows.
+#: Powers of 1000; of 1024 if an `i` follows.
 _POWERS: Mapping[str, int] = {
     "n": -3, "u": -2, "m": -1, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6,
 }  # fmt: skip

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 #: Seconds between checks that the reader still reads.
 _HEARTBEAT_SECONDS = 5.0
-#: Lines of so many seconds are sent together.
+#: Seconds whose lines are sent together.
 _PAUSE_SECONDS = 0.2
 #: Bytes of one piece, and pieces that may wait to be sent.
 _MOST_BYTES, _MOST_PIECES = 1 << 18, 16

@@ -31,7 +31,7 @@ class JobRules:
     """An installation's decisions for all jobs."""
 
     house: Installation
-    #: Who approves plans where a job names nobody.
+    #: Approver of plans if a job names none.
     mode: PolicyMode = PolicyMode.SHADOW
 
 

@@ -56,7 +56,7 @@ from scaler.loop import Scaler
 
 log = logging.getLogger(__name__)
 
-#: Seconds between checks of a follower whether it leads.
+#: Seconds between a follower's checks if it leads.
 _LOOK_SECONDS = 0.25
 #: Time for which facts about replicas of finished, deleted jobs are kept.
 _REMEMBERED = timedelta(hours=1)

@@ -22,12 +22,12 @@ NO_BRAIN = "none"
 class OperatorOptions:
     """Options of ``brain-scale --kubernetes``."""
 
-    #: URL of Brain; None: there is no Brain, and the operator only admits and heals jobs.
+    #: URL of Brain; None without a Brain, when the operator only admits and heals jobs.
     url: str | None
     token: str
     home: Path
     pool: str = "kubernetes"
-    #: Namespaces to serve; None: all.
+    #: Namespaces to serve; None for all.
     namespaces: tuple[str, ...] = ()
     #: Namespaces in which jobs submitted to Brain are made.
     submit_to: tuple[str, ...] = ()
@@ -35,11 +35,11 @@ class OperatorOptions:
     own_namespace: str = "default"
     kubeconfig: str | None = None
     context: str | None = None
-    #: URL at which pods reach Brain; None: the URL that this process uses.
+    #: URL at which pods reach Brain; None for the URL that this process uses.
     pods_url: str | None = None
     injection: AgentInjection | None = None
     mode: PolicyMode = PolicyMode.SHADOW
-    #: host:port for probes and metrics; None: they are not served.
+    #: host:port for probes and metrics; None to serve none.
     metrics: str | None = None
     workers: int = 4
     in_flight: int = 8

@@ -29,7 +29,7 @@ from scaler.kubernetes.runtime.cluster.kind import Object
 
 #: The amounts that a plan changes; accelerators stay those of the template.
 NAMES = ("cpu", "memory")
-#: Built at import: msgspec is not safe where threads use a class for the first time at once.
+#: Built at import: msgspec is not safe if threads use a class for the first time at once.
 _RESOURCES = msgspec.json.Decoder(Resources)
 #: Amounts of one container, under ``requests`` and ``limits``.
 Amounts = Mapping[str, Mapping[str, Any]]

@@ -24,7 +24,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _REPLICA = frozenset(
     {identity.UID, identity.TYPE, identity.INDEX, identity.RANK, identity.RELAUNCHES}
 )
-#: Fields of a template that decide about a pod's node, its image, and whether it is let in.
+#: Fields of a template that decide about a pod's node, its image, and its admission.
 _PLACING = (
     "affinity",
     "imagePullSecrets",

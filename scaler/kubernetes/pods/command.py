@@ -33,7 +33,7 @@ class ContainerCommand:
     """A container's command, parsed."""
 
     entry: ContainerEntry
-    #: The program and its words, without a shell that could be split off; empty: the image's own.
+    #: The program and its arguments, without a removable shell; empty for the image's own.
     argv: tuple[str, ...] = ()
     #: True if a shell has to run the command: pipes, substitutions, more than one command.
     shell: bool = False

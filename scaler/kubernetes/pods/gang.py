@@ -92,7 +92,7 @@ class Admission:
     """Pods that may begin now, lowest id first."""
 
     pods: Sequence[Object] = ()
-    #: Labels of nodes that hold the pods, where they want to be near each other.
+    #: Labels of nodes that hold the pods, if these want to be near each other.
     near: Mapping[str, str] = field(default_factory=dict)
     #: For each node, why it takes no further pod.
     refusals: Mapping[str, str] = field(default_factory=dict)

@@ -33,7 +33,7 @@ GENERATION, WRITTEN, ASKED = (
 )
 #: The recorded end of a replica: JSON.
 ENDING = f"{DOMAIN}/ending"
-#: The places where a pod's agent finds the others: JSON, kept current by the scaler.
+#: The addresses at which a pod's agent finds the others: JSON, kept current by the scaler.
 PLACE = f"{DOMAIN}/place"
 
 #: The plan that moves the pod elsewhere: the name of a ScalePlan, or ``brain/`` and a generation.

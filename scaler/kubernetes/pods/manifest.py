@@ -29,7 +29,7 @@ _RUN = "--run"
 _GRACE = "terminationGracePeriodSeconds"
 _LOG_PATH, _LOG = "terminationMessagePath", "/dev/termination-log"
 _VOLUME, _FILES_VOLUME = "brain", "brain-files"
-#: Amounts of the container that copies our files, where the job's own container has none.
+#: Amounts of the container that copies Brain's files, if the job's own container has none.
 _SMALL = {"requests": {"cpu": "50m", "memory": "64Mi"}}
 
 
@@ -37,7 +37,7 @@ _SMALL = {"requests": {"cpu": "50m", "memory": "64Mi"}}
 class AgentInjection:
     """The way in which the agent gets into a container."""
 
-    #: Image whose ``/opt/brain`` is copied; None: the job's own image has the agent.
+    #: Image whose ``/opt/brain`` is copied; None if the job's own image has the agent.
     image: str | None
     #: Interpreter of the agent, as seen in the container.
     python: str = f"{HOME}/bin/python3"
@@ -66,7 +66,7 @@ class PodOrder:
     injection: AgentInjection | None = None
     #: True if our launcher also replaces ``torchrun``.
     torchrun_ours: bool = False
-    #: How the pod waits until its gang can begin; ``volcano`` where that admits the gang.
+    #: How the pod waits until its gang can begin; ``volcano`` if Volcano admits the gang.
     gate: bool = False
     volcano: bool = False
     brain_url: str | None = None
@@ -81,15 +81,15 @@ class PodOrder:
     host_ports: tuple[int, ...] = ()
     #: Port of rank 0 for a job on shared hosts.
     master_port: int | None = None
-    #: Amounts of the whole replica; None: not counted.
+    #: Amounts of the whole replica; None if not counted.
     reserves: Resources | None = None
-    #: Requests of the main container that give those amounts; empty: the template's.
+    #: Requests of the main container that give those amounts; empty for the template's.
     requests: Mapping[str, str] = field(default_factory=dict)
-    #: Memory after OOM kills; None: the template's.
+    #: Memory after OOM kills; None for the template's.
     memory_bytes: int | None = None
     #: Nodes whose hardware failed replicas of this job.
     avoid: frozenset[str] = frozenset()
-    #: The node that the plan names for the replica; None: any node.
+    #: The node that the plan names for the replica; None for any node.
     nearest: str | None = None
     #: The replica moves to that node: it goes to no other.
     only_there: bool = False

@@ -42,7 +42,7 @@ class PodPlacement:
     """Nodes of the first pods that fit together."""
 
     nodes: tuple[str, ...] = ()
-    #: For each node, why it does not take the next pod; None: all pods have a node.
+    #: For each node, why it does not take the next pod; None if all pods have a node.
     refusals: Mapping[str, str] | None = None
 
 
@@ -128,7 +128,7 @@ class _Left:
         self._nodes = capacity.nodes
         self.free = {name: dict(amounts) for name, amounts in capacity.free.items()}
         self.pods = list(capacity.pods)
-        #: Nodes that may take pods of the last one's constraints, whoever is there.
+        #: Nodes that may take pods with the last pod's constraints, whatever pods they have.
         self._takers: list[str] = []
         self._constraints: object = None
         #: Those that take pods such as the last one, the fullest last: it stays that until it is

@@ -20,7 +20,7 @@ WORKLOAD = Kind("kueue.x-k8s.io", "v1beta2", "workloads", "Workload")
 QUEUE, JOB_UID = (f"kueue.x-k8s.io/{word}" for word in ("queue-name", "job-uid"))
 #: Label with a Workload's number: 0 is the least size, each other one a further unit.
 NUMBER = f"{identity.DOMAIN}/unit"
-#: Annotation that tells a Workload whose job asks for something else by now.
+#: Annotation with a digest of the job's request, to detect that the job asks for other pods now.
 _ASKS = f"{identity.DOMAIN}/asks"
 
 

@@ -115,7 +115,7 @@ def ended_as(seen: ReplicaSeen, ending: ReplicaEnd) -> ReplicaSeen:
     )
 
 
-#: Built at import: msgspec is not safe where threads use a class for the first time at once.
+#: Built at import: msgspec is not safe if threads use a class for the first time at once.
 _ENDING = msgspec.json.Decoder(ReplicaEnd)
 
 

@@ -20,7 +20,7 @@ _METADATA = (
     "labels",
     "deletionTimestamp",
 )
-#: Fields by which kube-scheduler counts what a pod takes from its node.
+#: Fields by which kube-scheduler counts the resources that a pod takes from its node.
 _SPEC = ("hostNetwork", "overhead", "resources", "schedulingGates")
 _CONTAINER = ("resources", "restartPolicy")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -54,11 +54,11 @@ class Sent:
 class JobCache:
     """The cached facts of one job; replicas by id."""
 
-    #: An id greater than every used id; None: nobody has read the used ids yet.
+    #: An id greater than every used id; None until the used ids were read.
     next: int | None = None
     #: The last refusal; None once the API server accepted a pod.
     refused: Refusal | None = None
-    #: Replicas of the world, as Brain last said; None: not known.
+    #: Replicas of the world, by Brain's last report; None if not known.
     named: frozenset[int] | None = None
     epoch: int = 0
     sent: dict[int, Sent] = field(default_factory=dict)

@@ -44,7 +44,7 @@ class Replicas:
         self._pods.index("their job", identity.their_index)
         self._lock = threading.RLock()
         self._known: dict[JobId, JobCache] = {}
-        #: Replicas on each node by the plan of a job, where it only moves them: new ones go there.
+        #: Replicas on each node by a job's plan that only moves them; new replicas go there.
         self.moving: dict[JobId, tuple[tuple[NodeName, int], ...]] = {}
 
     def changed(self, change: StoreChange, now: datetime) -> None:

@@ -36,7 +36,7 @@ class _Known:
     foreign: bool = False
     #: True if the API server has the Secret.
     there: bool = True
-    #: A token that goes with the first write: nobody reads it before a pod exists.
+    #: A token that goes with the first write, since no process reads it before a pod exists.
     waiting: dict[str, str] = field(default_factory=dict)
 
 

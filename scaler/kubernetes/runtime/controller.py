@@ -14,7 +14,7 @@ from scaler.kubernetes.runtime.queue import WorkQueue
 
 log = logging.getLogger(__name__)
 
-#: Seconds between a worker's checks whether it may go on.
+#: Seconds between a worker's checks if it may go on.
 _LOOK_SECONDS = 1.0
 
 

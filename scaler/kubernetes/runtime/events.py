@@ -27,7 +27,7 @@ Type = Literal["Normal", "Warning"]
 SAME_SECONDS = 600.0
 #: Number of different messages under one reason beyond which they become one event.
 SIMILAR = 10
-#: Events about an object at once, then one per so many seconds.
+#: Number of events about an object at once, and seconds for each further event.
 BURST, REFILL_SECONDS = 25.0, 300.0
 #: Numbers of remembered objects and messages, and of events that may wait.
 _REMEMBERED, _WAITING = 4096, 1000

@@ -69,7 +69,7 @@ class Reflector:
         self._cluster, self.kind, self._store = cluster, kind, store
         self._clock, self._random, self._pauses, self._page = clock, random, pauses, page
         self.namespace, self._selector, self._told = namespace, label_selector, told
-        #: The newest version heard; None: the next step lists everything.
+        #: The newest version heard; None to list everything in the next step.
         self.version: str | None = None
         #: Set once the store holds a whole list.
         self.synced = threading.Event()

@@ -8,7 +8,8 @@ from scaler.kubernetes.kinds import ElasticJob, JobCondition, Reason
 from scaler.kubernetes.runtime.status import StatusCondition
 from scaler.kubernetes.status.conditions import condition_of
 
-#: Greatest lag of Brain's clock, which dates a job's end, behind ours, which dates the deadline.
+#: Greatest lag of Brain's clock, which dates a job's end, behind this clock, which dates the
+#: deadline.
 _CLOCKS = timedelta(seconds=5)
 
 

@@ -55,7 +55,7 @@ class Findings:
     plan: str = ""
     #: Number of pods that begin together.
     least: int = 1
-    #: Why pods wait, or what went wrong; empty: neither.
+    #: Why pods wait, or what went wrong; empty if neither.
     message: str = ""
     phase: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)

@@ -123,7 +123,7 @@ class Status(msgspec.Struct):
     details: _Details | None = None
 
 
-#: Built at import: msgspec is not safe where threads use a class for the first time at once.
+#: Built at import: msgspec is not safe if threads use a class for the first time at once.
 _STATUS = msgspec.json.Decoder(Status)
 
 
