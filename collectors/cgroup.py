@@ -20,7 +20,7 @@ _REPLICA = re.compile(r"brain-[0-9a-f]{8}-")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cgroup:
-    """Limits and usage of the tightest group around this process; None where there is no limit."""
+    """Limits and usage of the tightest group around this process; None without a limit."""
 
     cpu_millis: int | None = None
     memory_bytes: int | None = None

@@ -1,6 +1,6 @@
 """Processor, memory, network and disk of this machine, and a job's share of them.
 
-``psutil`` reads them where it is installed. Without psutil, processor and memory come from /proc,
+``psutil`` reads them if it is installed. Without psutil, processor and memory come from /proc,
 and other counters are reported as unavailable. Limits come from CPU affinity and the control group.
 """
 
@@ -198,7 +198,7 @@ def read_storage(stalled_share: float | None) -> StorageReading | None:
 
 def stalled_between(before: float | None, after: float | None, *, seconds: float) -> float | None:
     """Return the share of the time in which a process waited for storage; None if a counter is
-    missing, or began anew.
+    missing, or was reset.
     """
     if before is None or after is None or after < before:
         return None

@@ -12,8 +12,8 @@ import sys
 def checkpoint_saved(path: "str | os.PathLike[str]") -> None:
     """Report, inside a worker, that a checkpoint is complete at ``path``: a safe point.
 
-    Call it only from a script whose way of saving the probe does not recognize. The call does
-    nothing where there is no probe, under plain torchrun for example.
+    Call it only from a script whose way of saving the probe does not recognize. Without a probe,
+    under plain torchrun for example, the call does nothing.
     """
     probe = sys.modules.get("_brain_probe")
     if probe is not None:

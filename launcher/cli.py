@@ -13,7 +13,7 @@ USAGE = 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code.
+    """Run the command line; return the exit code.
 
     The code is 0 if all workers ended with 0, else the code of the worker that failed first (128 +
     n if signal n ended it). It is 2 if the command line cannot be used, and 128 + n if signal n

@@ -119,7 +119,7 @@ def decide(order: Order, seen: Observed, now: datetime) -> tuple[Action, ...]:
 def target(wish: DesiredJob) -> int:
     """Return the number of replicas that should be alive.
 
-    A job that is finished, waits or was told to stop should have none.
+    A job that is finished, waits or must stop should have none.
     """
     idle = wish.state in FINISHED or wish.state in (JobState.QUEUED, JobState.SUSPENDED)
     return 0 if idle or wish.wish.intent is not Intent.RUN else wish.wish.replicas

@@ -120,7 +120,7 @@ def _counter(value: object) -> int | None:
 
 
 def rate(before: int | None, after: int | None, span: timedelta) -> float:
-    """Return bytes/s between two counters; 0 if one is missing, or the counter began anew."""
+    """Return bytes/s between two counters; 0 if one is missing, or the counter was reset."""
     seconds = span.total_seconds()
     if before is None or after is None or after < before or seconds <= 0:
         return 0.0

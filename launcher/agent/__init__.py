@@ -1,6 +1,6 @@
 """The agent of one replica: it finds or becomes the coordinator, and runs its workers.
 
-program         ``python -m launcher.agent``: from an intent to an end
+program         ``python -m launcher.agent``: runs an agent from its intent to its end
 membership      the agent's part in the worlds of its job
 search          the search for the coordinator
 leading         the agent's time as coordinator

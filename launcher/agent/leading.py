@@ -61,7 +61,7 @@ class CoordinatorRole:
         """Keep new agents able to find this agent while it coordinates.
 
         The agent listens where new agents look, or else sends its address to the agent that listens
-        there. Otherwise an agent that returns to that address would begin the job anew. ``lead``
+        there. Otherwise an agent that returns to that address would start the job again. ``lead``
         returns the message for new agents; None while there is no world yet.
         """
         while True:

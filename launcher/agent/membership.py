@@ -1,6 +1,6 @@
 """The agent's side of a job's worlds: it finds or becomes the coordinator and runs workers.
 
-Everything is an event: messages, exits and datagrams on one loop; only the heartbeat has a clock.
+Messages, exits and datagrams are events on one loop; only the heartbeat has a timer.
 """
 
 import asyncio

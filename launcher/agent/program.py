@@ -74,7 +74,7 @@ _DECIDED = frozenset(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a replica's agent; returns its exit code."""
+    """Run a replica's agent; return its exit code."""
     parser = argparse.ArgumentParser(prog="launcher.agent", description=__doc__)
     parser.add_argument("--replica-dir", required=True, type=Path, metavar="DIR")
     place = ReplicaPlace(parser.parse_args(argv).replica_dir.resolve())
@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(config: LaunchConfig) -> int:
-    """Run an agent that a person started; returns the workers' exit code.
+    """Run an agent that a person started; return the workers' exit code.
 
     Raises:
         BadInput: something in ``config`` cannot be used on this machine.

@@ -111,9 +111,9 @@ def lease_seconds(config: LaunchConfig) -> float:
 def alone_seconds(config: LaunchConfig) -> float:
     """Return the seconds that an agent back at the endpoint waits before it forms a world.
 
-    In that time a world that lost its coordinator can find the agent. The wait is 0 s where there
-    are too few agents for two worlds. The other agents need a lease to be sure that the coordinator
-    is gone; on loopback they know it at once.
+    In that time a world that lost its coordinator can find the agent. The wait is 0 s if there are
+    too few agents for two worlds. The other agents need a lease to be sure that the coordinator is
+    gone; on loopback they know at once.
     """
     if not config.rdzv_endpoint or 2 * config.nodes_min > config.nodes_max:
         return 0.0

@@ -218,7 +218,9 @@ def _find(
 
 
 def _interpreter_of(script: str) -> str:
-    """Return the Python that an installed console script names in its first lines; else our own."""
+    """Return the Python that an installed console script names in its first lines; else this
+    process's.
+    """
     if script == sys.executable:
         return script
     with open(script, "rb") as file:

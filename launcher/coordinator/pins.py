@@ -42,7 +42,7 @@ def pin(path: str, *, job: str, replaced: bool) -> Pin:
     """Keep the file or directory at ``path``.
 
     Raises:
-        CannotPin: it is not there, or the disk is full or not writable.
+        CannotPin: the checkpoint is missing, or the disk is full or not writable.
     """
     kept = _place(path, job)
     try:
@@ -137,7 +137,7 @@ def unpin(kept: Pin) -> None:
 
 
 def sweep(directories: Iterable[str], *, job: str, keep: Iterable[Pin] = ()) -> list[str]:
-    """Remove pins of ``job`` that a crash left behind; returns their names."""
+    """Remove pins of ``job`` that a crash left behind; return their names."""
     kept = {pin.kept for pin in keep}
     stale = [
         str(path)

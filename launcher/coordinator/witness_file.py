@@ -1,4 +1,4 @@
-"""The witness of a world: a file that one half of it can take, where no half hears the other.
+"""The witness of a world: a file that one half can take when the halves do not hear each other.
 
 The agent that coordinates writes ``.brain-witness-<job>-<epoch>-<random>`` beside the checkpoint.
 A half takes it by renaming it to ``<that name>.<replica>``: a file system renames a file once. If

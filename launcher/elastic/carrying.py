@@ -84,7 +84,7 @@ def give(group: SessionGroup, rank: int, held: CarriedState, loop: Mapping[str, 
 
 
 def take(group: SessionGroup, rank: int, held: CarriedState) -> dict[str, Any]:
-    """Receive the state from one member; returns ``loop``."""
+    """Receive the state from one member; return ``loop``."""
     length = torch.zeros(1, dtype=torch.int64, device=group.device)
     group.receive(length, rank)
     words = torch.empty(int(length), dtype=torch.uint8, device=group.device)

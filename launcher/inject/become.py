@@ -99,7 +99,7 @@ class ScriptModule:
 
 
 class Ending:
-    """The end of a failed worker: it ends the script's objects, but not the imported libraries.
+    """The end of a failed worker: free the script's objects, but not the imported libraries.
 
     An interpreter needs half a second or more to tear torch down before its exit can be seen, and
     the whole world waits for that. A worker that succeeds ends as usual.

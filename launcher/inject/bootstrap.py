@@ -1,7 +1,7 @@
 """The launcher's code that stays in a worker: it watches the lease, starts the probe, notes
 imports.
 
-Loaded by path as ``_brain_bootstrap``, by ``path/sitecustomize.py`` in an interpreter of its own
+It is loaded by path as ``_brain_bootstrap``: by ``path/sitecustomize.py`` in a fresh interpreter,
 or by ``fork_server.py`` before it forks. It runs in the user's process: standard library, CPython
 3.8 on. It never raises: a failure here costs telemetry, not the job.
 """

@@ -1,4 +1,4 @@
-"""The fork server: a process that has imported what workers need, and forks them.
+"""The fork server: a process that has imported the workers' modules, and forks workers.
 
     python [options of the worker] fork_server.py <socket> <process id of the agent> <padding>
 

@@ -1,6 +1,6 @@
-"""Keep destroyed process groups alive for a while, because ranks may hang when they part.
+"""Keep destroyed process groups alive for a while, because ranks may hang when they disconnect.
 
-torch 2.13 may hang for ever where a gloo group is destroyed right after its last use. The group's
+torch 2.13 may hang for ever if a gloo group is destroyed right after its last use. The group's
 destructor joins the group's threads and holds the interpreter's lock. Such a thread may wait for
 that lock to let go of a tensor. This hangs about one ending in ten on a busy machine, under any
 launcher. So a destroyed group is kept until it has long been still, or its process ends. A guest:

@@ -1,4 +1,4 @@
-"""Settings that libraries read once, as they are imported, compared where the script imports them.
+"""Compare settings that libraries read once, at their import, when the script imports them.
 
 The fork server imported libraries with the settings that it knew. A script may make other settings
 before its own imports, in any way. So the libraries stay out of ``sys.modules`` until the script
@@ -366,9 +366,9 @@ def _tell(text: str) -> None:
 
 
 def reporter(config: "dict[str, Any]") -> "Callable[[dict[str, Any]], bool]":
-    """Build the function that tells the agent of BRAIN_WORKER.
+    """Build the function that reports to the agent in BRAIN_WORKER.
 
-    The function returns True if no other worker of this world has told it yet.
+    The function returns True if no other worker of this world has reported the same.
     """
 
     def report(told: "dict[str, Any]") -> bool:

@@ -52,7 +52,7 @@ def inode(path: str) -> int:
     becomes.
 
     Raises:
-        OSError: it is not there.
+        OSError: there is no such file.
     """
     slot = None if _shim is None else _shim.names.slot_of(path)
     if slot is not None:

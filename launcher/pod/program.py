@@ -65,7 +65,7 @@ class PodIntent:
 
 
 def main(argv: Sequence[str] = ()) -> int:
-    """Run the pod's agent; returns its exit code, which is the workers'."""
+    """Run the pod's agent; return its exit code, which is the workers'."""
     environment = os.environ
     try:
         told = wire.decode(environment["BRAIN_POD"], PodIntent)

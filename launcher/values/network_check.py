@@ -118,8 +118,9 @@ def first_round(replicas: Sequence[int]) -> tuple[Group, ...]:
 def next_round(
     rounds: Sequence[CheckRound], usual: Mapping[str, Usual], ratio: float
 ) -> tuple[Group, ...]:
-    """Suspects beside nodes that did well, one each; suspects without such a partner alone. Empty
-    where nobody is suspected, or nothing more can be learnt."""
+    """Pair each suspect with a node that did well; suspects without such a partner are alone. Empty
+    if no node is suspected, or another round would show nothing new.
+    """
     everybody = _everybody(rounds)
     if len(rounds) >= ROUNDS or len(everybody) == 1:
         return ()

@@ -188,7 +188,7 @@ class ReplicaPlace:
         """Read the scaler's intent.
 
         Raises:
-            BadInput: it is missing or malformed.
+            BadInput: the file is missing or malformed.
         """
         intent = read(self.directory / "intent.json", ReplicaIntent)
         if intent is None:
@@ -227,7 +227,7 @@ class JobPlace:
         self.lock = Lock(directory / "coordinator.lock")
 
     def keep(self, name: str, value: object, *, durable: bool = True) -> Path:
-        """Write ``<name>.json``; returns its path."""
+        """Write ``<name>.json``; return its path."""
         path = self.directory / f"{name}.json"
         write(path, value, durable=durable)
         return path

@@ -5,7 +5,7 @@ factory        makes one worker
 environment    a worker's environment variables
 processes      a running worker: its streams, its control file, the signs of its end
 fork_server    a process that has imported what workers need, and forks them
-stopping       ends workers and everything that they started
+stopping       ends workers and all that they started
 stack_dumps    looks at silent workers
 batch_file     the batch that Brain chose for a script
 collector      keeps one collector running on this machine

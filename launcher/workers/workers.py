@@ -116,7 +116,7 @@ class Workers:
         on_session: Callable[["Workers", str, SessionMessage], None] | None = None,
         joining: bool = False,
     ) -> "Workers":
-        """Start ``world.member(group_rank).processes`` workers; returns once all were started.
+        """Start ``world.member(group_rank).processes`` workers; return once all were started.
 
         ``fork_server`` forks them if it can, else they are fresh interpreters. ``on_event`` and
         ``on_exit`` are called on the loop, one at a time. A lease of ``world.lease_seconds`` begins
@@ -274,7 +274,7 @@ class Workers:
     async def stop(
         self, grace_seconds: float, *, signum: signal.Signals = signal.SIGTERM
     ) -> tuple[WorkerExit, ...]:
-        """End all workers and everything they started; returns ``exits``, complete.
+        """End all workers and everything that they started; return the complete ``exits``.
 
         A worker that handles ``signum`` gets the signal and ``grace_seconds``; the others are ended
         at once. On return their output is complete and control files are gone. A second call

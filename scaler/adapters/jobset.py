@@ -72,10 +72,10 @@ class JobSets:
     def resize(self, cluster: Cluster, read: Training, workers: int) -> None:
         """Write both numbers into the Job and, if its webhook accepts them, into the JobSet.
 
-        A JobSet that has these numbers already takes them and changes nothing. The Job of a JobSet
-        that is suspended, restarts or starts its Jobs in order may not be there: it comes at the
-        JobSet's numbers, and the next look asks again. Each write names the uid that was read, so
-        that no write recreates a deleted object.
+        A JobSet that has these numbers already takes them and changes nothing. If a JobSet is
+        suspended, restarts or starts its Jobs in order, its Job may be missing: the Job will get
+        the JobSet's numbers, and the next look asks again. Each write names the uid that was read,
+        so that no write recreates a deleted object.
         """
         size = {"parallelism": workers, "completions": workers}
         role = read.stem.removeprefix(f"{read.name}-").removesuffix("-0")

@@ -119,7 +119,7 @@ def sights(
     pods: Sequence[Object],
     amounts: Resources | None = None,
 ) -> tuple[ReplicaSeen, ...]:
-    """Return every replica as it stands, lowest id first.
+    """Return the present state of every replica, lowest id first.
 
     ``amounts`` are those that a plan asks each replica to reserve; None means the template's.
     """

@@ -7,11 +7,11 @@
     lock         agent, before anything else, for its life the agent runs
     state.json   agent                                     the agent had the lock: pid, start time
     exit.json    agent, the last thing it writes           how the agent ended
-    gone.json    scaler, where the agent left no word      that the agent ended, and why
+    gone.json    scaler, if the agent left no report       that the agent ended, and why
 
 The agent inherits ``agent.log`` as its output, with a lock on that descriptor. So an agent that has
-not taken its own ``lock`` yet differs, from outside, from one that never was or is gone. Nobody has
-to probe a lock that the agent is about to take.
+not taken its own ``lock`` yet differs, from outside, from an agent that never was or is gone. No
+process has to probe a lock that the agent is about to take.
 """
 
 import fcntl
@@ -75,7 +75,7 @@ class ReplicaDirectory:
         return True
 
     def intent(self, kind: type[T]) -> T | None:
-        """Read the intent; None where a crash left a directory without it."""
+        """Read the intent; None if a crash left a directory without one."""
         return read_json(self.path / "intent.json", kind)
 
     def state(self) -> AgentState | None:
@@ -83,10 +83,11 @@ class ReplicaDirectory:
         return read_json(self.path / "state.json", AgentState)
 
     def agent(self) -> int | None:
-        """The pid of the process that provably is the agent; None where there is none.
+        """Return the pid of the process that is provably the agent; None if there is none.
 
-        A job of the agent's user can write ``state.json``, too, and would have another's process
-        ended or its environment read: only ours and its own have this directory among their words.
+        A job of the agent's user can also write ``state.json``, and could name another process, to
+        be ended or to have its environment read. So the process must have this directory among its
+        arguments, as only the agent and the job's own processes do.
         """
         state = self.state()
         if state is None or not self.runs() or started_ticks(state.pid) != state.started_ticks:
@@ -162,7 +163,7 @@ class ReplicaDirectory:
             os.close(output)
 
     def signal(self, number: signal.Signals) -> bool:
-        """Send a signal to the agent; False where no process is provably the agent."""
+        """Send a signal to the agent; return False if no process is provably the agent."""
         pid = self.agent()
         if pid is None:
             return False
@@ -191,7 +192,7 @@ class ReplicaDirectory:
 
 
 def started_ticks(pid: int) -> int | None:
-    """Return a process's start time in clock ticks since boot; None where there is no process."""
+    """Return a process's start time in clock ticks since boot; None if there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -202,7 +203,7 @@ def started_ticks(pid: int) -> int | None:
 
 @contextmanager
 def process(pid: int) -> Iterator[int | None]:
-    """Open a descriptor of a process, which survives reuse of its pid; None: it is gone."""
+    """Open a descriptor of a process, valid even if the pid is reused; None if it is gone."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -115,7 +115,7 @@ def _gpus(visible: str | None) -> tuple[tuple[str, ...], str]:
 
 
 def lent(count: int, visible: str | None) -> tuple[str, ...]:
-    """Return names of the GPUs among ``count`` that ``CUDA_VISIBLE_DEVICES`` leaves; None: all.
+    """Return names of the GPUs among ``count`` that ``CUDA_VISIBLE_DEVICES`` leaves; all if None.
 
     >>> lent(4, None), lent(4, "2,GPU-8f1e"), lent(4, "1,-1,2"), lent(4, ""), lent(0, "0")
     (('0', '1', '2', '3'), ('2', 'GPU-8f1e'), ('1',), (), ())

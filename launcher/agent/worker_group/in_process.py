@@ -19,7 +19,7 @@ _LOOK_SECONDS = 0.005
 
 
 class InProcessChanges:
-    """The next world as told to one agent's workers, and their answers."""
+    """The next world as one agent's workers know it, and their answers."""
 
     def __init__(
         self, host: str, replica: Callable[[], int], tell: Callable[[messages.Message], None]

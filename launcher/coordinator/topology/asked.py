@@ -36,7 +36,7 @@ def shape_of(said: str) -> Shape | None:
     (Shape(processes=8, least=4, most=16), None)
 
     Raises:
-        BadInput: it is not DESIRED[:MIN[:MAX]] in that order of size.
+        BadInput: the text is not DESIRED[:MIN[:MAX]] with MIN <= DESIRED <= MAX.
     """
     if not said:
         return None
@@ -60,7 +60,7 @@ def parallel_of(said: str) -> tuple[int, int]:
     ((8, 4), (8, 1), (1, 1))
 
     Raises:
-        BadInput: it is not TENSOR[xPIPELINE].
+        BadInput: the text is not TENSOR[xPIPELINE].
     """
     found = re.fullmatch(r"(\d+)(?:x(\d+))?", said or "1")
     tensor, pipeline = (int(found[1]), int(found[2] or 1)) if found else (0, 0)

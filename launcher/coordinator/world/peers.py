@@ -144,7 +144,7 @@ class Peers:
     async def watch_silence(self) -> None:
         """Drop agents that are silent for longer than their lease, for ever.
 
-        Time in which this process was stopped does not count: it could hear no agent.
+        Time for which this process was stopped does not count, since it could hear no agent.
         """
         while True:
             now = self._clock()

@@ -1,4 +1,4 @@
-"""One worker that runs.
+"""One running worker.
 
     process    its start, its exit, and its ports
     control    the file that the worker and its agent share

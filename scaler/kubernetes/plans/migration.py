@@ -1,11 +1,10 @@
 """Moves pods: a replacement becomes ready elsewhere, then the old pod goes.
 
 A ScalePlan names some pods under ``migratePods``, and a plan of Brain names nodes. The pods that
-are to leave carry the plan's name as an annotation, so the next operator continues. Other pods are
-on a cordoned node. The scaler sees a pod that moves as
-*leaving*: it starts another replica in its place, on another node. Once as many replicas run as are
-desired, the operator evicts the old pod within the limits of disruption budgets, and the pod's
-agent hands over at a safe point.
+must leave carry the plan's name as an annotation, so the next operator continues. Other pods are on
+a cordoned node. The scaler sees a pod that moves as *leaving*: it starts another replica in its
+place, on another node. Once as many replicas run as are desired, the operator evicts the old pod
+within the limits of disruption budgets, and the pod's agent hands over at a safe point.
 """
 
 import logging

@@ -55,7 +55,7 @@ def amounts_alone(view: JobView) -> bool:
 
 
 def without_restart(plan: ScalePlan) -> bool:
-    """True if a plan may restart no pod: it is Brain's own, and changes amounts alone."""
+    """True if a plan may restart no pod: it is Brain's own, and changes only amounts."""
     return plan.in_place and plan.proposed_by == "brain"
 
 

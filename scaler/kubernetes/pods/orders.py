@@ -199,7 +199,7 @@ def alone(job: ElasticJob, document: JobDocument) -> bool:
 
 
 def by_volcano(job: ElasticJob, house: Installation) -> bool:
-    """True if Volcano admits the gang: it is installed, and the job names no other scheduler."""
+    """True if Volcano admits the gang: it is installed, and the job has no other scheduler."""
     said = job.spec.replica_specs[job.scaled].batch_scheduler
     return house.volcano and said is not BatchScheduler.DEFAULT
 

@@ -58,7 +58,7 @@ class Stream(Protocol):
 
 
 class Transport(Protocol):
-    """Sends requests. Raises Unreachable where no answer came."""
+    """Sends requests. Raises Unreachable if no answer came."""
 
     host: str
 
