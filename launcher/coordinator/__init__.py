@@ -7,9 +7,9 @@ world            the state of the present world, and the actions on it
 brain            desired worlds from Brain, reports to it
 leadership       leader election among agents; ``pod_leadership`` and ``pod_place`` among pods
 witness_file     the file that decides between two halves of a world
-pins             a second hold on a checkpoint
+pins             a second name for a checkpoint, so that it cannot be lost
 hangs            looks for the cause when a world is quiet, and reports it
-slow_nodes       step times -> a replica that is better left
-network_checks   nodes are tried in pairs before the first world
-shards           shards of data are handed out and accounted for
+slow_nodes       step times -> a replica to leave out
+network_checks   tries nodes in pairs before the first world
+shards           hands out shards of data and accounts for them
 """

@@ -262,10 +262,10 @@ class EndpointLeadership:
     ) -> frozenset[int]:
         """Return members that refuse connections, and members on loopback that hang.
 
-        Members on other machines are asked between two calls of this method. Out of touch, the
-        death of a member on another machine alone proves nothing: it may have been in a newer
-        world, with agents that are unknown here. Only the agent at the endpoint, where such a world
-        would report, takes the refusal as proof after a while.
+        Members on other machines are asked between two calls of this method. While this agent is
+        out of touch, the death of a member on another machine proves nothing: the member may have
+        been in a newer world, with agents that are unknown here. Only the agent at the endpoint,
+        where such a world would report, takes a refusal as proof after a while.
         """
         here = socket.gethostname()
         others = [m for m in members if m.address != self._mine]

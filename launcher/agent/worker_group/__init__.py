@@ -1,8 +1,8 @@
 """The coordinator's orders, carried out on the workers of this agent.
 
-group        orders, one after the other
+group        carries out orders, one after the other
 in_process   changes of the world that end no process
-reports      reports on workers to the coordinator
+reports      reports on workers, for the coordinator
 capacity     memory for a second set of workers
 standstill   workers that were stopped by SIGSTOP
 """

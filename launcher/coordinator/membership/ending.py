@@ -129,8 +129,10 @@ def _too_often(failures: int, limit: int) -> str:
 
 
 def _unmet(observation: JobObserved, world: WorldObserved, now: float) -> Action:
-    """Return the action for workers that were started and could not meet. This counts as a failure,
-    since it may happen again; if a member was lost, that is seen first.
+    """Return the action for workers that were started and could not meet.
+
+    This counts as a failure, since it may happen again. A short wait first leaves time to notice a
+    lost member, which would be the cause.
     """
     until = (world.torn_since or now) + in_process.CAUSE_SECONDS
     if now < until:

@@ -10,6 +10,6 @@ in_process    carries out actions that end no process
 peers         the connections of agents
 heartbeats    agents' heartbeats, and the leases that answer them
 journal       files for a successor, and for Brain
-ledger        what a successor has to know
+ledger        facts that a successor has to know
 witness       offers the witness, and puts it in force
 """

@@ -114,7 +114,7 @@ class Journal:
             self._say(f"{event}: {report.detail}")
 
     def tell_stepping(self, monitor: WorldMonitor) -> None:
-        """Report the first step, with the time that each stage before it took."""
+        """Report the first step, with the downtime before it and the steps redone."""
         past, first = self.ledger.past, monitor.first_step_at
         last = None if past is None else past.last_step_at
         self.tell(

@@ -2,7 +2,7 @@
 
 Invalid (BadInput)          a field of the object cannot be used; ``causes`` name each
 NotFound                    no such object, or no such kind (its CRD is not installed)
-Conflict another client wrote first: look again and decide again
+Conflict                    another client wrote first: look again and decide again
 ├── AlreadyExists           the name is taken
 ├── Gone                    a version or list position that is no longer kept: list again
 └── NotLeading              another operator may act by now, so this one does not
