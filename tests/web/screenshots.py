@@ -1,15 +1,20 @@
 """``make screenshots``: the pictures of the documents, taken from a Brain that runs."""
 
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 from playwright.sync_api import Browser, Page, expect
 
+from brain import calls
 from brain.db import SqlStores, prepare
+from brain.types.explanation import Evidence
+from brain.typeset import duration
 from tests.web import seed
 from tests.web.browser import PATIENCE, launched, visit
 from tests.web.served import Served
@@ -29,13 +34,48 @@ def pictured() -> Iterator[Served]:
         with closing(SqlStores(url)) as stores:
             seed.fleet(stores, datetime.now(UTC))
             seed.supersede(stores, datetime.now(UTC), generation=4)
-            seed.propose(stores, datetime.now(UTC), generation=5)
         running = Served(Path(folder))
         running.start()
         try:
+            _propose(running)
             yield running
         finally:
             running.stop()
+
+
+def _propose(served: Served) -> None:
+    """Store a proposal that says of the job's model what the page says beside it."""
+    with served.client() as client:
+        model = client.send(calls.model("digits"))
+        largest = client.send(calls.what_if("digits")).sizes[3].prediction
+    with served.stores() as stores:
+        seed.propose(stores, datetime.now(UTC), generation=5)
+        with stores.transaction() as tx:
+            plan = tx.plans.get(seed.DIGITS, 5)
+            assert plan.measured is not None
+            assert plan.promised is not None
+            assert largest is not None
+            before, after = plan.measured.examples_per_second, plan.promised.examples_per_second
+            more = largest.examples_per_second / before - 1
+            keep, larger = plan.explanation.alternatives
+            measured, _, waits, _ = plan.explanation.evidence
+            restart = Evidence(
+                label=f"Cost of a restart, {model.restarts_measured} seen",
+                value=duration(model.restart_seconds),
+            )
+            explanation = replace(
+                plan.explanation,
+                evidence=(measured, waits, restart),
+                alternatives=(keep, replace(larger, gain=more, why_not="one core is free")),
+            )
+            tx.plans.put(
+                replace(
+                    plan,
+                    restart_seconds=model.restart_seconds,
+                    payback_seconds=model.restart_seconds * before / (after - before),
+                    explanation=explanation,
+                )
+            )
 
 
 def take(browser: Browser, served: Served, folder: Path) -> None:
@@ -51,7 +91,7 @@ def take(browser: Browser, served: Served, folder: Path) -> None:
 
 
 def _is_one_truth(page: Page) -> None:
-    """Throughput and promise are one number each, wherever the page shows them."""
+    """Throughput, promise and restart are one number each, wherever the page shows them."""
     present = page.locator(".kv div", has_text="Throughput").locator("dd").inner_text().split()[0]
     expect(page.locator(".overlay text.rd").first).to_have_text(present)
     expect(page.locator(".scaling text.rd").first).to_have_text(present)
@@ -59,6 +99,9 @@ def _is_one_truth(page: Page) -> None:
     assert promise
     for place in (".scaling .btb", ".rec .facts", ".rec .also", ".plans"):
         expect(page.locator(place).filter(has_text=promise).first).to_be_visible()
+    model = page.get_by_role("region", name="Model").locator("dd")
+    restart = page.locator(".facts div", has_text="Restart").locator("dd").first.inner_text()
+    expect(model.filter(has_text=re.compile(rf"^{restart}, from"))).to_be_visible()
 
 
 def main() -> None:

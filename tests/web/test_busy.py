@@ -49,9 +49,7 @@ def test_a_missed_promise_is_no_hold_and_no_green_mark(browser: Browser, many: S
 
 
 @pytest.mark.parametrize("width", [1440, 1024, 390])
-def test_no_name_lies_on_another_on_a_full_node(
-    browser: Browser, many: Served, width: int
-) -> None:
+def test_no_name_lies_on_another_on_a_full_node(browser: Browser, many: Served, width: int) -> None:
     with visit(browser, many, width=width) as seen:
         seen.page.goto(f"{many.url}/#/nodes")
         expect(seen.page.locator(".machine")).to_have_count(9)

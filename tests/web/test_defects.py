@@ -141,9 +141,12 @@ def test_an_answer_is_whole_on_a_phone(browser: Browser, odd: Served) -> None:
     with visit(browser, odd, width=390, height=844) as seen:
         notes = seen.page.locator(".answers .n")
         expect(notes).to_have_count(3)
-        assert notes.evaluate_all(
-            "all => all.filter(one => one.scrollHeight > one.clientHeight + 1).map(one => one.textContent)"  # noqa: E501
-        ) == []
+        assert (
+            notes.evaluate_all(
+                "all => all.filter(one => one.scrollHeight > one.clientHeight + 1).map(one => one.textContent)"  # noqa: E501
+            )
+            == []
+        )
 
 
 @pytest.mark.parametrize("page", ["overview", "jobs/digits", "nodes"])

@@ -59,12 +59,16 @@ def test_the_overview_counts_each_plan_once_by_what_came_of_it(
         expect(answers).to_contain_text(
             "2 kept, 1 fell short, 1 rolled back, 1 inconclusive, 1 proposed."
         )
-        expect(answers).to_contain_text("Missed promises: ranker (stayed at 4), digits (back to 2).")
+        expect(answers).to_contain_text(
+            "Missed promises: ranker (stayed at 4), digits (back to 2)."
+        )
         expect(answers).to_contain_text("6 plans")
         ends = seen.page.locator(".feed tr")
         expect(ends.filter(has_text="Fell short")).to_contain_text("stayed at 4")
         expect(ends.filter(has_text="Rolled back")).to_contain_text("back to 2")
-        expect(seen.page.locator(".h", has_text="Decisions")).to_contain_text("promisedmeasuredmissed")
+        expect(seen.page.locator(".h", has_text="Decisions")).to_contain_text(
+            "promisedmeasuredmissed"
+        )
         feed = seen.page.locator(".feed .badge")
         expect(feed.filter(has_text="Fell short")).to_have_count(1)
         expect(feed.filter(has_text="Verified")).to_have_count(0)
