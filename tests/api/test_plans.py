@@ -49,6 +49,16 @@ def test_every_plan_has_one_verdict_in_lists_and_beside_its_job(api: Api) -> Non
     assert beside == "inconclusive"
 
 
+@pytest.mark.parametrize("view", ["PlanView", "JobView", "PlanSaving"])
+def test_a_verdict_is_always_told_and_is_one_of_six_words(api: Api, view: str) -> None:
+    document = api.http(api.token()).get("/api/v1/openapi.json").json()
+    schemas = document["components"]["schemas"]
+    assert "verdict" in schemas[view]["required"]
+    assert schemas["PlanVerdict"]["enum"] == [
+        "not yet", "kept", "fell short", "rolled back", "inconclusive", "not applied",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("undone", "told"), [(Verdict.FELL_SHORT, "rolled back"), (Verdict.KEPT, "kept")]
 )

@@ -65,6 +65,19 @@ def test_each_job_has_one_line_that_fits_the_terminal(
     assert max(map(len, lines)) <= columns
 
 
+@pytest.mark.parametrize(
+    ("words", "columns"),
+    [(("audit",), 40), (("audit",), 80), (("tokens",), 40), (("what-if", "digits"), 80)],
+)
+def test_every_other_table_fits_the_terminal_a_line_for_each_row(
+    service: dict[str, str], words: tuple[str, ...], columns: int
+) -> None:
+    lines = shown(*words, environment=service, columns=columns).splitlines()
+    rows = shown(*words, environment=service, columns=None).splitlines()
+    assert len(lines) == len(rows) > 1
+    assert max(map(len, lines)) <= columns
+
+
 def test_wide_cuts_nothing_at_a_terminal_either(service: dict[str, str]) -> None:
     lines = shown("jobs", "-o", "wide", environment=service, columns=80).splitlines()
     assert (len(lines), "PROJECT" in lines[0]) == (1 + 9, True)

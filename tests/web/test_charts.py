@@ -44,6 +44,22 @@ INK = """() => {
   });
 }"""
 
+#: Between the hairlines of plans: how many columns of the canvas have the blue of a promise.
+PROMISED = """() => {
+  const canvas = document.querySelector(".plot canvas");
+  const box = canvas.getBoundingClientRect();
+  const { width, height } = canvas;
+  const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+  const blue = (x) => Array.from({ length: height }, (_, y) => 4 * (y * width + x)).some((at) => data[at + 3] > 60 && data[at + 2] - data[at] > 25);
+  const place = (at) => Math.round((at - box.left) * (width / box.width));
+  const lines = [...document.querySelectorAll(".overlay line.plan:not(.now)")].map((line) => line.getBoundingClientRect().left);
+  const edges = [place(box.left + 50), ...lines.map(place).sort((one, other) => one - other), width];
+  return edges.slice(1).map((to, at) => {
+    const columns = Array.from({ length: to - edges[at] - 12 }, (_, x) => edges[at] + 6 + x);
+    return columns.filter(blue).length / columns.length;
+  });
+}"""  # noqa: E501
+
 
 #: How far below the top of its chart the throughput of now stands, of the height of the chart.
 DEPTH = """() => {
@@ -126,6 +142,18 @@ def test_no_line_is_drawn_over_the_gap_of_a_change(browser: Browser, crowded: Se
         strokes = seen.page.evaluate(INK)
         assert len(strokes) == 3
         assert max(strokes) <= 6
+
+
+def test_a_promise_is_drawn_where_it_stood_and_nowhere_else(
+    browser: Browser, crowded: Served
+) -> None:
+    with visit(browser, crowded) as seen:
+        seen.page.goto(f"{crowded.url}/#/jobs/digits")
+        _drawn(seen.page)
+        # One replica as submitted, two and four as promised, two again without a promise.
+        before, two, four, again = seen.page.evaluate(PROMISED)
+        assert (before, again) == (0, 0)
+        assert min(two, four) > 0.9
 
 
 def test_a_promise_out_of_sight_takes_no_room(browser: Browser, crowded: Served) -> None:

@@ -1,6 +1,6 @@
 """What happens elsewhere appears by itself, and a service that comes back is found again."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from playwright.sync_api import Browser, Page, expect
 
@@ -29,7 +29,7 @@ def test_a_plan_that_another_process_stored_appears_without_reload(
         assert _marked(seen.page)
 
 
-def test_a_sample_that_comes_in_ends_the_staleness_of_its_job(
+def test_a_sample_that_comes_in_ends_the_staleness_of_its_job_until_samples_stop_again(
     browser: Browser, served: Served
 ) -> None:
     with visit(browser, served) as seen:
@@ -37,9 +37,11 @@ def test_a_sample_that_comes_in_ends_the_staleness_of_its_job(
         expect(seen.page.get_by_text("min old: holding.")).to_be_visible()
         _mark(seen.page)
         now = datetime.now(UTC)
-        with served.client() as client:
-            client.send(calls.telemetry([_sample(now)], sent_at=now))
-        expect(seen.page.get_by_text("min old: holding.")).to_have_count(0)
+        with served.client() as client:  # of three quarters of a minute ago; the limit is a minute
+            client.send(calls.telemetry([_sample(now - timedelta(seconds=45))], sent_at=now))
+        expect(seen.page.get_by_text("old: holding.")).to_have_count(0)
+        expect(seen.page.get_by_text("s old: holding.")).to_be_visible()
+        expect(seen.page.locator(".jobhead .badge")).to_have_text("Holding")
         assert _marked(seen.page)
 
 

@@ -6,16 +6,27 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 from brain.db import SqlStores, prepare
+from brain.types.job import JobId, JobState
+from brain.types.plan import PlanState, Verdict
 from tests.web import seed
 from tests.web.browser import visit
 from tests.web.served import Served
+
+#: Jobs that ended after a plan, by what came of it.
+ENDED = {
+    "Kept": "was-kept",
+    "Fell short": "was-short",
+    "Rolled back": "was-back",
+    "Inconclusive": "was-vague",
+}
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +38,57 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with closing(SqlStores(url)) as stores:
         seed.fleet(stores, datetime.now(UTC))
         seed.judge(stores, datetime.now(UTC))
+        _judge_of_old(stores)
     running = Served(home)
     running.start()
     yield running
     running.stop()
+
+
+def _judge_of_old(stores: SqlStores) -> None:
+    """Four jobs that ended days ago, each after a plan of another verdict."""
+    end = datetime.now(UTC) - timedelta(days=3)
+    ended = {"created_at": end, "updated_at": end, "finished_at": end}
+    with stores.transaction() as tx:
+        past, back = tx.plans.get(seed.DIGITS, 2), tx.plans.get(seed.DIGITS, 3)
+        for number, (verdict, name) in enumerate(ENDED.items()):
+            id = JobId(f"0197e000-0000-7000-8000-0000000000e{number}")
+            tx.jobs.add(seed.job(id, name, end, JobState.SUCCEEDED, **ended))
+            measured = Verdict.FELL_SHORT if verdict == "Rolled back" else Verdict(verdict.lower())
+            outcome = replace(past.outcome, verdict=measured)
+            state = PlanState.ROLLED_BACK if verdict == "Rolled back" else PlanState.VERIFIED
+            of = {"job": id, "created_at": end, "updated_at": end}
+            tx.plans.add(replace(past, generation=1, state=state, outcome=outcome, **of))
+            if verdict == "Rolled back":
+                tx.plans.add(replace(back, generation=2, **of))
+
+
+@pytest.mark.parametrize("verdict", ["Kept", "Fell short", "Rolled back", "Inconclusive"])
+def test_the_card_of_a_job_says_what_came_of_its_last_plan(
+    browser: Browser, judged: Served, verdict: str
+) -> None:
+    with visit(browser, judged) as seen:
+        seen.page.goto(f"{judged.url}/#/jobs")
+        row = seen.page.get_by_role("row", name=ENDED[verdict])
+        expect(row).to_contain_text(verdict)
+        row.get_by_role("link").click()
+        badge = seen.page.locator(".rec .badge").first
+        expect(badge).to_have_text(verdict)
+        assert tone(badge) == {"Kept": "good", "Inconclusive": "mut"}.get(verdict, "bad")
+        track = seen.page.locator(".rec .track")
+        expect(track).to_have_accessible_name(re.compile(f"^{verdict.lower()}; station"))
+
+
+@pytest.mark.parametrize(
+    "page", ["overview", "jobs", "jobs/digits", "jobs/ranker/timeline", "inbox", "nodes", "pool"]
+)
+def test_no_page_says_of_a_plan_that_it_is_verified(
+    browser: Browser, judged: Served, page: str
+) -> None:
+    with visit(browser, judged) as seen:
+        seen.page.goto(f"{judged.url}/#/{page}")
+        expect(seen.page.locator("main section, main table").first).to_be_visible()
+        expect(seen.page.get_by_role("main")).not_to_contain_text("Verified")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -24,7 +24,9 @@ export function Card({ job, world, plans }: CardProps) {
   const active = plans.find(({ plan }) => ACTIVE.has(plan.state));
   if (active) return <PlanCard job={job} view={active} world={world} />;
   const { decision } = job;
-  const last = plans[0];
+  const newest = plans[0];
+  // What came of the job: the way back from a missed promise was kept, and the job was rolled back.
+  const last = newest && newest.plan.generation === job.plan?.generation ? { ...newest, verdict: job.verdict } : newest;
   if (job.finished_at) return last ? <PlanCard job={job} view={last} world={world} /> : <Undecided job={job} />;
   if (decision && last && last.plan.updated_at > decision.decided_at && last.plan.state !== "Superseded")
     return <PlanCard job={job} view={last} world={world} />;
