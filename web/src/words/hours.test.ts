@@ -19,7 +19,7 @@ test("an area goes there along its upper edge and back along its lower one", () 
 });
 
 test("what was saved has its share, and says whether it was done sooner or later", () => {
-  assert.equal(plain(h.note(OF)), "As measured, against sizes asked for: 11.1~% of what was allocated. All work ends 30~min later.");
+  assert.equal(plain(h.note(OF)), "As measured, against sizes asked for: 11.1~% of what was allocated. Summed over jobs, the work ends 30~min later.");
 });
 
 test("advice is told apart from what was measured", () => {

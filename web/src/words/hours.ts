@@ -82,7 +82,7 @@ export function note(of: Hours): string {
     const share = of.allocated_hours > 0 ? percent(Math.abs(of.saved_hours.value) / of.allocated_hours, 1) : null;
     const sooner = of.sooner_hours.value;
     const time = `${duration(Math.abs(sooner) * 3600)} ${sooner < 0 ? "later" : "sooner"}`;
-    said.push(`As measured, against sizes asked for${share ? `: ${share} of what was allocated` : ""}. All work ends ${time}.`);
+    said.push(`As measured, against sizes asked for${share ? `: ${share} of what was allocated` : ""}. Summed over jobs, the work ends ${time}.`);
   } else said.push("Only plans that were measured count; none in the last 24 h.");
   if (Math.abs(of.proposed_hours) >= 0.05) said.push(`${quantity(of.proposed_hours)} more proposed.`);
   const scored = of.advice_kept + of.advice_fell_short;
