@@ -104,6 +104,12 @@ def visit(
         _close(profile)
 
 
+def afresh(page: Page, address: str) -> None:
+    """Load an address as a new tab does: nothing of the page before is left."""
+    page.goto("about:blank")
+    page.goto(address)
+
+
 def _listener(seen: Visit) -> Callable[[Any], None]:
     def heard(message: Any) -> None:
         if message.type in ("error", "warning"):
