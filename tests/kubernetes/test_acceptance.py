@@ -35,6 +35,7 @@ SCRIPT = Path(__file__).parents[1] / "scripts" / "digits_until.py"
 SECONDS = 300.0
 #: Exit code of an operator that lost its lease.
 DEPOSED = 75
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 FAST: Mapping[str, object] = {
     "tick_seconds": 0.3,
     "dwell_seconds": 1,
@@ -227,7 +228,8 @@ def cluster(directory: Path) -> Iterator[Cluster]:
     with ExitStack() as stack:
         stack.enter_context(guarded(directory))
         server = stack.enter_context(ground(directory))
-        environ = {"OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
+        # What pods learn of their imports outlives them, as on a volume: a host knows it already.
+        environ = {"OMP_NUM_THREADS": "1", "PYTHONPATH": "", "XDG_CACHE_HOME": str(CACHE)}
         kubelet = stack.enter_context(process_kubelet(server, directory / "pods", environ=environ))
         scheduler = Scheduler(server)
         stack.callback(scheduler.close)

@@ -54,7 +54,6 @@ class Stage:
             **{k: v for k, v in os.environ.items() if not k.startswith(("BRAIN_", "PET_"))},
             "STAYING": str(self.place / "steps"),
             "BRAIN_HOME": str(self.place / "home"),
-            "XDG_CACHE_HOME": str(self.place / "cache"),
             "OMP_NUM_THREADS": "1",
         }
         brain_run = str(Path(sys.executable).parent / "brain-run")
