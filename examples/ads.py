@@ -1,7 +1,7 @@
-"""A recommender in miniature: TensorFlow 2 with parameter servers, and nothing of Brain in it.
+"""A small recommender: TensorFlow 2 with parameter servers, without any code of Brain.
 
 An embedding table is spread over the servers by rows, and keys are drawn by Zipf's law, so that the
-first server has most to do. One process coordinates (``chief``), ``worker`` compute, ``ps`` hold
+first server has the most work. One process coordinates (``chief``), ``worker`` compute, ``ps`` hold
 the table. Keras 3 does not train with parameter servers, hence the loop.
 """
 
@@ -47,7 +47,7 @@ print(f"{servers} servers, begins at step {int(step.numpy())}", flush=True)
 
 
 def keys() -> tf.Tensor:
-    """Draw the rows of a batch by Zipf's law, by its inverse: few rows are asked for by most."""
+    """Draw the rows of a batch by Zipf's law, by its inverse: most keys fall on a few rows."""
     uniform = tf.random.uniform([said.batch], 1e-6, 1.0)
     rank = tf.math.pow(uniform, -1.0 / (said.exponent - 1.0)) - 1.0
     return tf.cast(tf.minimum(rank, float(said.rows - 1)), tf.int64)

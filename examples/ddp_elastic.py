@@ -28,7 +28,7 @@ def network() -> nn.Module:
 
 
 def share(step: int, rank: int, size: int, examples: int) -> torch.Tensor:
-    """What a rank trains of the global batch of a step."""
+    """Return the rank's share of the global batch of a step."""
     return torch.arange(step * BATCH + rank, (step + 1) * BATCH, size) % examples
 
 

@@ -1,7 +1,7 @@
 """Train a small CNN on scikit-learn's handwritten digits with DistributedDataParallel.
 
 An ordinary script: it knows nothing of Brain. It keeps its global batch whatever the number of
-workers, saves a checkpoint every few steps and goes on from it when started again:
+workers, saves a checkpoint every few steps and continues from it after a restart:
 
     torchrun --nproc-per-node=2 digits.py --steps 200
 """
@@ -61,7 +61,7 @@ def digits() -> tuple[TensorDataset, TensorDataset]:
 
 
 def measured_batch(model: nn.Module, examples: TensorDataset) -> int:
-    """Raise the global batch until one step of it costs enough to be worth sharing."""
+    """Raise the global batch until one step costs enough to be worth sharing."""
     x, y, _ = examples.tensors
     batch = 256
     while True:
@@ -114,7 +114,7 @@ def accuracy(model: nn.Module, held_out: TensorDataset) -> float:
 
 @dataclass
 class Progress:
-    """What a checkpoint remembers beside the network and its optimizer."""
+    """The state of a checkpoint beside the network and its optimizer."""
 
     step: int
     #: Seconds of training so far.

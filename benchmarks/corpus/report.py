@@ -125,7 +125,7 @@ def table(results: Sequence[Result]) -> str:
             for difference in each.differences
         ]
     if short:
-        lines += ["", "—: the program ends before that could happen to it."]
+        lines += ["", "—: the program ends before it can be disturbed in that way."]
     if failed:
         lines += ["", "Where torchrun failed and brain-run did not:", "", *failed]
     return "\n".join([*lines, *(["", "What differs:", "", *told] if told else ())])
