@@ -16,7 +16,7 @@ from typing import Any
 
 from brain.types.job import JobId
 from brain.types.resources import NodeName
-from brain.types.telemetry import HostSample, ReplicaReading, StorageReading
+from brain.types.telemetry import BEGAN_ANEW, HostSample, ReplicaReading, StorageReading
 from collectors.cgroup import Cgroup, GroupUse, read_cgroup, read_replica
 from collectors.gpu import Gpus, GpuSight
 from collectors.stamps import Stamps
@@ -45,6 +45,8 @@ class HostCounters:
     sent_bytes: int = 0
     read_bytes: int = 0
     written_bytes: int = 0
+    #: True if ``cpu_seconds`` are those of a control group.
+    grouped: bool = False
     unavailable: tuple[str, ...] = ()
 
 
@@ -81,6 +83,7 @@ def read_host(cgroup: Cgroup | None = None) -> HostCounters:
         sent_bytes=sent,
         read_bytes=read,
         written_bytes=written,
+        grouped=limits.cpu_seconds is not None,
         unavailable=unavailable,
     )
 
@@ -140,20 +143,37 @@ def held_between(
     return max(memory, default=None), max(shares, default=None)
 
 
+#: Counters of bytes, by the field of the rate that follows from each.
+_TRAFFIC = {
+    "network_receive_bytes_per_second": "received_bytes",
+    "network_send_bytes_per_second": "sent_bytes",
+    "disk_read_bytes_per_second": "read_bytes",
+    "disk_write_bytes_per_second": "written_bytes",
+}
+
+
 def rates_between(before: HostCounters, after: HostCounters) -> dict[str, Any]:
-    """Return the fields of a ``HostSample`` that follow from two readings."""
+    """Return the fields of a ``HostSample`` that follow from two readings.
+
+    A counter that ran backwards, because a card or a control group was made anew, counts as 0, and
+    so does the processor where the control group that counted it came or went; ``unavailable``
+    names each.
+    """
     seconds = max(1e-3, after.at_seconds - before.at_seconds)
+    millis = round(1000 * (after.cpu_seconds - before.cpu_seconds) / seconds)
+    anew = ["processor"] if millis < 0 or before.grouped != after.grouped else []
+    rates = {}
+    for rate, counter in _TRAFFIC.items():
+        grown = getattr(after, counter) - getattr(before, counter)
+        rates[rate] = max(0, grown) / seconds
+        anew += [counter.replace("_", " ")] if grown < 0 else []
     return {
-        # A control group that is made anew, or gone, begins to count again.
-        "cpu_millis": max(0, round(1000 * (after.cpu_seconds - before.cpu_seconds) / seconds)),
+        "cpu_millis": 0 if "processor" in anew else millis,
         "cpu_capacity_millis": after.cpu_capacity_millis,
         "memory_bytes": after.memory_bytes,
         "memory_capacity_bytes": after.memory_capacity_bytes,
-        "network_receive_bytes_per_second": (after.received_bytes - before.received_bytes)
-        / seconds,
-        "network_send_bytes_per_second": (after.sent_bytes - before.sent_bytes) / seconds,
-        "disk_read_bytes_per_second": (after.read_bytes - before.read_bytes) / seconds,
-        "disk_write_bytes_per_second": (after.written_bytes - before.written_bytes) / seconds,
+        "unavailable": (*after.unavailable, *(f"{each}: {BEGAN_ANEW}" for each in anew)),
+        **rates,
     }
 
 
@@ -234,6 +254,7 @@ class HostWatch:
         known = [job for job in jobs if job.id in self._known]
         self._known = frozenset(job.id for job in jobs)
         gpus = self._gpus.read() if known else GpuSight()
+        rates["unavailable"] += gpus.unavailable
         storage = read_storage(waits) if known else None
         made = []
         for job in known:
@@ -262,7 +283,6 @@ class HostWatch:
                     if len(job.agents) > 1
                 ),
                 storage=storage,
-                unavailable=self._last.unavailable + gpus.unavailable,
                 **rates,
             )
             made.append(sample)

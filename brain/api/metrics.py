@@ -48,7 +48,9 @@ class Metrics:
             ["job", "name"],
         )
         self.usage_rejected = self._gauge(
-            "usage_rejected", "Readings of machines that Brain ignored", ["job", "name"]
+            "usage_rejected",
+            "Readings of machines that Brain ignored or mended",
+            ["job", "name", "reason"],
         )
         self.pool_price = self._gauge(
             "pool_price",

@@ -69,7 +69,12 @@ def _advised(
         grows=_grows(use, job, settings),
     )
     found = _patient(advise(use, signs, now_seconds=now.timestamp()), use)
-    return found and replace(found, rejected=used.rejected, rejected_because=used.rejected_because)
+    return found and replace(
+        found,
+        rejected=used.rejected,
+        rejected_for=used.rejected_for,
+        rejected_because=used.rejected_because,
+    )
 
 
 def _grows(use: RoleUse, job: Job, settings: Settings) -> tuple[Forecast, Forecast] | None:

@@ -1,13 +1,14 @@
 """Readings of machines as the use of replicas of a role."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from brain.models.resources.use import RoleUse
 from brain.types.resources import NodeName
 from brain.types.roles import WORKER
-from brain.types.telemetry import HostSample, ReplicaReading
+from brain.types.telemetry import BEGAN_ANEW, HostSample, ReplicaReading
 from brain.types.world import Replica, ReplicaState, World
 
 #: Factor on its machine's capacity above which a reading is invalid. A valid reading may exceed the
@@ -69,40 +70,86 @@ class Part:
         return float(int(self.reading.measured_at.timestamp()) // 5 * 5)
 
 
-def refusal(reading: HostSample, hosts: Mapping[NodeName, Host | None]) -> str:
-    """Return the reason why a reading says nothing about a replica; empty if it does."""
-    cpu, memory, node = reading.job_cpu_millis, reading.job_memory_bytes, reading.node
+class Refusal(NamedTuple):
+    """The reason why a reading, or a part of it, counts as no use of a replica."""
+
+    #: A word for ``/metrics``.
+    code: str
+    #: The reason, as the end of a sentence.
+    because: str
+
+
+def refusal(reading: HostSample, hosts: Mapping[NodeName, Host | None]) -> Refusal | None:
+    """Return the reason why a reading says nothing about a replica; None if it does."""
+    node, own = reading.node, reading.replica_readings
     if hosts.get(node, Host(WORKER, 1)) is None:
-        return f"replicas of several roles share {node}, so the use of each role is unknown"
-    if cpu < 0 or memory < 0:
-        return f"use on {node} is negative, because a counter restarted"
-    if cpu > _ABSURD * reading.cpu_capacity_millis:
-        return f"{cpu} mCPU on {node}, which has {reading.cpu_capacity_millis}"
-    if memory > _ABSURD * reading.memory_capacity_bytes:
-        return f"{memory} bytes on {node}, which has {reading.memory_capacity_bytes}"
-    return ""
+        return Refusal(
+            "roles", f"replicas of several roles share {node}, so the use of each role is unknown"
+        )
+    millis = [reading.job_cpu_millis, *(one.cpu_millis for one in own)]
+    group = reading.replica_memory_bytes
+    memory = [reading.job_memory_bytes, group or 0, *(one.memory_bytes for one in own)]
+    if min(*millis, *memory) < 0:
+        return Refusal("negative", f"use on {node} is negative, because a counter restarted")
+    if max(millis) > _ABSURD * reading.cpu_capacity_millis:
+        has = reading.cpu_capacity_millis
+        return Refusal("absurd", f"{max(millis)} mCPU on {node}, which has {has}")
+    if max(memory) > _ABSURD * reading.memory_capacity_bytes:
+        has = reading.memory_capacity_bytes
+        return Refusal("absurd", f"{max(memory)} bytes on {node}, which has {has}")
+    return _refused_space(reading)
+
+
+def _refused_space(reading: HostSample) -> Refusal | None:
+    """Return the reason why a reading of storage or of accelerators cannot be; None if it can."""
+    spaces = [(gpu.memory_used_bytes, gpu.memory_total_bytes) for gpu in reading.gpus]
+    if (on := reading.storage) is not None:
+        spaces.append((on.shm_used_bytes, on.shm_capacity_bytes))
+        spaces.append((on.scratch_used_bytes, on.scratch_capacity_bytes))
+    for used, whole in spaces:
+        if not 0 <= used <= _ABSURD * whole:
+            return Refusal("absurd", f"{used} of {whole} bytes in use on {reading.node}")
+    return None
+
+
+def strangers(readings: Sequence[HostSample], roles: Mapping[int, str]) -> Iterator[Refusal]:
+    """Yield the readings of replicas that the world does not have, yet or any more."""
+    for reading in readings:
+        for own in reading.replica_readings:
+            if own.replica not in roles:
+                why = f"replica {own.replica} on {reading.node} is not in the world"
+                yield Refusal("gone", why)
+
+
+def restarts(readings: Sequence[HostSample]) -> Iterator[Refusal]:
+    """Yield the readings of which the collector took a counter that began anew for 0."""
+    for reading in readings:
+        for why in reading.unavailable:
+            if why.endswith(BEGAN_ANEW):
+                yield Refusal("restarted", f"{why} on {reading.node}")
 
 
 def by_role(
     readings: Sequence[HostSample],
     hosts: Mapping[NodeName, Host | None],
-    roles: Mapping[int, str] | None = None,
+    roles: Mapping[int, str],
 ) -> dict[str, list[Part]]:
     """Return the readings by the role of their replicas; a node without known replicas has one
     worker.
 
-    ``roles`` has the role of each replica of a world with several, whose replicas are read one by
-    one.
+    Replicas of one node count each by itself where they were read one by one: the one that a quota
+    stops would hide behind the others. ``roles`` has the role of each replica of the world; a
+    world of one role shares the limits of a node evenly.
     """
     found: dict[str, list[Part]] = defaultdict(list)
+    alone = len(set(roles.values())) == 1
     for reading in readings:
-        if roles and reading.replica_readings:
-            for own in reading.replica_readings:
-                if own.replica in roles:
-                    found[roles[own.replica]].append(Part(reading, 1, own))
-            continue
         host = hosts.get(reading.node) or Host(WORKER, 1)
-        found[host.role].append(Part(reading, host.count))
+        for own in reading.replica_readings:
+            if (role := roles.get(own.replica)) is not None:
+                found[role].append(Part(reading, host.count if alone else 1, own))
+        if not reading.replica_readings:
+            found[host.role].append(Part(reading, host.count))
     return found
 
 

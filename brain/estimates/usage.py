@@ -3,9 +3,9 @@
 ``Used`` has the use by world, for estimates of other sizes, and by role, for advice on resources.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from brain import wire
@@ -16,7 +16,9 @@ from brain.estimates.roles import (
     by_role,
     hosts_of,
     refusal,
+    restarts,
     role_use,
+    strangers,
     with_growth,
 )
 from brain.lifecycle.capacity import roles_of
@@ -31,7 +33,7 @@ from brain.types.allocation import Allocation
 from brain.types.estimate import Band
 from brain.types.job import Job
 from brain.types.resources import NodeName
-from brain.types.roles import PS, WORKER, roles_in
+from brain.types.roles import PS, WORKER
 from brain.types.telemetry import HostSample, Phase, ThroughputSample
 from brain.types.world import World
 
@@ -67,8 +69,10 @@ class Used:
     memory_lasts: Band | None = None
     #: The newest world whose leak was reported.
     leak_told: int = 0
-    #: Readings that are invalid or ambiguous, and the reason for the last one.
+    #: Readings that are invalid or ambiguous, also by the word for why, and the reason for the
+    #: last one.
     rejected: int = 0
+    rejected_for: Mapping[str, int] = field(default_factory=dict)
     rejected_because: str = ""
 
     def role(self, name: str) -> RoleUse | None:
@@ -218,16 +222,21 @@ def folded(
     """
     hosts = hosts_of(world) if hosts is None else hosts
     newest = max(each[-1].measured_at for each in (readings, steps) if each)
+    roles_of_world = roles_of(world)
     reasons = [refusal(reading, hosts) for reading in readings]
     sound = [one for one, why in zip(readings, reasons, strict=True) if not why]
-    refused = [why for why in reasons if why]
+    refused = [
+        *filter(None, reasons),
+        *strangers(sound, roles_of_world),
+        *restarts(readings),
+    ]
     others = [use for use in used.uses if use.epoch != world.epoch]
     nodes = len({member.node for member in world.members})
     use = next(
         (use for use in used.uses if use.epoch == world.epoch),
         WorldUse(epoch=world.epoch, nodes=max(1, nodes), replicas=world.replicas),
     )
-    parts = by_role(sound, hosts, roles_of(world) if roles_in(world.members) else None)
+    parts = by_role(sound, hosts, roles_of_world)
     if workers := parts.get(WORKER):
         use = _with_cpu(use, workers)
         use = _with_memory(use, workers)
@@ -255,7 +264,8 @@ def folded(
         until=newest,
         roles=tuple(roles.values()),
         rejected=used.rejected + len(refused),
-        rejected_because=refused[-1] if refused else used.rejected_because,
+        rejected_for=Counter(used.rejected_for) + Counter(one.code for one in refused),
+        rejected_because=refused[-1].because if refused else used.rejected_because,
     )
 
 

@@ -1,6 +1,7 @@
 """Advice on the amounts that a replica of a job should reserve."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from brain.types.estimate import Band
@@ -96,6 +97,8 @@ class ResourceAdvice:
     #: Resource that data loaders lack, and the evidence; None and empty if they lack none.
     starved: Starvation | None = None
     starved_because: str = ""
-    #: Number of readings that were left out, and the reason for the last one.
+    #: Number of readings that were left out or mended, also by the word for why, and the reason for
+    #: the last one.
     rejected: int = 0
+    rejected_for: Mapping[str, int] = field(default_factory=dict)
     rejected_because: str = ""

@@ -141,6 +141,10 @@ class ReplicaReading:
     memory_bytes: int
 
 
+#: End of an entry of ``HostSample.unavailable`` about a counter that ran backwards: its rate is 0.
+BEGAN_ANEW = "began anew"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSample:
     """A machine, and the share of one job in it."""

@@ -1,6 +1,7 @@
 """What a machine says: limits of control groups, rates, shares, accelerators."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from brain.types.job import JobId
-from brain.types.resources import NodeName
+from brain.types.resources import NodeName, Resources
 from collectors.cgroup import Cgroup, GroupUse, leave_replica, read_cgroup, read_replica
 from collectors.gpu import GpuSight, NoGpus, NvidiaGpus
 from collectors.host import (
@@ -30,6 +31,7 @@ from collectors.host import (
     stalled_between,
 )
 from collectors.stamps import Stamps
+from scaler.local.limits import ControlGroups
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -294,6 +296,53 @@ def test_the_pressure_of_storage_is_a_share_of_the_time(tmp_path: Path) -> None:
     assert stalled_between(9.0, after, seconds=4.0) is None
     assert stalled_between(None, after, seconds=4.0) is None
     assert read_stalled([tmp_path / "missing"]) is None
+
+
+def test_counters_that_ran_backwards_count_as_nothing_and_are_named() -> None:
+    before = read_host(Cgroup())
+    anew = replace(
+        before, at_seconds=before.at_seconds + 5, received_bytes=before.received_bytes - 1
+    )
+    rates = rates_between(before, anew)
+    assert rates["network_receive_bytes_per_second"] == 0
+    assert "received bytes: began anew" in rates["unavailable"]
+
+
+def test_a_control_group_that_disappears_lends_the_machine_no_processor_time(
+    tmp_path: Path,
+) -> None:
+    group(tmp_path, ".", cgroup_controllers="cpu memory")
+    group(tmp_path, "job", cpu_max="50000 100000", cpu_stat="usage_usec 2500000")
+    before = read_host(read_cgroup("0::/job\n", tmp_path))
+    shutil.rmtree(tmp_path / "job")
+    after = read_host(read_cgroup("0::/job\n", tmp_path))
+    rates = rates_between(before, replace(after, at_seconds=before.at_seconds + 5))
+    assert rates["cpu_millis"] == 0, "else the machine's seconds since it booted"
+    assert "processor: began anew" in rates["unavailable"]
+
+
+def test_a_replica_whose_real_group_disappears_is_read_by_its_processes(tmp_path: Path) -> None:
+    limits, amounts = ControlGroups(tmp_path), Resources(cpu_millis=500, memory_bytes=1 << 30)
+    held = limits.begin("job-0", amounts, amounts)
+    if set(held.groups) != {"memory", "cpu"}:
+        limits.end(held)
+        pytest.skip(f"this machine lets nobody make control groups: {held.unenforced}")
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as agent:
+        try:
+            limits.enter(held, agent.pid, amounts)
+            watch = HostWatch(NoGpus("none for this test"))
+            job = LiveJob(id=JobId("j"), node=NodeName("n"), agents={0: agent.pid})
+            watch.samples([job], NOW)
+            [inside] = watch.samples([job], NOW + timedelta(seconds=5))
+            for folder in held.groups.values():
+                (Path(folder).parent / "cgroup.procs").write_text(str(agent.pid))
+            assert limits.end(held)
+            [outside] = watch.samples([job], NOW + timedelta(seconds=10))
+        finally:
+            agent.kill()
+    assert inside.replica_memory_bytes is not None
+    assert (outside.replica_memory_bytes, outside.throttled_share) == (None, None)
+    assert outside.job_memory_bytes > 0
 
 
 def test_a_control_group_that_was_made_anew_used_nothing() -> None:

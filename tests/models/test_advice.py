@@ -17,6 +17,7 @@ from brain.models.resources.use import MIB, MemoryKill, RoleUse
 from brain.types.advice import AmountAdvice, ResourceAdvice, Starvation
 from brain.types.estimate import Band
 from brain.types.resources import NodeName, Resources
+from brain.types.telemetry import ReplicaReading
 from tests import builders
 
 GIB, HOUR, DAY = 2**30, 3600.0, 24 * 3600.0
@@ -279,6 +280,29 @@ def test_a_role_that_vanishes_keeps_its_histograms():
     assert before.role("worker") is None
     assert after.role("ps") == before.role("ps")
     assert after.role("worker") is not None
+
+
+def test_a_replica_that_left_a_world_of_roles_is_counted_and_is_nobodys_use():
+    both = builders.world(replicas=2)
+    world = replace(both, members=(both.members[0], replace(both.members[1], role="ps")))
+    readings = tuple(
+        ReplicaReading(replica=replica, cpu_millis=300, memory_bytes=2**30) for replica in range(3)
+    )
+    after = folded(Used(), [builders.host(0, replica_readings=readings)], world)
+    assert after.rejected_for == {"gone": 1}
+    assert after.rejected_because == "replica 2 on laptop is not in the world"
+    assert [sum(use.cpu.weights) for use in after.roles] == [1, 1]
+
+
+def test_the_busiest_of_replicas_that_share_a_node_is_not_hidden_by_the_others():
+    readings = tuple(
+        ReplicaReading(replica=replica, cpu_millis=millis, memory_bytes=2**30)
+        for replica, millis in enumerate((50, 400))
+    )
+    seen = [builders.host(n, job_cpu_millis=450, replica_readings=readings) for n in range(9)]
+    (use,) = folded(Used(), seen, builders.world(replicas=2)).roles
+    assert use.cpu.quantile(0.5) == pytest.approx(400, rel=0.05)
+    assert use.cpu_limit_millis == 1000, "each has half of the node"
 
 
 @given(steps=st.lists(st.integers(min_value=-(10**7), max_value=10**7), max_size=20))

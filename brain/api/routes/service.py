@@ -90,7 +90,8 @@ def _count(here: Context, tx: Transaction) -> None:
         named = (job.id, job.document.name)
         advice = estimates.advised(tx, job, here.settings, here.clock())
         if advice is not None:
-            here.metrics.usage_rejected.labels(*named).set(advice.rejected)
+            for why, number in advice.rejected_for.items():
+                here.metrics.usage_rejected.labels(*named, why).set(number)
             if (lasts := advice.memory_lasts_seconds) is not None:
                 here.metrics.memory_lasts_seconds.labels(*named).set(lasts.value)
         held = views.memory(tx.worlds.latest(job.id), here.clock())
