@@ -28,7 +28,7 @@ help:
 	@echo "make bench-quality  loss at equal epochs, with and without changes of world and batch (15 minutes; ONLY='digits by CNN')"
 	@echo "make bench-jct  completion times by the service in simulators of others, beside Pollux, Sia, Tiresias and Optimus (40 minutes; FULL=1 takes hours)"
 	@echo "make bench-simulate  the same by brain simulate in a small crowded pool, beside Tiresias (ONLY='asked owners')"
-	@echo "make bench-resources  advice on resources: requests beside Kubernetes' autoscaler, leaks told in time, a real job with parameter servers"
+	@echo "make bench-resources  advice on resources: requests beside Kubernetes' autoscaler, leaks told in time, real jobs that lack something"
 	@echo "make bench-allocator  a cluster divided among 100 to 10,000 jobs, beside HiGHS and a greedy heap"
 	@echo "make bench-kubernetes  what operator and Brain cost a cluster, and what they survive, beside an older commit and kopf (15 minutes; BRAIN_BENCH_KUBECONFIG= a cluster)"
 	@echo "make bench-health  bad nodes, hangs and failures: found, and nothing else (3 minutes)"
@@ -124,7 +124,7 @@ bench-simulate: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.simulate $(if $(ONLY),--only $(ONLY))
 
 bench-resources: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.resources $(if $(filter-out file,$(origin SEED)),$(SEED))
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.resources $(or $(ONLY),$(if $(filter-out file,$(origin SEED)),$(SEED)))
 
 bench-health: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.health

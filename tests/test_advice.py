@@ -161,6 +161,15 @@ def test_loaders_that_wait_at_their_limit_are_starved_by_cpu():
     assert "loading needs CPU before replicas" in found.reason
 
 
+def test_loaders_that_their_own_quota_stops_are_starved_though_the_machine_has_more():
+    laptop = training(resources=Resources(cpu_millis=400))
+    laptop.also = {"data_wait_seconds": 0.08}
+    found = advice(read(laptop, 90, job_cpu_millis=395, throttled_share=0.6))
+    assert found.starved is Starvation.CPU
+    assert found.cpu is not None
+    assert found.cpu.target > 700, "loading hides behind computing there"
+
+
 def storage(stalled: float = 0.0, shm_used: int = 0) -> StorageReading:
     return StorageReading(
         shm_used_bytes=shm_used,
@@ -313,3 +322,13 @@ def test_readings_of_a_clock_that_is_far_ahead_are_left_out():
         tx.telemetry.add([ahead], received_at=laptop.now)
     laptop.wait(20).turn()
     assert used(laptop).roles == before.roles
+
+
+def test_a_reading_of_the_start_is_no_use_of_training():
+    laptop = training()
+    begun = laptop.world.stepping_at
+    early = builders.host(99, job=laptop.id, measured_at=begun + timedelta(seconds=2))
+    with laptop.stores.transaction() as tx:
+        tx.telemetry.add([early], received_at=laptop.now)
+    read(laptop, 30, job_cpu_millis=300)
+    assert used(laptop).roles[0].cpu.quantile(1.0) == pytest.approx(300, rel=0.05)

@@ -196,6 +196,23 @@ def test_a_raise_of_memory_does_not_wait_for_processors_that_others_have():
     assert plan.target.resources.memory_bytes > RESERVED.memory_bytes
 
 
+def test_as_much_of_a_raise_of_processors_as_fits_is_proposed():
+    here = training(PolicyMode.AUTO, replace(AMPLE, cpu_millis=1100))
+    other = builders.document(
+        name="other", replicas=Bounds(min=1, max=1), resources=Resources(cpu_millis=500)
+    )
+    where = {
+        "job_id": JobId("0197f000-0000-7000-8000-000000000002"),
+        "owner": "ada",
+        "pool": here.job.pool,
+    }
+    with here.transaction() as (tx, _):
+        lifecycle.submit(tx, other, settings=here.settings, now=here.now, **where)
+    read(here, 120, job_cpu_millis=1400, job_memory_bytes=GIB)
+    given = of_amounts(here)[-1].target.resources.cpu_millis
+    assert 1200 < given <= 1500, "1.6 CPUs are advised, and 1.5 are there"
+
+
 def test_nothing_is_proposed_while_too_little_of_the_job_is_measured():
     here = training(PolicyMode.AUTO)
     read(here, 20, job_cpu_millis=300, job_memory_bytes=GIB)

@@ -1,31 +1,35 @@
 """Advice on resources, by the code path of the service.
 
-    make bench-resources [SEED=n]
+    make bench-resources [SEED=n] [ONLY=e]
 
 (a) requests of CPU against real use, beside Kubernetes' autoscaler; (b) simulated jobs with
 parameter servers, beside what their owners reserve and the rules of DLRover; (c) amounts of a
 script's second run; (d) warnings of leaks of memory; all three for two fixed seeds and for that of
 the code: the first eight hex digits of the last commit that touched ``brain/models/resources``, or
-``SEED``; (f) a real job with parameter servers.
+``SEED``; (e) real jobs that leak, wait for their loader or are stopped by their quota; (f) a real
+job with parameter servers. ``ONLY=e`` prints these rows alone and stores nothing.
 """
 
 import subprocess
 import sys
 
-from benchmarks.report import publish
-from benchmarks.resources import beginning, recommending, requests, servers, warnings
+from benchmarks.report import markdown, publish
+from benchmarks.resources import beginning, needs, recommending, requests, servers, warnings
 
 _FIXED = (1, 2)
 
 
 def main(arguments: list[str]) -> None:
-    """Judge all."""
+    """Judge all, or row (e) alone."""
+    if arguments == ["e"]:
+        sys.stdout.write(f"{markdown(needs.rows())}\n")
+        return
     last = int(arguments[0]) if arguments else _seed_of_code()
     seeds = (*_FIXED, last)
     trained = [row for seed in seeds for row in recommending.rows(seed)]
     begun = [row for seed in seeds for row in beginning.rows(seed)]
     leaks = [row for seed in seeds for row in warnings.rows(seed)]
-    rows = [*requests.rows(), *trained, *begun, *leaks, *servers.rows()]
+    rows = [*requests.rows(), *trained, *begun, *leaks, *needs.rows(), *servers.rows()]
     publish("resources", "Advice on resources", rows)
 
 

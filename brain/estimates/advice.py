@@ -57,15 +57,16 @@ def _advised(
     current = _of_world(used, world) if role == WORKER else None
     age = now.timestamp() - use.until_seconds
     plans = tx.plans.of(job.id)
+    amounts = standing(plans, job)[1].amounts.get(role, Resources())
     signs = RoleSigns(
         replicas=_replicas(tx, job, world, role),
         coupled=role == WORKER and waits(job),
-        reserved=standing(plans, job)[1].amounts.get(role, Resources()),
+        reserved=amounts,
         # Amounts that neither the document nor a plan gave are those of earlier runs.
         guessed=job.amounts is not None and not any(plan.changes_resources for plan in plans),
         largest=largest,
         lasts_seconds=used.memory_lasts if current and age <= settings.stale_seconds else None,
-        starved=_starved(use, current),
+        starved=_starved(use, current, float(amounts.cpu_millis)),
         grows=_grows(use, job, settings),
     )
     found = _patient(advise(use, signs, now_seconds=now.timestamp()), use)
@@ -182,7 +183,7 @@ def _largest(tx: Transaction, job: Job) -> Resources | None:
     )
 
 
-def _starved(use: RoleUse, world: WorldUse | None) -> Starved | None:
+def _starved(use: RoleUse, world: WorldUse | None, reserved_millis: float) -> Starved | None:
     """Return the resource that keeps devices waiting for data, by two independent signs.
 
     Processors at their limit count as the cause before storage does, because busy loaders wait less
@@ -190,7 +191,7 @@ def _starved(use: RoleUse, world: WorldUse | None) -> Starved | None:
     """
     if world is None or not use.known_cpu.weights or not 0 < world.wait_share < 1:
         return None
-    wait, limit = world.wait_share, use.cpu_limit_millis
+    wait, limit = world.wait_share, use.cpu_limit(reserved_millis)
     full = limit > 0 and cpu.censored(use.known_cpu, limit_millis=limit)
     stalled = world.io_stalled_share if world.io_readings else None
     signs = cpu.LoaderSigns(data_wait_share=wait, censored=full, io_stalled_share=stalled)

@@ -1,6 +1,6 @@
 """Brain's own proposal of amounts: advice on the reservations of replicas, as a plan."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -27,8 +27,11 @@ AMENABLE = frozenset({"at-best", "not-worth-restart", "no-checkpoint", "dwell", 
 #: person lowers them after such a plan fell short.
 _CHASTENED = timedelta(hours=24)
 _UNWANTED = frozenset({PlanState.REJECTED, PlanState.EXPIRED, PlanState.FAILED})
-#: Least share of an amount that is worth freeing with a plan.
-_LEAST_SAVING = 0.1
+#: Least share of an amount that is worth freeing; also the least rise of CPU if only a part of the
+#: advised rise fits.
+_LEAST_SAVING = _LEAST_RAISE = 0.1
+#: Parts of a raise of CPU that are tried where the whole does not fit.
+_PARTS = (0.75, 0.5, 0.25)
 
 
 def propose(
@@ -79,7 +82,8 @@ def _aim(
     *,
     keep_cpu: bool,
 ) -> Allocation | None:
-    """Return the allocation with the amounts advised for a role; None if they stay, or do not fit.
+    """Return the allocation with as much as fits of the amounts advised for a role; None if they
+    stay, or nothing fits.
 
     Amounts are only raised early in a run, and after lowered amounts proved to be too small. With
     ``keep_cpu`` CPU is not lowered. A leak gets no more memory, which would only delay its end.
@@ -92,13 +96,25 @@ def _aim(
         whole = whole.loosest(reserved)
     if keep_cpu:
         whole = replace(whole, cpu_millis=max(whole.cpu_millis, reserved.cpu_millis))
-    # Running out of memory costs work, so more memory does not wait for processors that no node
-    # has.
-    for amounts in (whole, replace(whole, cpu_millis=reserved.cpu_millis)):
+    for amounts in _fractions(reserved, whole):
         aim = current.reserving(role, amounts)
         if amounts != reserved and room(tx, replace(job, amounts=aim.each)) >= current.replicas:
             return aim
     return None
+
+
+def _fractions(reserved: Resources, whole: Resources) -> Iterator[Resources]:
+    """Yield the advised amounts, then with less and less of a raise of CPU, at last with none.
+
+    A part of the raise is better than none where others have the processors. Running out of memory
+    costs work, so more memory waits for no processors.
+    """
+    yield whole
+    more = whole.cpu_millis - reserved.cpu_millis
+    for part in _PARTS:
+        if part * more >= _LEAST_RAISE * reserved.cpu_millis:
+            yield replace(whole, cpu_millis=reserved.cpu_millis + round(part * more))
+    yield replace(whole, cpu_millis=reserved.cpu_millis)
 
 
 def wanted(reserved: Resources, advice: ResourceAdvice) -> Resources:

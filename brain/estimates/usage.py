@@ -50,6 +50,9 @@ _WORLDS = 6
 _KILLS = 8
 #: Most intervals without a reading that are filled in.
 _LONGEST_GAP = 60
+#: Time between two readings, which each is about: one that is sooner after the first step is about
+#: the start, too.
+_INTERVAL = timedelta(seconds=5)
 #: Seconds by which a reading may be ahead of the service's clock.
 _AHEAD = timedelta(seconds=60)
 _INSTANT = timedelta(microseconds=1)
@@ -107,7 +110,7 @@ def remember(tx: Transaction, job: Job, sight: ThroughputObserved, now: datetime
     readings = [
         reading
         for reading in tx.telemetry.hosts(job.id, since=since)
-        if reading.measured_at <= now + _AHEAD
+        if world.stepping_at + _INTERVAL <= reading.measured_at <= now + _AHEAD
     ]
     steps = [sample for sample in sight.samples if sample.measured_at >= since]
     if readings or (steps and not young):

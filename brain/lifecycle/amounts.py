@@ -138,8 +138,9 @@ def overused(tx: Transaction, plan: ScalePlan, now: datetime) -> str | None:
 
 def _use(samples: Sequence[HostSample], world: World | None, role: str) -> ReplicaUse:
     roles = roles_of(world)
-    if any(each != WORKER for each in roles.values()):
-        return _use_of([r for r, each in roles.items() if each == role], samples)
+    own = _use_of([r for r, each in roles.items() if each == role], samples)
+    if own.readings or any(each != WORKER for each in roles.values()):
+        return own
     if not samples:
         return ReplicaUse()
     nodes = [] if world is None else [member.node for member in world.members]
@@ -166,7 +167,7 @@ def _use(samples: Sequence[HostSample], world: World | None, role: str) -> Repli
 
 def _use_of(replicas: Collection[int], samples: Sequence[HostSample]) -> ReplicaUse:
     """Return the use of a role's replicas, read one by one because other roles share their
-    machines.
+    machines; the use of no replica if one was not read.
     """
     read: dict[int, list[ReplicaReading]] = {replica: [] for replica in replicas}
     for one in (reading for sample in samples for reading in sample.replica_readings):

@@ -13,7 +13,7 @@ from brain.types.job import ApprovalPolicy, JobState, OptimizeMode, PolicyMode
 from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.pool import Freeze, FreezeScope
 from brain.types.resources import Resources
-from brain.types.telemetry import SourceId
+from brain.types.telemetry import ReplicaReading, SourceId
 from brain.types.world import ReplicaState, WorldEvent
 from tests import builders
 from tests.virtual import Laptop, scaling_by
@@ -380,3 +380,10 @@ def test_memory_that_is_nearly_full_and_more_stops_are_too_little():
         "a replica uses 0.960 of 1.00 GiB and the scheduler stopped a replica in 20 % of its "
         "periods, 10 % before"
     )
+
+
+def test_a_replica_that_was_read_by_itself_bounds_an_edit():
+    here = training()
+    measure(here, 30, replica_readings=(ReplicaReading(replica=0, cpu_millis=900, memory_bytes=1),))
+    with pytest.raises(BadInput, match="less than the 900 that a replica uses now"):
+        edit(here, cpu_millis=500)

@@ -14,7 +14,7 @@ from brain.types.advice import AmountAdvice, ResourceAdvice, SpaceAdvice, Starva
 from brain.types.estimate import Band
 from brain.types.resources import Resources
 from brain.types.roles import PS
-from brain.typeset import cores, count, duration, gibibytes, percentile
+from brain.typeset import cores, count, duration, gibibytes, percent, percentile
 
 _DAY_SECONDS = 24 * 3600.0
 #: Time during which no less is advised than an amount that ran out: three half-lives of use.
@@ -105,6 +105,9 @@ def _cpu(use: RoleUse, signs: RoleSigns) -> AmountAdvice | None:
     elif limit > 0 and cpu.censored(seen, limit_millis=limit):
         wanted = max(wanted, cpu.raised(limit, loader, throttled_share=use.throttled))
         said = f"use was at the limit of {cores(limit)}, which hides the need: half as much again"
+        if cpu.throttles(use.throttled):
+            stopped = f"stopped a replica in {percent(use.throttled)} of its periods"
+            said = f"the quota of {cores(limit)} {stopped}, which hides the need"
     return _amount(
         seen,
         1.0,

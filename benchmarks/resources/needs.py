@@ -1,0 +1,52 @@
+"""(e) Real jobs on this machine that lack something: Brain finds what, and a plan mends it.
+
+``tests/end_to_end/test_needs.py`` runs the jobs, and has the first two in ``make test``.
+"""
+
+import tempfile
+from pathlib import Path
+
+from benchmarks.report import Row
+from brain.typeset import reallocation
+from tests.end_to_end.test_needs import SETTINGS, Mended, mend, outlast, permitted
+from tests.harness import running
+
+_STARVED, _THROTTLED, _LEAK = (
+    f"(e) {name}, found and mended by a plan"
+    for name in ("starved loader", "rank that its CPU quota stops", "leak")
+)
+_FASTER, _LEFT = "× the examples/s before", "s left when told"
+_MIB, _MORE_MIB, _KEEPS_MIB = 1024, 16 * 1024, 0.05
+
+
+def rows() -> list[Row]:
+    """Throughput after each plan beside that before; of a leak, the time that was left."""
+    home = Path(tempfile.mkdtemp(prefix="brain-needs-"))
+    if why := permitted(home / "probe"):
+        units = {_STARVED: _FASTER, _THROTTLED: _FASTER, _LEAK: _LEFT}
+        return [Row(metric=m, value=None, unit=unit, note=why) for m, unit in units.items()]
+    with running(home / "home", "--slots=4", settings=SETTINGS) as brain:
+        starved = mend(brain, "starved", "--loads=0.08")
+        throttled = mend(brain, "throttled", "--computes=0.2", replicas=2)
+        leak = outlast(brain, "leak", mib=_MIB, more=_MORE_MIB, keeps=_KEEPS_MIB)
+    return [
+        _faster(_STARVED, starved),
+        _faster(_THROTTLED, throttled),
+        Row(
+            metric=_LEAK,
+            value=leak.left_seconds,
+            unit=_LEFT,
+            note=f"{_told(leak)}; a person asked for it, because Brain gives a leak no memory",
+        ),
+    ]
+
+
+def _faster(name: str, one: Mended) -> Row:
+    before, after = one.rates
+    note = f"{_told(one)}; Brain's plan, approved by a person"
+    return Row(metric=name, value=after / before, unit=_FASTER, note=note)
+
+
+def _told(one: Mended) -> str:
+    what = reallocation(one.plan.current, one.plan.target)
+    return f"real job and control group ({one.limit}); {what}: {one.plan.outcome.verdict}"
