@@ -138,7 +138,7 @@ def resize(job: str, request: ResizeRequest, *, dry_run: bool = False) -> Call[P
 
 
 def edit(job: str, wanted: JobEdit, *, dry_run: bool = False) -> Call[PlanView]:
-    """Change the amounts that each replica of a job reserves, or its size."""
+    """Change the amounts that each replica of a job reserves, its size, or its batch."""
     return _post(f"/jobs/{job}", wanted, PlanView, dry_run=dry_run, method="PATCH")
 
 

@@ -146,8 +146,16 @@ def reallocation(before: Allocation, after: Allocation) -> str:
     '4 → 5 replicas, ps 1 → 2'
     >>> reallocation(served, served.reserving("worker", Resources(cpu_millis=500)))
     'worker CPU none → 0.5'
+    >>> from brain.types.batch import BatchWish
+    >>> wish = BatchWish(global_size=512, local_most=64)
+    >>> reallocation(one, Allocation(replicas=1, resources=one.resources, batch=wish))
+    'batch none → 512'
     """
     said, sizes = reallocated(before, after, each=" each"), resize(before.replicas, after.replicas)
+    if not said and before == after and after.batch not in (None, before.batch):
+        assert after.batch is not None
+        old = "none" if before.batch is None else before.batch.global_size
+        return f"batch {old} → {after.batch.global_size}"
     if not said:
         return sizes
     return said if before.replicas == after.replicas else f"{sizes}, {said}"

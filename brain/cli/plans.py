@@ -117,6 +117,15 @@ def resize(
     "--memory", type=MEMORY, metavar="AMOUNT", help=("Memory of each replica: 2Gi, 512Mi, 2G.")
 )
 @click.option("--replicas", type=int, help="Number of replicas, within the job's bounds.")
+@click.option(
+    "--gpus", type=click.IntRange(min=0), help="GPUs of each replica; suspend the job first."
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(min=1),
+    metavar="EXAMPLES",
+    help="Examples of a step over all workers, for a script that asks for its batch.",
+)
 @click.option("--role", help="Only change replicas of this role: ps, worker, chief or evaluator.")
 @click.option("--why", default="", help="Reason, recorded in the audit log.")
 @dry_run_option
@@ -128,21 +137,34 @@ def edit(
     cpu: int | None,
     memory: int | None,
     replicas: int | None,
+    gpus: int | None,
+    batch: int | None,
     role: str | None,
     why: str,
     dry_run: bool,
     form: str,
 ) -> None:
-    """Change what each replica of a running job reserves, or its size.
+    """Change what each replica of a running job reserves, its size, or its batch.
 
     \b
     brain edit digits --memory 4Gi
     brain edit digits --cpu 2 --replicas 3 --dry-run
     brain edit ads --role ps --replicas 3 --memory 2Gi
+    brain edit digits --batch 512
     """
-    if cpu is memory is replicas is None:
-        raise click.UsageError("nothing to change; give --cpu, --memory or --replicas")
-    wanted = JobEdit(cpu_millis=cpu, memory_bytes=memory, replicas=replicas, role=role, why=why)
+    if cpu is memory is replicas is gpus is batch is None:
+        raise click.UsageError(
+            "nothing to change; give --cpu, --memory, --replicas, --gpus or --batch"
+        )
+    wanted = JobEdit(
+        cpu_millis=cpu,
+        memory_bytes=memory,
+        replicas=replicas,
+        gpus=gpus,
+        batch=batch,
+        role=role,
+        why=why,
+    )
     made = client.send(calls.edit(job, wanted, dry_run=dry_run))
     say_dry_run(dry_run, form)
     _show([made], form)

@@ -8,18 +8,25 @@ batch. Brain asks for no other batch of a script that ignored one.
 from datetime import datetime
 
 from brain import wire
+from brain.errors import BadInput
 from brain.lifecycle.desired import BATCH, AskedBatch, asked_batch, frozen, wished_batch
 from brain.lifecycle.observed import ThroughputObserved
 from brain.lifecycle.records import BRAIN, acted, happened
 from brain.lifecycle.verdicts import SAME, Worths, kept
-from brain.models.efficiency import efficiency
+from brain.models.efficiency import efficiency, gain
+from brain.models.job import JobModel
 from brain.models.terms import Batching
 from brain.optimizer.batches import BatchChoice, better_batch, brought, choose_batch
 from brain.optimizer.situation import Situation
 from brain.ports import StoredFit, Transaction
 from brain.settings import Settings
+from brain.types.batch import BatchWish
 from brain.types.job import Job, OptimizeMode
 from brain.types.plan import PlanKind, ScalePlan
+from brain.typeset import count
+
+#: Most examples of a step where the document names no bound: more is a mistake.
+_MOST_BATCH = 1_000_000_000
 
 
 def rebatch(
@@ -93,6 +100,38 @@ def tune(tx: Transaction, job: Job, situation: Situation, now: datetime) -> bool
     _ask(tx, job, choice, now)
     tx.jobs.put(job)
     return True
+
+
+def asked_for(job: Job, batch: int, workers: int, model: JobModel | None) -> BatchWish:
+    """Return the wish for a person's batch, in examples of a step of so many workers.
+
+    The learning rate stays while the noise of gradients is unknown.
+
+    Raises:
+        BadInput: the script does not ask for its batch, or the batch is beyond the job's bounds.
+    """
+    bounds, name = job.document.batch, job.document.name
+    if not job.document.tunes:
+        raise BadInput(
+            f"batch {batch} would not reach the script of {name}, whose document does not say that "
+            "it asks for its batch; read the batch with launcher.batch, declare batch.tune, and "
+            "submit the job again",
+            field="batch",
+        )
+    least, most = workers * (bounds.local_min or 1), bounds.global_max or _MOST_BATCH
+    if not least <= batch <= most:
+        raise BadInput(
+            f"batch {batch} is beyond the {least:,} to {most:,} examples of a step that "
+            f"{count(workers, 'worker')} of {name} may take; ask for a batch within them",
+            field="batch",
+        )
+    first, noise = (model.first_batch, model.noise) if model else (None, None)
+    scale = 1.0 if first is None or noise is None else gain(batch, first_batch=first, noise=noise)
+    return BatchWish(
+        global_size=batch,
+        local_most=bounds.local_max or batch,
+        learning_rate_scale=round(max(1.0, scale), 3),
+    )
 
 
 def _ask(tx: Transaction, job: Job, choice: BatchChoice, now: datetime) -> None:

@@ -1,4 +1,4 @@
-"""Edits of running jobs: new amounts of each replica, with or without another size."""
+"""Edits of jobs: amounts of each replica, the size, and the batch of scripts that ask for it."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -6,8 +6,9 @@ from math import ceil
 
 from brain.errors import BadInput, Conflict
 from brain.lifecycle.amounts import FULL, ReplicaUse, recent_use
+from brain.lifecycle.batches import ask_with, asked_for
 from brain.lifecycle.capacity import room
-from brain.lifecycle.desired import EMPTY, frozen, standing, wished
+from brain.lifecycle.desired import EMPTY, frozen, may_act, standing, wished, wished_batch
 from brain.lifecycle.observed import ThroughputObserved, look
 from brain.lifecycle.plans import change, draft, inconclusive, instead, obstacle, reserving
 from brain.lifecycle.records import move_plan
@@ -16,7 +17,7 @@ from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.allocation import Allocation
 from brain.types.explanation import Evidence, Explanation
-from brain.types.job import Job
+from brain.types.job import Job, OptimizeMode
 from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.recommendation import Prediction
 from brain.types.resources import Resources
@@ -38,35 +39,40 @@ def edit(
     cpu_millis: int | None,
     memory_bytes: int | None,
     replicas: int | None,
+    gpus: int | None = None,
+    batch: int | None = None,
     role: str | None = None,
     by: str,
     why: str,
     settings: Settings,
     now: datetime,
 ) -> ScalePlan:
-    """Store a person's request for amounts of each replica, a size, or both; begin the plan if it
-    may.
+    """Store a person's request for amounts of each replica, a size, a batch, or several of them;
+    begin the plan if it may.
 
-    With a ``role`` the request is for the replicas of that role. None leaves an amount or the size
-    as it is. The request is also an approval, and supersedes an active plan. Amounts change while
-    replicas run; a size changes at the next safe point. Both change at once if no replica of the
-    job runs.
+    With a ``role`` the request is for the replicas of that role. None leaves a field as it is. The
+    request is also an approval, and supersedes an active plan. Amounts change while replicas run,
+    and so does the batch; a size changes at the next safe point. All change at once if no replica
+    of the job runs, and ``gpus`` only then.
 
     Raises:
         BadInput: nothing was asked for, an amount is absurd, no node has as much, a replica uses
-            more now, or the size is beyond the bounds.
+            more now, replicas hold their accelerators, the script takes no such batch, or the size
+            is beyond the bounds.
         Conflict: the job ended, nothing would change, or it does not fit now.
     """
     expect_unfinished(job)
     plans = tx.plans.of(job.id)
     _, current = standing(plans, job)
     _, heading = wished(plans, job)
-    if cpu_millis is memory_bytes is replicas is None:
+    if cpu_millis is memory_bytes is replicas is gpus is batch is None:
         raise BadInput(
-            "cpu_millis, memory_bytes and replicas are all missing; give one at least",
+            "cpu_millis, memory_bytes, replicas, gpus and batch are all missing; give one at least",
             field="cpu_millis",
         )
-    asked = _reshaped(heading, role, replicas, cpu_millis, memory_bytes)
+    at_once = job.state in EMPTY and not frozen(tx, job)
+    _expect_gpus(job, heading, gpus, at_once=at_once)
+    asked = _reshaped(heading, role, replicas, cpu_millis, memory_bytes, gpus)
     if replicas is not None:
         expect_allowed(job, asked.replicas)
         expect_workers(asked)
@@ -78,18 +84,18 @@ def edit(
         if name != role and asked.of(name) != heading.of(name):
             also = recent_use(tx, job, now, name)
             _expect_more_than_used(cpu_millis, memory_bytes, also)
-    size = asked.replicas
-    if asked == heading:
+    size, sight = asked.replicas, look(tx, job, settings=settings, now=now)
+    wish = None if batch is None else asked_for(job, batch, asked.processes, sight.model)
+    if asked == heading and wish in (None, wished_batch(tx, job)):
         raise Conflict(f"job {job.document.name} is already there, or on its way")
     fits = room(tx, replace(job, amounts=asked.each))
-    at_once = job.state in EMPTY and not frozen(tx, job)
     if fits < size and not at_once:
         raise Conflict(
             f"{fits} of {count(size, 'replica')} of such amounts fit the pool {job.pool} now; "
             "ask for less, or free some of it"
         )
-    sight, same = look(tx, job, settings=settings, now=now), size == current.replicas
-    target = replace(asked, nodes=current.nodes if same else (), batch=current.batch)
+    same = size == current.replicas
+    target = replace(asked, nodes=current.nodes if same else (), batch=wish or current.batch)
     plan = draft(
         tx,
         job,
@@ -99,16 +105,19 @@ def edit(
         settings=settings,
         now=now,
         measured=sight.now,
-        promised=_promise(sight, current, target),
+        # No model says what another batch brings before the script has taken it.
+        promised=None if wish else _promise(sight, current, target),
         proposed_by=by,
     )
     reason = f"{by} asked for {change(plan)}" + (f": {why}" if why else "")
-    next_step = f"It applies now: {_NOTHING_RUNS}." if at_once else _next_step(tx, job, plan)
+    next_step = (
+        f"It applies now: {_NOTHING_RUNS}." if at_once else _next_step(tx, job, plan, settings)
+    )
     explanation = replace(plan.explanation, reason=reason, next_step=next_step)
     active = tx.plans.active(job.id)
     plan = replace(plan, explanation=explanation)
     plan = instead(tx, job, active, plan, by=by, settings=settings, now=now)
-    return _applied(tx, plan, now) if at_once else plan
+    return _applied(tx, job, plan, now) if at_once else plan
 
 
 def _reshaped(
@@ -117,6 +126,7 @@ def _reshaped(
     replicas: int | None,
     cpu_millis: int | None,
     memory_bytes: int | None,
+    gpus: int | None,
 ) -> Allocation:
     """Return ``heading`` with the requested size and amounts, of a role or of all replicas.
 
@@ -131,7 +141,7 @@ def _reshaped(
     amounts = Resources(
         cpu_millis=old.cpu_millis if cpu_millis is None else cpu_millis,
         memory_bytes=old.memory_bytes if memory_bytes is None else memory_bytes,
-        gpus=old.gpus,
+        gpus=old.gpus if gpus is None else gpus,
     )
     if name == WORKER:
         beside = others(heading.roles) if role else 0
@@ -162,17 +172,18 @@ def _promise(
     return None if target.roles else sight.promise(target.replicas)
 
 
-def _applied(tx: Transaction, plan: ScalePlan, now: datetime) -> ScalePlan:
+def _applied(tx: Transaction, job: Job, plan: ScalePlan, now: datetime) -> ScalePlan:
     """Apply a plan to a job without running replicas, where nothing has to change or be
     measured.
     """
     plan = move_plan(tx, plan, PlanState.APPLYING, f"{change(plan)} begins", now)
+    ask_with(tx, job, plan, now)
     plan = move_plan(tx, plan, PlanState.APPLIED, _NOTHING_RUNS, now)
-    reserving(tx, tx.jobs.get(plan.job), plan.target.resources, now)
+    reserving(tx, tx.jobs.get(job.id), plan.target.resources, now)
     return inconclusive(tx, plan, _NOTHING_RUNS, now)
 
 
-def _next_step(tx: Transaction, job: Job, plan: ScalePlan) -> str:
+def _next_step(tx: Transaction, job: Job, plan: ScalePlan, settings: Settings) -> str:
     """Return a sentence on the parts of a plan that apply now, and those that apply at the safe
     point.
     """
@@ -185,6 +196,10 @@ def _next_step(tx: Transaction, job: Job, plan: ScalePlan) -> str:
             "The amounts apply now to replicas whose node can change them while they run, else "
             "when they next start."
         )
+    if plan.changes_batch:
+        steps.append("The batch applies now, when the script next asks for it.")
+        if may_act(job, settings) and job.document.optimize_mode is not OptimizeMode.MANUAL:
+            steps.append("Brain may choose another one later: only optimizeMode manual keeps it.")
     if not plan.in_place:
         steps.append("The size changes at the next safe point.")
     return " ".join(steps)
@@ -215,18 +230,41 @@ def _expect_sensible(cpu_millis: int | None, memory_bytes: int | None) -> None:
         )
 
 
+def _expect_gpus(job: Job, heading: Allocation, gpus: int | None, *, at_once: bool) -> None:
+    """Refuse another number of accelerators while replicas hold theirs.
+
+    Raises:
+        BadInput: the number is negative, or replicas run.
+    """
+    if gpus is None or gpus == heading.resources.gpus:
+        return
+    name = job.document.name
+    if gpus < 0:
+        raise BadInput(f"gpus {gpus} is negative; give 0 or more", field="gpus")
+    if not at_once:
+        raise BadInput(
+            f"gpus {gpus} cannot be given to {name} while it is {job.state}, because a process "
+            f"keeps the accelerators that it started with; run `brain suspend {name}`, then this "
+            f"edit, then `brain resume {name}`, which goes on from the checkpoint",
+            field="gpus",
+        )
+
+
 def _expect_a_node(tx: Transaction, job: Job, asked: Resources, before: Resources) -> None:
     wants = job.document.accelerator
     nodes = [one for one in tx.nodes.of(job.pool) if wants in (None, one.accelerator)]
     if not nodes or any(asked.copies_within(one.capacity) != 0 for one in nodes):
         return
-    cpu = max(node.capacity.cpu_millis for node in nodes)
-    memory = max(node.capacity.memory_bytes for node in nodes)
-    field = "memory_bytes" if asked.memory_bytes > before.memory_bytes else "cpu_millis"
+    cpu, memory, gpus = (
+        max(getattr(node.capacity, name) for node in nodes)
+        for name in ("cpu_millis", "memory_bytes", "gpus")
+    )
+    grown = (f for f in ("gpus", "memory_bytes") if getattr(asked, f) > getattr(before, f))
+    field = next(grown, "cpu_millis")
     raise BadInput(
-        f"{field} {asked.memory_bytes if field == 'memory_bytes' else asked.cpu_millis} fits no "
-        f"node of pool {job.pool}, even an empty one; the largest has {cpu / 1000:g} CPUs and "
-        f"{number(memory / _GIB)} GiB: ask for less",
+        f"{field} {getattr(asked, field)} fits no node of pool {job.pool}, even an empty one; the "
+        f"largest has {cpu / 1000:g} CPUs, {number(memory / _GIB)} GiB and {count(gpus, 'GPU')}: "
+        "ask for less",
         field=field,
     )
 

@@ -177,7 +177,7 @@ def rollback(
     job = tx.jobs.get(plan.job)
     expect_unfinished(job)
     generation, _ = standing(tx.plans.of(job.id), job)
-    if plan.current == plan.target:
+    if plan.current == plan.target and not plan.changes_batch:
         raise Conflict(f"plan {plan.generation} changed no size; ask for a size instead")
     if plan.generation != generation:
         raise Conflict(

@@ -16,7 +16,7 @@ from brain.models.terms import SAME_BATCH, Batching, local_batch
 from brain.optimizer.situation import Situation
 from brain.optimizer.worth import blocking_trial
 from brain.types.batch import BatchWish
-from brain.types.job import JobState, PolicyMode
+from brain.types.job import JobState, OptimizeMode, PolicyMode
 from brain.typeset import change, count, percent
 
 #: Least gain in goodput for which another batch is asked for: a smaller one is within the model's
@@ -142,6 +142,7 @@ def _may(situation: Situation) -> bool:
     """Return True if Brain may choose the batch of this job now."""
     job = situation.job
     mine = situation.mode is PolicyMode.AUTO and job.advise_only is None and job.document.tunes
+    mine = mine and job.document.optimize_mode is not OptimizeMode.MANUAL
     return mine and job.state is JobState.RUNNING and situation.active is None
 
 

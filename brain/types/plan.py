@@ -176,13 +176,19 @@ class ScalePlan:
         return self.current.amounts != self.target.amounts
 
     @property
+    def changes_batch(self) -> bool:
+        """Return True if the script is asked for another batch with the plan."""
+        return self.target.batch not in (None, self.current.batch)
+
+    @property
     def in_place(self) -> bool:
-        """Return True if the plan changes only the amounts of replicas, so that no world has to
-        change.
+        """Return True if the plan changes only the amounts of replicas or their batch, so that no
+        world has to change.
         """
         same = self.current.replicas == self.target.replicas
         same = same and alike(self.current.roles, self.target.roles)
-        return self.changes_resources and same and not self.target.elsewhere(self.current)
+        changes = self.changes_resources or self.changes_batch
+        return changes and same and not self.target.elsewhere(self.current)
 
     @property
     def only_moves(self) -> bool:

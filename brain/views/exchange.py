@@ -48,8 +48,8 @@ class ResizeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEdit:
-    """The wanted amounts of a running job: the body of ``PATCH jobs/{job}``; None leaves a field as
-    it is.
+    """The wanted amounts, size and batch of a job: the body of ``PATCH jobs/{job}``; None leaves a
+    field as it is.
     """
 
     #: Amounts of each replica of the role; without a role, of each replica whose role has no
@@ -58,6 +58,10 @@ class JobEdit:
     memory_bytes: int | None = None
     #: Number of replicas of the role; without a role, of all roles.
     replicas: int | None = None
+    #: Accelerators of each replica; only while no replica of the job runs.
+    gpus: int | None = None
+    #: Examples of an optimizer step over all workers; only for a script that asks for its batch.
+    batch: int | None = None
     #: ``ps``, ``worker``, ``chief`` or ``evaluator``, for a job with roles.
     role: str | None = None
     why: str = ""

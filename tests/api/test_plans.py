@@ -299,3 +299,23 @@ def test_an_edit_of_a_job_that_changed_meanwhile_or_by_a_viewer_is_refused(api: 
     assert refused.value.field == "cpu_millis"
     with api.client(Role.VIEWER) as viewer, pytest.raises(NotAllowed):
         viewer.send(calls.edit("digits", JobEdit(cpu_millis=500)))
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "says"),
+    [
+        ({"batch": 512}, "batch", "declare batch.tune, and submit the job again"),
+        ({"gpus": 2}, "gpus", "gpus 2 fits no node of pool local, even an empty one"),
+        ({"gpus": -1}, "gpus", "gpus -1 is negative; give 0 or more"),
+    ],
+)
+def test_what_cannot_be_edited_is_refused_with_field_value_and_remedy(
+    api: Api, body: dict[str, int], field: str, says: str
+) -> None:
+    api.add_node()
+    with api.client() as admin:
+        admin.send(calls.submit(digits()))
+    with api.http(api.token()) as http:
+        answer = http.patch("/api/v1/jobs/digits", json=body)
+    assert (answer.status_code, answer.json()["field"]) == (422, field), answer.text
+    assert says in answer.json()["detail"]

@@ -39,4 +39,4 @@ def test_what_is_no_amount_is_refused_with_an_example(said: str):
 def test_an_edit_of_nothing_is_refused_before_anything_is_asked():
     ran = CliRunner().invoke(edit, ["digits"], env=SOMEWHERE)
     assert ran.exit_code == 2
-    assert "give --cpu, --memory or --replicas" in ran.output
+    assert "give --cpu, --memory, --replicas, --gpus or --batch" in ran.output

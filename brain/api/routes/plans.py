@@ -124,8 +124,8 @@ def resize(about: AboutJob, act: Act) -> Response:
     responses=problems(errors.UnknownJob, errors.BadInput, errors.Conflict, errors.VersionMismatch),
 )
 def edit(about: AboutJob, act: Act) -> Response:
-    """Change the amounts of a job's replicas, or its size; the answer is the plan that makes the
-    change.
+    """Change the amounts of a job's replicas, its size or its batch; the answer is the plan that
+    makes the change.
 
     The explanation's ``next_step`` tells the changes that apply now from those at the safe point.
     """
@@ -143,6 +143,8 @@ def edit(about: AboutJob, act: Act) -> Response:
             cpu_millis=wanted.cpu_millis,
             memory_bytes=wanted.memory_bytes,
             replicas=wanted.replicas,
+            gpus=wanted.gpus,
+            batch=wanted.batch,
             role=wanted.role,
             by=_asker(about.who, wanted.by),
             why=wanted.why,

@@ -183,8 +183,8 @@ export interface paths {
         head?: never;
         /**
          * Edit
-         * @description Change the amounts of a job's replicas, or its size; the answer is the plan that makes the
-         *     change.
+         * @description Change the amounts of a job's replicas, its size or its batch; the answer is the plan that
+         *     makes the change.
          *
          *     The explanation's ``next_step`` tells the changes that apply now from those at the safe point.
          */
@@ -2301,10 +2301,15 @@ export interface components {
         };
         /**
          * JobEdit
-         * @description The wanted amounts of a running job: the body of ``PATCH jobs/{job}``; None leaves a field as
-         *     it is.
+         * @description The wanted amounts, size and batch of a job: the body of ``PATCH jobs/{job}``; None leaves a
+         *     field as it is.
          */
         JobEdit: {
+            /**
+             * Batch
+             * @default null
+             */
+            batch: number | null;
             /**
              * By
              * @default
@@ -2315,6 +2320,11 @@ export interface components {
              * @default null
              */
             cpu_millis: number | null;
+            /**
+             * Gpus
+             * @default null
+             */
+            gpus: number | null;
             /**
              * Memory Bytes
              * @default null
