@@ -10,6 +10,7 @@ from typing import Any
 
 from brain import wire
 from brain.client import Call, idempotency_key
+from brain.types.digest import Digest
 from brain.types.estimate import Estimate, EstimateQuestion
 from brain.types.job import JobCopy, ObjectCondition
 from brain.types.pool import Freeze, FreezeScope
@@ -85,6 +86,12 @@ def savings(*, since: datetime | None = None, until: datetime | None = None) -> 
     span = {"since": since, "until": until}
     given = {name: instant.isoformat() for name, instant in span.items() if instant}
     return _get("/savings", Savings, **given)
+
+
+def digest(*, owner: str = "", week: str = "") -> Call[Digest]:
+    """Read what an owner's jobs requested, used, needed and wasted in a week."""
+    given = {"owner": owner, "week": week}
+    return _get("/digest", Digest, **{name: value for name, value in given.items() if value})
 
 
 def jobs(*, page_token: str = "", filter: str = "", page_size: int = 100) -> Call[Page[JobView]]:

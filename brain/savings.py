@@ -106,7 +106,7 @@ def savings(
     """Return the savings of plans between ``since`` and ``until``, which is not after ``now``."""
     span, counts = Span(since=since, until=until), {True: _Count(), False: _Count()}
     prices = prices_of(settings.accelerator_prices)
-    for job in _concerned(tx, since):
+    for job in concerned(tx, since):
         worlds = stretches(tx.worlds.of(job.id), job, now)
         if any(span.seconds(one.begin, one.end) for one in worlds):
             count = counts[job.resources.gpus > 0]
@@ -138,7 +138,8 @@ def stretches(worlds: Sequence[World], job: Job, now: datetime) -> list[WorldStr
     return found
 
 
-def _concerned(tx: Transaction, since: datetime) -> Iterator[Job]:
+def concerned(tx: Transaction, since: datetime) -> Iterator[Job]:
+    """Yield the newest jobs that had not ended by ``since``."""
     after: str | None = None
     for _ in range(_JOBS // _PAGE):
         page = tx.jobs.page(after=after, size=_PAGE)

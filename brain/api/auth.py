@@ -73,6 +73,7 @@ ACCESS: Mapping[str, frozenset[Role]] = {
     "GET /api/v1/jobs/{job}/environment": _SCALERS,
     "POST /api/v1/jobs/{job}/token": _SCALERS,
     "GET /api/v1/savings": _READERS,
+    "GET /api/v1/digest": _READERS,
     "GET /api/v1/pools": _READERS | _SCALERS,
     "GET /api/v1/pools/{pool}": _READERS,
     "GET /api/v1/pools/{pool}/wishes": _SCALERS,

@@ -1,5 +1,6 @@
 """``brain report``: what a job reserves, uses and needs."""
 
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -8,8 +9,16 @@ from brain import calls, wire
 from brain.cli import output
 from brain.cli.connect import with_client
 from brain.client import BrainClient
+from brain.types.digest import Digest, DigestLine
+from brain.types.document import JobDocument
 from brain.types.report import JobReport, ResourceLine
-from brain.typeset import cores, count, gibibytes, money, percent
+from brain.typeset import cores, count, gibibytes, money, number, percent
+
+#: What a replica reserves; the other lines are of space.
+_RESERVED = ("cpu", "memory")
+#: Fields that a person writes even where they have their defaults.
+_SAID = ("name", "command", "replicas", "min", "max", "resources", "cpuMillis")
+_DEFAULTS = wire.document_plain(JobDocument(name=""))
 
 
 def _amount(line: ResourceLine, amount: float) -> str:
@@ -43,22 +52,48 @@ def _columns(currency: str) -> tuple[output.Column[ResourceLine], ...]:
     )
 
 
+_WEEK: tuple[output.Column[DigestLine], ...] = (
+    output.Column("OF ALL", lambda line: line.resource, rank=0),
+    output.Column("UNIT", lambda line: line.unit, rank=0),
+    output.Column("REQUESTED", lambda line: number(line.requested), right=True, rank=0),
+    output.Column("USED", lambda line: number(line.used), right=True, rank=1),
+    output.Column("ADVISED", lambda line: number(line.recommended), right=True, rank=1),
+    output.Column("WASTED", lambda line: number(line.wasted), right=True, rank=0),
+)
+
+
 @click.command()
-@click.argument("job")
+@click.argument("job", required=False)
+@click.option("--owner", help="Report a week of all jobs of this owner instead of one job; or me.")
+@click.option("--week", help="The week to report, as 2026-W48; default: the present one.")
 @click.option("-o", "--output", "form", type=click.Choice(["text", "json", "yaml"]), default="text")
 @with_client
-def report(client: BrainClient, job: str, form: str) -> None:
+def report(
+    client: BrainClient, job: str | None, owner: str | None, week: str | None, form: str
+) -> None:
     """Report what each replica of a job reserves, uses and should reserve, and the cost of that.
 
     \b
     brain report digits
     brain report digits -o yaml
+    brain report --owner ada --week 2026-W48
     """
+    if (job is None) == (owner is week is None):
+        raise click.UsageError("name a JOB, or give --owner or --week for all jobs of a person")
+    if job is None:
+        name = "" if owner in (None, "me") else str(owner)
+        _show_week(client.send(calls.digest(owner=name, week=week or "")), form)
+        return
     card = client.send(calls.report(job))
     if form != "text":
         output.dump(wire.plain(card), form)
         return
     click.echo(card.headline)
+    # Space is no reservation of the job's: it is worth a word only where there is too little.
+    card = replace(
+        card,
+        lines=tuple(one for one in card.lines if one.resource in _RESERVED or one.grade == "tight"),
+    )
     if card.lines:
         click.echo()
         output.show(card.lines, _columns(card.currency), "table", name=lambda line: line.resource)
@@ -66,8 +101,36 @@ def report(client: BrainClient, job: str, form: str) -> None:
     for line in lines(card):
         click.echo(line)
     if card.lines:
-        click.echo("\nThe next document:\n")
-        output.dump(_pruned(card.document), "yaml")
+        click.echo("\nThe document to submit next time:\n")
+        output.dump(_pruned(card.document, _DEFAULTS), "yaml")
+
+
+def _show_week(week: Digest, form: str) -> None:
+    if form != "text":
+        output.dump(wire.plain(week), form)
+        return
+    click.echo(_week_headline(week))
+    if week.lines:
+        click.echo()
+        output.show(week.lines, _WEEK, "table", name=lambda line: line.resource)
+    for title, jobs in (("Look at", week.worst), ("Well sized", week.best)):
+        for one in jobs:
+            spent = money(one.wasted_cost, week.currency) if one.wasted_cost else ""
+            waste = f", {spent} wasted" if spent else ""
+            used = f"{percent(one.used_share)} of its request used{waste}"
+            advice = f" {one.advice}" if one in week.worst else ""
+            click.echo(f"\n{title}: {one.name}, {used}.{advice}")
+
+
+def _week_headline(week: Digest) -> str:
+    until = f"{week.until:%Y-%m-%d}"
+    said = f"{count(week.jobs, 'job')} of {week.owner} held replicas in {week.week}, until {until}"
+    if week.cost is not None:
+        wasted = money(week.wasted_cost or 0.0, week.currency)
+        said += f"; they cost {money(week.cost, week.currency)}, of which {wasted} was wasted"
+    if week.unmeasured:
+        said += f"; {count(week.unmeasured, 'job')} reserved nothing, or nothing of it was measured"
+    return f"{said}."
 
 
 def lines(card: JobReport) -> list[str]:
@@ -103,13 +166,14 @@ def lines(card: JobReport) -> list[str]:
     return found + [f"Missing: {sentence}." for sentence in card.missing]
 
 
-def _pruned(document: Any) -> Any:
-    """Return the document without unset fields, as a person would write it."""
+def _pruned(document: Any, defaults: Any) -> Any:
+    """Return the document without unset fields and defaults, as a person would write it."""
     if not isinstance(document, dict):
         return document
-    pairs = ((name, _pruned(value)) for name, value in document.items() if name != "scriptHash")
-    return {
-        name: value
-        for name, value in pairs
-        if value is not None and value is not False and value not in ("", {}, [])
+    usual = defaults if isinstance(defaults, dict) else {}
+    pairs = {
+        name: _pruned(value, usual.get(name))
+        for name, value in document.items()
+        if name in _SAID or (name != "scriptHash" and value != usual.get(name))
     }
+    return {name: value for name, value in pairs.items() if value not in (None, {})}

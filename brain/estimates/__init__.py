@@ -15,13 +15,14 @@ from brain.estimates.advice import advised, notices
 from brain.estimates.asking import ask, market_of
 from brain.estimates.beginning import first_amounts
 from brain.estimates.proposal import AMENABLE, propose
-from brain.estimates.report import report
+from brain.estimates.report import accelerator_of, report
 from brain.estimates.usage import KIND as USAGE
 from brain.estimates.usage import remember, uses_of
 
 __all__ = [
     "AMENABLE",
     "USAGE",
+    "accelerator_of",
     "advised",
     "ask",
     "first_amounts",

@@ -26,6 +26,8 @@ _GIB, _DAY_HOURS = 2**30, 24.0
 _CPU_STEP, _MEMORY_STEP = 50, 64 * 2**20
 #: Factor of the advice above which a reservation is wasteful.
 _WASTEFUL = 2.0
+#: Least share of time in which an amount was too little that is worth a word.
+_SHORT = 0.0005
 #: Limits below which replicas are idle: mCPU, utilisation of a device, and the time for which both
 #: hold.
 _IDLE_MILLIS, _IDLE_DEVICE, _IDLE = 20.0, 0.01, timedelta(minutes=10)
@@ -46,7 +48,7 @@ def report(
         if (found := advised(tx, job, settings, now, role=role)) is not None
     ]
     replicas = world.replicas if world is not None else job.document.replicas.first
-    prices = _Prices(job, settings, _accelerator(tx, job, world))
+    prices = _Prices(job, settings, accelerator_of(tx, job))
     lines = [line for one in advice for line in _lines(one, replicas, prices)]
     mine = next((one for one in advice if one.role == WORKER), None)
     card = JobReport(
@@ -91,10 +93,11 @@ class _Prices:
         return None if price is None else price * amount / unit * _DAY_HOURS
 
 
-def _accelerator(tx: Transaction, job: Job, world: World | None) -> str:
+def accelerator_of(tx: Transaction, job: Job) -> str:
     """Return the kind of accelerator that the job runs on; ``cpu`` if unknown."""
     if job.document.accelerator is not None:
         return job.document.accelerator
+    world = tx.worlds.latest(job.id)
     names = {member.node for member in world.members} if world else set()
     kinds = [node.accelerator for node in tx.nodes.of(job.pool) if node.name in names]
     return kinds[0] if kinds else "cpu"
@@ -127,16 +130,25 @@ def _lines(advice: ResourceAdvice, replicas: int, prices: _Prices) -> list[Resou
 
 def _hindsight(amount: AmountAdvice) -> str:
     """Return a sentence that compares the advice of recent days with the reservation."""
-    advised = (
-        f"lately {percent(amount.unused)} of the advised amount would have been unused, and it "
-        f"would have been too little {percentile(amount.above)} of the time"
-    )
-    if not amount.reserved:
-        return advised
-    return (
-        f"{advised}; {percent(amount.reserved_unused)} of the reserved amount was unused, and it "
-        f"was too little {percentile(amount.reserved_above)} of the time"
-    )
+    said = []
+    if amount.reserved:
+        short = _short(amount.reserved_above)
+        said.append(
+            f"the reservation {f'was too little {short}' if short else 'always sufficed'}, and "
+            f"{percent(amount.reserved_unused)} of it went unused"
+        )
+    if amount.changes:
+        short = _short(amount.above)
+        said.append(
+            f"the advised amount would {f'have been too little {short}' if short else 'suffice'}, "
+            f"with {percent(amount.unused)} unused"
+        )
+    return "; ".join(said)
+
+
+def _short(above: float) -> str:
+    """Return the share of time in which an amount was too little, as a phrase; empty if never."""
+    return f"{percentile(above)} of the time" if above >= _SHORT else ""
 
 
 def _space_line(role: str, name: str, space: SpaceAdvice) -> ResourceLine:
@@ -150,7 +162,8 @@ def _space_line(role: str, name: str, space: SpaceAdvice) -> ResourceLine:
         advised=space.target,
         high=1.5 * space.target,
         grade=Grade.TIGHT if space.target > space.capacity else Grade.GOOD,
-        reason=f"{gibibytes(space.used)} of {gibibytes(space.capacity)} were in use at most",
+        reason=f"at most {gibibytes(space.used)} were in use, by this job and all else on its "
+        f"machine, of {gibibytes(space.capacity)}",
     )
 
 
@@ -220,7 +233,10 @@ def _missing(advice: ResourceAdvice | None, prices: _Prices, ended: bool) -> lis
     ]
     if not unpriced:
         return []
-    return [f"costs need a price: set accelerator_prices to {' and '.join(unpriced)} and hour"]
+    return [
+        f"costs need a price: start Brain with accelerator_prices set to {' and '.join(unpriced)} "
+        "and hour, as in `brain up --set accelerator_prices=cpu=0.05,memory=0.005`"
+    ]
 
 
 def _next(document: Mapping[str, Any], advice: ResourceAdvice | None) -> Mapping[str, Any]:

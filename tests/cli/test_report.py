@@ -1,5 +1,6 @@
 """What ``brain report`` and ``brain explain`` say of a job that leaks memory, by a real service."""
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -75,7 +76,7 @@ def test_the_report_begins_with_what_matters_and_ends_with_the_next_document(
     said = typed("report", "leaky", environment=service).stdout
     assert said.startswith("Memory leaks and runs out in 30 min")
     assert "wasteful" in said
-    document = yaml.safe_load(said.partition("The next document:\n")[2])
+    document = yaml.safe_load(said.partition("The document to submit next time:\n")[2])
     assert document["name"] == "leaky"
     assert document["resources"]["cpuMillis"] == 300
     assert "environment" not in document
@@ -85,3 +86,18 @@ def test_the_report_of_a_job_that_nobody_read_says_what_is_missing(service: dict
     said = typed("report", "unread", environment=service).stdout.splitlines()
     assert said[0] == "Nothing can be said yet."
     assert said[1].startswith("Missing: no machine of this job was read yet")
+
+
+def test_the_week_of_an_owner_says_where_to_look(service: dict[str, str]) -> None:
+    said = typed("report", "--owner", "ada", environment=service).stdout
+    assert " of ada held replicas in 20" in said
+    as_data = json.loads(
+        typed("report", "--owner", "ada", "-o", "json", environment=service).stdout
+    )
+    assert as_data["owner"] == "ada"
+
+
+def test_a_report_is_of_a_job_or_of_an_owner(service: dict[str, str]) -> None:
+    for words in ([], ["leaky", "--owner", "ada"]):
+        refused = typed("report", *words, environment=service)
+        assert "name a JOB, or give --owner or --week" in refused.stderr

@@ -17,7 +17,7 @@ from brain.optimizer.situation import Situation, WorkLimits
 from brain.optimizer.worth import credit
 from brain.settings import Settings
 from brain.types.batch import BatchWish
-from brain.types.job import BatchBounds, Job, JobState, PolicyMode
+from brain.types.job import BatchBounds, Job, JobState, OptimizeMode, PolicyMode
 from brain.typeset import count
 from tests.builders import NOW, job
 
@@ -443,3 +443,6 @@ def test_a_trial_lasts_until_noise_is_known_however_old_its_world_is():
     over = choose_batch(tried, asked, trying_seconds=301.0, shared=True)
     assert over is not None
     assert "the trial is over" in over.reason
+    manual = replace(tried.job.document, optimize_mode=OptimizeMode.MANUAL)
+    tried = replace(tried, job=replace(tried.job, document=manual))
+    assert choose_batch(tried, asked, trying_seconds=301.0, shared=True) is None, "people choose"

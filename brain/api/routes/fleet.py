@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path, Query, Response
 
-from brain import errors, lifecycle, savings, wire
+from brain import digest, errors, lifecycle, savings, wire
 from brain.api import views
 from brain.api.acting import Act
 from brain.api.deps import Here, PageSize, Who, answer, asked
@@ -16,6 +16,7 @@ from brain.api.queries import Fields, picked
 from brain.api.spans import Instant, span_of
 from brain.errors import BadInput
 from brain.ports import Transaction
+from brain.types.digest import Digest
 from brain.types.pool import Freeze, FreezeScope
 from brain.types.record import Event
 from brain.types.resources import Node
@@ -77,6 +78,18 @@ def saved(
     begin, end = span_of(since, until, here.clock(), default=timedelta(days=1))
     with here.stores.transaction(read_only=True) as tx:
         return answer(savings.savings(tx, begin, end, here.settings, here.clock()))
+
+
+@router.get("/digest", response_model=Digest, responses=problems(BadInput))
+def weekly(
+    here: Here,
+    who: Who,
+    owner: Annotated[str, Query(description="default: the caller")] = "",
+    week: Annotated[str, Query(description="for example 2026-W48; default: the present one")] = "",
+) -> Response:
+    """The amounts that an owner's jobs requested, used, needed and wasted in a week, with money."""
+    with here.stores.transaction(read_only=True) as tx:
+        return answer(digest.digest(tx, owner or who.name, week, here.settings, here.clock()))
 
 
 @router.get("/pools", response_model=Page[str], responses=problems())

@@ -24,6 +24,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/digest": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Weekly
+         * @description The amounts that an owner's jobs requested, used, needed and wasted in a week, with money.
+         */
+        get: operations["weekly"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/events": {
         parameters: {
             query?: never;
@@ -1472,6 +1492,93 @@ export interface components {
              * @default
              */
             traceback: string;
+        };
+        /**
+         * Digest
+         * @description The week of one owner.
+         */
+        Digest: {
+            /**
+             * Best
+             * @default []
+             */
+            best: components["schemas"]["DigestJob"][];
+            /** Cost */
+            cost: number | null;
+            /** Currency */
+            currency: string;
+            /** Jobs */
+            jobs: number;
+            /**
+             * Lines
+             * @default []
+             */
+            lines: components["schemas"]["DigestLine"][];
+            /** Owner */
+            owner: string;
+            /**
+             * Since
+             * Format: date-time
+             */
+            since: string;
+            /** Unmeasured */
+            unmeasured: number;
+            /**
+             * Until
+             * Format: date-time
+             */
+            until: string;
+            /** Wasted Cost */
+            wasted_cost: number | null;
+            /** Week */
+            week: string;
+            /**
+             * Worst
+             * @default []
+             */
+            worst: components["schemas"]["DigestJob"][];
+        };
+        /**
+         * DigestJob
+         * @description A job of the week.
+         */
+        DigestJob: {
+            /** Advice */
+            advice: string;
+            /** Cost */
+            cost: number | null;
+            /** Job */
+            job: string;
+            /** Name */
+            name: string;
+            /** Replica Hours */
+            replica_hours: number;
+            /** Used Share */
+            used_share: number;
+            /** Wasted Cost */
+            wasted_cost: number | null;
+        };
+        /**
+         * DigestLine
+         * @description One resource of all measured replicas of an owner, in hours of a unit.
+         */
+        DigestLine: {
+            /** Cost */
+            cost: number | null;
+            /** Recommended */
+            recommended: number;
+            /** Requested */
+            requested: number;
+            /** Resource */
+            resource: string;
+            /** Unit */
+            unit: string;
+            /** Used */
+            used: number;
+            /** Wasted */
+            wasted: number;
+            /** Wasted Cost */
+            wasted_cost: number | null;
         };
         /**
          * ApprovalPolicy
@@ -4303,6 +4410,76 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Page_AuditEntry_"];
+                };
+            };
+            /** @description NotSignedIn */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description NotAllowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description BadInput */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Overloaded */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    weekly: {
+        parameters: {
+            query?: {
+                /** @description default: the caller */
+                owner?: string;
+                /** @description for example 2026-W48; default: the present one */
+                week?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Digest"];
                 };
             };
             /** @description NotSignedIn */
