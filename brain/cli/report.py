@@ -113,7 +113,7 @@ def _show_week(week: Digest, form: str) -> None:
     if week.lines:
         click.echo()
         output.show(week.lines, _WEEK, "table", name=lambda line: line.resource)
-    for title, jobs in (("Look at", week.worst), ("Well sized", week.best)):
+    for title, jobs in (("Look at", week.worst), ("Used best", week.best)):
         for one in jobs:
             spent = money(one.wasted_cost, week.currency) if one.wasted_cost else ""
             waste = f", {spent} wasted" if spent else ""
@@ -126,7 +126,7 @@ def _week_headline(week: Digest) -> str:
     until = f"{week.until:%Y-%m-%d}"
     said = f"{count(week.jobs, 'job')} of {week.owner} held replicas in {week.week}, until {until}"
     if week.cost is not None:
-        wasted = money(week.wasted_cost or 0.0, week.currency)
+        wasted = money(week.wasted_cost, week.currency) if week.wasted_cost else "nothing"
         said += f"; they cost {money(week.cost, week.currency)}, of which {wasted} was wasted"
     if week.unmeasured:
         said += f"; {count(week.unmeasured, 'job')} reserved nothing, or nothing of it was measured"

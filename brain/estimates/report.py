@@ -264,7 +264,7 @@ def _headline(card: JobReport) -> str:
     for grades, words in (
         ((Grade.SHORT, Grade.TIGHT), "Reserve more"),
         ((Grade.WASTEFUL, Grade.GENEROUS), "Reserve less"),
-        ((Grade.OPEN,), "Say what a replica needs"),
+        ((Grade.OPEN,), "Say in the document what a replica needs"),
     ):
         found = [line for line in mine if line.grade in grades]
         if found:
