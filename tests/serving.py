@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -138,16 +139,19 @@ class Wire:
 
 
 @contextmanager
-def wires(running: Service, count: int) -> Iterator[list[Wire]]:
+def wires(running: Service, count: int, tls: ssl.SSLContext | None = None) -> Iterator[list[Wire]]:
     """So many connections from this address."""
     split = urlsplit(running.url)
     assert split.hostname
     assert split.port
     with ExitStack() as opened:
-        yield [
-            Wire(opened.enter_context(socket.create_connection((split.hostname, split.port), 60)))
-            for _ in range(count)
-        ]
+
+        def connect() -> socket.socket:
+            plain = socket.create_connection((split.hostname, split.port), 60)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return opened.enter_context(tls.wrap_socket(plain) if tls else plain)
+
+        yield [Wire(connect()) for _ in range(count)]
 
 
 def eventually(look: Callable[[], bool], *, seconds: float = 60) -> None:

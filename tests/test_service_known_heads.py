@@ -2,72 +2,18 @@
 
 import re
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from brain import calls, wire
+from brain import calls
 from brain.api.known_heads import KnownHeads, Sender, begun
 from brain.types.job import JobId
 from brain.types.record import Principal, Role
-from tests.builders import throughput
-from tests.serving import Service, Wire, eventually, metric, refusals, service, wires
-
-PATH = "POST /api/v1/telemetry"
-_BEGAN = datetime.now(UTC) - timedelta(minutes=5)
-
-
-class Agent:
-    """An agent of a job of its own, on one connection."""
-
-    def __init__(self, running: Service, wire: Wire) -> None:
-        with running.client() as admin, running.client("scaler") as scaler:
-            document = {"name": "digits", "command": ["true"]}
-            self.job = admin.send(calls.submit(document | {"replicas": {"min": 1, "max": 1}})).id
-            self.secret = scaler.send(calls.mint_agent_token(self.job)).secret
-        self.wire, self._number = wire, 0
-
-    def batch(self, count: int = 1, **changes: Any) -> bytes:
-        """So many samples that nobody sent before."""
-        samples = []
-        for _ in range(count):
-            self._number += 1
-            at = _BEGAN + timedelta(seconds=self._number)
-            changed = {"job": self.job, "measured_at": at} | changes
-            samples.append(throughput(self._number, **changed))
-        return wire.encode_batch(samples, sent_at=datetime.now(UTC))
-
-    def head(self, length: int, **headers: str) -> None:
-        """Send the head of a request, which is the same each time but for its length."""
-        self.wire.head(PATH, length=length, Authorization=f"Bearer {self.secret}", **headers)
-
-    def send(self, body: bytes, **headers: str) -> tuple[int, dict[str, str], dict[str, Any]]:
-        """Send a request, and return its answer."""
-        self.head(len(body), **headers)
-        self.wire.send(body)
-        return self.wire.answer()
-
-
-@contextmanager
-def agent(home: Path, *flags: str) -> Iterator[tuple[Service, Agent]]:
-    """An agent whose head the service knows."""
-    with service(home, *flags) as running, wires(running, 1) as (connection,):
-        known = Agent(running, connection)
-        assert known.send(known.batch())[0] == 200
-        yield running, known
-
-
-def _plain(
-    answer: tuple[int, dict[str, str], dict[str, Any]],
-) -> tuple[int, list[str], dict[str, Any]]:
-    """An answer without its id."""
-    status, headers, document = answer
-    named = [(name, text) for name, text in headers.items() if name not in ("x-request-id", "date")]
-    return status, sorted(map(": ".join, named)), document | {"request_id": ""}
+from tests.agents import agent, without_id
+from tests.serving import eventually, metric, refusals, wires
 
 
 @pytest.mark.parametrize(
@@ -84,8 +30,8 @@ def _plain(
 )
 def test_a_bad_body_is_refused_in_the_same_words(tmp_path: Path, body: bytes) -> None:
     with agent(tmp_path) as (_, known):
-        parsed = _plain(known.send(body, X_Other="1"))
-        assert _plain(known.send(body)) == parsed
+        parsed = without_id(known.send(body, X_Other="1"))
+        assert without_id(known.send(body)) == parsed
         assert known.send(known.batch())[2]["stored"] == 1
 
 
@@ -93,12 +39,12 @@ def test_each_sample_is_stored_once_and_another_jobs_not_at_all(tmp_path: Path) 
     with agent(tmp_path) as (running, known):
         body, foreign = known.batch(3), known.batch(job="01234567-89ab-7def-8123-456789abcdef")
         first = known.send(body)
-        assert _plain(first)[0] == 200
+        assert without_id(first)[0] == 200
         assert first[2] == {"stored": 3, "duplicates": 0, "rejected": []}
         assert known.send(body)[2] == {"stored": 0, "duplicates": 3, "rejected": []}
         (rejected,) = known.send(foreign)[2]["rejected"]
         assert "is not the job of this token" in rejected["reason"]
-        assert _plain(known.send(body)) == _plain(known.send(body, X_Other="1"))
+        assert without_id(known.send(body)) == without_id(known.send(body, X_Other="1"))
         assert metric(running, "brain_samples_total", outcome="stored") == 4
 
 
@@ -170,15 +116,19 @@ def test_a_head_is_kept_only_if_it_tells_everything() -> None:
     first = b"POST /api/v1/telemetry HTTP/1.1\r\nHost: a\r\nContent-Length: 12\r\n\r\n"
     scope: dict[str, Any] = {"query_string": b"", "http_version": "1.1"}
 
-    def known(scope: dict[str, Any], headers: dict[str, str], sender: Sender = sender) -> bool:
+    def known(
+        scope: dict[str, Any], headers: dict[str, str], sender: Sender = sender, *, more: int = 0
+    ) -> bool:
         heads, request = KnownHeads(), begun(first)
-        heads.keep(first, scope, headers, sender)
+        came = scope | {"headers": [None] * (len(headers) + more)}
+        heads.keep(first, came, headers, sender)
         assert request
         return heads.get(request.head) == sender
 
     assert known(scope, {})
     assert known(scope, {"connection": "Keep-Alive"})
     assert not known(scope, {"connection": "close"})
+    assert not known(scope, {"connection": "keep-alive"}, more=1), "a second one may say close"
     assert not known(scope, {"content-encoding": "gzip"})
     assert not known(scope, {"expect": "100-continue"})
     assert not known(scope | {"http_version": "1.0"}, {})
@@ -229,3 +179,14 @@ def test_bytes_behind_a_request_in_flight_harm_no_other(tmp_path: Path) -> None:
         assert [connections[each].answer()[0] for each in (0, 2)] == [200, 200]
         with suppress(ConnectionResetError):
             assert not connections[1].socket.recv(1), "no refusal is taken for an earlier answer"
+
+
+def test_no_token_is_kept_in_clear() -> None:
+    heads, first = KnownHeads(), b"POST / HTTP/1.1\r\nX: brn_secret\r\nContent-Length: 1\r\n\r\n{"
+    who = Principal(name="agent-1", role=Role.AGENT, job=JobId("digits"))
+    scope = {"query_string": b"", "http_version": "1.1", "headers": []}
+    heads.keep(first, scope, {}, Sender(who, "hash", "key", "json"))
+    request = begun(first)
+    assert request
+    assert heads.get(request.head)
+    assert "brn_secret" not in repr(vars(heads))

@@ -5,6 +5,7 @@ except for the digits of its length, needs neither parsing nor a new sign-in.
 """
 
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from brain.types.record import Principal, Role
@@ -59,14 +60,17 @@ def begun(data: bytes) -> Begun | None:
 
 
 class KnownHeads:
-    """The senders of earlier heads; used on the event loop alone."""
+    """The senders of earlier heads; used on the event loop alone.
+
+    Only a hash of a head is kept, because heads hold tokens.
+    """
 
     def __init__(self) -> None:
         self._senders: dict[bytes, Sender] = {}
 
     def get(self, head: bytes) -> Sender | None:
         """Return the sender of a head; None if it has to be parsed."""
-        return self._senders.get(head)
+        return self._senders.get(_hash(head))
 
     def keep(
         self, first: bytes, scope: Mapping[str, Any], headers: Mapping[str, str], sender: Sender
@@ -83,8 +87,14 @@ class KnownHeads:
             or scope["http_version"] != "1.1"
             or headers.get("connection", "keep-alive").lower() != "keep-alive"
             or any(name in headers for name in _SPECIAL)
+            # Of a header that comes twice, ``headers`` has one alone.
+            or len(headers) != len(scope["headers"])
         ):
             return
         if len(self._senders) >= _MOST:
             self._senders.clear()
-        self._senders[request.head] = sender
+        self._senders[_hash(request.head)] = sender
+
+
+def _hash(head: bytes) -> bytes:
+    return blake2b(head, digest_size=32).digest()

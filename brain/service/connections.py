@@ -6,20 +6,17 @@ connection before its first request.
 
 import asyncio
 import ssl
-from collections.abc import Callable
-from ipaddress import ip_address
 from typing import Any
 
 import uuid_utils
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from brain.api import limits, problems
 from brain.api.known_heads import MOST_BYTES
-from brain.api.limits import ClientConnection, ConnectionTable
-from brain.api.metrics import Metrics
-from brain.api.routes.telemetry import Tell
+from brain.api.limits import ClientConnection
 from brain.errors import BadInput, BrainError, Unavailable
-from brain.settings import Settings, networks_of
+from brain.service.admission import Connections
+from brain.service.direct import DirectRequest, written
 
 #: Connections accepted at once: asyncio accepts all of them before this module checks any.
 ACCEPTS = 16
@@ -27,76 +24,36 @@ ACCEPTS = 16
 _LINGER_SECONDS = 1.0
 #: Most refused connections that linger at once; no other limit counts them.
 _LINGERING = 64
-#: Bytes of a request's head; the parser itself has no limit.
-_HEAD_BYTES = 64 * 1024
-#: Bytes that are parsed at once: few requests, while later ones stay unparsed.
+#: Most bytes of a request's head, and of the parts of a chunked body that are not content (trailers,
+#: extensions of chunks); the parser itself has no limit.
+_BARE_BYTES = 64 * 1024
+#: Headers of a request: each takes some 150 bytes of memory, however short it is.
+_HEADERS = 200
+#: Bytes that are parsed at once: they hold few requests, and later ones wait as bytes.
 _PARSED_BYTES = 4096
 
 
-class Connections:
-    """The state that all connections of a service share."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        metrics: Metrics,
-        tls: ssl.SSLContext | None,
-        take: Callable[[bytes, Tell], bool | None],
-        *,
-        most: int,
-    ) -> None:
-        """``take`` takes requests without ASGI, as ``telemetry.take_directly`` does."""
-        self.take = take
-        self.metrics, self.tls, self.head_seconds = metrics, tls, settings.head_seconds
-        #: Connections that were refused, and may still read the refusal.
-        self.lingering = 0
-        self._proxies = networks_of(settings.trusted_proxies)
-        self._table = ConnectionTable(most=most, per_address=settings.connections_per_address)
-        #: For each connection, the function that closes it to make room for another one.
-        self._closing: dict[ClientConnection, Callable[[str], None]] = {}
-
-    def protocol(self, **uvicorn: Any) -> asyncio.Protocol:
-        """Return the protocol of one connection, as uvicorn asks for it."""
-        made: asyncio.Protocol = _Connection(self, **uvicorn)
-        return made
-
-    def admit(self, address: str, close: Callable[[str], None]) -> ClientConnection:
-        """Admit a connection, for which another may be closed.
-
-        Raises:
-            Overloaded: there are too many connections.
-        """
-        connection = ClientConnection(limits.source_of(address))
-        proxied = any(ip_address(address) in network for network in self._proxies)
-        displaced = self._table.add(connection, is_proxy=proxied)
-        self._closing[connection] = close
-        if displaced is not None:
-            closed, limit = displaced
-            self._closing[closed](limit)
-        self.metrics.connections.set(len(self._table))
-        return connection
-
-    def forget(self, connection: ClientConnection) -> None:
-        """Forget a connection that is closed."""
-        self._table.remove(connection)
-        self._closing.pop(connection, None)
-        self.metrics.connections.set(len(self._table))
-
-
-class _Connection(HttpToolsProtocol):  # type: ignore[misc]
+class Connection(HttpToolsProtocol):  # type: ignore[misc]
     """One connection, from before the TLS handshake to its end."""
 
-    #: The newest request: uvicorn's, or a ``_Request``.
+    #: The newest request: uvicorn's, or a ``DirectRequest``.
     cycle: Any
+    #: Of its newest parsed request; None once a later one was taken without parsing.
+    scope: Any
+    headers: Any
 
     def __init__(self, shared: Connections, **uvicorn: Any) -> None:
         super().__init__(**uvicorn)
+        # Bytes behind the last request are no request.
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=False)
         self._shared = shared
         #: None once the connection is being closed.
         self._admitted: ClientConnection | None = None
         self._timer: asyncio.TimerHandle | None = None
-        #: Bytes of an incomplete head; None between requests and within bodies.
-        self._head: int | None = None
+        #: True within a head; bytes since the head began, or the last byte of its body came.
+        self._in_head, self._bare_bytes = False, 0
+        #: True once the service stops.
+        self._stops = False
         #: Bytes behind a request that waits for an earlier answer.
         self._unparsed = b""
         #: A known head, whose body is on its way, and the data with which the next request begins.
@@ -160,10 +117,12 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
         if self._known or self._is_between:
             self._unset_keepalive_if_required()
             data, again = self._known + data, bool(self._known)
-            self._known, before, self.cycle = b"", self.cycle, _Request(self)
+            self._known, before, self.cycle = b"", self.cycle, DirectRequest(self)
             taken = self._shared.take(data, self.cycle.answer)
             if taken:
                 self._admitted.signed_in = True
+                # Of the last parsed request, which is over; they hold its token.
+                self.scope = self.headers = None
                 self._look()
                 return
             self.cycle = before
@@ -180,7 +139,7 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
     def _is_between(self) -> bool:
         """Return True if the next byte begins a request that may be answered at once."""
         return (
-            self._head is None
+            not self._in_head
             and not self._unparsed
             and (self.cycle is None or self.cycle.response_complete)
             and not self.flow.write_paused
@@ -195,32 +154,61 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
     def _parse(self) -> None:
         """Parse the received bytes, up to the first request that waits for an earlier answer."""
         begin, data = 0, self._unparsed
-        while begin < len(data) and not self.pipeline and not self.transport.is_closing():
+        while begin < len(data) and not (
+            self.pipeline or self._was_last or self.transport.is_closing()
+        ):
             part = data[begin : begin + _PARSED_BYTES]
             begin += len(part)
             super().data_received(part)
-            if self._head is not None:
-                self._head += len(part)
-                if self._head > _HEAD_BYTES:
-                    self._tell(
-                        BadInput(f"the request head is larger than {_HEAD_BYTES} bytes; shorten it")
-                    )
-                    return
-        self._unparsed = data[begin:]
+            self._bare_bytes += len(part)
+            if (why := self._excess) is not None:
+                self._tell(BadInput(why))
+                return
+        self._unparsed = b"" if self._was_last else data[begin:]
         if self.pipeline:
             self.flow.pause_reading()
         self._look()
 
+    @property
+    def _excess(self) -> str | None:
+        """Return the reason why a request has too much beside its body; None if it has not."""
+        if self._in_head and len(self.headers) > _HEADERS:
+            return f"the request head has more than {_HEADERS} headers; send fewer"
+        if self._bare_bytes <= _BARE_BYTES:
+            return None
+        if self._in_head:
+            return f"the request head is larger than {_BARE_BYTES} bytes; shorten it"
+        if self._within_body:
+            return (
+                f"the request has {_BARE_BYTES} bytes of trailers or of extensions of a chunk; "
+                "send fewer"
+            )
+        return None
+
     def on_message_begin(self) -> None:
         """Note that a head has begun."""
-        self._head = 0
+        self._in_head, self._bare_bytes = True, 0
         super().on_message_begin()
         self.scope["state"]["first"], self._first = self._first, b""
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header, and drop a trailer, which would pass for a header that a proxy checked."""
+        if self._in_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         """Note that the head is whole."""
-        self._head = None
+        # Raises if the path is none.
         super().on_headers_complete()
+        self._in_head, self._bare_bytes = False, 0
+        if self.parser.should_upgrade():
+            # The parser takes what follows for another protocol.
+            self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        """Note that more of a body came."""
+        self._bare_bytes = 0
+        super().on_body(body)
 
     def on_response_complete(self) -> None:
         """End a connection whose request was answered before it was complete."""
@@ -231,11 +219,20 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
             return
         super().on_response_complete()
         self._parse()
+        if self._stops:
+            self._await_no_body()
+
+    @property
+    def _was_last(self) -> bool:
+        """Return True if the connection ends with its newest request, which came whole."""
+        return self.cycle is not None and not (
+            self._in_head or self.cycle.keep_alive or self.cycle.more_body
+        )
 
     @property
     def _within_body(self) -> bool:
         """Return True while a request's body is incomplete."""
-        return self._head is None and self.cycle is not None and self.cycle.more_body
+        return not self._in_head and self.cycle is not None and self.cycle.more_body
 
     def pause_writing(self) -> None:
         """Note that the client does not read its answer."""
@@ -259,7 +256,9 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
             or self.flow.write_paused
             or self.transport.is_closing()
         )
-        if self._head is not None and answered:
+        # Empty lines, which may come before a head, end the time of keep-alive.
+        timed = self.timeout_keep_alive_task is not None and not self._in_head
+        if answered and not timed and not self.transport.is_closing():
             self._watch_head()
         elif self.cycle is not None:
             self._unwatch()
@@ -284,15 +283,19 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
         self._refuse(limits.displaced(limit))
 
     def shutdown(self) -> None:
-        """Stop the connection, without waiting for the rest of a body."""
+        """Stop the connection after the requests that came whole."""
+        self._stops = True
         if self._known:
             self._parse_known()
-        if self._within_body and self._admitted is not None:
+        super().shutdown()
+        self._await_no_body()
+
+    def _await_no_body(self) -> None:
+        """Refuse a request whose body is incomplete, once all earlier ones are answered."""
+        if self._within_body and not self.pipeline and self._admitted is not None:
             self._tell(
                 Unavailable("the service is stopping; send the request again after its restart")
             )
-        else:
-            super().shutdown()
 
     def _refuse(self, why: BrainError) -> None:
         """Count a refusal, and close."""
@@ -301,14 +304,14 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
 
     def _tell(self, why: BrainError) -> None:
         """Send the refusal, unless the client could take it for another answer, and close."""
-        begun = self.cycle is None or self._head is not None or not self.cycle.response_complete
+        begun = self.cycle is None or self._in_head or not self.cycle.response_complete
         # The client cannot read anything before the end of the handshake.
         speaks = self._shared.tls is None or self.flow is not None
         if speaks and begun and not self._answers_earlier:
             answer = problems.answer(why, str(uuid_utils.uuid7()))
             headers = [*answer.raw_headers, (b"connection", b"close")]
             lines = b"".join([b"%s: %s\r\n" % header for header in headers])
-            self.transport.write(_written(answer.status_code, lines, bytes(answer.body)))
+            self.transport.write(written(answer.status_code, lines, bytes(answer.body)))
             self._linger()
         else:
             self._forget()
@@ -316,6 +319,8 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
 
     def send_400_response(self, msg: str) -> None:
         """Refuse bytes that are not HTTP, and close."""
+        if self._was_last:
+            return
         if self._answers_earlier:
             self.transport.abort()
         else:
@@ -326,7 +331,7 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
         """Return True if the next answer belongs to an earlier request than the arriving one."""
         if self.pipeline or self.cycle is None or self.cycle.response_complete:
             return bool(self.pipeline)
-        return self._head is not None or bool(self.cycle.response_started)
+        return self._in_head or bool(self.cycle.response_started)
 
     def _linger(self) -> None:
         """Close after a delay: a client that is still sending would otherwise lose the answer."""
@@ -356,42 +361,3 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]
         if self._admitted is not None:
             self._shared.forget(self._admitted)
             self._admitted = None
-
-
-class _Request:
-    """A request that is answered without ASGI, in the form in which uvicorn keeps requests."""
-
-    __slots__ = ("_connection", "disconnected", "keep_alive", "response_complete")
-    #: The request's body is complete, and its answer is written in one piece.
-    more_body = response_started = False
-
-    def __init__(self, connection: _Connection) -> None:
-        self._connection, self.keep_alive = connection, True
-        self.disconnected = self.response_complete = False
-
-    @property
-    def message_event(self) -> asyncio.Event:
-        """Return an event that uvicorn expects, and on which nothing waits here."""
-        return asyncio.Event()
-
-    def answer(self, status: int, lines: bytes, body: bytes) -> None:
-        """Write the answer, unless the client is gone."""
-        connection = self._connection
-        self.response_complete = True
-        # uvicorn reports a lost client only to the newest request.
-        if self.disconnected or connection.transport.is_closing():
-            return
-        lines += b"".join(
-            [b"%s: %s\r\n" % each for each in connection.server_state.default_headers]
-        )
-        if not self.keep_alive:
-            lines += b"connection: close\r\n"
-        connection.transport.write(_written(status, lines, body))
-        if not self.keep_alive:
-            connection.transport.close()
-        connection.on_response_complete()
-
-
-def _written(status: int, lines: bytes, body: bytes) -> bytes:
-    """Return the bytes of an answer that no app makes."""
-    return b"%s%s\r\n%s" % (STATUS_LINE[status], lines, body)

@@ -22,7 +22,8 @@ from brain.api.metrics import Metrics, ServiceCondition
 from brain.api.routes import telemetry
 from brain.api.secrets import Seal, write_private
 from brain.ports import Stores
-from brain.service.connections import ACCEPTS, Connections
+from brain.service.admission import Connections
+from brain.service.connections import ACCEPTS, Connection
 from brain.service.tick import Ticker
 from brain.settings import Settings, networks_of
 
@@ -142,7 +143,7 @@ def utc_now() -> datetime:
 def _configuration(app: Any, settings: Settings, connections: Connections) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=connections.protocol,
+        http=partial(Connection, connections),
         # uvloop would read the first bytes of a TLS handshake as HTTP.
         loop="uvloop" if connections.tls is None else "asyncio",
         ws="none",

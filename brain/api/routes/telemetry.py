@@ -215,7 +215,7 @@ async def _taken(here: Context, scope: Scope, receive: Receive) -> Receipt:
         else:
             batch, judged = await _read_beside(here, sender.principal, told)
         receipt = await here.writer.write(batch, sender.token)
-    if first := scope.get("state", {}).get("first", b""):
+    if first := scope.get("state", {}).pop("first", b""):
         known = Sender(sender.principal, sender.hashed, _rate_key(sender.hashed), content_type)
         here.heads.keep(first, scope, headers, known)
     return _receipt(here, sender.principal, batch, judged, receipt)

@@ -1,0 +1,45 @@
+"""Answers that no app makes: those to requests that were taken without ASGI, and refusals."""
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+
+class DirectRequest:
+    """A request that is answered without ASGI, in the form in which uvicorn keeps requests."""
+
+    __slots__ = ("_connection", "disconnected", "keep_alive", "response_complete")
+    #: Its body is whole, and its answer is written in one piece.
+    more_body = response_started = False
+
+    def __init__(self, connection: Any) -> None:
+        self._connection, self.keep_alive = connection, True
+        self.disconnected = self.response_complete = False
+
+    @property
+    def message_event(self) -> asyncio.Event:
+        """Return an event of uvicorn's for which nobody waits here."""
+        return asyncio.Event()
+
+    def answer(self, status: int, lines: bytes, body: bytes) -> None:
+        """Write the answer, unless the client is gone."""
+        connection = self._connection
+        self.response_complete = True
+        # uvicorn tells the newest request alone that its client is gone.
+        if self.disconnected or connection.transport.is_closing():
+            return
+        lines += b"".join(
+            [b"%s: %s\r\n" % each for each in connection.server_state.default_headers]
+        )
+        if not self.keep_alive:
+            lines += b"connection: close\r\n"
+        connection.transport.write(written(status, lines, body))
+        if not self.keep_alive:
+            connection.transport.close()
+        connection.on_response_complete()
+
+
+def written(status: int, lines: bytes, body: bytes) -> bytes:
+    """Return the bytes of an answer that no app makes."""
+    return b"%s%s\r\n%s" % (STATUS_LINE[status], lines, body)
