@@ -211,7 +211,8 @@ def test_a_request_that_does_not_come_whole_is_ended(
 
 def test_a_head_without_end_is_refused_after_64_kib(tmp_path: Path) -> None:
     with service(tmp_path) as running, wires(running, 1) as (endless,):
-        endless.send(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n" + (b"X-A: " + b"b" * 1_000 + b"\r\n") * 400)
+        endless.send(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+        endless.send((b"X-A: " + b"b" * 1_000 + b"\r\n") * 400)
         status, _, document = endless.answer()
     assert status == 422
     assert "the request head is larger than 65536 bytes" in document["detail"]
