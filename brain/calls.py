@@ -94,9 +94,11 @@ def digest(*, owner: str = "", week: str = "") -> Call[Digest]:
     return _get("/digest", Digest, **{name: value for name, value in given.items() if value})
 
 
-def jobs(*, page_token: str = "", filter: str = "", page_size: int = 100) -> Call[Page[JobView]]:
-    """Read a page of jobs, newest first. ``filter`` has the grammar of ``--filter``."""
-    query = {"page_size": str(page_size), "page_token": page_token, "filter": filter}
+def jobs(
+    *, page_token: str = "", filter: str = "", page_size: int = 100, sort: str = ""
+) -> Call[Page[JobView]]:
+    """Read a page of jobs, newest first. ``filter`` and ``sort`` are those of ``brain jobs``."""
+    query = {"page_size": str(page_size), "page_token": page_token, "filter": filter, "sort": sort}
     return _get("/jobs", Page[JobView], **query)
 
 
@@ -149,9 +151,11 @@ def edit(job: str, wanted: JobEdit, *, dry_run: bool = False) -> Call[PlanView]:
     return _post(f"/jobs/{job}", wanted, PlanView, dry_run=dry_run, method="PATCH")
 
 
-def plans(*, page_token: str = "", filter: str = "", page_size: int = 100) -> Call[Page[PlanView]]:
+def plans(
+    *, page_token: str = "", filter: str = "", page_size: int = 100, sort: str = ""
+) -> Call[Page[PlanView]]:
     """Read the plans of all jobs, newest first."""
-    query = {"page_size": str(page_size), "page_token": page_token, "filter": filter}
+    query = {"page_size": str(page_size), "page_token": page_token, "filter": filter, "sort": sort}
     return _get("/plans", Page[PlanView], **query)
 
 
@@ -330,9 +334,9 @@ def put_node(node: Node) -> Call[None]:
     return Call(method="PUT", path=path, reads=type(None), body=wire.encode(node))
 
 
-def nodes(*, page_token: str = "") -> Call[Page[NodeView]]:
+def nodes(*, page_token: str = "", sort: str = "") -> Call[Page[NodeView]]:
     """Read a page of nodes, by name."""
-    return _get("/nodes", Page[NodeView], page_token=page_token)
+    return _get("/nodes", Page[NodeView], page_token=page_token, sort=sort)
 
 
 def telemetry(samples: Sequence[Sample], *, sent_at: datetime) -> Call[Receipt]:
@@ -357,9 +361,10 @@ def thaw(scope: FreezeScope, target: str) -> Call[Page[Freeze]]:
     return Call(method="DELETE", path=path, reads=Page[Freeze])
 
 
-def audit(*, page_token: str = "", page_size: int = 100) -> Call[Page[AuditEntry]]:
+def audit(*, page_token: str = "", page_size: int = 100, sort: str = "") -> Call[Page[AuditEntry]]:
     """List the entries of the audit log, newest first: actions with their principals."""
-    return _get("/audit", Page[AuditEntry], page_token=page_token, page_size=str(page_size))
+    query = {"page_size": str(page_size), "page_token": page_token, "sort": sort}
+    return _get("/audit", Page[AuditEntry], **query)
 
 
 def tokens() -> Call[Page[TokenView]]:

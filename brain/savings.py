@@ -23,6 +23,7 @@ from brain.ports import Transaction
 from brain.settings import Settings, prices_of
 from brain.types.estimate import Band
 from brain.types.job import Job
+from brain.types.order import JOBS, Place
 from brain.types.plan import PlanKind, PlanState, PlanVerdict, ScalePlan, Verdict
 from brain.types.recommendation import Prediction
 from brain.types.savings import HoursBucket, PlanSaving, Savings, SavingsOf
@@ -140,13 +141,13 @@ def stretches(worlds: Sequence[World], job: Job, now: datetime) -> list[WorldStr
 
 def concerned(tx: Transaction, since: datetime) -> Iterator[Job]:
     """Yield the newest jobs that had not ended by ``since``."""
-    after: str | None = None
+    after: Place | None = None
     for _ in range(_JOBS // _PAGE):
         page = tx.jobs.page(after=after, size=_PAGE)
         yield from (job for job in page if job.finished_at is None or job.finished_at > since)
         if len(page) < _PAGE:
             return
-        after = page[-1].id
+        after = JOBS.place(page[-1])
 
 
 def _hold(

@@ -127,14 +127,17 @@ def submit(
 
 @click.command()
 @click.option("--filter", default="", help="Filter, for example `state:Running project:vision`.")
+@output.sort_option
 @click.option("-w", "--watch", "watching", is_flag=True, help="Refresh every two seconds.")
 @output.output_option
 @with_client
-def jobs(client: BrainClient, filter: str, watching: bool, form: str) -> None:
+def jobs(client: BrainClient, filter: str, sort: str, watching: bool, form: str) -> None:
     """List jobs, newest first."""
 
     def draw() -> None:
-        found = list(pages(client, lambda token: calls.jobs(filter=filter, page_token=token)))
+        found = list(
+            pages(client, lambda token: calls.jobs(filter=filter, sort=sort, page_token=token))
+        )
         output.show(found, COLUMNS, form, name=lambda job: job.name)
 
     output.watch(draw) if watching else draw()

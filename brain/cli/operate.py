@@ -73,11 +73,12 @@ TOKEN_COLUMNS = (
 
 
 @click.command()
+@output.sort_option
 @output.output_option
 @with_client
-def nodes(client: BrainClient, form: str) -> None:
+def nodes(client: BrainClient, sort: str, form: str) -> None:
     """List nodes and what is reserved on them."""
-    found = list(pages(client, lambda token: calls.nodes(page_token=token)))
+    found = list(pages(client, lambda token: calls.nodes(page_token=token, sort=sort)))
     output.show(found, NODE_COLUMNS, form, name=lambda node: node.name)
 
 
@@ -260,14 +261,15 @@ def sign_in(client: BrainClient, name: str | None) -> None:
 
 @click.command()
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True)
+@output.sort_option
 @output.output_option
 @with_client
-def audit(client: BrainClient, limit: int, form: str) -> None:
+def audit(client: BrainClient, limit: int, sort: str, form: str) -> None:
     """List all actions with their authors, newest first, Brain's own included.
 
     -o wide shows jobs by their ids.
     """
-    entries = pages(client, lambda token: calls.audit(page_token=token))
+    entries = pages(client, lambda token: calls.audit(page_token=token, sort=sort))
     found = [entry for entry, _ in zip(entries, range(limit), strict=False)]
     if form == "table":
         name = cache(partial(_name_of, client))

@@ -49,6 +49,12 @@ def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+def sort_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--sort``, whose fields the service knows."""
+    told = "Field to sort by, with - before it for descending, for example `name` or `-created_at`."
+    return click.option("--sort", default="", help=told)(command)
+
+
 def show(
     items: Sequence[T], columns: Sequence[Column[T]], form: str, *, name: Callable[[T], str]
 ) -> None:

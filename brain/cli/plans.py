@@ -58,14 +58,19 @@ _ALSO = frozenset({"Frozen", "NotEnforced", *NoticeKind})
 @click.command()
 @click.argument("job", required=False)
 @click.option("--filter", default="", help="For example `state:Proposed`.")
+@output.sort_option
 @output.output_option
 @with_client
-def plans(client: BrainClient, job: str | None, filter: str, form: str) -> None:
+def plans(client: BrainClient, job: str | None, filter: str, sort: str, form: str) -> None:
     """List plans, newest first, or those of one job."""
+    if job and sort:
+        raise click.UsageError("--sort is for the plans of all jobs; leave out the job or --sort")
     if job:
         found = list(client.send(calls.plans_of(job)).items)
     else:
-        found = list(pages(client, lambda token: calls.plans(filter=filter, page_token=token)))
+        found = list(
+            pages(client, lambda token: calls.plans(filter=filter, sort=sort, page_token=token))
+        )
     if not found and form in ("table", "wide"):
         click.echo(no_plan(job, filter))
         return

@@ -16,6 +16,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from brain import wire
 from brain.clocks import at_microseconds, microseconds_of
+from brain.types.order import Order, Place
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
@@ -294,6 +295,17 @@ def builder(kind: type[T], part: str, names: Sequence[str]) -> Callable[[Any, Se
 
 
 _names: Callable[[Any], tuple[str, ...]] = cache(lambda kind: tuple(f.name for f in fields(kind)))
+
+
+def page(table: sa.Table, order: Order, after: Place | None, size: int) -> sa.Select[Any]:
+    """Return the query for up to ``size`` rows behind the place ``after``, in an order."""
+    fields = [table.c[field.rpartition(".")[2]] for field in order.fields]
+    sorts = [field.desc() if order.descending else field.asc() for field in fields]
+    rows = sa.select(table).order_by(*sorts).limit(size)
+    if after is None:
+        return rows
+    place = sa.tuple_(*fields)
+    return rows.where(place < after if order.descending else place > after)
 
 
 def row(value: Any) -> dict[str, Any]:

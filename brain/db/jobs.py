@@ -2,15 +2,15 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
-from brain.db.columns import change, row, upsert, value
+from brain.db.columns import change, page, row, upsert, value
 from brain.db.tables import ACTIVE_PLAN, UNFINISHED, decisions, jobs, plans
 from brain.errors import Conflict, NameTaken, StalePlan, UnknownJob, UnknownPlan, VersionMismatch
 from brain.types.job import Job, JobId
+from brain.types.order import JOBS, PLANS, Order, Place
 from brain.types.plan import ScalePlan
 from brain.types.recommendation import Recommendation
 from brain.types.resources import PoolName
@@ -72,9 +72,8 @@ class SqlJobs:
     def unfinished(self, pool: PoolName | None = None) -> Sequence[Job]:
         return self._read(_UNFINISHED) if pool is None else self._read(_UNFINISHED_OF, pool=pool)
 
-    def page(self, *, after: str | None, size: int) -> Sequence[Job]:
-        newest = sa.select(jobs).order_by(jobs.c.id.desc()).limit(size)
-        return self._read(newest if after is None else newest.where(jobs.c.id < after))
+    def page(self, *, after: Place | None, size: int, order: Order = JOBS) -> Sequence[Job]:
+        return self._read(page(jobs, order, after, size))
 
     def projects(self, name: str) -> Sequence[str]:
         found = sa.select(jobs.c.project).distinct().where(jobs.c.name == name)
@@ -189,10 +188,8 @@ class SqlPlans:
         found = self._read(_ACTIVE_OF, job=job)
         return found[0] if found else None
 
-    def page(self, *, after: tuple[datetime, JobId, int] | None, size: int) -> Sequence[ScalePlan]:
-        order = (plans.c.created_at, plans.c.job, plans.c.generation)
-        newest = sa.select(plans).order_by(*(column.desc() for column in order)).limit(size)
-        return self._read(newest if after is None else newest.where(sa.tuple_(*order) < after))
+    def page(self, *, after: Place | None, size: int, order: Order = PLANS) -> Sequence[ScalePlan]:
+        return self._read(page(plans, order, after, size))
 
     def decide(self, job: JobId, recommendation: Recommendation) -> None:
         self._decided.pop(job, None)

@@ -8,10 +8,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from brain import wire
-from brain.db.columns import row, upsert, value
+from brain.db.columns import page, row, upsert, value
 from brain.db.tables import answers, audit, codes, events, freezes, secrets, tokens
 from brain.errors import Conflict, NotFound
 from brain.types.job import JobId
+from brain.types.order import AUDIT, Order, Place
 from brain.types.pool import Freeze
 from brain.types.record import AuditEntry, Event, Token
 
@@ -43,9 +44,8 @@ class SqlAudit:
     def add(self, entry: AuditEntry) -> AuditEntry:
         return replace(entry, id=_append(self._connection, audit, entry))
 
-    def page(self, *, after: int | None, size: int) -> Sequence[AuditEntry]:
-        newest = sa.select(audit).order_by(audit.c.id.desc()).limit(size)
-        wanted = newest if after is None else newest.where(audit.c.id < after)
+    def page(self, *, after: Place | None, size: int, order: Order = AUDIT) -> Sequence[AuditEntry]:
+        wanted = page(audit, order, after, size)
         return [value(AuditEntry, found) for found in self._connection.execute(wanted).mappings()]
 
 

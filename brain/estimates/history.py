@@ -14,6 +14,7 @@ from brain.models.estimate.past import likeness, script_of
 from brain.models.fitting import Point, measure
 from brain.ports import Transaction
 from brain.types.job import Job, JobDocument, JobId, JobState
+from brain.types.order import JOBS, Place
 from brain.types.resources import PoolName
 
 #: Number of newest jobs whose documents are compared, and of similar ones that are read.
@@ -36,13 +37,13 @@ def pasts(tx: Transaction, subject: Script) -> list[Past]:
 
 
 def _newest(tx: Transaction) -> Iterator[Job]:
-    after: str | None = None
+    after: Place | None = None
     for _ in range(_DOCUMENTS // _PAGE):
         page = tx.jobs.page(after=after, size=_PAGE)
         yield from page
         if len(page) < _PAGE:
             return
-        after = page[-1].id
+        after = JOBS.place(page[-1])
 
 
 def _past(tx: Transaction, job: Job) -> Past:

@@ -2,11 +2,11 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 
 from brain.errors import Conflict, NameTaken, StalePlan, UnknownJob, UnknownPlan, VersionMismatch
 from brain.inmemory.rows import Rows
 from brain.types.job import Job, JobId
+from brain.types.order import JOBS, PLANS, Order, Place
 from brain.types.plan import ScalePlan
 from brain.types.recommendation import Recommendation
 from brain.types.resources import PoolName
@@ -61,9 +61,8 @@ class MemoryJobs:
         ]
         return sorted(jobs, key=lambda each: (each.created_at, each.id))
 
-    def page(self, *, after: str | None, size: int) -> Sequence[Job]:
-        ids = sorted((id for id in self._rows if after is None or id < after), reverse=True)
-        return [self._rows[id] for id in ids[:size]]
+    def page(self, *, after: Place | None, size: int, order: Order = JOBS) -> Sequence[Job]:
+        return order.page(self._rows.values(), after=after, size=size)
 
     def projects(self, name: str) -> Sequence[str]:
         documents = (each.document for each in self._rows.values())
@@ -129,10 +128,9 @@ class MemoryPlans:
     def active(self, job: JobId) -> ScalePlan | None:
         return next((plan for plan in self.of(job) if plan.active), None)
 
-    def page(self, *, after: tuple[datetime, JobId, int] | None, size: int) -> Sequence[ScalePlan]:
+    def page(self, *, after: Place | None, size: int, order: Order = PLANS) -> Sequence[ScalePlan]:
         every = (plan for plans in self._rows.values() for plan in plans.values())
-        plans = [plan for plan in every if after is None or _place(plan) < after]
-        return sorted(plans, key=_place, reverse=True)[:size]
+        return order.page(every, after=after, size=size)
 
     def decide(self, job: JobId, recommendation: Recommendation) -> None:
         self._decisions[job] = recommendation
@@ -149,7 +147,3 @@ class MemoryPlans:
             raise Conflict(
                 f"plan {active.generation} of job {plan.job} is {active.state}; supersede it first"
             )
-
-
-def _place(plan: ScalePlan) -> tuple[datetime, JobId, int]:
-    return plan.created_at, plan.job, plan.generation

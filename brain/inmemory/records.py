@@ -7,6 +7,7 @@ from datetime import datetime
 from brain.errors import Conflict, NotFound
 from brain.inmemory.rows import Rows
 from brain.types.job import Job, JobId
+from brain.types.order import AUDIT, Order, Place
 from brain.types.pool import Freeze
 from brain.types.record import AuditEntry, Event, Token
 
@@ -42,9 +43,8 @@ class MemoryAudit:
         self._rows[stored.id] = stored
         return stored
 
-    def page(self, *, after: int | None, size: int) -> Sequence[AuditEntry]:
-        newest = len(self._rows) if after is None else min(after - 1, len(self._rows))
-        return [self._rows[id] for id in range(newest, max(0, newest - size), -1)]
+    def page(self, *, after: Place | None, size: int, order: Order = AUDIT) -> Sequence[AuditEntry]:
+        return order.page(self._rows.values(), after=after, size=size)
 
 
 @dataclass(frozen=True, slots=True)

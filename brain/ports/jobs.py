@@ -1,10 +1,10 @@
 """Stores of jobs and plans."""
 
 from collections.abc import Collection, Sequence
-from datetime import datetime
 from typing import Protocol
 
 from brain.types.job import Job, JobId
+from brain.types.order import JOBS, PLANS, Order, Place
 from brain.types.plan import ScalePlan
 from brain.types.recommendation import Recommendation
 from brain.types.resources import PoolName
@@ -53,8 +53,8 @@ class JobStore(Protocol):
         """Return unfinished jobs of a pool, or of all pools, oldest first."""
         ...
 
-    def page(self, *, after: str | None, size: int) -> Sequence[Job]:
-        """Return up to ``size`` jobs with ids below ``after``, newest first."""
+    def page(self, *, after: Place | None, size: int, order: Order = JOBS) -> Sequence[Job]:
+        """Return up to ``size`` jobs behind the place ``after``, newest first by default."""
         ...
 
     def projects(self, name: str) -> Sequence[str]:
@@ -110,9 +110,9 @@ class PlanStore(Protocol):
         """Return the job's active plan; None if it has none."""
         ...
 
-    def page(self, *, after: tuple[datetime, JobId, int] | None, size: int) -> Sequence[ScalePlan]:
-        """Return up to ``size`` plans of all jobs before (created_at, job, generation), newest
-        first.
+    def page(self, *, after: Place | None, size: int, order: Order = PLANS) -> Sequence[ScalePlan]:
+        """Return up to ``size`` plans of all jobs behind the place ``after``, newest first by
+        default.
         """
         ...
 

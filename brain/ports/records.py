@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Protocol
 
 from brain.types.job import JobId
+from brain.types.order import AUDIT, Order, Place
 from brain.types.record import AuditEntry, Event, Token
 
 
@@ -31,8 +32,8 @@ class AuditStore(Protocol):
         """Append an entry and return it with its id."""
         ...
 
-    def page(self, *, after: int | None, size: int) -> Sequence[AuditEntry]:
-        """Return up to ``size`` entries with ids below ``after``, newest first."""
+    def page(self, *, after: Place | None, size: int, order: Order = AUDIT) -> Sequence[AuditEntry]:
+        """Return up to ``size`` entries behind the place ``after``, newest first by default."""
         ...
 
 

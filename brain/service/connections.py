@@ -24,7 +24,7 @@ ACCEPTS = 16
 _LINGER_SECONDS = 1.0
 #: Most refused connections that linger at once; no other limit counts them.
 _LINGERING = 64
-#: Most bytes of a request's head, and of the parts of a chunked body that are not content (trailers,
+#: Most bytes of a head, and of the parts of a chunked body that are not content (trailers,
 #: extensions of chunks); the parser itself has no limit.
 _BARE_BYTES = 64 * 1024
 #: Headers of a request: each takes some 150 bytes of memory, however short it is.

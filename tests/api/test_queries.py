@@ -22,7 +22,11 @@ def ask(api: Api, path: str, method: str = "GET", role: Role = Role.ADMIN) -> An
     ("path", "field", "says"),
     [
         ("/jobs?page_sise=3", "page_sise", "did you mean page_size?"),
-        ("/jobs?status=Running", "status", "known: fields, filter, page_size, page_token"),
+        (
+            "/jobs?status=Running",
+            "status",
+            "known: fields, filter, page_size, page_token, since, sort",
+        ),
         ("/freeze?x=1", "x", "it takes none"),
         ("/nodes?pagetoken=", "pagetoken", "did you mean page_token?"),
         ("/plans?fields=plan,verdicts", "fields", "did you mean verdict?"),

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,6 +89,24 @@ def test_a_job_whose_reason_is_long_keeps_it_whole_in_json(service: dict[str, st
     printed = shown("jobs", "-o", "json", environment=service, columns=80)
     reasons = {job["name"]: job["reason"] for job in json.loads(printed)}
     assert reasons["tall-with-a-name-of-many-words"].count("\n") == 49
+
+
+def test_lists_come_in_the_order_that_is_asked_for(service: dict[str, str]) -> None:
+    def printed(*words: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(
+            shown(*words, "-o", "json", environment=service, columns=None)
+        )
+        return found
+
+    names = [job["name"] for job in printed("jobs", "--sort", "name")]
+    assert names == sorted(names)
+    assert [job["name"] for job in printed("jobs", "--sort", "-name")] == names[::-1]
+    kinds = [view["plan"]["kind"] for view in printed("plans", "--sort", "kind")]
+    assert kinds == sorted(kinds)
+    nodes = [node["name"] for node in printed("nodes", "--sort", "-name")]
+    assert nodes == sorted(nodes, reverse=True)
+    actions = [entry["action"] for entry in printed("audit", "--sort", "action")]
+    assert actions == sorted(actions)
 
 
 @pytest.mark.parametrize("form", ["table", "wide", "json", "yaml"])

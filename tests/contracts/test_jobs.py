@@ -143,7 +143,7 @@ class TestJobStore:
             for id in ("a-1", "B-2", "a_2", "a-10"):
                 t.jobs.add(job(id, name=id))
             first = t.jobs.page(after=None, size=2)
-            rest = t.jobs.page(after=first[-1].id, size=2)
+            rest = t.jobs.page(after=(first[-1].id,), size=2)
         assert [each.id for each in (*first, *rest)] == ["a_2", "a-10", "a-1", "B-2"]
 
     def test_lists_pools_with_unfinished_jobs(self, stores: Stores) -> None:

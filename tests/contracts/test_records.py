@@ -47,7 +47,7 @@ class TestAuditStore:
         with stores.transaction() as t:
             stored = [t.audit.add(entry) for _ in range(5)]
             first = t.audit.page(after=None, size=2)
-            rest = t.audit.page(after=first[-1].id, size=10)
+            rest = t.audit.page(after=(first[-1].id,), size=10)
         assert [*first, *rest] == stored[::-1]
 
 

@@ -35,7 +35,7 @@ QUESTIONS: dict[str, Callable[[Transaction], object]] = {
     "job by id or name": _get_job,
     "unfinished jobs": lambda t: t.jobs.unfinished(PoolName("local")),
     "marks of a pool": lambda t: t.pools.marks(PoolName("local")),
-    "page of jobs": lambda t: t.jobs.page(after="x", size=10),
+    "page of jobs": lambda t: t.jobs.page(after=("x",), size=10),
     "active plan": lambda t: t.plans.active(JOB),
     "plans of a job": lambda t: t.plans.of(JOB),
     "inbox": lambda t: t.plans.page(after=(NOW, JOB, 1), size=10),

@@ -8,10 +8,9 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 
 from brain import errors
-from brain.api import auth
+from brain.api import auth, orders
 from brain.api.acting import Act
 from brain.api.deps import Context, Here, OpenBody, PageSize, Who, answer, asked
-from brain.api.pages import key_of, page_of
 from brain.api.problems import problems
 from brain.api.spans import Instant, range_of
 from brain.errors import BadInput, NotFound, NotSignedIn
@@ -179,14 +178,15 @@ def audit(
     page_token: str = Query(""),
     since: Instant | None = None,
     until: Instant | None = None,
+    sort: str = orders.AUDIT.parameter,
 ) -> Response:
     """The audit log: each change with its author, target and reason, newest first."""
-    after, is_meant = key_of(page_token, int), range_of(since, until)
+    is_meant = range_of(since, until)
     with here.stores.transaction(read_only=True) as tx:
-        page = page_of(
-            lambda after, size: tx.audit.page(after=after, size=size),
-            lambda entry: entry.id,
-            after=after,
+        page = orders.AUDIT.page(
+            tx.audit.page,
+            sort=sort,
+            page_token=page_token,
             size=page_size,
             wanted=lambda entry: is_meant(entry.at),
         )

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 
 from brain import digest, errors, lifecycle, savings, wire
-from brain.api import views
+from brain.api import orders, views
 from brain.api.acting import Act
 from brain.api.deps import Here, PageSize, Who, answer, asked
 from brain.api.pages import LARGEST, named_page
@@ -37,13 +37,23 @@ class FreezeRequest:
 
 @router.get("/nodes", response_model=Page[NodeView], responses=problems())
 def nodes(
-    here: Here, who: Who, page_size: PageSize = LARGEST, page_token: str = "", fields: Fields = ""
+    here: Here,
+    who: Who,
+    page_size: PageSize = LARGEST,
+    page_token: str = "",
+    fields: Fields = "",
+    sort: str = orders.NODES.parameter,
 ) -> Response:
     """Nodes by name, with what is reserved on them."""
     pick = picked(NodeView, fields)
     with here.stores.transaction(read_only=True) as tx:
         found = views.nodes(tx, here.clock())
-    page = named_page(found, lambda node: node.name, page_token=page_token, size=page_size)
+    page = orders.NODES.page(
+        lambda order, **asked: order.page(found, **asked),
+        sort=sort,
+        page_token=page_token,
+        size=page_size,
+    )
     return answer(pick(page))
 
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Response
 from starlette.concurrency import run_in_threadpool
 
 from brain import errors, estimates, lifecycle, wire
-from brain.api import views
+from brain.api import orders, views
 from brain.api.acting import Act, Acting
 from brain.api.deps import (
     AboutJob,
@@ -26,7 +26,6 @@ from brain.api.deps import (
 )
 from brain.api.files import check_below, directory_of
 from brain.api.filters import JOB_KEYS, job_matches, parse_filter
-from brain.api.pages import key_of, page_of
 from brain.api.problems import problems
 from brain.api.queries import Fields, picked
 from brain.api.spans import Instant, range_of, span_of
@@ -66,16 +65,16 @@ def jobs(
     since: Instant | None = None,
     until: Instant | None = None,
     fields: Fields = "",
+    sort: str = orders.JOBS.parameter,
 ) -> Response:
     """Jobs, newest first; ``since`` and ``until`` bound the times of submission."""
     wanted, pick = parse_filter(filter, JOB_KEYS, me=who.name), picked(JobView, fields)
-    is_meant = range_of(since, until)
-    after, now = key_of(page_token, str), here.clock()
+    is_meant, now = range_of(since, until), here.clock()
     with here.stores.transaction(read_only=True) as tx:
-        page = page_of(
-            lambda after, size: tx.jobs.page(after=after, size=size),
-            lambda job: str(job.id),
-            after=after,
+        page = orders.JOBS.page(
+            tx.jobs.page,
+            sort=sort,
+            page_token=page_token,
             size=page_size,
             wanted=lambda job: (
                 is_meant(job.created_at) and job_matches(job, wanted, here.settings.policy_mode)

@@ -1,23 +1,20 @@
 """Plans and decisions: requesting, approving, rejecting, rolling back and explaining them."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
 from brain import errors, lifecycle
-from brain.api import views
+from brain.api import orders, views
 from brain.api.acting import Act
 from brain.api.deps import AboutJob, Here, PageSize, Who, answer, asked
 from brain.api.filters import Filter, parse_filter
-from brain.api.pages import key_of, page_of
 from brain.api.problems import problems
 from brain.api.queries import Fields, picked
 from brain.api.spans import Instant, range_of
 from brain.ports import Transaction
 from brain.scaling import expected_scaling
-from brain.types.job import JobId
 from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.recommendation import Recommendation
 from brain.types.record import Principal, Role
@@ -53,6 +50,7 @@ def plans(
     since: Instant | None = None,
     until: Instant | None = None,
     fields: Fields = "",
+    sort: str = orders.PLANS.parameter,
 ) -> Response:
     """Plans of all jobs, newest first; ``filter=state:Proposed`` lists the inbox.
 
@@ -60,12 +58,11 @@ def plans(
     """
     wanted, pick = parse_filter(filter, KEYS, me=who.name), picked(PlanView, fields)
     is_meant = range_of(since, until)
-    after: tuple[datetime, JobId, int] | None = key_of(page_token, tuple[datetime, JobId, int])
     with here.stores.transaction(read_only=True) as tx:
-        page = page_of(
-            lambda after, size: _with_jobs(tx, tx.plans.page(after=after, size=size)),
-            lambda plan: (plan.created_at, plan.job, plan.generation),
-            after=after,
+        page = orders.PLANS.page(
+            lambda **asked: _with_jobs(tx, tx.plans.page(**asked)),
+            sort=sort,
+            page_token=page_token,
             size=page_size,
             wanted=lambda plan: is_meant(plan.created_at) and _matches(tx, plan, wanted),
         )

@@ -9,6 +9,7 @@ from brain.lifecycle.observed import points
 from brain.models.fitting import Point
 from brain.ports import Transaction
 from brain.types.job import Job, JobId
+from brain.types.order import JOBS
 from brain.types.plan import PlanKind, ScalePlan
 from brain.types.record import Event
 from brain.types.resources import Node
@@ -133,7 +134,7 @@ def _jobs(tx: Transaction) -> Iterator[Job]:
     page: Sequence[Job] = tx.jobs.page(after=None, size=_PAGE)
     while page:
         yield from page
-        page = tx.jobs.page(after=page[-1].id, size=_PAGE)
+        page = tx.jobs.page(after=JOBS.place(page[-1]), size=_PAGE)
 
 
 def _record(tx: Transaction, job: Job) -> Record:

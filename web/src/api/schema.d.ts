@@ -4396,6 +4396,8 @@ export interface operations {
                 page_token?: string;
                 since?: string | null;
                 until?: string | null;
+                /** @description at, actor, action, target; with - before it the order is descending: -at */
+                sort?: string;
             };
             header?: never;
             path?: never;
@@ -5031,6 +5033,8 @@ export interface operations {
                 until?: string | null;
                 /** @description Fields to return of each item, separated by commas: id,name,state */
                 fields?: string;
+                /** @description created_at, name, owner, pool, project, state, updated_at; with - before it the order is descending: -created_at */
+                sort?: string;
             };
             header?: never;
             path?: never;
@@ -7902,6 +7906,8 @@ export interface operations {
                 page_token?: string;
                 /** @description Fields to return of each item, separated by commas: id,name,state */
                 fields?: string;
+                /** @description name, pool, accelerator, ready, seen_at; with - before it the order is descending: -name */
+                sort?: string;
             };
             header?: never;
             path?: never;
@@ -8073,6 +8079,8 @@ export interface operations {
                 until?: string | null;
                 /** @description Fields to return of each item, separated by commas: id,name,state */
                 fields?: string;
+                /** @description created_at, kind, state, updated_at; with - before it the order is descending: -created_at */
+                sort?: string;
             };
             header?: never;
             path?: never;
