@@ -123,10 +123,16 @@ class Settings:
     accelerator_prices: str = ""
     #: Currency sign before amounts of money.
     currency: str = "€"
+    #: Form of the lines in the service's log: text, or one JSON object each. As JSON, each request but
+    #: those of telemetry has a line, too.
+    log_format: str = "text"
 
 
 #: Settings with a fixed set of values.
-_CHOICES = {"policy_mode": ("off", "shadow", "approve", "auto")}
+_CHOICES = {
+    "policy_mode": ("off", "shadow", "approve", "auto"),
+    "log_format": ("text", "json"),
+}
 
 #: Least values of limits: below them the service would refuse every request.
 _AT_LEAST = {

@@ -1,6 +1,7 @@
 """The application: routes, problems and the outermost layer put together."""
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -50,6 +51,8 @@ from brain.ports import Clock, SampleBatch, Stores
 from brain.settings import Settings
 from brain.types.telemetry import Receipt
 
+#: A line for each request, with fields for programs.
+REQUESTS = logging.getLogger("brain.requests")
 #: Threads for telemetry (sign-in of tokens, large batches), for sign-ins by a code, and for all
 #: other requests; ``brain.db.engine`` has a connection for each of them, and some to spare.
 _INGESTING, _SIGNING_IN, _THREADS = 16, 2, 24
@@ -218,13 +221,14 @@ class Outermost:
             await self._app(scope, receive, send)
             return
         here: Context = scope["app"].state.context
-        request_id = str(uuid_utils.uuid7())
+        request_id, began = str(uuid_utils.uuid7()), here.monotonic()
         scope.setdefault("state", {})["request_id"] = request_id
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 _add_headers(MutableHeaders(scope=message), request_id)
                 here.metrics.answered(scope["method"], message["status"])
+                _note(scope, message["status"], here.monotonic() - began)
             await send(message)
 
         try:
@@ -233,6 +237,23 @@ class Outermost:
             await problems.answer(refused, request_id)(scope, receive, sending)
             return
         await self._app(scope, receive, sending)
+
+
+def _note(scope: Scope, status: int, seconds: float) -> None:
+    """Log an answer when it begins."""
+    if not REQUESTS.isEnabledFor(logging.INFO):
+        return
+    method, path, client = scope["method"], scope["path"], scope.get("client")
+    told = {
+        "request_id": scope["state"]["request_id"],
+        "method": method,
+        "path": path,
+        "route": getattr(scope.get("route"), "path", ""),
+        "status": status,
+        "seconds": round(seconds, 6),
+        "client": client[0] if client else "",
+    }
+    REQUESTS.info("%s %s %d", method, path, status, extra=told)
 
 
 def _add_headers(headers: MutableHeaders, request_id: str) -> None:

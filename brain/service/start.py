@@ -4,7 +4,6 @@ import argparse
 import errno
 import fcntl
 import ipaddress
-import logging
 import os
 import socket
 import ssl
@@ -25,6 +24,7 @@ from brain.db import SqlStores, missing, prepare
 from brain.db.engine import database_url, sqlite_file
 from brain.errors import BadInput, BrainError, NotAllowed, Unavailable
 from brain.ports import Stores
+from brain.service.logs import set_up as set_up_log
 from brain.service.serve import BACKLOG, serve
 from brain.service.tls import tls_context
 from brain.settings import Settings, settings_from, settings_in_environment
@@ -37,14 +37,13 @@ _OWN_TOKENS = (("admin", Role.ADMIN), ("scaler", Role.SCALER))
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the service until it is told to stop; return the exit code."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    logging.getLogger("alembic").setLevel(logging.WARNING)
     options = vars(_parser().parse_args(arguments))
     home, only_migrate = Path(options.pop("home")), options.pop("migrate_only")
     only_check = options.pop("check")
     flags = {name: value for name, value in options.items() if value is not None}
     try:
         settings = settings_at(home, os.environ, flags)
+        set_up_log(settings)
         if only_check:
             return _check(database_at(home, settings))
         make_home(home)

@@ -154,7 +154,8 @@ class Direct:
         here.bodies.give_back(self._sender.hashed, self._taken_bytes, telemetry=True)
         if isinstance(outcome, Exception):
             if not isinstance(outcome, BrainError):
-                _log.error("request %s failed", request_id, exc_info=outcome)
+                told = {"request_id": request_id}
+                _log.error("request %s failed", request_id, exc_info=outcome, extra=told)
             refusal = _problem(here, outcome, request_id)
             status, body = refusal.status_code, bytes(refusal.body)
             headers = _whole(refusal.raw_headers, request_id)

@@ -1,0 +1,70 @@
+"""The service's log as one JSON object a line."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brain import calls
+from tests.api.app import digits
+from tests.serving import service, wires
+
+
+def logged(text: str) -> Iterator[dict[str, Any]]:
+    """The lines of a log, each of which is an object."""
+    return map(json.loads, text.splitlines())
+
+
+def test_each_request_is_a_line_with_the_id_of_its_answer(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with service(tmp_path, "--log-format=json") as running, wires(running, 1) as (one,):
+        with running.client() as admin:
+            job = admin.send(calls.submit(digits())).id
+            admin.send(calls.job(job))
+        one.head("GET /api/v1/jobs?page_token=x", length=0)
+        _, headers, _ = one.answer()
+        running.stop()
+    lines = [line for line in logged(capfd.readouterr().err) if line["logger"] == "brain.requests"]
+    (read,) = [line for line in lines if line["path"] == f"/api/v1/jobs/{job}"]
+    assert (read["route"], read["status"], read["client"]) == (
+        "/api/v1/jobs/{job}",
+        200,
+        "127.0.0.1",
+    )
+    assert 0 < read["seconds"] < 60
+    (refused,) = [line for line in lines if line["request_id"] == headers["x-request-id"]]
+    assert refused | {"at": "", "seconds": 0} == {
+        "at": "",
+        "level": "INFO",
+        "logger": "brain.requests",
+        "message": "GET /api/v1/jobs 401",
+        "request_id": headers["x-request-id"],
+        "method": "GET",
+        "path": "/api/v1/jobs",
+        "route": "/api/v1/jobs",
+        "status": 401,
+        "seconds": 0,
+        "client": "127.0.0.1",
+    }
+
+
+def test_text_has_no_line_for_a_request_nor_for_what_is_no_http(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with service(tmp_path) as running, wires(running, 1) as (stranger,):
+        stranger.send(b"\x00\r\n\r\n")
+        assert stranger.socket.recv(100).startswith(b"HTTP/1.1 400 ")
+        running.stop()
+    assert capfd.readouterr().err == ""
+
+
+def test_another_format_is_refused_by_name(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "brain.service", f"--home={tmp_path}", "--log-format=xml"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr == "brain: log_format 'xml' is not allowed; choose one of text, json\n"
