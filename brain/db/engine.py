@@ -75,6 +75,16 @@ def _as_text(json: str | bytes) -> str:
     return json if isinstance(json, str) else json.decode()
 
 
+#: A host that is gone ends its connections within half a minute. The kernel's own limits are two
+#: hours of silence, and a quarter of an hour for what is under way.
+_GONE = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+
+
 def _create(url: sa.URL, patience_seconds: float, **options: object) -> sa.Engine:
     return sa.create_engine(
         url,
@@ -95,7 +105,7 @@ def _postgresql(url: sa.URL, patience_seconds: float) -> sa.Engine:
         patience_seconds,
         # A restarted server costs one ping, not one failed request per connection.
         pool_pre_ping=True,
-        connect_args={"connect_timeout": 5, "application_name": "brain"},
+        connect_args={"connect_timeout": 5, "application_name": "brain", **_GONE},
     )
     patience = f"{round(patience_seconds * 1000)}ms"
 

@@ -1,6 +1,8 @@
 """A database that cannot serve is refused visibly, and nothing that is stored is damaged."""
 
+import asyncio
 import os
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from brain.errors import BadInput, Unavailable
 from brain.types.recommendation import Prediction
 from brain.types.telemetry import Receipt, Sample
 from tests.builders import JOB, NOW, event, job, node, plan, throughput
+from tests.cables import cable
 from tests.postgresql import Server
 
 CHECKOUT = Path(__file__).parents[2]
@@ -131,6 +134,32 @@ class TestLostServer:
                 _submit_and_lose(stores, postgresql)
             with stores.transaction() as t:
                 assert not t.jobs.page(after=None, size=1)
+
+    def test_is_noticed_within_half_a_minute_though_its_host_is_gone(
+        self, postgresql_url: str, postgresql: Server
+    ) -> None:
+        limits: list[int] = []
+
+        def ask(connection: psycopg.Connection[object], _: object) -> None:
+            way = socket.socket(fileno=os.dup(connection.fileno()))
+            with way:
+                tcp = socket.IPPROTO_TCP
+                silent = way.getsockopt(tcp, socket.TCP_KEEPINTVL) * way.getsockopt(
+                    tcp, socket.TCP_KEEPCNT
+                )
+                limits.append(way.getsockopt(tcp, socket.TCP_KEEPIDLE) + silent)
+                limits.append(way.getsockopt(tcp, socket.TCP_USER_TIMEOUT) // 1000)
+
+        end = postgresql.directory / ".s.PGSQL.5432"
+        sa.event.listen(sa.Engine, "connect", ask)
+        try:
+            with cable(lambda: asyncio.open_unix_connection(end)) as way:
+                name = sa.make_url(postgresql_url).database
+                with opened(f"postgresql://brain@127.0.0.1:{way.port}/{name}") as stores:
+                    assert submit(stores, throughput(1)).stored == 1
+        finally:
+            sa.event.remove(sa.Engine, "connect", ask)
+        assert limits == [25, 25]
 
     def test_never_shows_the_password(self) -> None:
         nobody = "postgresql://brain:hunter2@127.0.0.1:1/brain"
