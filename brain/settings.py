@@ -123,8 +123,8 @@ class Settings:
     accelerator_prices: str = ""
     #: Currency sign before amounts of money.
     currency: str = "€"
-    #: Form of the lines in the service's log: text, or one JSON object each. As JSON, each request but
-    #: those of telemetry has a line, too.
+    #: Form of the service's log lines: text, or JSON objects. With JSON, each request has a line,
+    #: except those of telemetry.
     log_format: str = "text"
 
 
