@@ -101,6 +101,21 @@ def test_tab_goes_from_row_to_row_after_a_scroll(browser: Browser, long: Served)
             assert _focused(seen.page) == str(row)
 
 
+def test_rows_keep_their_places_under_the_pointer(browser: Browser, long: Served) -> None:
+    with visit(browser, long) as seen:
+        seen.page.goto(f"{long.url}/#/jobs")
+        seen.page.get_by_role("row", name="volume-seg").hover()
+        names = seen.page.locator(".jobs tbody a")
+        before = names.all_inner_texts()
+        _let_volume_be(long, JobState.DEGRADED)
+        expect(seen.page.get_by_role("row", name="volume-seg")).to_contain_text("Degraded")
+        assert names.all_inner_texts() == before
+        seen.page.mouse.move(700, 20)
+        expect(names).not_to_have_text(before)
+        assert names.all_inner_texts().index("volume-seg") < before.index("volume-seg")
+        _let_volume_be(long, JobState.RUNNING)
+
+
 def test_jobs_without_a_proposal_ask_for_no_plans(browser: Browser, long: Served) -> None:
     with visit(browser, long) as seen:
         asked: list[str] = []
@@ -132,6 +147,11 @@ def test_the_list_follows_what_is_typed(browser: Browser, long: Served) -> None:
         assert "filter=owner" in seen.page.url
         seen.page.locator("#filter").fill("colour:blue")
         expect(seen.page.get_by_text("'colour' is no key; known:")).to_be_visible()
+
+
+def _let_volume_be(served: Served, state: JobState) -> None:
+    with served.stores() as stores, stores.transaction() as tx:
+        tx.jobs.put(replace(tx.jobs.get(seed.VOLUME), state=state, updated_at=datetime.now(UTC)))
 
 
 def _focused(page: Page) -> str:

@@ -177,16 +177,13 @@ interface Still extends Array<JobView> {
 
 /** Rows keep their place under the pointer and are sorted anew when it leaves. */
 function useStill(jobs: readonly JobView[]): Still {
-  const order = useRef<string[] | null>(null);
+  const order = useRef<Map<string, number> | null>(null);
   const [, again] = useState(0);
   const held = order.current;
-  const place = (job: JobView): number => {
-    const at = held?.indexOf(job.id) ?? -1;
-    return at < 0 ? Number.MAX_SAFE_INTEGER : at;
-  };
+  const place = (job: JobView): number => held?.get(job.id) ?? Number.MAX_SAFE_INTEGER;
   const rows = held ? [...jobs].sort((one, other) => place(one) - place(other)) : [...jobs];
   return Object.assign(rows, {
-    hold: () => (order.current = rows.map((job) => job.id)),
+    hold: () => (order.current = new Map(rows.map((job, at) => [job.id, at]))),
     release: () => ((order.current = null), again((turn) => turn + 1)),
   }) as Still;
 }
