@@ -39,16 +39,30 @@ def exits(it: ElasticJob, *replicas: int) -> list[tuple[ReplicaExit, int]]:
     return [(end.exit, end.exit_code) for end in ends]
 
 
-def test_a_job_grows_at_a_safe_point_and_redoes_no_step(tmp_path: Path) -> None:
+def test_a_job_grows_and_shrinks_at_safe_points_and_redoes_no_step(tmp_path: Path) -> None:
     with job(tmp_path, *LONG, first=desired(1, patience_seconds=90.0)) as it:
         it.begin(1)
-        it.brain.wishes(2, generation=1)
-        it.start(generation=1)
-        grown = it.brain.told(WorldEvent.STEPPING, 90, epoch=2)
+        before = it.workers()
+        it.brain.wishes(1, generation=1)
+        met = it.brain.told(WorldEvent.STEPPING, generation=1)
 
-        assert cancelled(it, 0, 1)
+        # A plan of the same size restarts nothing.
+        assert met.epoch == 1
+        assert it.workers() == before
+
+        it.brain.wishes(2, generation=2)
+        it.start(generation=2)
+        grown = it.brain.told(WorldEvent.STEPPING, 90, epoch=2)
+        it.saved()
+        it.brain.wishes(1, generation=3)
+        shrunk = it.brain.told(WorldEvent.STEPPING, epoch=3)
+
+        # The highest replica is let go of.
+        assert exits(it, 1) == [(ReplicaExit.LEFT, 0)]
+        assert cancelled(it, 0)
 
     assert (len(grown.members), grown.cause, grown.steps_redone) == (2, Cause.PLAN, 0)
+    assert ([member.replica for member in shrunk.members], shrunk.steps_redone) == ([0], 0)
     began = it.brain.told(WorldEvent.STEPPING, epoch=1)
     assert grown.downtime_seconds is not None
     assert 0 < grown.downtime_seconds < (grown.at - began.at).total_seconds()
@@ -57,35 +71,9 @@ def test_a_job_grows_at_a_safe_point_and_redoes_no_step(tmp_path: Path) -> None:
     assert not list(it.work.glob(".brain-pin-*"))
 
 
-def test_a_job_shrinks_by_letting_go_of_the_highest_replica(tmp_path: Path) -> None:
-    with job(tmp_path, *LONG, first=desired(2, patience_seconds=90.0)) as it:
-        it.begin(2)
-        it.brain.wishes(1, generation=1)
-        shrunk = it.brain.told(WorldEvent.STEPPING, epoch=2)
-
-        assert exits(it, 1) == [(ReplicaExit.LEFT, 0)]
-        assert cancelled(it, 0)
-
-    assert [member.replica for member in shrunk.members] == [0]
-    assert shrunk.steps_redone == 0
-    assert consistent(it)
-
-
-def test_an_agent_that_leaves_with_notice_costs_no_step(tmp_path: Path) -> None:
-    with job(tmp_path, *LONG, first=desired(2)) as it:
-        it.begin(2)
-        it.agents[1].send_signal(signal.SIGTERM)
-        after = it.brain.told(WorldEvent.STEPPING, epoch=2)
-
-        assert exits(it, 1) == [(ReplicaExit.LEFT, 0)]
-        assert cancelled(it, 0)
-
-    assert [member.replica for member in after.members] == [0]
-    assert (after.cause, after.steps_redone) == (Cause.MEMBERSHIP, 0)
-    assert consistent(it)
-
-
-def test_a_killed_coordinator_is_succeeded_and_the_world_heals(tmp_path: Path) -> None:
+def test_a_killed_coordinator_is_succeeded_and_one_that_leaves_with_notice_costs_no_step(
+    tmp_path: Path,
+) -> None:
     with job(tmp_path, *LONG, first=desired(2)) as it:
         it.begin(2)
         first = it.coordinator()
@@ -93,14 +81,20 @@ def test_a_killed_coordinator_is_succeeded_and_the_world_heals(tmp_path: Path) -
         healed = it.brain.told(WorldEvent.STEPPING, epoch=2)
         it.start()
         whole = it.brain.told(WorldEvent.STEPPING, epoch=3)
+        it.saved()
+        it.agents[2].send_signal(signal.SIGTERM)
+        after = it.brain.told(WorldEvent.STEPPING, epoch=4)
 
-        assert cancelled(it, 1 - first, 2)
+        assert exits(it, 2) == [(ReplicaExit.LEFT, 0)]
+        assert cancelled(it, 1 - first)
 
     lost = it.brain.told(WorldEvent.LOST, epoch=1)
     assert (lost.cause, lost.final) == (Cause.MEMBERSHIP, False)
     assert healed.steps_redone is not None
     assert 0 <= healed.steps_redone <= 2 * SAVE
     assert (len(whole.members), whole.steps_redone) == (2, 0)
+    assert [member.replica for member in after.members] == [1 - first]
+    assert (after.cause, after.steps_redone) == (Cause.MEMBERSHIP, 0)
     assert consistent(it)
 
 
@@ -141,18 +135,6 @@ def test_a_job_without_checkpoints_is_not_resized(tmp_path: Path) -> None:
         held = it.brain.told(WorldEvent.HELD, generation=1)
 
         assert "to resize this job would lose" in held.detail
-        assert it.workers() == before
-
-
-def test_a_plan_of_the_same_size_restarts_nothing(tmp_path: Path) -> None:
-    with job(tmp_path, *LONG, first=desired(1)) as it:
-        it.start()
-        it.brain.told(WorldEvent.STEPPING, epoch=1)
-        before = it.workers()
-        it.brain.wishes(1, generation=4)
-        met = it.brain.told(WorldEvent.STEPPING, generation=4)
-
-        assert met.epoch == 1
         assert it.workers() == before
 
 
