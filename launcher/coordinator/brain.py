@@ -7,10 +7,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from brain import calls
-from brain.client import AsyncBrainClient, Call
 from brain.errors import (
     BadInput,
     BrainError,
@@ -25,6 +23,9 @@ from brain.types.world import DesiredWorld, WorldReport
 from launcher.values import replica
 from launcher.values.console import say
 from launcher.values.replica import JobPlace
+
+if TYPE_CHECKING:
+    from brain.client import AsyncBrainClient, Call
 
 T = TypeVar("T")
 
@@ -101,8 +102,10 @@ class Brain:
         self._url, self._token_file = url, token_file
         self._client: AsyncBrainClient | None = None
 
-    async def send(self, call: Call[T]) -> T:
+    async def send(self, call: "Call[T]") -> T:
         """Send one operation; errors as in ``AsyncBrainClient.send``."""
+        from brain.client import AsyncBrainClient  # late: without a Brain there is no HTTP
+
         if self._client is None:
             self._client = AsyncBrainClient(self._url(), read_token(self._token_file))
         try:
@@ -176,6 +179,8 @@ class DesiredByBrain:
         return desired
 
     async def _ask(self, desired: DesiredWorld | None) -> DesiredWorld | None:
+        from brain import calls  # late, as the client
+
         etag = None if desired is None else f'"{desired.etag}"'
         call = calls.world(self._job, etag=etag, wait_seconds=_POLL_SECONDS)
         return await self._brain.send(call)
@@ -242,6 +247,8 @@ class Reports:
         await self._empty.wait()
 
     async def _send(self, path: Path) -> None:
+        from brain import calls  # late, as the client
+
         assert self._brain is not None
         try:
             report = self._fresh.get(path) or replica.read(path, WorldReport)

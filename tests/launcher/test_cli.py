@@ -55,6 +55,15 @@ def test_help_is_there_before_a_person_waits_and_without_heavy_modules(tmp_path:
     assert all(word in ran.stdout for word in ("--rdzv-conf", "--node_unit", "--brain"))
 
 
+def test_an_agent_imports_no_http_client_before_it_has_a_brain_to_talk_to() -> None:
+    lines = (
+        "import sys, launcher.agent.program\n"
+        "sys.exit(str({'httpx2', 'brain.client', 'brain.views'} & set(sys.modules) or ''))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, timeout=60)
+    assert ran.stderr.strip() == ""
+
+
 def test_help_takes_less_than_300_ms() -> None:
     def seconds() -> float:
         """Of a processor, which no neighbour on the machine can make longer."""
