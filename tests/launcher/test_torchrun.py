@@ -16,15 +16,14 @@ from tests.launcher.elastic import eventually
 
 SCRIPT = """
 import os, pathlib, time
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
 
 place = pathlib.Path(os.environ["MARKS"])
 if (place / "fail").exists():
     raise SystemExit(7)
+import torch
+import torch.distributed as dist
 dist.init_process_group("gloo")
-network = DDP(torch.nn.Linear(2, 1))
+network = torch.nn.Linear(2, 1)
 name = "-".join([os.environ["RANK"], "of", os.environ["WORLD_SIZE"], os.environ["GROUP_RANK"]])
 ended = torch.zeros(1)
 while not ended.item():
@@ -36,6 +35,11 @@ while not ended.item():
 # Torch 2.13 may hang or abort where it takes the group apart.
 os._exit(0)
 """
+#: The first DDP of a process imports dynamo, which takes as long as torch itself.
+UNDER_DDP = SCRIPT.replace(
+    "network = torch.nn.Linear(2, 1)",
+    "network = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))",
+)
 #: torch is imported by every agent and every worker, on a machine that does other work as well.
 SECONDS = 90.0
 pytestmark = pytest.mark.timeout(400)
@@ -44,12 +48,12 @@ pytestmark = pytest.mark.timeout(400)
 class Torchruns:
     """Agents of one job, and the marks that their workers leave."""
 
-    def __init__(self, directory: Path, options: tuple[str, ...]) -> None:
+    def __init__(self, directory: Path, options: tuple[str, ...], script: str) -> None:
         self.marks = directory / "marks"
         self.marks.mkdir()
         self._directory, self._options = directory, options
         self._endpoint = f"127.0.0.1:{free_port('127.0.0.1')}"
-        (directory / "train.py").write_text(SCRIPT)
+        (directory / "train.py").write_text(script)
         self.all: list[subprocess.Popen[bytes]] = []
 
     def start(self, place: str = "z/sw0", **environment: str) -> "subprocess.Popen[bytes]":
@@ -106,9 +110,9 @@ class Torchruns:
 
 
 @contextmanager
-def torchruns(directory: Path, *options: str) -> Iterator[Torchruns]:
+def torchruns(directory: Path, *options: str, script: str = SCRIPT) -> Iterator[Torchruns]:
     """A job of torchrun; afterwards nothing of it runs."""
-    made = Torchruns(directory, options)
+    made = Torchruns(directory, options, script)
     try:
         yield made
     except BaseException:
@@ -124,7 +128,7 @@ def torchruns(directory: Path, *options: str) -> Iterator[Torchruns]:
 
 
 def test_an_agent_joins_one_leaves_with_notice_and_one_is_killed(tmp_path: Path) -> None:
-    with torchruns(tmp_path, "--nnodes=1:3", "--max-restarts=3") as job:
+    with torchruns(tmp_path, "--nnodes=1:3", "--max-restarts=3", script=UNDER_DDP) as job:
         first = job.start()
         job.world(1)
         job.start()
