@@ -8,7 +8,15 @@ from pathlib import Path
 
 from benchmarks.report import Row
 from brain.typeset import reallocation
-from tests.end_to_end.test_needs import SETTINGS, Mended, mend, outlast, permitted
+from tests.end_to_end.test_needs import (
+    SETTINGS,
+    STARVED,
+    THROTTLED,
+    Mended,
+    mend,
+    outlast,
+    permitted,
+)
 from tests.harness import running
 
 _STARVED, _THROTTLED, _LEAK = (
@@ -16,18 +24,23 @@ _STARVED, _THROTTLED, _LEAK = (
     for name in ("starved loader", "rank that its CPU quota stops", "leak")
 )
 _FASTER, _LEFT = "× the examples/s before", "s left when told"
-_MIB, _MORE_MIB, _KEEPS_MIB = 1024, 16 * 1024, 0.05
+#: Memory of the job that leaks, at first and then, and what each step keeps.
+_MIB, _MORE_MIB, _KEEPS_MIB = 1024, 4096, 0.05
 
 
 def rows() -> list[Row]:
     """Throughput after each plan beside that before; of a leak, the time that was left."""
-    home = Path(tempfile.mkdtemp(prefix="brain-needs-"))
+    with tempfile.TemporaryDirectory(prefix="brain-", ignore_cleanup_errors=True) as home:
+        return _rows(Path(home))
+
+
+def _rows(home: Path) -> list[Row]:
     if why := permitted(home / "probe"):
         units = {_STARVED: _FASTER, _THROTTLED: _FASTER, _LEAK: _LEFT}
         return [Row(metric=m, value=None, unit=unit, note=why) for m, unit in units.items()]
     with running(home / "home", "--slots=4", settings=SETTINGS) as brain:
-        starved = mend(brain, "starved", "--loads=0.08")
-        throttled = mend(brain, "throttled", "--computes=0.2", replicas=2)
+        starved = mend(brain, "starved", "--loads=0.08", finds=STARVED)
+        throttled = mend(brain, "throttled", "--computes=0.2", replicas=2, finds=THROTTLED)
         leak = outlast(brain, "leak", mib=_MIB, more=_MORE_MIB, keeps=_KEEPS_MIB)
     return [
         _faster(_STARVED, starved),
@@ -49,4 +62,6 @@ def _faster(name: str, one: Mended) -> Row:
 
 def _told(one: Mended) -> str:
     what = reallocation(one.plan.current, one.plan.target)
-    return f"real job and control group ({one.limit}); {what}: {one.plan.outcome.verdict}"
+    unit = "bytes" if one.left_seconds else "µs of each 100 ms"
+    held = f"real job, its control group has {one.limit} {unit}"
+    return f"{held}; {what}: {one.plan.outcome.verdict}"
