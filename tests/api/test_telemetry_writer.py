@@ -354,7 +354,7 @@ def _know(api: Api, job: str, token: str, first: bytes) -> None:
     """Have the app know the head of a job's agent."""
     who = Principal(name="agent", role=Role.AGENT, job=JobId(job))
     hashed = auth.sha256(token)
-    scope = {"query_string": b"", "http_version": "1.1"}
+    scope = {"query_string": b"", "http_version": "1.1", "headers": []}
     api.context.heads.keep(first, scope, {}, Sender(who, hashed, hashed, ""))
 
 
