@@ -44,6 +44,7 @@ from brain.api.routes import (
 from brain.api.routes import events as event_routes
 from brain.api.rows import JobRows
 from brain.api.secrets import Seal
+from brain.api.token_watch import TokenWatch
 from brain.api.views import Sparklines
 from brain.api.writer import TelemetryWriter
 from brain.errors import BrainError, Unavailable
@@ -100,6 +101,9 @@ def create_app(
         submitters=submitters,
         wake=wake,
         measured=measured,
+        watch=TokenWatch(
+            stores, lambda: bell.revocations, monotonic, seconds=settings.heartbeat_seconds
+        ),
         sign_ins=sign_ins,
         heads=KnownHeads(),
         writer=TelemetryWriter(

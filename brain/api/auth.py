@@ -171,8 +171,8 @@ def bearer_in(authorization: str) -> str:
     return credentials.strip() if scheme.lower() == "bearer" else ""
 
 
-def sign_in(stores: Stores, secret: str | None, now: datetime) -> Principal:
-    """Return the principal of a secret.
+def sign_in(stores: Stores, secret: str | None, now: datetime) -> Token:
+    """Return the token of a secret, and note its use.
 
     Raises:
         NotSignedIn: there is no secret, or it is unknown, revoked or expired, or ended with its
@@ -181,6 +181,11 @@ def sign_in(stores: Stores, secret: str | None, now: datetime) -> Principal:
     token = check(stores, sha256(secret) if secret else "", now)
     if is_use_due(token, now):
         _note_use(stores, token, now)
+    return token
+
+
+def principal_of(token: Token) -> Principal:
+    """Return the principal whom a token signs in."""
     return Principal(name=token.name, role=token.role, job=token.job)
 
 

@@ -20,6 +20,7 @@ from brain.api.known_heads import KnownHeads
 from brain.api.metrics import Metrics, ServiceCondition
 from brain.api.relay import ScalerRelay
 from brain.api.secrets import Seal
+from brain.api.token_watch import TokenWatch
 from brain.api.views import Sparklines
 from brain.api.writer import TelemetryWriter
 from brain.errors import (
@@ -31,7 +32,7 @@ from brain.errors import (
 from brain.ports import Clock, Stores, Transaction
 from brain.settings import Settings
 from brain.types.job import Job
-from brain.types.record import Principal, Role
+from brain.types.record import Principal, Role, Token
 
 _log = logging.getLogger("brain.api")
 
@@ -63,6 +64,8 @@ class Context:
     wake: Callable[[], None]
     #: Tells the tick which jobs had samples stored.
     measured: Callable[[frozenset[str]], None]
+    #: Tokens of open streams.
+    watch: TokenWatch
     #: Cached tokens of senders of telemetry.
     sign_ins: auth.SignIns
     #: Known heads of telemetry requests.
@@ -104,12 +107,8 @@ async def principal_of(request: Request, here: Here) -> Principal:
     here.rates.expect(key, now=here.monotonic())
     # Taken before the token is read, so that a later revocation counts as new.
     request.state.revocations = here.bell.revocations
-    principal = await to_thread.run_sync(
-        auth.sign_in,
-        here.stores,
-        secret,
-        here.clock(),
-    )
+    token = await to_thread.run_sync(auth.sign_in, here.stores, secret, here.clock())
+    request.state.token, principal = token, auth.principal_of(token)
     here.rates.take(key, principal, now=here.monotonic())
     if (connection := getattr(request.state, "connection", None)) is not None:
         connection.signed_in = True
@@ -143,9 +142,9 @@ class TokenMonitor:
     revocations by another service, for expiry, and for the end of an agent's job.
     """
 
-    def __init__(self, here: Context, secret: str | None, *, revocations: int) -> None:
+    def __init__(self, here: Context, token: Token, *, revocations: int) -> None:
         """``revocations`` is the number of revocations before the token was read."""
-        self._here, self._secret = here, secret
+        self._here, self._token = here, token
         self._looked = (revocations, here.monotonic())
 
     def check(self) -> None:
@@ -156,9 +155,11 @@ class TokenMonitor:
         """
         if not self._due():
             return
-        looked = (self._here.bell.revocations, self._here.monotonic())
-        auth.sign_in(self._here.stores, self._secret, self._here.clock())
-        self._looked = looked
+        look, now = self._here.watch.look(self._token.id), self._here.clock()
+        end = self._token.expires_at
+        if self._token.id in look.doubtful or (end is not None and end <= now):
+            auth.check(self._here.stores, self._token.sha256, now)
+        self._looked = (look.revocations, look.at)
 
     async def ended(self) -> bool:
         """True if the sign-in is over; False while the stores cannot tell."""
@@ -180,10 +181,11 @@ class TokenMonitor:
         )
 
 
-async def token_of(request: Request, here: Here, who: Who) -> TokenMonitor:
-    """Return the monitor of this request's sign-in."""
-    revocations: int = request.state.revocations
-    return TokenMonitor(here, auth.secret_in(request), revocations=revocations)
+async def token_of(request: Request, here: Here, who: Who) -> AsyncIterator[TokenMonitor]:
+    """Yield the monitor of this request's sign-in, until the answer is over."""
+    token: Token = request.state.token
+    with here.watch.watching(token.id):
+        yield TokenMonitor(here, token, revocations=request.state.revocations)
 
 
 OwnToken = Annotated[TokenMonitor, Depends(token_of)]

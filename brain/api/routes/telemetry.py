@@ -260,7 +260,7 @@ async def _signed_in(here: Context, scope: Scope, headers: Mapping[str, str]) ->
             auth.check, here.stores, hashed, here.clock(), limiter=here.telemetry_threads
         )
         here.sign_ins.keep(token)
-    principal = Principal(name=token.name, role=token.role, job=token.job)
+    principal = auth.principal_of(token)
     here.rates.take(key, principal, now=here.monotonic())
     if (connection := scope.get("state", {}).get("connection")) is not None:
         connection.signed_in = True

@@ -1,0 +1,77 @@
+"""The tokens of long answers, which are read together: one question for all open streams."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import inf
+from threading import Lock
+from typing import NamedTuple
+
+from brain.ports import Stores
+
+#: Part of the time between two looks at a token within which another's look counts for it.
+_SHARED = 0.5
+
+
+class Look(NamedTuple):
+    """A look at all tokens that were watched."""
+
+    #: Revocations here, and seconds on a monotonic clock, before the tokens were read.
+    revocations: int
+    at: float
+    among: frozenset[str] = frozenset()
+    #: Ids of tokens that may have ended.
+    doubtful: frozenset[str] = frozenset()
+
+
+class TokenWatch:
+    """Looks at the tokens of all open streams at once. Safe to use from any thread."""
+
+    def __init__(
+        self,
+        stores: Stores,
+        revocations: Callable[[], int],
+        monotonic: Callable[[], float],
+        *,
+        seconds: float,
+    ) -> None:
+        """``seconds`` is the time between two looks at one token."""
+        self._stores, self._revocations, self._monotonic = stores, revocations, monotonic
+        self._shared_seconds = seconds * _SHARED
+        self._watched: Counter[str] = Counter()
+        self._lock = Lock()
+        self._last = Look(-1, -inf)
+
+    @contextmanager
+    def watching(self, token: str) -> Iterator[None]:
+        """Within the block each look reads this token, too."""
+        with self._lock:
+            self._watched[token] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._watched[token] -= 1
+                self._watched += Counter()
+
+    def look(self, token: str) -> Look:
+        """Return a look at a token, which another stream may have taken just before.
+
+        Raises:
+            Unavailable: the stores cannot be read.
+        """
+        with self._lock:
+            if not self._counts_for(token):
+                among = frozenset({*self._watched, token})
+                count, at = self._revocations(), self._monotonic()
+                with self._stores.transaction(read_only=True) as tx:
+                    self._last = Look(count, at, among, tx.uses.doubtful(among))
+            return self._last
+
+    def _counts_for(self, token: str) -> bool:
+        last = self._last
+        return (
+            token in last.among
+            and last.revocations == self._revocations()
+            and self._monotonic() - last.at < self._shared_seconds
+        )
