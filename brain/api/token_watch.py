@@ -7,10 +7,13 @@ from math import inf
 from threading import Lock
 from typing import NamedTuple
 
+from brain.errors import Unavailable
 from brain.ports import Stores
 
 #: Part of the time between two looks at a token within which another's look counts for it.
 _SHARED = 0.5
+#: Seconds for which stores that were away are not asked again: each stream would wait its time.
+_AWAY_SECONDS = 1.0
 
 
 class Look(NamedTuple):
@@ -40,7 +43,7 @@ class TokenWatch:
         self._shared_seconds = seconds * _SHARED
         self._watched: Counter[str] = Counter()
         self._lock = Lock()
-        self._last = Look(-1, -inf)
+        self._last, self._not_before = Look(-1, -inf), -inf
 
     @contextmanager
     def watching(self, token: str) -> Iterator[None]:
@@ -62,11 +65,19 @@ class TokenWatch:
         """
         with self._lock:
             if not self._counts_for(token):
-                among = frozenset({*self._watched, token})
-                count, at = self._revocations(), self._monotonic()
-                with self._stores.transaction(read_only=True) as tx:
-                    self._last = Look(count, at, among, tx.uses.doubtful(among))
+                self._last = self._read(frozenset({*self._watched, token}))
             return self._last
+
+    def _read(self, among: frozenset[str]) -> Look:
+        count, at = self._revocations(), self._monotonic()
+        if at < self._not_before:
+            raise Unavailable("the stores were away a moment ago; look again")
+        try:
+            with self._stores.transaction(read_only=True) as tx:
+                return Look(count, at, among, tx.uses.doubtful(among))
+        except Unavailable:
+            self._not_before = self._monotonic() + _AWAY_SECONDS
+            raise
 
     def _counts_for(self, token: str) -> bool:
         last = self._last

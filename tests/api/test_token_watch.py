@@ -2,10 +2,15 @@
 
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from typing import NoReturn
+
+import pytest
 
 from brain.api import auth
 from brain.api.token_watch import TokenWatch
 from brain.db import SqlStores
+from brain.errors import Unavailable
+from brain.inmemory import MemoryStores
 from brain.types.record import Role
 from tests.builders import NOW
 from tests.statements import statements
@@ -41,3 +46,28 @@ def test_one_question_is_for_all_streams_until_it_is_old_or_a_token_was_revoked(
         assert questions() == 1
         late, _ = auth.mint("late", Role.VIEWER, now=NOW)
         assert late.id in watch.look(late.id).doubtful, "one that nobody stored"
+
+
+class Away(MemoryStores):
+    """Stores that cannot be reached; each attempt takes ten seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def transaction(self, *, read_only: bool = False) -> NoReturn:
+        self.now += 10
+        raise Unavailable("nobody answers")
+
+
+def test_stores_that_are_away_are_waited_for_once() -> None:
+    stores = Away()
+    watch = TokenWatch(stores, lambda: 0, lambda: stores.now, seconds=15)
+    for number in range(20):
+        with pytest.raises(Unavailable):
+            watch.look(f"token-{number}")
+    assert stores.now == 10
+    stores.now += 2
+    with pytest.raises(Unavailable):
+        watch.look("token")
+    assert stores.now == 22
