@@ -6,7 +6,7 @@ SEED ?= 1
 SECONDS ?= 900
 EXAMPLES ?= 1000
 
-.PHONY: help demo test test-others test-browser test-cluster check test-gpu conformance corpus chaos fuzz test-upgrade soak bench-loop bench-turn bench-elastic bench-heavy-start bench-models bench-bands bench-quality bench-jct bench-simulate bench-allocator bench-resources bench-kubernetes bench-health bench-ingest screenshots bench-web web openapi manifests release clean
+.PHONY: help demo test test-others test-browser test-cluster check test-gpu conformance corpus chaos fuzz test-upgrade soak bench-loop bench-turn bench-elastic bench-heavy-start bench-models bench-bands bench-quality bench-jct bench-simulate bench-allocator bench-resources bench-kubernetes bench-health bench-ingest bench-streams screenshots bench-web web openapi manifests release clean
 help:
 	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
 	@echo "make test    prove it by the tests"
@@ -33,6 +33,7 @@ help:
 	@echo "make bench-kubernetes  what operator and Brain cost a cluster, and what they survive, beside an older commit and kopf (15 minutes; BRAIN_BENCH_KUBECONFIG= a cluster)"
 	@echo "make bench-health  bad nodes, hangs and failures: found, and nothing else (3 minutes)"
 	@echo "make bench-ingest  what taking telemetry in costs, beside a plain service and stores of time series, on SQLite and PostgreSQL (8 minutes)"
+	@echo "make bench-streams  what 500 streams of events cost, beside a bare fan-out of the same messages (3 minutes)"
 	@echo "make bench-web  what the dashboard costs its reader and its service, beside a bare list and bare charts (5 minutes; needs node)"
 	@echo "make manifests  kinds, roles, reference and manifests from their one source"
 	@echo "make release  wheel, sdist, hash-pinned requirements and SBOM, in dist/"
@@ -131,6 +132,9 @@ bench-health: $(READY)
 
 bench-ingest: $(READY)
 	$(BIN)/python -m benchmarks.ingest
+
+bench-streams: $(READY)
+	$(BIN)/python -m benchmarks.ingest.streams
 
 # Bare uPlot is the peer of the charts.
 bench-web: $(READY)

@@ -92,10 +92,23 @@ def brain(at: Database) -> Iterator[tuple[Running, Service]]:
 def plain(at: Database) -> Iterator[Running]:
     """The plain service of ``plain.py`` under uvicorn."""
     url = at.url.replace("postgresql://", "postgresql+psycopg://")
-    command = [sys.executable, "-m", "uvicorn", "benchmarks.ingest.plain:app", "--port=0"]
+    with _uvicorn("plain", at.pids, DATABASE_URL=url) as running:
+        yield running
+
+
+@contextmanager
+def fanout() -> Iterator[Running]:
+    """The fan-out of ``fanout.py`` under uvicorn."""
+    with _uvicorn("fanout") as running:
+        yield running
+
+
+@contextmanager
+def _uvicorn(name: str, pids: Sequence[int] = (), **environment: str) -> Iterator[Running]:
+    command = [sys.executable, "-m", "uvicorn", f"benchmarks.ingest.{name}:app", "--port=0"]
     process = subprocess.Popen(
         [*command, "--no-access-log"],
-        env={**os.environ, "DATABASE_URL": url},
+        env={**os.environ, **environment},
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -104,7 +117,7 @@ def plain(at: Database) -> Iterator[Running]:
         where = next(
             found[1] for line in process.stderr if (found := re.search(r"(http://\S+)", line))
         )
-        yield Running(where, (process.pid, *at.pids))
+        yield Running(where, (process.pid, *pids))
     finally:
         process.kill()
         process.communicate()
