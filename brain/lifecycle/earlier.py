@@ -6,7 +6,7 @@ from datetime import datetime
 
 from brain import wire
 from brain.lifecycle import work
-from brain.lifecycle.observed import RUNS, points
+from brain.lifecycle.observed import KIND, RUNS, points
 from brain.models.earlier import EarlierRun, earlier_run
 from brain.models.estimate.past import script_of
 from brain.models.remaining import Finished
@@ -34,9 +34,13 @@ def inherit(tx: Transaction, job: Job, now: datetime) -> None:
     """
     mine = script_of(job.document, job.owner)
     measured, ended = list[EarlierRun](), list[Finished]()
-    for other in tx.jobs.page(after=None, size=_ASKED):
-        if other.id == job.id or not mine.runs_again(script_of(other.document, other.owner)):
-            continue
+    runs = [
+        other
+        for other in tx.jobs.page(after=None, size=_ASKED)
+        if other.id != job.id and mine.runs_again(script_of(other.document, other.owner))
+    ]
+    tx.fits.read_ahead([other.id for other in runs], KIND)
+    for other in runs:
         if len(measured) < _HEARD and (seen := points(tx, other)):
             batch = other.document.batch.global_size
             measured.append(earlier_run(other.id, other.document.name, seen, batch))
