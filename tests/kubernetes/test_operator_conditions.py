@@ -75,7 +75,6 @@ def test_a_job_that_is_stopped_and_goes_on_says_both(place: Place):
         becomes(place, made, Running="True", Scheduled="True", Suspended="False")
         assert (place.condition(made, "Suspended") or ())[1] == "NotSuspended"
         assert of_tools(place, made) == "Current"
-        place.told("Created", "2 exist")
         place.told("Started", "2 replicas are ready")
 
         place.cluster.merge(JOB, place.namespace, "digits", {"spec": {"suspend": True}})

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from scaler.kubernetes.pods import identity
+from scaler.kubernetes.runtime.cluster.kind import EVENT
 from tests.kubernetes import jobs
 from tests.kubernetes.operating import Place, Stage, accepted, living, operating, staged, until
 
@@ -54,6 +55,9 @@ def test_a_job_of_one_pod_without_an_agent_costs_five_writes_until_it_runs(
 
     statuses = counted.pop("elastic.iml.github.io/elasticjobs/status")
     assert counted == {"secrets": 1, "pods": 1}
+    place.told("Started", "1 replicas are ready")
+    found = place.cluster.list(EVENT, place.namespace).items
+    assert [each["reason"] for each in found] == ["Started"]
     # Two, unless a slow machine takes seconds from birth to the pod.
     assert statuses <= 3
 

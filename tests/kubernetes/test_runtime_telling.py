@@ -134,6 +134,20 @@ def test_an_event_that_the_server_threw_away_is_made_again() -> None:
     assert [request.method for request in shelf.requests] == ["POST", "PATCH", "POST"]
 
 
+def test_an_event_that_is_held_gives_way_to_one_that_says_more() -> None:
+    shelf, clock = Shelf(), VirtualClock()
+    recorder = Recorder(cluster(shelf), clock=clock)
+    for name in ("a", "b"):
+        recorder.record(about(name), "Normal", "Created", "1 pod", hold_seconds=10.0)
+    recorder.step()
+    assert not shelf.objects
+    recorder.record(about("a"), "Normal", "Started", "1 runs", replaces="Created")
+    clock.sleep(10.0)
+    recorder.step()
+    told = [(each["involvedObject"]["name"], each["reason"]) for each in shelf.objects.values()]
+    assert sorted(told) == [("a", "Started"), ("b", "Created")]
+
+
 def test_what_waits_too_long_is_dropped_and_counted() -> None:
     recorder = Recorder(cluster(Shelf()), clock=VirtualClock())
     for number in range(1005):

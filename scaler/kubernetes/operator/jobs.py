@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -383,7 +383,7 @@ class ElasticJobs:
         if answer is not None:
             self._jobs.learn(answer)
             for each in happenings(obj.get("status") or {}, wanted):
-                self._events.record(obj, each.type, each.reason, each.message)
+                self._events.record(obj, **asdict(each))
         said = beside_state(wanted.get("conditions") or ())
         self._brain.object_says(JobId(obj["metadata"]["uid"]), said)
 

@@ -148,26 +148,48 @@ class Recorder:
         self._cluster, self._clock = cluster, clock
         self._component, self._instance = component, instance
         self._correlator = Correlator()
-        self._waiting: OrderedDict[str, RecordedEvent] = OrderedDict()
+        #: Events that wait, and the time of the clock from which each is written.
+        self._waiting: OrderedDict[str, tuple[RecordedEvent, float]] = OrderedDict()
         #: Names of events that were created, oldest first.
         self._written: deque[str] = deque(maxlen=_REMEMBERED)
         self._changed = threading.Condition()
         #: Number of events that were not written, for want of queue space or of the API server.
         self.dropped = 0
 
-    def record(self, obj: Object | About, type: Type, reason: str, message: str) -> None:
-        """Record an event about ``obj``. Returns at once."""
+    def record(
+        self,
+        obj: Object | About,
+        type: Type,
+        reason: str,
+        message: str,
+        *,
+        hold_seconds: float = 0.0,
+        replaces: str = "",
+    ) -> None:
+        """Record an event about ``obj``. Returns at once.
+
+        The event waits for ``hold_seconds``. It takes the place of the object's waiting events of
+        the reason ``replaces``.
+        """
         about = obj if isinstance(obj, About) else About.of(obj)
+        elapsed = self._clock.elapsed()
         with self._changed:
             entry = self._correlator.observe(
-                about, type, reason, message, self._clock.now(), self._clock.elapsed()
+                about, type, reason, message, self._clock.now(), elapsed
             )
             if entry is None or (entry.name not in self._waiting and self._full):
                 self.dropped += 1
                 return
+            if replaces:
+                self._withdraw(about, replaces)
             # A waiting event is written once, with the newest count.
-            self._waiting[entry.name] = entry
+            self._waiting[entry.name] = entry, elapsed + hold_seconds
             self._changed.notify()
+
+    def _withdraw(self, about: About, reason: str) -> None:
+        for name, (entry, _) in list(self._waiting.items()):
+            if (entry.about, entry.reason) == (about, reason):
+                del self._waiting[name]
 
     @property
     def _full(self) -> bool:
@@ -177,22 +199,32 @@ class Recorder:
         """Write until ``stop`` is set; events that wait then get one attempt."""
         while not stop.is_set():
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or stop.is_set(), 1.0)
+                self._changed.wait_for(lambda: self._due() or stop.is_set(), 1.0)
             self.step()
-        self.step()
+        self.step(held=True)
 
     def wake(self) -> None:
         """Wake ``run``, so that it checks ``stop``."""
         with self._changed:
             self._changed.notify_all()
 
-    def step(self) -> None:
-        """Write the waiting events; drop events that fail, since events are no record."""
+    def _due(self, *, held: bool = False) -> str | None:
+        """Return the name of the oldest due event; with ``held``, of the oldest event."""
+        elapsed = self._clock.elapsed()
+        due = (name for name, (_, at) in self._waiting.items() if held or at <= elapsed)
+        return next(due, None)
+
+    def step(self, *, held: bool = False) -> None:
+        """Write the due events, and with ``held`` the other waiting events, too.
+
+        Events that fail are dropped, since events are no record.
+        """
         while True:
             with self._changed:
-                if not self._waiting:
+                name = self._due(held=held)
+                if name is None:
                     return
-                _, entry = self._waiting.popitem(last=False)
+                entry, _ = self._waiting.pop(name)
             try:
                 self._write(entry)
             except BrainError as why:

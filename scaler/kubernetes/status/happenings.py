@@ -7,6 +7,9 @@ from typing import Any
 from scaler.kubernetes.kinds import JobCondition, Reason
 from scaler.kubernetes.runtime.events import Type
 
+#: Time in which a job that starts soon tells of its pods and its world by one Event.
+_START_SECONDS = 10.0
+
 
 @dataclass(frozen=True, slots=True)
 class Happening:
@@ -15,6 +18,9 @@ class Happening:
     type: Type
     reason: str
     message: str
+    #: Seconds for which the Event waits for one that says more, and the reason that it replaces.
+    hold_seconds: float = 0.0
+    replaces: str = ""
 
 
 def happenings(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Happening]:
@@ -27,9 +33,12 @@ def happenings(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
     started = _turned(before, after, JobCondition.RUNNING, "True") and "startTime" not in before
     if made > 0 and not started:
         pods = "1 pod was" if made == 1 else f"{made} pods were"
-        yield Happening("Normal", "Created", f"{pods} created, {after['replicas']} exist")
+        message = f"{pods} created, {after['replicas']} exist"
+        begins = "startTime" not in after
+        yield Happening("Normal", "Created", message, _START_SECONDS if begins else 0.0)
     if started:
-        yield Happening("Normal", "Started", f"a world is training, {ready} replicas are ready")
+        message = f"a world is training, {ready} replicas are ready"
+        yield Happening("Normal", "Started", message, replaces="Created")
     restarts = after.get("restarts", 0)
     if restarts > before.get("restarts", 0):
         message = f"{restarts} so far: {after.get('message', '')}"
