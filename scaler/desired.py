@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 
 from brain.types.job import JobId
@@ -11,7 +12,7 @@ from scaler.files import read_json, write_json
 from scaler.reconcile import Order
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class DesiredJobs:
     """The desired state of jobs as Brain last sent it, and the time of its last confirmation."""
 
@@ -25,7 +26,7 @@ class DesiredJobs:
         """Return the version to send with the next request, so Brain answers with news only."""
         return self.pool.version
 
-    @property
+    @cached_property
     def jobs(self) -> Mapping[JobId, DesiredJob]:
         """Return the desired state of each unfinished job."""
         return {wish.job: wish for wish in self.pool.jobs}
@@ -39,15 +40,19 @@ class DesiredJobs:
 def answered(
     known: DesiredJobs | None, answer: DesiredPool | None, now: datetime
 ) -> DesiredJobs | None:
-    """Return the desired jobs after an answer of Brain; None confirms the known ones."""
+    """Return the desired jobs after an answer of Brain; the answer None confirms the known ones.
+
+    A desired job that did not change stays the same object.
+    """
     if answer is None:
         return known and replace(known, confirmed_at=now)
-    before = known.jobs if known else {}
-    since = {
-        wish.job: known.since.get(wish.job, now) if known and before.get(wish.job) == wish else now
-        for wish in answer.jobs
-    }
-    return DesiredJobs(pool=answer, confirmed_at=now, since=since)
+    before, since = known.jobs if known else {}, known.since if known else {}
+    kept = {wish.job: before[wish.job] for wish in answer.jobs if before.get(wish.job) == wish}
+    return DesiredJobs(
+        pool=replace(answer, jobs=tuple(kept.get(wish.job, wish) for wish in answer.jobs)),
+        confirmed_at=now,
+        since={w.job: since.get(w.job, now) if w.job in kept else now for w in answer.jobs},
+    )
 
 
 class WishFile:

@@ -16,11 +16,11 @@ from brain import calls
 from brain.errors import BrainError, Unavailable, VersionMismatch
 from brain.types.job import FINISHED, JobId
 from brain.types.resources import Node, NodeName, PoolName
-from brain.types.world import Replica, ReplicaExit, ReplicaReport, ReplicaState
+from brain.types.world import ReplicaReport
 from brain.views import DesiredJob
 from scaler.credentials import AsyncAsked, Credentials
 from scaler.desired import DesiredJobs, WishFile, answered
-from scaler.ports import NOTHING, JobBackend, Observed, ReplicaPhase, ReplicaSeen
+from scaler.ports import JobBackend, Observed
 from scaler.reconcile import (
     Action,
     Clear,
@@ -34,20 +34,18 @@ from scaler.reconcile import (
     decide,
     target,
 )
+from scaler.reports import failed, reported, worth_telling
 
 log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_STATES = {
-    ReplicaPhase.INTENDED: ReplicaState.STARTING,
-    ReplicaPhase.STARTING: ReplicaState.STARTING,
-    ReplicaPhase.RUNNING: ReplicaState.RUNNING,
-    # Its end is not written down yet; once it is, every report has the same words.
-    ReplicaPhase.GONE: ReplicaState.RUNNING,
-    ReplicaPhase.ENDED: ReplicaState.EXITED,
-}
+#: Time after which a job at rest is looked at although nobody told of a change.
+_REST = timedelta(seconds=30)
+#: Pauses between answers with news: of any pool, for each of its jobs, and at most. Every answer
+#: lists all jobs, so changes of a large pool gather meanwhile.
+_PAUSE_SECONDS, _PAUSE_PER_JOB, _LONGEST_PAUSE = 0.02, 0.002, 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +55,12 @@ class Pace:
     look: float = 1.0
     poll: float = 20.0
     heartbeat: float = 5.0
-    #: Seconds after which an unchanged report of a job or a node is repeated: Brain may have lost
-    #: it, and takes a node of which it has not heard for a minute for silent.
+    #: Seconds after which an unchanged report of a node is repeated: Brain takes a node of which
+    #: it has not heard for a minute for silent.
     repeat: float = 10.0
+    #: Seconds after which an unchanged report of a job is repeated, unless Brain was away
+    #: meanwhile: it may have lost the report.
+    repeat_job: float = 300.0
     #: Seconds between requests about agents of a job that Brain does not list.
     doubt: float = 30.0
     #: Pauses while Brain cannot be reached double from the first to the second.
@@ -80,14 +81,16 @@ class Scaler:
         clock: Callable[[], datetime],
         pace: Pace = Pace(),
         spares: Callable[[DesiredJob], int] = lambda wish: 0,
+        told: Callable[[], None] = lambda: None,
         apart: bool = False,
     ) -> None:
         """``spares`` returns the number of a job's replicas to keep warm beside the desired ones.
 
+        ``told`` is called after each answer of Brain that has news.
         ``apart``: True if the backend makes network requests, so that a separate thread waits for
         it. Meanwhile the loop receives desired jobs and reports.
         """
-        self._spares = spares
+        self._spares, self._heard = spares, told
         self._call: Callable[..., Awaitable[Any]] = asyncio.to_thread if apart else _here
         self._client, self._backend, self._file = client, backend, file
         self._pool, self._clock, self._pace = PoolName(pool), clock, pace
@@ -100,6 +103,11 @@ class Scaler:
         self._doubtful: dict[JobId, datetime] = {}
         #: Finished jobs of which nothing is left to look at.
         self._closed: set[JobId] = set()
+        #: The desired state and the time of the last look at each job, and whether nothing follows
+        #: before a change.
+        self._looks: dict[JobId, tuple[DesiredJob | None, datetime, bool]] = {}
+        #: Jobs of which something may have changed since; None: of any.
+        self._stirred: set[JobId | None] = set()
         self._reports: dict[JobId, ReplicaReport] = {}
         self._told: dict[JobId, ReplicaReport] = {}
         #: The node of a replica that names none: the only node, or none yet.
@@ -110,8 +118,9 @@ class Scaler:
         self._wanted = asyncio.Event()
         self._changed = asyncio.Event()
 
-    def wake(self) -> None:
-        """Look now, because something may have happened (a child ended, for example)."""
+    def wake(self, job: JobId | None = None) -> None:
+        """Look now: something may have happened (a child ended), to ``job`` alone if named."""
+        self._stirred.add(job)
         self._wake.set()
 
     async def run(self) -> None:
@@ -120,14 +129,27 @@ class Scaler:
             for work in (self._listen, self._heal, self._prepare, self._tell, self._beat):
                 tasks.create_task(self._persist(work), name=work.__name__)
 
-    def look(self, now: datetime) -> None:
-        """Observe, decide and act once for every job that has or had a replica here."""
-        if self._wishes is None:
+    def look(self, now: datetime, *, every: bool = True) -> None:
+        """Observe, decide and act once for every job that has or had a replica here, except those
+        at rest; without ``every`` for changed jobs alone.
+        """
+        wishes = self._wishes
+        if wishes is None:
             return
-        for job in self._concerned(self._wishes):
-            order = self._order(self._wishes, job, now)
+        while self._stirred:
+            stirred = self._stirred.pop()
+            if stirred is None:
+                self._looks.clear()
+            else:
+                self._looks.pop(stirred, None)
+        for job in self._concerned(wishes):
+            wish = wishes.jobs.get(job)
+            if self._holds(job, wish, now, every):
+                continue
+            order = self._order(wishes, job, now)
+            self._looks[job] = wish, now, False
             try:
-                self._reconcile(order, job, now)
+                self._looks[job] = wish, now, self._reconcile(order, job, now)
             except (BrainError, OSError) as why:
                 # A full disk or one unreadable document must not keep other jobs from healing.
                 log.error("job %s: %s", job, why)
@@ -138,7 +160,14 @@ class Scaler:
                 # A bug that one job brings out must not end the healing of all others.
                 log.exception("job %s", job)
 
-    def _reconcile(self, order: Order, job: JobId, now: datetime) -> None:
+    def _holds(self, job: JobId, wish: DesiredJob | None, now: datetime, every: bool) -> bool:
+        """True if the last look at a job with this desired state holds."""
+        wished, looked_at, rests = self._looks.get(job, (None, now, False))
+        holds = abs(now - looked_at) < _REST if rests else not every
+        return wish is not None and wished is wish and holds
+
+    def _reconcile(self, order: Order, job: JobId, now: datetime) -> bool:
+        """Do the next actions; return True if none follows before a change."""
         seen = self._backend.observe(job, now)
         if order.wish is not None:
             lacking = self._credentials.lacking(order.wish) or seen.lacking
@@ -150,13 +179,15 @@ class Scaler:
             self._act(action, order, job, now)
         if actions == (Clear(),) and job not in self._reports:
             # The job ended before this process began: the earlier scaler has told Brain.
-            return
+            return False
         reasons = [action.reason for action in actions if isinstance(action, Wait)]
         if len(reasons) < len(actions):
             seen = self._backend.observe(job, now)
-        failed = tuple(_failed(action) for action in actions if isinstance(action, GiveUp))
-        seen = replace(seen, replicas=(*seen.replicas, *failed))
+        given_up = tuple(failed(action) for action in actions if isinstance(action, GiveUp))
+        seen = replace(seen, replicas=(*seen.replicas, *given_up))
         self._note(seen, reasons[0] if reasons else None, now)
+        whole = order.wish is not None and sum(r.alive for r in seen.replicas) == target(order.wish)
+        return whole and seen.steady and not actions
 
     def _act(self, action: Action, order: Order, job: JobId, now: datetime) -> None:
         match action:
@@ -195,7 +226,7 @@ class Scaler:
         return Order(wish=None, since=self._finished.get(job, now))
 
     def _note(self, seen: Observed, waiting: str | None, now: datetime) -> None:
-        replicas = tuple(_replica(replica, self._node) for replica in seen.replicas)
+        replicas = tuple(reported(replica, self._node) for replica in seen.replicas)
         report = ReplicaReport(job=seen.job, replicas=replicas, waiting=waiting, at=now)
         known = self._reports.get(seen.job)
         if known is None or replace(known, at=now) != report:
@@ -205,13 +236,18 @@ class Scaler:
         # The first look follows a first request to Brain: the state on disk may be long out of
         # date.
         await self._asked.wait()
+        due, time = 0.0, asyncio.get_running_loop().time
         while True:
             self._wake.clear()
-            before = dict(self._reports)
-            await self._call(self.look, self._clock())
+            before, every = dict(self._reports), time() >= due
+            if every:
+                due = time() + self._pace.look
+            await self._call(self.look, self._clock(), every=every)
             if self._reports != before:
                 self._changed.set()
-            await _at_most(self._pace.look, self._wake)
+            if self._doubtful:
+                self._wanted.set()
+            await _at_most(max(0.0, due - time()), self._wake)
 
     async def _listen(self) -> None:
         while True:
@@ -226,9 +262,12 @@ class Scaler:
             self._wishes = answered(self._wishes, answer, self._clock())
             self._keep()
             self._wake.set()
-            self._wanted.set()
+            if answer is not None:
+                self._wanted.set()
+                self._heard()
             # A service that answers at once without news is not asked in a tight loop.
-            await asyncio.sleep(0.02)
+            jobs = len(answer.jobs) if answer is not None else 0
+            await asyncio.sleep(min(_PAUSE_SECONDS + jobs * _PAUSE_PER_JOB, _LONGEST_PAUSE))
 
     def _keep(self) -> None:
         try:
@@ -242,21 +281,27 @@ class Scaler:
         while True:
             self._wanted.clear()
             away: Unavailable | None = None
-            for wish in list(self._wishes.jobs.values()) if self._wishes else []:
-                if target(wish) and await self._call(self._credentials.lacking, wish):
-                    # Each job is tried although Brain is away: a living agent may provide the
-                    # credentials.
-                    try:
-                        await self._credentials.fetch(wish)
-                    except Unavailable as why:
-                        away = why
-                    self._wake.set()
+            lacking = await self._call(self._lacking)
+            for wish in lacking:
+                # Each job is tried although Brain is away: a living agent may provide the
+                # credentials.
+                try:
+                    await self._credentials.fetch(wish)
+                except Unavailable as why:
+                    away = why
+                self.wake(wish.job)
             doubtful = list(self._doubtful.items())
             for job in [job for job, since in doubtful if since <= self._clock()]:
                 await self._ask_about(job)
             if away is not None:
                 raise away
-            await _at_most(self._pace.look, self._wanted)
+            # Without a new desired state nobody loses credentials.
+            await _at_most(self._pace.look if lacking else self._pace.doubt, self._wanted)
+
+    def _lacking(self) -> list[DesiredJob]:
+        """Return desired jobs that need credentials to start."""
+        jobs = self._wishes.jobs.values() if self._wishes else ()
+        return [wish for wish in jobs if target(wish) and self._credentials.lacking(wish)]
 
     async def _ask_about(self, job: JobId) -> None:
         """Ask whether an agent's job is finished.
@@ -289,7 +334,7 @@ class Scaler:
         if told is None or (told.replicas, told.waiting) != (report.replicas, report.waiting):
             return True
         age = (self._clock() - told.at).total_seconds()
-        return job not in self._closed and abs(age) >= self._pace.repeat
+        return job not in self._closed and abs(age) >= self._pace.repeat_job
 
     async def _send_report(self, job: JobId, report: ReplicaReport) -> None:
         known, report = report, replace(report, at=self._clock())
@@ -310,7 +355,7 @@ class Scaler:
         while True:
             for node in self._backend.nodes(self._clock()):
                 before = told.get(node.name)
-                if before is None or _worth_telling(before, node, self._pace.repeat):
+                if before is None or worth_telling(before, node, self._pace.repeat):
                     await self._client.send(calls.put_node(node))
                     told[node.name] = node
             await asyncio.sleep(self._pace.heartbeat)
@@ -323,17 +368,13 @@ class Scaler:
                 await work()
             except BrainError as why:
                 now = self._clock()
+                if isinstance(why, Unavailable):
+                    self._told.clear()
                 if (now - since).total_seconds() > 3 * self._pace.retry_longest:
                     pause = self._pace.retry
                 log.warning("%s: %s; next attempt after %.1f s", work.__name__, why, pause)
                 await asyncio.sleep(pause)
                 pause, since = min(2 * pause, self._pace.retry_longest), now
-
-
-def _worth_telling(before: Node, node: Node, repeat_seconds: float) -> bool:
-    """True if a node changed, or its last report is too old."""
-    age = (node.seen_at - before.seen_at).total_seconds()
-    return replace(before, seen_at=node.seen_at) != node or abs(age) >= repeat_seconds
 
 
 async def _at_most(seconds: float, event: asyncio.Event) -> None:
@@ -356,33 +397,3 @@ def _with_spares(order: Order, spares: Callable[[DesiredJob], int]) -> Order:
         return order
     wished = replace(wish.wish, replicas=wish.wish.replicas + more)
     return replace(order, wish=replace(wish, wish=wished))
-
-
-def _failed(never: GiveUp) -> ReplicaSeen:
-    """Return the report of a replica that was never written down; repeated reports are equal."""
-    return ReplicaSeen(
-        id=never.replica,
-        phase=ReplicaPhase.ENDED,
-        generation=never.generation,
-        started_at=never.at,
-        ended_at=never.at,
-        exit=ReplicaExit.FAILED,
-        detail=never.detail,
-    )
-
-
-def _replica(seen: ReplicaSeen, node: NodeName) -> Replica:
-    return Replica(
-        id=seen.id,
-        node=seen.node or node,
-        state=_STATES[seen.phase],
-        generation=seen.generation,
-        started_at=seen.started_at,
-        ended_at=seen.ended_at,
-        exit=seen.exit,
-        exit_code=seen.exit_code if seen.phase is ReplicaPhase.ENDED else None,
-        detail=seen.detail if seen.phase is ReplicaPhase.ENDED else "",
-        unfit=seen.unfit,
-        resources=None if seen.resources == NOTHING else seen.resources,
-        unenforced=seen.unenforced,
-    )

@@ -126,6 +126,8 @@ class Observed:
     admitted: int | None = None
     #: Why no agent can be started at present (no token, no environment); None if one can.
     lacking: str | None = None
+    #: True: nothing here changes but by an event of which the backend wakes the scaler.
+    steady: bool = False
 
 
 class JobBackend(Protocol):

@@ -39,6 +39,10 @@ AWAY = (Unavailable, Overloaded, NotSignedIn)
 #: Errors by which Brain refuses a request; the same request is refused again.
 REFUSED = (BadInput, Conflict, KeyReused, NotAllowed, NotFound)
 _UNFINISHED = ",".join(sorted(state for state in JobState if state not in FINISHED))
+#: Pauses between questions grow to so many times the shortest while nothing changes.
+_SELDOM = 5
+#: Seconds, for each job, in which changes gather before the next question.
+_GATHER_SECONDS = 0.01
 #: Number of jobs whose end is remembered; the client asks Brain about an older one again.
 _REMEMBERED = 10_000
 
@@ -70,6 +74,7 @@ class OperatorsBrain:
         self._said: dict[JobId, tuple[ObjectCondition, ...]] = {}
         #: Why the last requests to Brain failed; empty if the last one succeeded.
         self.trouble = "Brain has not been asked yet"
+        self._hurried = threading.Event()
 
     @property
     def known(self) -> bool:
@@ -93,17 +98,29 @@ class OperatorsBrain:
         return self._views
 
     def follow(self, stop: threading.Event, seconds: float) -> None:
-        """Ask again and again until ``stop`` is set."""
+        """Ask until ``stop`` is set: every ``seconds`` while jobs change, less and less often while
+        none does, and at once after ``hurry``.
+        """
+        pause = seconds
         while not stop.is_set():
+            self._hurried.clear()
             try:
-                self.look()
+                changed = self.look()
             except Exception:
                 # Without this thread the operator would never hear of any job again.
                 log.exception("Brain")
-            stop.wait(seconds)
+                changed = True
+            pause = seconds if changed else min(2 * pause, _SELDOM * seconds)
+            if self._hurried.wait(pause):
+                # Each answer lists all jobs, so changes of many gather meanwhile.
+                stop.wait(min(_GATHER_SECONDS * len(self._views), seconds))
 
-    def look(self) -> None:
-        """Ask once, and report changes."""
+    def hurry(self) -> None:
+        """Have ``follow`` ask soon: Brain has decided something, or this process is to end."""
+        self._hurried.set()
+
+    def look(self) -> bool:
+        """Ask once, and report changes; return True if there were any, or if Brain is away."""
         try:
             views, before = self._all(), self._views
             for job in before.keys() - views.keys():
@@ -113,16 +130,21 @@ class OperatorsBrain:
             if not self.trouble:
                 log.warning("Brain: %s", why)
             self.trouble = str(why)
-            return
+            return True
         came_back = bool(self.trouble)
         with self._changing:
             # The answer may be older than a job that was added meanwhile.
             learned = {id: view for id, view in self._views.items() if before.get(id) is not view}
             views = {**views, **learned}
             self._views, self.trouble = views, ""
-        for job in views.keys() | before.keys():
-            if came_back or _gist(self.view(job)) != _gist(before.get(job)):
-                self._tell(job)
+        changed = [
+            job
+            for job in views.keys() | before.keys()
+            if came_back or _gist(self.view(job)) != _gist(before.get(job))
+        ]
+        for job in changed:
+            self._tell(job)
+        return bool(changed)
 
     def _unlisted(self, job: JobId) -> JobView | None:
         """Return the view of a job that the list lacks.
@@ -216,6 +238,7 @@ class OperatorsBrain:
     def report_world(self, report: WorldReport) -> None:
         """Report a world that no coordinator reports."""
         self._client.send(calls.report_world(report))
+        self.hurry()
 
     def suspend(self, job: JobId) -> JobView:
         """Have a job stopped at its next safe point."""
@@ -230,6 +253,7 @@ class OperatorsBrain:
         return self._learn(self._client.send(calls.cancel(job)))
 
     def _learn(self, view: JobView) -> JobView:
+        self.hurry()
         if view.state in FINISHED:
             self._remember(view)
             return view

@@ -81,7 +81,7 @@ def test_a_pod_is_told_its_nodes_place_and_who_is_gone():
     assert place_of(pod(0), "", {}, ()) is None
 
 
-def world(*replicas: int, ended: bool = False) -> World:
+def world(*replicas: int, ended: bool = False, stepping: bool = True) -> World:
     members = tuple(
         Member(replica=id, group_rank=rank, processes=1, node="n", address="")  # type: ignore[arg-type]
         for rank, id in enumerate(replicas)
@@ -93,25 +93,36 @@ def world(*replicas: int, ended: bool = False) -> World:
         cause=Cause.START,
         members=members,
         formed_at=NOW,
+        stepping_at=NOW if stepping else None,
         ended_at=NOW if ended else None,
     )
 
 
-def events(known: World | None, *running: int, wished: int = 2) -> list[tuple[WorldEvent, int]]:
+def reported(
+    known: World | None, *running: int, queued: bool = False
+) -> tuple[WorldEvent, int] | None:
     seen = [replica(id, ReplicaPhase.RUNNING) for id in running]
-    told = rigid.reports(JobId(JOB), seen, known, wished=wished, generation=1, processes=1, now=NOW)
-    return [(each.event, each.epoch) for each in told]
+    told = rigid.report(
+        JobId(JOB), seen, known, wished=2, generation=1, processes=1, queued=queued, now=NOW
+    )
+    return told and (told.event, told.epoch)
 
 
 def test_a_world_is_told_once_all_its_pods_run():
-    assert events(None, 0) == []
-    assert events(None, 0, 1) == [(WorldEvent.FORMED, 1), (WorldEvent.STEPPING, 1)]
-    assert events(world(0, 1), 0, 1) == []
+    assert reported(None, 0) is None
+    assert reported(None, 0, 1) == (WorldEvent.STEPPING, 1)
+    assert reported(world(0, 1), 0, 1) is None
+
+
+def test_a_world_that_formed_while_its_job_was_queued_steps_once_the_job_starts():
+    assert reported(None, 0, 1, queued=True) == (WorldEvent.FORMED, 1)
+    assert reported(world(0, 1, stepping=False), 0, 1, queued=True) is None
+    assert reported(world(0, 1, stepping=False), 0, 1) == (WorldEvent.STEPPING, 3)
 
 
 def test_others_in_a_pods_place_are_another_world():
-    assert events(world(0, 1), 0, 2)[0] == (WorldEvent.FORMED, 4)
-    assert events(world(0, 1, ended=True), 0, 1)[0] == (WorldEvent.FORMED, 4)
+    assert reported(world(0, 1), 0, 2) == (WorldEvent.STEPPING, 4)
+    assert reported(world(0, 1, ended=True), 0, 1) == (WorldEvent.STEPPING, 4)
 
 
 def test_nobody_holds_replicas_of_a_job_that_no_agent_of_ours_runs():

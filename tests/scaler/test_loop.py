@@ -2,7 +2,9 @@
 
 import asyncio
 import errno
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from brain.views import DesiredJob
 from scaler.desired import WishFile, answered
 from scaler.inmemory import MemoryBackend
 from scaler.loop import Pace, Scaler, _at_most
-from scaler.ports import ReplicaPhase
+from scaler.ports import Observed, ReplicaPhase
 from tests.scaler.brain_twin import BrainTwin
 from tests.scaler.wished import JOB, NOW, pool, wish
 
@@ -55,10 +57,10 @@ class House:
 
     async def _live(self, act: Callable[[], Awaitable[None]]) -> None:
         async with AsyncBrainClient("http://brain", "t", self.brain.transport()) as client:
-            scaler = Scaler(
+            self.scaler = Scaler(
                 client, self.backend, self.file, pool="local", clock=self.clock, pace=QUICK
             )
-            work = asyncio.create_task(scaler.run())
+            work = asyncio.create_task(self.scaler.run())
             try:
                 await act()
                 assert not work.done(), work
@@ -99,6 +101,53 @@ def test_a_wish_becomes_replicas_and_brain_is_told_what_was_seen(tmp_path: Path)
 
     house.lived_in(act)
     assert house.backend.has_token(JOB)
+
+
+class Steady(MemoryBackend):
+    """A backend that tells of every change, and counts looks at each job."""
+
+    def __init__(self) -> None:
+        super().__init__(capacity=Resources(cpu_millis=4000))
+        self.looks: Counter[JobId] = Counter()
+
+    def observe(self, job: JobId, now: datetime) -> Observed:
+        self.looks[job] += 1
+        return replace(super().observe(job, now), steady=True)
+
+
+def test_a_job_at_rest_is_looked_at_once_something_changes(tmp_path: Path):
+    backend = Steady()
+    house = House(tmp_path, wish(1), backend=backend)
+
+    async def act() -> None:
+        await house.running(0)
+        while backend.looks:
+            backend.looks.clear()
+            await asyncio.sleep(4 * QUICK.look)
+
+        backend.lose(JOB, 0)
+        house.scaler.wake(OTHER)
+        await asyncio.sleep(4 * QUICK.look)
+        assert not backend.looks
+
+        house.scaler.wake(JOB)
+        await house.running(1)
+
+    house.lived_in(act)
+
+
+def test_a_job_at_rest_is_looked_at_now_and_then_all_the_same(tmp_path: Path):
+    backend = Steady()
+    house = House(tmp_path, wish(1), backend=backend)
+
+    async def act() -> None:
+        await house.running(0)
+        await asyncio.sleep(4 * QUICK.look)
+        backend.lose(JOB, 0)
+        house.clock.move(60)
+        await house.running(1)
+
+    house.lived_in(act)
 
 
 def test_the_node_is_registered_and_repeated_before_brain_takes_it_for_silent(tmp_path: Path):

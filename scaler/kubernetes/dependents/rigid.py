@@ -46,7 +46,7 @@ def held(world: World | None, obj: Object | None, house: Installation) -> frozen
     return frozenset(member.replica for member in world.members)
 
 
-def reports(
+def report(
     job: JobId,
     seen: Sequence[ReplicaSeen],
     known: World | None,
@@ -54,18 +54,23 @@ def reports(
     wished: int,
     generation: int,
     processes: int,
+    queued: bool,
     now: datetime,
-) -> tuple[WorldReport, ...]:
-    """Build a coordinator's report of a world if all desired replicas run, else no report.
+) -> WorldReport | None:
+    """Build a coordinator's report of a world if all desired replicas run, else None.
 
     ``known``: the latest world in Brain. Brain learns from the replicas how that world ends.
+    The world counts as stepping as soon as Brain lets the job start, which is ``queued`` till then.
     """
     ids = running(seen)
     if not ids or len(ids) != wished:
-        return ()
-    alive = known is not None and known.ended_at is None
-    if known is not None and alive and tuple(m.replica for m in known.members) == ids:
-        return ()
+        return None
+    last = known.epoch if known is not None else 0
+    if known is not None and known.ended_at is None:
+        same = tuple(m.replica for m in known.members) == ids
+        if same and (queued or known.stepping_at is not None):
+            return None
+        last -= same
     before = known.generation if known is not None else 0
     cause = Cause.PLAN if generation > before else Cause.MEMBERSHIP
     members = tuple(
@@ -78,17 +83,14 @@ def reports(
         )
         for rank, each in enumerate(each for each in seen if each.id in ids)
     )
-    return tuple(
-        WorldReport(
-            job=job,
-            event=event,
-            epoch=known.epoch + 1 if known is not None else 1,
-            generation=generation,
-            cause=Cause.START if known is None else cause,
-            members=members,
-            at=now,
-        )
-        for event in (WorldEvent.FORMED, WorldEvent.STEPPING)
+    return WorldReport(
+        job=job,
+        event=WorldEvent.FORMED if queued else WorldEvent.STEPPING,
+        epoch=last + 1,
+        generation=generation,
+        cause=Cause.START if known is None else cause,
+        members=members,
+        at=now,
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from brain.types.job import JobDocument, JobId
+from brain.types.job import JobDocument, JobId, JobState
 from brain.views import JobView
 from scaler.kubernetes.brain import OperatorsBrain
 from scaler.kubernetes.dependents import rigid
@@ -11,11 +11,14 @@ from scaler.ports import ReplicaSeen
 
 
 class Worlds:
-    """All running replicas of a job are its world; each world is reported once."""
+    """All running replicas of a job are its world.
+
+    Each world is reported once, and once more when a queued job starts.
+    """
 
     def __init__(self, brain: OperatorsBrain, clock: Callable[[], datetime]) -> None:
         self._brain, self._clock = brain, clock
-        self._told: dict[JobId, tuple[int, ...]] = {}
+        self._told: dict[JobId, tuple[tuple[int, ...], bool]] = {}
 
     def tell(
         self, id: JobId, document: JobDocument, view: JobView, seen: Sequence[ReplicaSeen]
@@ -24,20 +27,24 @@ class Worlds:
 
         A size that was not asked for answers no generation.
         """
-        ids = rigid.running(seen)
-        if self._told.get(id) == ids:
+        ids, queued = rigid.running(seen), view.state is JobState.QUEUED
+        if self._told.get(id) == (ids, queued):
             return
-        detail = self._brain.detail(id)
+        # Nobody but this operator reports worlds of this job.
+        first = view.epoch is None and id not in self._told
+        detail = None if first else self._brain.detail(id)
         known = detail.world if detail is not None else None
         before = known.generation if known is not None else 0
-        for report in rigid.reports(
+        report = rigid.report(
             id,
             seen,
             known,
             wished=len(ids),
             generation=view.generation if len(ids) == view.replicas_wished else before,
             processes=document.processes_per_replica,
+            queued=queued,
             now=self._clock(),
-        ):
+        )
+        if report is not None:
             self._brain.report_world(report)
-        self._told[id] = ids
+        self._told[id] = ids, queued

@@ -33,7 +33,7 @@ from scaler.kubernetes.replicas.observed import Replicas
 from scaler.kubernetes.replicas.secrets import JobSecrets
 from scaler.kubernetes.runtime.cluster import POD, AlreadyExists, Cluster, Invalid, Object
 from scaler.kubernetes.runtime.store import Store
-from scaler.ports import NOTHING, Observed, ReplicaPhase
+from scaler.ports import NOTHING, Observed, ReplicaPhase, ReplicaSeen
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +94,7 @@ class KubernetesBackend(Replicas):
             seen = self._seen(job, now)
             alive = frozenset(id for id, one in seen.items() if one.alive)
             known.next = max([known.next or first, *(id + 1 for id in seen)])
+            still = all(self._still(one) for one in seen.values() if one.alive or one.leaving)
             return Observed(
                 job=job,
                 replicas=tuple(seen[id] for id in sorted(seen)),
@@ -103,7 +104,13 @@ class KubernetesBackend(Replicas):
                 free=free,
                 admitted=self._admitted(job),
                 lacking=_ADVISED if self._advised(job) else known.refusal(now) or spent,
+                steady=still and not known.sent,
             )
+
+    def _still(self, one: ReplicaSeen) -> bool:
+        """True if a replica runs on, unless its pod or its node changes."""
+        going = one.phase is ReplicaPhase.RUNNING and not one.leaving
+        return going and not self._losses.suspected(one.node)
 
     def start(
         self, wish: DesiredJob, replica: int, environment: Mapping[str, str], now: datetime
@@ -203,11 +210,8 @@ class KubernetesBackend(Replicas):
             self._acts.do(name, partial(self._annotate, pod, said))
 
     def has_token(self, job: JobId) -> bool:
-        """True if the job's Secret has a token.
-
-        If Brain only advises, no token is needed.
-        """
-        return self._advised(job) or self._secrets.has_token(job)
+        """True if the job's Secret has a token, or no agent of ours runs in the job's pods."""
+        return not self._has_agents(job) or self._secrets.has_token(job)
 
     def put_token(self, job: JobId, secret: str) -> None:
         """Write the token into the job's Secret."""
@@ -278,7 +282,13 @@ class KubernetesBackend(Replicas):
 
     def _leaves_cordoned_nodes(self, job: JobId) -> bool:
         obj = self._find(job)
-        if obj is None or self._advised(job) or not obj["spec"].get("drainOnCordon", True):
+        wanted = obj is not None and obj["spec"].get("drainOnCordon", True)
+        return wanted and self._has_agents(job)
+
+    def _has_agents(self, job: JobId) -> bool:
+        """True if agents of ours run in the job's pods."""
+        obj = self._find(job)
+        if obj is None or self._advised(job):
             return False
         try:
             return elastic(read_elastic_job(obj), self._house())

@@ -1,15 +1,15 @@
 """Exchanges facts about jobs: ElasticJobs to Brain, and Brain's replicas to the backend."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from brain import wire
 from brain.errors import BrainError
 from brain.types.job import ApprovalPolicy, JobDocument, JobId, PolicyMode
-from brain.types.world import ReplicaState
-from brain.views import JobDetail, JobView
+from brain.types.world import Replica, ReplicaState, World
+from brain.views import JobView
 from scaler.kubernetes.brain import AWAY, REFUSED, OperatorsBrain
 from scaler.kubernetes.dependents import rigid
 from scaler.kubernetes.dependents.autoscalers import Autoscalers
@@ -55,6 +55,8 @@ class JobMirror:
         self._say, self._clock = say, clock
         #: Brain's latest copy of each job, so that only changes are sent.
         self._told: dict[JobId, JobDocument] = {}
+        #: Epoch and size of each job's world when the backend was last told of it.
+        self._learned: dict[JobId, tuple[int | None, int]] = {}
         #: Jobs about which a request to Brain failed.
         self.unheard: set[JobId] = set()
 
@@ -105,7 +107,7 @@ class JobMirror:
             self._say(obj, "Warning", Reason.REFUSED, str(why))
             return accepted(False, Reason.REFUSED, str(why)), view
         if id not in self._told:
-            self.learn(id)
+            self.learn(id, new=view.version == 1)
         self._told[id] = document
         return accepted(), view
 
@@ -114,12 +116,27 @@ class JobMirror:
         for id in list(self.unheard):
             self.learn(id)
 
-    def learn(self, id: JobId) -> None:
-        """Give the backend Brain's list of replicas, and the members of Brain's world."""
+    def follow(self, id: JobId) -> None:
+        """Tell the backend of a world that differs from the one that it was last told of."""
+        view = self._brain.view(id)
+        # Without a coordinator no world holds replicas.
+        coordinated = self._held(id, None) is None
+        known = self._learned.get(id, (None, 0))
+        if view is None or (coordinated and known != (view.epoch, view.replicas)):
+            self.learn(id)
+
+    def learn(self, id: JobId, *, new: bool = False) -> None:
+        """Give the backend Brain's list of replicas, and the members of Brain's world.
+
+        ``new``: Brain has only just heard of the job, so it knows of no replica.
+        """
         try:
-            detail = self._brain.detail(id)
-            if detail is not None:
-                self._tell_backend(id, detail)
+            detail = None if new else self._brain.detail(id)
+            if new:
+                self._tell_backend(id, None, ())
+            elif detail is not None:
+                self._tell_backend(id, detail.world, detail.replicas)
+                self._learned[id] = detail.job.epoch, detail.job.replicas
         except BrainError as why:
             # The error is Brain's, or that of the API server when asked for the job's Secret.
             log.info("job %s: %s", id, why)
@@ -130,14 +147,17 @@ class JobMirror:
     def forget(self, id: JobId) -> None:
         """Forget a job, so that it is sent to Brain again if its object returns."""
         self._told.pop(id, None)
+        self._learned.pop(id, None)
 
-    def _tell_backend(self, id: JobId, detail: JobDetail) -> None:
-        world = detail.world
+    def _tell_backend(self, id: JobId, world: World | None, replicas: Sequence[Replica]) -> None:
         self._backend.told(
             id,
-            believed=[r.id for r in detail.replicas if r.state is not ReplicaState.EXITED],
-            used=max((r.id for r in detail.replicas), default=-1) + 1,
-            named=rigid.held(world, self._find(id), self._rules().house),
+            believed=[r.id for r in replicas if r.state is not ReplicaState.EXITED],
+            used=max((r.id for r in replicas), default=-1) + 1,
+            named=self._held(id, world),
             epoch=world.epoch if world is not None else 0,
             now=self._clock(),
         )
+
+    def _held(self, id: JobId, world: World | None) -> frozenset[int] | None:
+        return rigid.held(world, self._find(id), self._rules().house)

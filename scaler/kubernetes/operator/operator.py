@@ -32,9 +32,10 @@ from scaler.kubernetes.operator.options import OperatorOptions
 from scaler.kubernetes.operator.probes import serving
 from scaler.kubernetes.operator.relay import RelayedRequests
 from scaler.kubernetes.operator.submissions import Submissions
+from scaler.kubernetes.operator.waking import Waking
 from scaler.kubernetes.operator.without_brain import AsyncOwnRule, OwnRule
 from scaler.kubernetes.plans.plans import Plans
-from scaler.kubernetes.pods import gang, identity
+from scaler.kubernetes.pods import gang
 from scaler.kubernetes.pods.orders import Installation, elastic, spares_of
 from scaler.kubernetes.pods.quota import JOB_UID, WORKLOAD, job_of
 from scaler.kubernetes.pods.trimming import trimmed
@@ -91,6 +92,7 @@ class Operator:
         self._client = client or self._asking()
         self.brain = OperatorsBrain(self._client, options.pool)
         self._volcano, self._injection = False, options.injection
+        self._waking = Waking()
         self._wire()
 
     def _asking(self) -> BrainClient | OwnRule:
@@ -177,6 +179,7 @@ class Operator:
             if losses.changed(change, _now()):
                 for job in backend.jobs_on(change.key.name):
                     self._look_at(job)
+                    self._waking.job(job)
 
         manager.listen(NODE, node_changed)
         return backend
@@ -209,6 +212,7 @@ class Operator:
                 return asyncio.run(self._serve())
             finally:
                 self._stop.set()
+                self.brain.hurry()
                 self.backend.close_down()
                 self.manager.stop()
                 self._client.close()
@@ -292,9 +296,12 @@ class Operator:
                 clock=_now,
                 pace=options.pace,
                 spares=self.spares,
+                told=self.brain.hurry,
                 apart=True,
             )
-            self.manager.listen(POD, _Waking(asyncio.get_running_loop(), scaler))
+            self._waking.begin(scaler)
+            self.manager.listen(POD, self._waking.pod_changed)
+            self.manager.listen(JOB, self._waking.object_changed)
             if options.url is not None:
                 relay = threading.Thread(target=self.relay.follow, args=(self._stop,), daemon=True)
                 relay.start()
@@ -342,7 +349,7 @@ class Operator:
         obj = next(iter(self._jobs_store.by("uid", job)), None)
         if obj is None:
             return
-        self.jobs.mirror.learn(job)
+        self.jobs.mirror.follow(job)
         for queue in self._queues:
             queue.add(key_of(obj))
         for key in self.plans.concerned(obj):
@@ -380,19 +387,3 @@ def _uid(obj: Object) -> tuple[str, ...]:
 
 def _now() -> datetime:
     return datetime.now(UTC)
-
-
-class _Waking:
-    """Wakes the scaler's loop from a watching thread."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, scaler: Scaler) -> None:
-        self._loop, self._scaler = loop, scaler
-
-    def __call__(self, change: StoreChange) -> None:
-        if identity.replica_of(change.latest) is None or self._loop.is_closed():
-            return
-        try:
-            self._loop.call_soon_threadsafe(self._scaler.wake)
-        except RuntimeError:
-            # The loop ended between the two lines, because this process ends.
-            return

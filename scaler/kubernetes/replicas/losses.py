@@ -84,12 +84,16 @@ class NodeLosses:
                 self._cordoned.pop(name, None)
             return self._announced(name) != before
 
+    def suspected(self, node: str | None) -> bool:
+        """True if a node is not ready; it is lost if that lasts."""
+        return node in self._silent
+
     def cordoned_since(self, node: str | None, now: datetime) -> datetime:
         """Return the time at which a node was first seen cordoned; ``now`` if it is not."""
         return self._cordoned.get(node or "", now)
 
-    def _announced(self, name: str) -> tuple[bool, bool]:
-        return name in self._draining, name in self._cordoned
+    def _announced(self, name: str) -> tuple[bool, ...]:
+        return tuple(name in each for each in (self._draining, self._cordoned, self._silent))
 
     def _mark_out(self, name: str) -> None:
         self._out[name] = None

@@ -1,0 +1,40 @@
+"""Wakes the scaler's loop from threads that watch."""
+
+import asyncio
+from contextlib import suppress
+
+from brain.types.job import JobId
+from scaler.kubernetes.pods import identity
+from scaler.kubernetes.runtime import StoreChange
+from scaler.kubernetes.runtime.store import meant
+from scaler.loop import Scaler
+
+
+class Waking:
+    """Has the loop look at jobs of which something changed, once the loop runs."""
+
+    def __init__(self) -> None:
+        self._loop: tuple[asyncio.AbstractEventLoop, Scaler] | None = None
+
+    def begin(self, scaler: Scaler) -> None:
+        """Wake ``scaler``, which runs on the present loop, from now on."""
+        self._loop = asyncio.get_running_loop(), scaler
+
+    def job(self, job: JobId) -> None:
+        """Have a job looked at."""
+        if self._loop is not None:
+            loop, scaler = self._loop
+            # The loop may end at any moment, because this process ends.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(scaler.wake, job)
+
+    def pod_changed(self, change: StoreChange) -> None:
+        """Have the job of a changed pod looked at."""
+        found = identity.scaled_of(change.latest) or identity.theirs_of(change.latest)
+        if found is not None:
+            self.job(found[0])
+
+    def object_changed(self, change: StoreChange) -> None:
+        """Have a job whose object was edited looked at."""
+        if meant(change):
+            self.job(JobId(change.latest["metadata"]["uid"]))

@@ -1,0 +1,54 @@
+"""Reports to Brain: the parts of an observation that it keeps."""
+
+from dataclasses import replace
+
+from brain.types.resources import Node, NodeName
+from brain.types.world import Replica, ReplicaExit, ReplicaState
+from scaler.ports import NOTHING, ReplicaPhase, ReplicaSeen
+from scaler.reconcile import GiveUp
+
+_STATES = {
+    ReplicaPhase.INTENDED: ReplicaState.STARTING,
+    ReplicaPhase.STARTING: ReplicaState.STARTING,
+    ReplicaPhase.RUNNING: ReplicaState.RUNNING,
+    # Its end is not written down yet; once it is, every report has the same words.
+    ReplicaPhase.GONE: ReplicaState.RUNNING,
+    ReplicaPhase.ENDED: ReplicaState.EXITED,
+}
+
+
+def failed(never: GiveUp) -> ReplicaSeen:
+    """Return the report of a replica that was never written down; every report has the same."""
+    return ReplicaSeen(
+        id=never.replica,
+        phase=ReplicaPhase.ENDED,
+        generation=never.generation,
+        started_at=never.at,
+        ended_at=never.at,
+        exit=ReplicaExit.FAILED,
+        detail=never.detail,
+    )
+
+
+def reported(seen: ReplicaSeen, node: NodeName) -> Replica:
+    """Return a replica as Brain is told of it; ``node`` is that of a replica which names none."""
+    return Replica(
+        id=seen.id,
+        node=seen.node or node,
+        state=_STATES[seen.phase],
+        generation=seen.generation,
+        started_at=seen.started_at,
+        ended_at=seen.ended_at,
+        exit=seen.exit,
+        exit_code=seen.exit_code if seen.phase is ReplicaPhase.ENDED else None,
+        detail=seen.detail if seen.phase is ReplicaPhase.ENDED else "",
+        unfit=seen.unfit,
+        resources=None if seen.resources == NOTHING else seen.resources,
+        unenforced=seen.unenforced,
+    )
+
+
+def worth_telling(before: Node, node: Node, repeat_seconds: float) -> bool:
+    """True if a node changed, or was last told so long ago."""
+    age = (node.seen_at - before.seen_at).total_seconds()
+    return replace(before, seen_at=node.seen_at) != node or abs(age) >= repeat_seconds
