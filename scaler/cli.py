@@ -191,7 +191,7 @@ def _parser() -> argparse.ArgumentParser:
     cluster.add_argument(
         "--lease-seconds",
         type=float,
-        default=10.0,
+        default=7.0,
         help=("seconds until another instance replaces a lost leader"),
     )
     cluster.add_argument(

@@ -24,13 +24,13 @@ def job(number: int, pods: int = 1, most: int | None = None, **spec: Any) -> dic
     }
 
 
-def pod_spec() -> dict[str, Any]:
-    """What a pod of a job asks for."""
+def pod_spec(cpu: str = "1", memory: str = "1Gi") -> dict[str, Any]:
+    """What a pod asks for; by default one of a job."""
     container = {
         "name": "main",
         "image": "registry.example/train:1",
         "command": ["python", "train.py"],
-        "resources": {"requests": {"cpu": "1", "memory": "1Gi"}},
+        "resources": {"requests": {"cpu": cpu, "memory": memory}},
     }
     return {"containers": [container]}
 
@@ -54,8 +54,8 @@ def plan(number: int, jobs: int) -> dict[str, Any]:
 
 
 def bare_pod(name: str, *, node: str = "") -> dict[str, Any]:
-    """A pod that nobody of ours owns; on ``node`` it is one of a Deployment, say."""
-    spec = pod_spec() | ({"nodeName": node} if node else {})
+    """A pod that nobody of ours owns; on ``node`` it is a small one of a Deployment, say."""
+    spec = pod_spec("50m", "64Mi") | {"nodeName": node} if node else pod_spec()
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -64,9 +64,9 @@ def bare_pod(name: str, *, node: str = "") -> dict[str, Any]:
     }
 
 
-#: Nodes that hold every job here.
+#: Nodes that hold every job here, beside every pod of others.
 NODES = [f"node-{number:02}" for number in range(40)]
-NODE = {"cpu": "256", "memory": "1Ti"}
+NODE: dict[str, Any] = {"cpu": "256", "memory": "1Ti", "more": {"pods": "2000"}}
 
 
 @dataclass

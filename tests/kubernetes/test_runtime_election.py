@@ -160,5 +160,5 @@ def test_a_lease_that_makes_no_sense_costs_the_lead_and_not_the_thread() -> None
 
 
 def test_terms_under_which_two_could_lead_are_refused() -> None:
-    with pytest.raises(ValueError, match="renew_seconds 10 and lease_seconds 10"):
-        ElectionTerms(namespace="brain", renew_seconds=10.0)
+    with pytest.raises(ValueError, match="renew_seconds 7 and lease_seconds 7"):
+        ElectionTerms(namespace="brain", renew_seconds=7.0)

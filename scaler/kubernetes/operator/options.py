@@ -105,7 +105,7 @@ def _submit_to(named: Sequence[str], served: Sequence[str]) -> tuple[str, ...]:
 def _lease(namespace: str, seconds: float) -> ElectionTerms:
     if seconds < 1.0:
         raise BadInput(
-            f"--lease-seconds {seconds:g} is too short for a network; give about 10",
+            f"--lease-seconds {seconds:g} is too short for a network; give about 7",
             field="lease-seconds",
         )
     return ElectionTerms(

@@ -35,16 +35,16 @@ class ElectionTerms:
     """The durations of an election, in seconds.
 
     A second operator acts ``lease_seconds`` + 2 × ``retry_seconds`` after the first one's last
-    renewal at the latest: 13 s.
+    renewal at the latest: 9 s.
     """
 
     namespace: str
     name: str = "brain-scaler"
     #: Seconds without renewal after which another may take the lease.
-    lease_seconds: float = 10.0
+    lease_seconds: float = 7.0
     #: Seconds without a successful renewal after which a leader stops writing.
-    renew_seconds: float = 7.0
-    retry_seconds: float = 1.5
+    renew_seconds: float = 5.0
+    retry_seconds: float = 1.0
 
     def __post_init__(self) -> None:
         if not self.retry_seconds < self.renew_seconds < self.lease_seconds:
