@@ -163,7 +163,8 @@ def test_a_job_that_wants_it_so_stays_on_a_cordoned_node(place: Place):
     with cordoned(place, node_of(place, "0")):
         until("the operator saw it", lambda: place.operator.backend.nodes(datetime.now(UTC)))
         assert set(place.pods()) == {"0"}
-        assert not kept(place, "0")
+        # A real cluster's controller counts what the budget allows some time later.
+        until("nothing keeps the pod", lambda: not kept(place, "0"))
         until("another runs", lambda: place.run() == {"1"}, place.pods)
 
 
