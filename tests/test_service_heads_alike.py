@@ -184,7 +184,8 @@ def test_a_request_may_be_cut_at_any_byte(here: Here) -> None:
         return _head(here.known.secret, Asked("one", "plain", "length"), len(body), None) + body
 
     with wires(here.running, 1, here.tls) as (connection,):
-        for cut in range(1, len(written())):
+        # A record of TLS costs more than a piece.
+        for cut in range(1, len(written()), 1 if here.tls is None else 9):
             data = written()
             connection.send(data[:cut])
             here.read_all()
