@@ -184,7 +184,7 @@ class JobBackend(Protocol):
         ...
 
     def has_token(self, job: JobId) -> bool:
-        """True if the job's agents have a token to use."""
+        """True if the job's agents have a token to use, or it has no agents."""
         ...
 
     def put_token(self, job: JobId, secret: str) -> None:

@@ -41,8 +41,8 @@ REFUSED = (BadInput, Conflict, KeyReused, NotAllowed, NotFound)
 _UNFINISHED = ",".join(sorted(state for state in JobState if state not in FINISHED))
 #: Pauses between questions grow to so many times the shortest while nothing changes.
 _SELDOM = 5
-#: Seconds, for each job, in which changes gather before the next question.
-_GATHER_SECONDS = 0.01
+#: Seconds in which changes gather before the next question: of any pool, and for each of its jobs.
+_GATHER_SECONDS, _GATHER_PER_JOB = 0.1, 0.01
 #: Number of jobs whose end is remembered; the client asks Brain about an older one again.
 _REMEMBERED = 10_000
 
@@ -113,7 +113,8 @@ class OperatorsBrain:
             pause = seconds if changed else min(2 * pause, _SELDOM * seconds)
             if self._hurried.wait(pause):
                 # Each answer lists all jobs, so changes of many gather meanwhile.
-                stop.wait(min(_GATHER_SECONDS * len(self._views), seconds))
+                gather = _GATHER_SECONDS + _GATHER_PER_JOB * len(self._views)
+                stop.wait(min(gather, seconds))
 
     def hurry(self) -> None:
         """Have ``follow`` ask soon: Brain has decided something, or this process is to end."""

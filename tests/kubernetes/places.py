@@ -11,6 +11,7 @@ from brain.views import DesiredJob
 from scaler.kubernetes.kinds.documents import elastic_job
 from scaler.kubernetes.operator.backend import KubernetesBackend
 from scaler.kubernetes.operator.jobs import JOB as JOBS
+from scaler.kubernetes.pods.manifest import AgentInjection
 from scaler.kubernetes.pods.orders import Installation
 from scaler.kubernetes.runtime import Manager, Object
 from scaler.kubernetes.runtime.cluster import NAMESPACE, NODE, POD, Cluster, connect
@@ -75,7 +76,7 @@ def backend(machines: Machines, *jobs: JobId, now: datetime) -> Iterator[FromDoc
         # A real cluster may have nodes of its own.
         nodes=manager.store(NODE, label_selector=MARK if real_kubeconfig() else ""),
         find=lambda job: made.objects.get(job),
-        house=Installation,
+        house=lambda: Installation(injection=AgentInjection(image="brain:1")),
         pool="local",
     )
     made.objects = {}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scaler.kubernetes.pods import identity
-from scaler.kubernetes.runtime.cluster.kind import EVENT
+from scaler.kubernetes.runtime.cluster.kind import EVENT, SECRET
 from tests.kubernetes import jobs
 from tests.kubernetes.operating import Place, Stage, accepted, living, operating, staged, until
 
@@ -58,6 +58,8 @@ def test_a_job_of_one_pod_without_an_agent_costs_five_writes_until_it_runs(
     place.told("Started", "1 replicas are ready")
     found = place.cluster.list(EVENT, place.namespace).items
     assert [each["reason"] for each in found] == ["Started"]
+    name = identity.secret_name(made["metadata"]["name"])
+    assert not place.cluster.get(SECRET, place.namespace, name).get("data"), "no pod reads a token"
     # Two, unless a slow machine takes seconds from birth to the pod.
     assert statuses <= 3
 
