@@ -71,7 +71,7 @@ def test_a_log_that_a_failed_demo_names_is_there(tmp_path: Path) -> None:
     done = CliRunner().invoke(
         demo, ["--database-url", "nonsense://here"], env={"TMPDIR": str(tmp_path)}
     )
-    named = re.search(r"all of it is in (\S+)", done.output)
+    named = re.search(r"the whole output is in (\S+)", done.output)
     assert (done.exit_code, named is not None) == (1, True), done.output
     log = Path(named[1]) if named else tmp_path
     assert "nonsense" in log.read_text()
