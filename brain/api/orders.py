@@ -76,8 +76,8 @@ class Orders:
         field = self._names.get(name)
         if field is None:
             raise BadInput(
-                f"sort: {name!r} is no field to sort by; choose one of {', '.join(self._names)}, "
-                "with - before it for a descending order",
+                f"sort: cannot sort by {name!r}; choose one of {', '.join(self._names)}, "
+                "prefixed with - for descending order",
                 field="sort",
             )
         return Order(tuple(dict.fromkeys((field, *self.apart))), descending=sort != name)

@@ -268,7 +268,7 @@ class NoiseByBatch:
 
 
 def gain(batch: float, *, first_batch: float, noise: float | NoiseByBatch | None) -> float:
-    """Return the steps of the first batch that one step of ``batch`` is worth: AdaScale's gain.
+    """Return AdaScale's gain: how many ``first_batch`` steps one step of ``batch`` replaces.
 
         r = (B / M0) E(B)        (Johnson et al., *AdaScale SGD*, 2020, with E of Pollux)
 

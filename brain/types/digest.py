@@ -9,7 +9,7 @@ from brain.types.job import JobId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DigestLine:
-    """One resource of all measured replicas of an owner, in hours of a unit."""
+    """The use of one resource by all measured replicas of an owner, in hours times ``unit``."""
 
     #: ``cpu``, ``memory`` or ``accelerator``, and ``core-h``, ``GiB-h`` or ``GPU-h``.
     resource: str

@@ -172,7 +172,7 @@ class Session:
             self._part, self._deals = WHOLE, False
 
     def epochs(self, count: int) -> Iterator[int]:
-        """Number the epochs up to ``count``, from the one that the job is in."""
+        """Yield epoch numbers from the job's current epoch up to ``count`` (exclusive)."""
         while (epoch := self.epoch) < count:
             yield epoch
             self._epoch = max(self._epoch, epoch + 1)

@@ -25,7 +25,7 @@ class Stages:
         self.reads: "list[set[str]]" = []
 
     def begin(self) -> None:
-        """Forget the variables read so far: the launcher read them."""
+        """Discard the recorded reads so far: they are the launcher's, not the script's."""
         os.environ._data.reads.clear()  # type: ignore[attr-defined]
 
     def imported(self, module: str) -> None:

@@ -114,9 +114,10 @@ class Requests:
         return answer | self._asked(obj, job, asked)
 
     def give_back(self, view: JobView, most: int | None) -> bool:
-        """Ask for the size that a queue allows a job; None if the queue sets no limit.
+        """Request that Brain shrink a job to the ``most`` replicas that its queue allows.
 
-        Return False if Brain did not take the request, so that it must be repeated.
+        ``most`` is None if the queue sets no limit; then nothing is requested. Return False if
+        Brain did not accept the request, so that it must be repeated.
         """
         if most is None:
             return True

@@ -52,7 +52,7 @@ def needs(spec: Mapping[str, Any]) -> dict[str, Decimal]:
 
 
 def offers(amounts: Amounts, name: str) -> Decimal:
-    """Return the amount of a resource that a node has, or has left."""
+    """Return the amount of a resource in ``amounts``, a node's total or free resources."""
     return amounts.get(name, _ONE if name.startswith(_PORT) else _NONE)
 
 
