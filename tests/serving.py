@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPResponse
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 from brain.client import BrainClient, Call
@@ -55,16 +55,20 @@ class Service:
 
 
 @contextmanager
-def service(home: Path, *flags: str, descriptors: int | None = None) -> Iterator[Service]:
+def service(
+    home: Path, *flags: str, descriptors: int | None = None, log: IO[str] | None = None
+) -> Iterator[Service]:
     """A service on a free port, up when the block begins and gone when it ends.
 
-    ``descriptors`` is how many it may have.
+    ``descriptors`` is the number that it may have, ``log`` the file for its standard error.
     """
     command = [sys.executable, "-m", "brain.service", f"--home={home}", "--port=0", *flags]
     if descriptors is not None:
         command = ["prlimit", f"--nofile={descriptors}:{descriptors}", *command]
     environment = {key: text for key, text in os.environ.items() if not key.startswith("BRAIN_")}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+    )
     assert process.stdout
     try:
         said = _until_up(process)

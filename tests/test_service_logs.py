@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from brain import calls
 from tests.api.app import digits
 from tests.serving import service, wires
@@ -20,16 +18,21 @@ def logged(text: str) -> Iterator[dict[str, Any]]:
 
 
 def test_each_request_is_a_line_with_the_id_of_its_answer(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path,
 ) -> None:
-    with service(tmp_path, "--log-format=json") as running, wires(running, 1) as (one,):
+    written = tmp_path / "service.log"
+    with (
+        written.open("w") as log,
+        service(tmp_path, "--log-format=json", log=log) as running,
+        wires(running, 1) as (one,),
+    ):
         with running.client() as admin:
             job = admin.send(calls.submit(digits())).id
             admin.send(calls.job(job))
         one.head("GET /api/v1/jobs?page_token=x", length=0)
         _, headers, _ = one.answer()
         running.stop()
-    lines = [line for line in logged(capfd.readouterr().err) if line["logger"] == "brain.requests"]
+    lines = [line for line in logged(written.read_text()) if line["logger"] == "brain.requests"]
     (read,) = [line for line in lines if line["path"] == f"/api/v1/jobs/{job}"]
     assert (read["route"], read["status"], read["client"]) == (
         "/api/v1/jobs/{job}",
@@ -54,13 +57,18 @@ def test_each_request_is_a_line_with_the_id_of_its_answer(
 
 
 def test_text_has_no_line_for_a_request_nor_for_what_is_no_http(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path,
 ) -> None:
-    with service(tmp_path) as running, wires(running, 1) as (stranger,):
+    written = tmp_path / "service.log"
+    with (
+        written.open("w") as log,
+        service(tmp_path, log=log) as running,
+        wires(running, 1) as (stranger,),
+    ):
         stranger.send(b"\x00\r\n\r\n")
         assert stranger.socket.recv(100).startswith(b"HTTP/1.1 400 ")
         running.stop()
-    assert capfd.readouterr().err == ""
+    assert written.read_text() == ""
 
 
 def test_another_format_is_refused_by_name(tmp_path: Path) -> None:
