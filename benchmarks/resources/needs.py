@@ -1,6 +1,6 @@
 """(e) Real jobs on this machine that lack something: Brain finds what, and a plan mends it.
 
-``tests/end_to_end/test_needs.py`` runs the jobs, and has the first two in ``make test``.
+``tests/end_to_end/needs.py`` has the jobs.
 """
 
 import tempfile
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.report import Row
 from brain.typeset import reallocation
-from tests.end_to_end.test_needs import (
+from tests.end_to_end.needs import (
     SETTINGS,
     STARVED,
     THROTTLED,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from brain.types.plan import PlanState
-from tests.end_to_end.test_needs import command
+from tests.end_to_end.needs import command
 from tests.harness import FAST, Brain, running
 
 

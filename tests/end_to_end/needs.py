@@ -1,26 +1,23 @@
 """A real job lacks something: Brain finds it by what its probe and collector read, a plan mends it.
 
-Quotas are real control groups. ``make bench-resources`` runs ``mend`` and ``outlast`` for its row
-(e).
+Quotas are real control groups. Row (e) of ``make bench-resources`` is made of these jobs; they take
+minutes of a quiet machine, so no test runs them.
 """
 
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from brain import calls
 from brain.client import Call
-from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
+from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.resources import Resources
 from brain.views import JobDetail, JobEdit
 from scaler.local.limits import ControlGroups
 from tests.end_to_end.test_amounts import judged, limit
-from tests.harness import FAST, Brain, running
+from tests.harness import FAST, Brain
 
 MIB = 2**20
 STARVED = "processors are at their limit: loading needs CPU before replicas"
@@ -153,28 +150,3 @@ def outlast(brain: Brain, name: str, *, mib: int, more: int, keeps: float) -> Me
     brain.send(calls.cancel(job))
     brain.finished(job)
     return Mended(explained=explained, plan=plan, limit=held, left_seconds=left_seconds)
-
-
-@pytest.fixture(scope="module")
-def brain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brain]:
-    home = tmp_path_factory.mktemp("needs")
-    if why := permitted(home / "probe"):
-        pytest.skip(why)
-    with running(home / "home", "--slots=4", settings=SETTINGS) as brain:
-        yield brain
-
-
-def test_a_loader_that_its_quota_starves_gets_the_cpu_that_it_needs(brain: Brain):
-    found = mend(brain, "starved", "--loads=0.08", finds=STARVED)
-
-    assert found.plan.only_raises
-    assert found.limit == str(100 * found.plan.target.resources.cpu_millis)
-    assert found.plan.outcome.verdict is Verdict.KEPT, found.plan.outcome
-
-
-def test_a_rank_that_its_quota_stops_gets_more_and_trains_faster(brain: Brain):
-    found = mend(brain, "throttled", "--computes=0.2", replicas=2, finds=THROTTLED)
-
-    assert found.plan.only_raises
-    assert found.limit == str(100 * found.plan.target.resources.cpu_millis)
-    assert found.plan.outcome.verdict is Verdict.KEPT, found.plan.outcome
