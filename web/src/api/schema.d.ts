@@ -1560,7 +1560,7 @@ export interface components {
         };
         /**
          * DigestLine
-         * @description One resource of all measured replicas of an owner, in hours of a unit.
+         * @description The use of one resource by all measured replicas of an owner, in hours times ``unit``.
          */
         DigestLine: {
             /** Cost */
