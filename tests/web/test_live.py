@@ -68,6 +68,21 @@ def test_the_page_says_that_the_service_is_away_and_finds_it_again(
         seen.forgive(*BROKEN)
 
 
+def test_a_browser_that_loses_its_network_says_so_and_goes_on(
+    browser: Browser, served: Served, proposal: int
+) -> None:
+    with visit(browser, served) as seen:
+        seen.page.goto(f"{served.url}/#/jobs/digits")
+        expect(seen.page.locator(".rec .hd")).to_contain_text(f"generation {proposal}")
+        _mark(seen.page)
+        seen.page.context.set_offline(True)
+        expect(seen.page.locator(".live")).to_contain_text("reconnecting")
+        seen.page.context.set_offline(False)
+        expect(seen.page.locator(".live")).to_contain_text("live ·")
+        assert _marked(seen.page)
+        seen.forgive(*BROKEN)
+
+
 def test_a_page_that_does_not_come_says_what_to_do(
     browser: Browser, served: Served, proposal: int
 ) -> None:

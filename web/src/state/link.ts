@@ -57,16 +57,20 @@ const listener: Listener = {
 
 export function startLink(): () => void {
   let port = join(signedInAnew());
+  // A network that went leaves the stream open and silent, so a network that is back gets a new one.
+  const watched = new AbortController();
+  addEventListener("offline", () => (linked.value = false), watched);
+  addEventListener("online", () => (port.postMessage(null), (port = join(true))), watched);
   const watch = setInterval(() => {
     if (Date.now() - toldAt < DEAD_MS) return;
     port.postMessage(null);
     linked.value = false;
     port = join(false);
   }, DEAD_MS / 3);
-  return () => (clearInterval(watch), port.postMessage(null));
+  return () => (clearInterval(watch), watched.abort(), port.postMessage(null));
 }
 
-/** Listens to a stream; `anew`: of who signed in just now. */
+/** Listens to a stream; `anew`: to one that begins now, not to that of the tabs that were there before. */
 function join(anew: boolean): MessagePort | Worker {
   // A pasted token is of its tab alone, and some browsers of phones share no workers.
   const port = bearer || typeof SharedWorker === "undefined" ? new Worker(stream) : new SharedWorker(stream).port;
