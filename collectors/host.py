@@ -202,7 +202,7 @@ def read_stalled(files: Sequence[Path] = _IO_PRESSURE) -> float | None:
 
 
 def read_storage(stalled_share: float | None) -> StorageReading | None:
-    """Read shared memory and the file system of temporary files; None if missing."""
+    """Read the usage of /dev/shm and of the file system for temporary files; None if missing."""
     try:
         shm, scratch = os.statvfs("/dev/shm"), os.statvfs(tempfile.gettempdir())
     except OSError:

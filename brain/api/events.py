@@ -222,7 +222,7 @@ class Feed:
 
     @property
     def told(self) -> int:
-        """Return the number of the last frame without an id; 0 before the first."""
+        """Return the number of the newest frame that carries no event id; 0 if there was none."""
         return self._passing[-1][0] if self._passing else 0
 
     def passing(self, told: int) -> list[tuple[int, bytes]] | None:

@@ -86,7 +86,7 @@ def packed_replicas(readings: Sequence[ReplicaReading]) -> bytes | None:
 
 
 def replicas_of(packed: bytes | None) -> tuple[ReplicaReading, ...]:
-    """Return the packed readings."""
+    """Unpack the readings of replicas; none for None."""
     each = () if packed is None else _decode(packed)
     return tuple(ReplicaReading(**dict(zip(_REPLICA, one, strict=True))) for one in each)
 

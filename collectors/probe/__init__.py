@@ -31,8 +31,8 @@ _probe: Probe | None = None
 def start(config: dict[str, Any]) -> None:
     """Begin to observe this process; ``config`` is BRAIN_WORKER, parsed. Never raises.
 
-    ``BRAIN_PROBE=0`` switches it off. A child of an observed process is no rank: the probe in a
-    forked child stops observing, and any other child has no BRAIN_WORKER in its environment.
+    ``BRAIN_PROBE=0`` switches it off. Children of an observed process are not ranks, so they are
+    not observed: in a forked child the probe stops, and other children do not inherit BRAIN_WORKER.
     """
     global _probe
     try:

@@ -88,8 +88,8 @@ def loads(X: Floats) -> Floats:
 def unfed(
     y: Floats, error: Floats, log_compute: Floats, accumulation: Floats, wait_share: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """Return the log seconds, errors and log compute times of steps, without the waits of starved
-    steps.
+    """Return the logarithms of step times, their errors, and the logarithms of compute times,
+    without the time that starved steps waited for data.
 
     The wait has an error of its own, so the rest of a step that mostly waits is less certain.
     """

@@ -92,7 +92,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """Everything that was recorded of a pool's jobs since an instant."""
+    """Everything recorded about a pool's jobs since a given time."""
 
     since: datetime
     now: datetime

@@ -71,7 +71,7 @@ def known(it: CoordinatorState, replica: int) -> None:
 
 
 def post(it: CoordinatorState, peer: Peer, message: messages.Post) -> None:
-    """Pass on a message of a member of the world being built to all other members."""
+    """Forward a message from one member of the world being built to all its other members."""
     document = _document(it, message.epoch)
     if document is not None:
         others = [m.replica for m in document.members if m.replica != peer.replica]

@@ -179,7 +179,7 @@ class Manager:
         return controller
 
     def start(self) -> None:
-        """Watch, take part in the election, and act once stores are full and this process leads."""
+        """Watch, join the election, and act once the stores are synced and this process leads."""
         for watched in self._watched.values():
             for reflector in watched.reflectors:
                 self._spawn(f"watch {reflector.kind}", partial(reflector.run, self._stop))
