@@ -11,6 +11,7 @@ from brain import calls
 from brain.views import JobDetail, ResizeRequest
 from tests.end_to_end.test_loop import of_size
 from tests.harness import Brain, running
+from tests.serving import eventually
 
 #: Longer than a lease, than the 10 s that replicas had once, and than scalers waited.
 SECONDS = 16
@@ -35,10 +36,9 @@ def handlers(brain: Brain, what: str) -> set[str]:
 
 
 def all_ended(brain: Brain, count: int) -> None:
-    assert (len(handlers(brain, "ending")), handlers(brain, "ending")) == (
-        count,
-        handlers(brain, "ended"),
-    )
+    """``count`` handlers began, and each ends; one may outlast the begin of the next world."""
+    eventually(lambda: handlers(brain, "ended") == handlers(brain, "ending"))
+    assert len(handlers(brain, "ending")) == count
 
 
 def in_state(state: str):

@@ -30,6 +30,7 @@ def writes(stage: Stage, place: Place, replicas: int) -> Counter[str]:
     made = accepted(place, replicas=replicas, minReplicas=1, maxReplicas=replicas)
     until("all run", lambda: len(place.run()) == replicas, place.pods)
     until("it is told", lambda: place.status(made).get("readyReplicas") == replicas)
+    until("its budget is there", lambda: written(stage)["policy/poddisruptionbudgets"] > 0)
     return written(stage)
 
 

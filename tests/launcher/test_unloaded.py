@@ -71,8 +71,8 @@ def test_a_script_that_does_not_load_pays_two_starts_once(tmp_path: Path) -> Non
             except subprocess.TimeoutExpired:
                 agent.kill()
                 agent.wait()
-    (line,) = [each for each in said[0].splitlines() if "taken back" in each]
+    (line,) = [each for each in said[0].splitlines() if "is undone" in each]
     assert f"without loading {os.path.realpath(tmp_path)}/state.pt" in line
-    assert "one start each" in line
+    assert "costs a restart" in line
     assert "start the job again" in line
-    assert "taken back" not in said[1]
+    assert "is undone" not in said[1]

@@ -105,7 +105,7 @@ EXPLAINED = (
         theirs=r'\["launcher", "launcher.rendezvous"\]',
         ours=r"\[\]",
     ),
-    Explained(case="help", where="(out|err): .*", why="its own words, and flags of its own"),
+    Explained(case="help", where="(out|err)(: .*)?", why="its own words, and flags of its own"),
     Explained(
         case="left with a text|raised|a syntax error",
         where="report:   traceback : .*",
