@@ -48,7 +48,7 @@ def week_of(named: str, now: datetime) -> tuple[str, datetime, datetime]:
         begin = datetime.fromisocalendar(int(found[1]), int(found[2]), 1).replace(tzinfo=UTC)
     except ValueError:
         raise BadInput(
-            f"week {named!r} is no week; write it as {year:04}-W{number:02}", field="week"
+            f"week {named!r} does not exist; write it as {year:04}-W{number:02}", field="week"
         ) from None
     if begin > now:
         raise BadInput(

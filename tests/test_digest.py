@@ -75,8 +75,8 @@ def test_only_the_hours_within_the_week_count(tmp_path: Path):
 @pytest.mark.parametrize(
     ("named", "says"),
     [
-        ("last", "week 'last' is no week; write it as 2026-W"),
-        ("2025-W60", "is no week"),
+        ("last", "week 'last' does not exist; write it as 2026-W"),
+        ("2025-W60", "does not exist"),
         ("2999-W01", "week 2999-W01 has not begun; the present one is 2026-W"),
     ],
 )

@@ -71,7 +71,7 @@ class TokenWatch:
     def _read(self, among: frozenset[str]) -> Look:
         count, at = self._revocations(), self._monotonic()
         if at < self._not_before:
-            raise Unavailable("the stores were away a moment ago; look again")
+            raise Unavailable("the database was unavailable a moment ago; try again")
         try:
             with self._stores.transaction(read_only=True) as tx:
                 return Look(count, at, among, tx.uses.doubtful(among))

@@ -79,7 +79,7 @@ def report(
     brain report --owner ada --week 2026-W48
     """
     if (job is None) == (owner is week is None):
-        raise click.UsageError("name a JOB, or give --owner or --week for all jobs of a person")
+        raise click.UsageError("give either a JOB, or --owner or --week for all jobs of a person")
     if job is None:
         name = "" if owner in (None, "me") else str(owner)
         _show_week(client.send(calls.digest(owner=name, week=week or "")), form)

@@ -100,4 +100,4 @@ def test_the_week_of_an_owner_says_where_to_look(service: dict[str, str]) -> Non
 def test_a_report_is_of_a_job_or_of_an_owner(service: dict[str, str]) -> None:
     for words in ([], ["leaky", "--owner", "ada"]):
         refused = typed("report", *words, environment=service)
-        assert "name a JOB, or give --owner or --week" in refused.stderr
+        assert "give either a JOB, or --owner or --week" in refused.stderr
