@@ -51,8 +51,10 @@ def test_brain_up_serves_https_and_its_scaler_and_workers_find_it(
     tmp_path: Path, certificate: Path
 ) -> None:
     with brain_up(tmp_path, f"--tls-certificate={certificate}", "--slots=1") as brain:
-        job = brain.submit("trainer.py")
-        brain.until("a step", 90, job, lambda detail: detail.job.state == "Running")
+        job = brain.submit("counted.py", "--steps=1000000")
+        # The worker's collector delivers, and its agent reports.
+        brain.until("a throughput", 90, job, lambda detail: detail.job.throughput)
+        assert brain.send(calls.job(job)).job.state == "Running"
         with brain.client as client:
             assert [node.ready for node in client.send(calls.nodes()).items] == [True]
 
