@@ -354,6 +354,9 @@ def decide(
     uses = estimates.uses_of(tx, job)
     situation = situate(tx, job, sight, settings=settings, now=now, room=memo.room, uses=uses)
     decision = recommend(situation)
+    while not lifecycle.fits(tx, job, decision.target, room=memo.room):
+        situation = situation.with_lower_raises()
+        decision = recommend(situation)
     proposal = situation.active
     if proposal and lifecycle.outdated(proposal, situation.measured, settings):
         anew = recommend(replace(situation, active=None))

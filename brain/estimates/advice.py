@@ -103,7 +103,7 @@ def _patient(found: ResourceAdvice | None, use: RoleUse) -> ResourceAdvice | Non
         return None
     # For servers, and for runs like earlier ones, the advice includes the growth to come.
     grows = bool(use.growth.servers) or use.foreseen
-    lowers = use.explored if grows else timedelta(days=use.days) >= _LOWER_MEMORY
+    lowers = use.explored and (grows or timedelta(days=use.replica_days) >= _LOWER_MEMORY)
     return replace(
         found,
         cpu=found.cpu if use.explored else _kept(found.cpu),

@@ -6,8 +6,9 @@ from datetime import datetime, timedelta
 
 from brain import lifecycle
 from brain.estimates.advice import advised
-from brain.lifecycle.capacity import Room, provided, room
+from brain.lifecycle.capacity import Room, enforced, room
 from brain.lifecycle.observed import ThroughputObserved
+from brain.models.resources import cpu
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.advice import AmountAdvice, ResourceAdvice
@@ -18,18 +19,19 @@ from brain.types.job import Job
 from brain.types.plan import PlanState, ScalePlan, Verdict
 from brain.types.resources import Resources
 from brain.types.roles import WORKER
-from brain.types.world import ReplicaState
 from brain.typeset import cores, gibibytes
 
 #: Holds of the size during which amounts may change: nothing is wrong, and no plan is active.
 AMENABLE = frozenset({"at-best", "not-worth-restart", "no-checkpoint", "dwell", "flapping"})
-#: Time for which only a person changes amounts after a plan of amounts was rejected, and only a
-#: person lowers them after such a plan fell short.
-_CHASTENED = timedelta(hours=24)
+#: Time for which only a person changes amounts after a plan of amounts was rejected, and for which
+#: amounts that fell short count as too small; and the factor by which more is tried then.
+_CHASTENED, _WISER = timedelta(hours=24), 1.2
 _UNWANTED = frozenset({PlanState.REJECTED, PlanState.EXPIRED, PlanState.FAILED})
 #: Least share of an amount that is worth freeing; also the least rise of CPU if only a part of the
 #: advised rise fits.
 _LEAST_SAVING = _LEAST_RAISE = 0.1
+#: Least share of all that a job reserves for which a plan only frees resources.
+_LEAST_FREED = 0.02
 #: Parts of a raise of CPU that are tried where the whole does not fit.
 _PARTS = (0.75, 0.5, 0.25)
 
@@ -50,7 +52,7 @@ def propose(
     restart. The last plan of amounts must not be too recent.
     """
     _, current = lifecycle.standing(tx.plans.of(job.id), job)
-    if not _settled(tx, job, current) or _too_soon(tx, job, settings, now):
+    if not enforced(tx, job.id, current) or _too_soon(tx, job, settings, now):
         return None
     target, changed = current, list[ResourceAdvice]()
     known = {role: advised(tx, job, settings, now, role=role) for role in current.amounts}
@@ -60,7 +62,7 @@ def propose(
         if found and aim:
             target = aim
             changed.append(found)
-    if not changed:
+    if not changed or not _worthwhile(current, target):
         return None
     first, *others = [explanation(found) for found in changed]
     why = replace(
@@ -69,6 +71,18 @@ def propose(
         evidence=tuple(fact for one in (first, *others) for fact in one.evidence),
     )
     return lifecycle.propose_amounts(tx, job, target, why, sight.now, settings=settings, now=now)
+
+
+def _worthwhile(current: Allocation, target: Allocation) -> bool:
+    """Return True if a plan raises an amount, or frees enough of what the job reserves in all."""
+    if target.loosest(current).amounts != current.amounts:
+        return True
+    most = current.each
+    freed = most - target.each
+    return (
+        freed.cpu_millis > _LEAST_FREED * most.cpu_millis
+        or freed.memory_bytes > _LEAST_FREED * most.memory_bytes
+    )
 
 
 def _aim(
@@ -85,14 +99,14 @@ def _aim(
     """Return the allocation with as much as fits of the amounts advised for a role; None if they
     stay, or nothing fits.
 
-    Amounts are only raised early in a run, and after lowered amounts proved to be too small. With
-    ``keep_cpu`` CPU is not lowered. A leak gets no more memory, which would only delay its end.
+    Amounts are only raised early in a run. With ``keep_cpu`` CPU is not lowered. A leak gets no
+    more memory, which would only delay its end.
     """
     if found.memory_unresolved or found.memory_lasts_seconds is not None:
         return None
     reserved = current.of(role)
-    whole = wanted(reserved, found)
-    if found.exploring or _chastened(tx, job, now):
+    whole = wanted(reserved, found, _least(tx, job, now, role))
+    if found.exploring:
         whole = whole.loosest(reserved)
     if keep_cpu:
         whole = replace(whole, cpu_millis=max(whole.cpu_millis, reserved.cpu_millis))
@@ -117,18 +131,23 @@ def _fractions(reserved: Resources, whole: Resources) -> Iterator[Resources]:
     yield replace(whole, cpu_millis=reserved.cpu_millis)
 
 
-def wanted(reserved: Resources, advice: ResourceAdvice) -> Resources:
+def wanted(
+    reserved: Resources, advice: ResourceAdvice, least: Resources = Resources()
+) -> Resources:
     """Return the amounts that each replica should reserve; amounts without a reservation stay
     unset.
 
     Too small amounts are raised to the target. Too much memory is lowered to the high amount only,
-    because a replica that runs out of memory loses its job's work.
+    because a replica that runs out of memory loses its job's work. No amount is lowered below
+    ``least``.
     """
     millis, memory = reserved.cpu_millis, reserved.memory_bytes
     if advice.cpu is not None and millis not in (0, UNSAID.cpu_millis):
-        millis = _amount(millis, advice.cpu.target, advice.cpu.target)
+        more = advice.cpu.target
+        millis = _amount(millis, more, max(more, least.cpu_millis))
     if advice.memory is not None and memory:
-        memory = _amount(memory, advice.memory.target, advice.memory.high)
+        high = max(advice.memory.high, least.memory_bytes)
+        memory = _amount(memory, advice.memory.target, high)
     return replace(reserved, cpu_millis=millis, memory_bytes=memory)
 
 
@@ -168,17 +187,11 @@ def _facts(name: str, one: AmountAdvice, show: Callable[[float], str]) -> list[E
     return found
 
 
-def _settled(tx: Transaction, job: Job, current: Allocation) -> bool:
-    live = [r for r in tx.worlds.replicas(job.id) if r.state is not ReplicaState.EXITED]
-    held = not any(one.unenforced for one in live)
-    return bool(live) and held and provided(tx, job.id, current)
-
-
 def _too_soon(tx: Transaction, job: Job, settings: Settings, now: datetime) -> bool:
     for plan in tx.plans.of(job.id):
         if plan.changes_resources:
             unwanted = plan.state in _UNWANTED
-            if plan.only_raises and plan.outcome.verdict is Verdict.KEPT:
+            if plan.outcome.verdict is Verdict.KEPT:
                 continue
             rest = _CHASTENED if unwanted else timedelta(seconds=settings.dwell_seconds)
             if now - plan.updated_at < rest:
@@ -186,12 +199,19 @@ def _too_soon(tx: Transaction, job: Job, settings: Settings, now: datetime) -> b
     return False
 
 
-def _chastened(tx: Transaction, job: Job, now: datetime) -> bool:
-    """Return True if lowered amounts lately proved too small; they are then only raised."""
-    return any(
-        plan.outcome.verdict is Verdict.FELL_SHORT
-        and plan.changes_resources
-        and not plan.only_raises
-        and now - plan.updated_at < _CHASTENED
-        for plan in tx.plans.of(job.id)
-    )
+def _least(tx: Transaction, job: Job, now: datetime, role: str) -> Resources:
+    """Return the amounts below which those of a role are not lowered: the CPU that its busiest
+    replica used in the last minute, and more than what lately proved too small.
+
+    After a change that made a job faster, replicas use more CPU than in most of the time before.
+    """
+    used = lifecycle.recent_use(tx, job, now, role).cpu_millis or 0.0
+    least = Resources(cpu_millis=round(cpu.MARGIN * used))
+    for plan in tx.plans.of(job.id):
+        short = plan.outcome.verdict is Verdict.FELL_SHORT and now - plan.updated_at < _CHASTENED
+        had, has = plan.current.of(role), plan.target.of(role)
+        if short and has.cpu_millis < had.cpu_millis:
+            least = least.at_least(Resources(cpu_millis=round(_WISER * has.cpu_millis)))
+        if short and has.memory_bytes < had.memory_bytes:
+            least = least.at_least(Resources(memory_bytes=round(_WISER * has.memory_bytes)))
+    return least

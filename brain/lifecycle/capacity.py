@@ -206,6 +206,12 @@ def provided(tx: Transaction, job: JobId, target: Allocation) -> bool:
     return all(one.resources == target.of(roles.get(one.id, WORKER)) for one in live)
 
 
+def enforced(tx: Transaction, job: JobId, target: Allocation) -> bool:
+    """Return True if there are live replicas, and each is held to the target's amounts."""
+    live = _alive(tx, job)
+    return bool(live) and not any(one.unenforced for one in live) and provided(tx, job, target)
+
+
 def roles_of(world: World | None) -> Mapping[int, str]:
     """Return the role of each replica of a world."""
     return {} if world is None else {each.replica: each.role for each in world.members}
@@ -240,6 +246,14 @@ def fitting(tx: Transaction, job: Job, size: Allocation, *, room: Room = room) -
 
     sizes = range(first, job.document.replicas.max + 1)
     return first - 1 + bisect_left(sizes, True, key=lacks)
+
+
+def fits(tx: Transaction, job: Job, size: Allocation, *, room: Room = room) -> bool:
+    """Return True if the pool holds ``job`` with the amounts of ``size``, or if they are the
+    present ones.
+    """
+    same = size.amounts == standing(tx.plans.of(job.id), job)[1].amounts
+    return same or room(tx, replace(job, amounts=size.each)) >= size.replicas
 
 
 def largest(tx: Transaction, job: Job) -> int | None:

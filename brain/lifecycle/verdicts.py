@@ -34,11 +34,15 @@ def kept(
 
     A growth is checked by itself because the band of a size never seen is wide, and may contain
     throughputs below the present one. Amounts promise the throughput measured before them, so it is
-    enough if the two bands meet.
+    enough if the two bands meet, or if the rates differ by no more than noise: by half of the least
+    gain that is worth a restart.
     """
-    rate = (measured.high if plan.in_place else measured.examples_per_second) * worths.now
+    if plan.in_place:
+        noise = settings.minimum_gain / 2 if plan.changes_resources else 0.0
+        least = min(promised.low, (1 - noise) * promised.examples_per_second)
+        return max(measured.high, measured.examples_per_second) * worths.now >= least
     before = _before(plan, worths) * (1 + settings.minimum_gain)
-    return rate >= max(promised.low, before)
+    return measured.examples_per_second * worths.now >= max(promised.low, before)
 
 
 def verdicts(plans: Iterable[ScalePlan]) -> dict[int, PlanVerdict]:

@@ -165,7 +165,7 @@ class Situation:
         if isinstance(self.present, Undetermined):
             raise self.present
         if self.served is not None and replicas != self.replicas:
-            _, steps = self.served.best(replicas - self._beside)
+            steps = self.served.best(replicas - self._beside).rate
             rate = self.present.rate * steps / self.served.rate(self.served.workers)
             rate *= self._seen_beside(replicas)
             high = rate * math.exp(Z90 * _SERVED_SPREAD)
@@ -183,20 +183,19 @@ class Situation:
         return PS in dict(self.current.roles)
 
     def _seen_beside(self, replicas: int) -> float:
-        """Return the factor by which the model of servers missed the nearest measured size in the
-        direction of ``replicas``; in part for sizes nearer than that one.
+        """Return the factor by which the model of servers missed the nearest measured larger size;
+        in part for sizes nearer than that one.
+
+        A smaller size was measured with fewer servers than it would have now.
         """
         assert self.served is not None
         here = self.replicas
         points = () if self.model is None else self.model.points
-        seen = {p.replicas: p.rate for p in points if (p.replicas > here) == (replicas > here)}
-        seen.pop(here, None)
-        if not seen or not isinstance(self.present, Point):
+        seen = {point.replicas: point.rate for point in points if point.replicas > here}
+        if not seen or replicas < here or not isinstance(self.present, Point):
             return 1.0
         size = min(seen, key=lambda size: abs(math.log(size / replicas)))
-        if size <= self._beside + len(self.served.servers):
-            return 1.0
-        _, steps = self.served.best(size - self._beside)
+        steps = self.served.best(size - self._beside).rate
         said = self.present.rate * steps / self.served.rate(self.served.workers)
         share = min(1.0, math.log(replicas / here) / math.log(size / here))
         return math.pow(seen[size] / said, share)
@@ -207,15 +206,18 @@ class Situation:
         return sum(size.replicas for role, size in self.current.roles if role != PS)
 
     def at(self, replicas: int) -> Allocation:
-        """Return the allocation with ``replicas``, of which the best number are servers."""
+        """Return the allocation with ``replicas``, of which the best number are servers, each with
+        the processors that it needs then.
+        """
         if self.served is None or replicas == self.replicas:
             return replace(self.current, replicas=replicas)
-        servers, _ = self.served.best(replicas - self._beside)
+        best, amounts = self.served.best(replicas - self._beside), self.current.of(PS)
+        amounts = replace(amounts, cpu_millis=max(amounts.cpu_millis, round(1000 * best.cpus)))
         roles = tuple(
-            (role, replace(size, replicas=servers) if role == PS else size)
+            (role, replace(size, replicas=best.servers) if role == PS else size)
             for role, size in self.current.roles
         )
-        return replace(self.current, replicas=replicas, roles=roles)
+        return replace(self.current, replicas=replicas, roles=roles).reserving(PS, amounts)
 
     def useful(self, replicas: int) -> float:
         """Return the predicted goodput at a size: examples/s, weighed by their worth.
@@ -255,6 +257,13 @@ class Situation:
             return self.predict(replicas).examples_per_second / self.rate - 1
         except Undetermined:
             return None
+
+    def with_lower_raises(self) -> "Situation":
+        """Return the situation in which servers may get half as many processors with another
+        size.
+        """
+        assert self.served is not None, "only servers get other amounts with another size"
+        return replace(self, served=replace(self.served, most_cpus=self.served.most_cpus / 2))
 
     def without(self, sizes: Collection[int], why: str) -> "Situation":
         """Return the situation with ``sizes`` excluded; the present one always stays."""

@@ -28,7 +28,7 @@ def seen(millis: float = 900.0, memory: float = 2.0 * GIB, *, hours: int = 48) -
     use = RoleUse(role="worker", cpu_limit_millis=8000, memory_limit_bytes=16 * GIB)
     for hour in range(hours + 1):
         use = use.with_reading(at_seconds=hour * HOUR, cpu_millis=(millis,), memory_bytes=(memory,))
-    return replace(use, read_seconds=hours * HOUR)
+    return replace(use, read_seconds=hours * HOUR, replica_seconds=hours * HOUR)
 
 
 def asked(use: RoleUse, *, now_seconds: float = 48 * HOUR, **fields: Any) -> ResourceAdvice:
@@ -76,11 +76,37 @@ def test_a_guess_of_cpu_falls_although_it_is_near_but_not_for_a_tenth():
 
 
 def test_a_reservation_that_is_near_stays():
-    found = asked(seen(), reserved=Resources(cpu_millis=1100, memory_bytes=3 * GIB))
+    found = asked(seen(), reserved=Resources(cpu_millis=1100, memory_bytes=5 * GIB // 2))
     assert found.cpu is not None
     assert found.memory is not None
     assert not found.cpu.changes
     assert not found.memory.changes
+
+
+def test_memory_is_15_percent_above_the_highest_use_not_above_its_bucket():
+    found = memory(seen(memory=1.01 * 2 * GIB))
+    assert found.target == pytest.approx(1.15 * 1.01 * 2 * GIB)
+    before_the_field = replace(seen(memory=1.01 * 2 * GIB), most_bytes=0.0)
+    assert memory(before_the_field).target == pytest.approx(1.15 * 1.01 * 2 * GIB, rel=0.05)
+
+
+def test_each_replica_that_waits_for_none_tells_how_much_more_may_come():
+    def told(replicas: int) -> RoleUse:
+        use = RoleUse(role="worker")
+        for second in range(0, 601, 5):
+            use = use.with_reading(
+                at_seconds=second,
+                cpu_millis=replicas * (900.0,),
+                memory_bytes=replicas * (2.0 * GIB,),
+            )
+        return use
+
+    one, many = memory(told(1)), memory(told(30))
+    assert one.target == many.target
+    assert one.high > 3 * one.target
+    assert many.high < 1.11 * many.target
+    assert not replace(told(1), read_seconds=310, replica_seconds=310).explored
+    assert replace(told(2), read_seconds=310, replica_seconds=620).explored
 
 
 def test_bounds_hold_the_target_and_are_wider_the_less_was_seen():
@@ -169,9 +195,9 @@ def test_five_minutes_of_a_run_replace_what_earlier_ones_used():
 
 def test_memory_rises_as_in_earlier_runs():
     less = memory(second_run(310, GIB), reserved=Resources(memory_bytes=4 * GIB), guessed=True)
-    assert 1.5 * 1.15 * GIB < less.target == less.high < 1.6 * 1.15 * GIB
+    assert less.target == less.high == pytest.approx(1.5 * 1.15 * GIB)
     more = memory(second_run(310, 3.0 * GIB), reserved=Resources(memory_bytes=4 * GIB))
-    assert 4.5 * 1.15 * GIB < more.target < 4.8 * 1.15 * GIB
+    assert more.target == pytest.approx(4.5 * 1.15 * GIB)
 
 
 def test_until_then_memory_is_that_of_earlier_runs():
@@ -326,9 +352,18 @@ def test_a_server_gets_the_memory_that_it_will_need_before_the_next_change():
     server, reserved = replace(seen(), role="ps"), Resources(memory_bytes=3 * GIB)
     found = memory(server, reserved=reserved, grows=foreseen(4 * GIB, 6 * GIB))
 
-    assert found.target == pytest.approx(host_memory.MARGIN * 4 * GIB)
-    assert found.high == pytest.approx(host_memory.MARGIN * 6 * GIB)
+    assert found.target == found.high == pytest.approx(host_memory.MARGIN * 4 * GIB)
     assert "grows to 4 GiB before the next change" in found.reason
+
+
+def test_a_server_keeps_the_memory_of_its_end_but_not_much_more_than_it_has_now():
+    server, reserved = replace(seen(memory=2.0 * GIB), role="ps"), Resources(memory_bytes=9 * GIB)
+    near = memory(server, reserved=reserved, grows=foreseen(2 * GIB, 2.2 * GIB))
+    far = memory(server, reserved=reserved, grows=foreseen(2 * GIB, 6 * GIB))
+
+    assert near.target == far.target == pytest.approx(host_memory.MARGIN * 2 * GIB)
+    assert near.high == pytest.approx(host_memory.MARGIN * 2.2 * GIB)
+    assert far.high == pytest.approx(1.5 * 2 * GIB)
 
 
 def test_a_server_leaves_room_for_its_queue():

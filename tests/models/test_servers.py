@@ -1,5 +1,7 @@
 """Parameter servers: what they bound, what they will hold, and the incidents that rules prevent."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -36,6 +38,23 @@ def test_no_number_of_workers_is_faster_than_the_busiest_server():
 def test_incident_workers_were_added_while_a_server_was_full():
     assert not job(3.6).grows()
     assert job(3.6, workers=3).best(8)[0] == 5
+
+
+def test_servers_get_the_processors_for_which_more_workers_would_wait():
+    few = job(1.0, 0.5, workers=2)
+    division = replace(few, most_cpus=64.0).best(16)
+
+    assert division.servers == 2 < few.best(16).servers
+    assert division.cpus == pytest.approx(0.1 * 14 / (0.2 - 0.15 / 4 + 0.15 / 64) / 0.7, rel=0.02)
+    assert division.rate > few.best(16).rate
+    assert few.best(16).cpus == 4.0, "they get no more than they may"
+
+
+def test_a_full_server_that_may_get_more_processors_is_no_reason_to_add_another():
+    full = replace(job(3.6, workers=3), most_cpus=16.0)
+    assert full.grows()
+    assert full.best(8).servers == 1
+    assert full.best(8).cpus > 4
 
 
 def test_incident_one_hot_server_held_up_all_workers():

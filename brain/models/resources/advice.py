@@ -24,13 +24,15 @@ _QUIET, _AMPLE = 0.5, 0.999
 #: Least days for which use counts as seen, so that a first reading has a band.
 _LEAST_DAYS = 0.01
 #: Factors of the wanted memory between which the present reservation stays.
-_MEMORY_UP, _MEMORY_DOWN = 1.05, 0.70
+_MEMORY_UP, _MEMORY_DOWN = 1.05, 0.90
 #: Share of the present CPU reservation down to which it stays if nobody asked for it.
 _GUESS_DOWN = 0.90
 #: Share of its limit above which memory use may have been held down.
 _MEMORY_FULL = 0.98
-#: Time in days that halves the excess of the high memory, and its head-room above the target.
-_HALF_HOUR_DAYS, _AMPLER = 0.5 / 24, 1.15
+#: Time in days that halves the excess of the high memory.
+_HALF_HOUR_DAYS = 0.5 / 24
+#: Largest factor on its present use that a server keeps for its growth until the end.
+_GROWS = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,15 +134,13 @@ def _memory(use: RoleUse, signs: RoleSigns, now_seconds: float) -> AmountAdvice 
     leaks = signs.lasts_seconds is not None
     down = _GUESS_DOWN if signs.guessed else _MEMORY_DOWN
     growing = leaks or signs.grows is not None
-    ample, learns_days = _AMPLER * wanted, _HALF_HOUR_DAYS
-    if use.foreseen:
-        ample, learns_days = wanted, 0.0
+    ample, learns_days = wanted, 0.0 if use.foreseen else _HALF_HOUR_DAYS
     if signs.grows is not None:
         soon, last = signs.grows
         if soon.request_bytes > wanted:
             wanted = soon.request_bytes
             said = f"{said}, and grows to {gibibytes(soon.most_bytes)} before the next change"
-        ample, learns_days = max(wanted, last.request_bytes), 0.0
+        ample, learns_days = max(wanted, min(last.request_bytes, _GROWS * peak)), 0.0
     if limit > 0 and peak > _MEMORY_FULL * limit:
         wanted = max(wanted, host_memory.raised(limit, growing=growing))
         said = f"use was at the limit of {gibibytes(limit)}, which hides the need"
@@ -157,7 +157,7 @@ def _memory(use: RoleUse, signs: RoleSigns, now_seconds: float) -> AmountAdvice 
         MIB,
         wanted=wanted,
         used=peak,
-        days=use.days,
+        days=use.replica_days,
         reserved=reserved,
         largest=signs.largest.memory_bytes if signs.largest else None,
         reason=said,
@@ -193,8 +193,9 @@ def _amount(
     """Return an amount between its bounds, which are wider for shorter histories.
 
     As in Kubernetes' vertical autoscaler the upper bound is ``1 + 1 day / history`` times as high;
-    for memory it is ``1 + 0.5 hours / history``, because training repeats itself within hours, and
-    for servers the forecast alone, which is renewed as they grow.
+    for memory it is ``1 + 0.5 hours / history``, because training repeats itself within hours, with
+    the history of each replica that waits for no other; and for servers the forecast, which is
+    renewed as they grow.
     """
     target = min(wanted, float(largest)) if largest else wanted
     known = max(_LEAST_DAYS, days)

@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 from brain.errors import Undetermined
 
@@ -38,6 +39,16 @@ class ParameterServer:
         return self.used_cpus / self.cpus
 
 
+class Division(NamedTuple):
+    """A division of replicas into servers and workers."""
+
+    servers: int
+    #: Processors of each server.
+    cpus: float
+    #: Predicted steps per second.
+    rate: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedJob:
     """A job with parameter servers, observed at one configuration."""
@@ -45,6 +56,8 @@ class ServedJob:
     workers: int
     steps_per_second: float
     servers: tuple[ParameterServer, ...]
+    #: Most processors that a server may get with another size; at most the present ones: no more.
+    most_cpus: float = 0.0
 
     def __post_init__(self) -> None:
         """Raise for an observation from which nothing follows.
@@ -104,31 +117,39 @@ class ServedJob:
         hot = 0.0 if present == 1 else (present * max(self.demands) - total) / (present - 1)
         return hot + (total - hot) / servers
 
-    def best(self, replicas: int) -> tuple[int, float]:
-        """Return how many of ``replicas`` should be servers, and the rate in steps per second.
+    def best(self, replicas: int) -> Division:
+        """Return the division of ``replicas`` with the highest rate, of several the one with the
+        fewest servers.
 
-        No server is given up, because its rows may not fit the others. No worker is added while a
-        server is full.
+        No server is given up, because its rows may not fit the others. Servers get the processors
+        that leave the fullest one ``EASY``. No worker is added while a server is full and may get
+        no more processors.
 
-        >>> full, other = (ParameterServer(cpus=4, used_cpus=used) for used in (3.9, 1))
-        >>> ServedJob(workers=2, steps_per_second=10, servers=(full, other)).best(5)[0]
+        >>> servers = tuple(ParameterServer(cpus=4, used_cpus=used) for used in (3.9, 1))
+        >>> ServedJob(workers=2, steps_per_second=10, servers=servers).best(5).servers
         3
-        >>> ServedJob(workers=2, steps_per_second=10, servers=(other, other)).best(5)[0]
-        2
+        >>> ServedJob(workers=2, steps_per_second=10, servers=servers, most_cpus=8).best(5)[:2]
+        (2, 8)
         """
-        cpus, least = max(one.cpus for one in self.servers), len(self.servers)
+        least = len(self.servers)
         if not self.grows():
             least = max(least, replicas - self.workers)
-        step = self.think_seconds + sum(self.demands) / cpus
-        rates = {
-            n: _rate(replicas - n, step, self.fullest(n) / cpus) for n in range(least, replicas)
-        }
-        chosen = max(rates, key=lambda servers: (rates[servers], -servers))
-        return chosen, rates[chosen]
+        divided = (self._divided(servers, replicas - servers) for servers in range(least, replicas))
+        return max(divided, key=lambda one: (one.rate, -one.servers))
+
+    def _divided(self, servers: int, workers: int) -> Division:
+        present, think = max(one.cpus for one in self.servers), self.think_seconds
+        fullest, total = self.fullest(servers), sum(self.demands)
+        asked = workers / max(think + total / max(present, self.most_cpus), 1e-12)
+        cpus = max(present, min(self.most_cpus, fullest * asked / EASY))
+        return Division(servers, cpus, _rate(workers, think + total / cpus, fullest / cpus))
 
     def grows(self) -> bool:
-        """Return True if more workers may be added, that is, if no server is full."""
-        return max(one.busy for one in self.servers) <= FULL
+        """Return True if more workers may be added: no server is full, or all may get more
+        processors.
+        """
+        present = max(one.cpus for one in self.servers)
+        return self.most_cpus > present or max(one.busy for one in self.servers) <= FULL
 
 
 def _rate(workers: int, step_seconds: float, service_seconds: float) -> float:

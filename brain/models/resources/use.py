@@ -1,5 +1,6 @@
 """Use of a job's replicas by role, on which advice on resources rests."""
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -63,6 +64,8 @@ class RoleUse:
     until_seconds: float = 0.0
     #: Seconds between readings, without pauses.
     read_seconds: float = 0.0
+    #: The same, counted for each replica that does not wait for the others.
+    replica_seconds: float = 0.0
     #: A replica's share of the limit of its machine or control group at the last reading.
     cpu_limit_millis: float = 0.0
     memory_limit_bytes: float = 0.0
@@ -73,7 +76,8 @@ class RoleUse:
     scratch_capacity_bytes: float = 0.0
     #: Kills, oldest first.
     kills: tuple[MemoryKill, ...] = ()
-    #: Highest memory use in the first minutes, in bytes.
+    #: Highest memory use of this run, and of its first minutes, in bytes; 0: unknown.
+    most_bytes: float = 0.0
     first_bytes: float = 0.0
     #: Use in earlier runs of the script, and their names.
     earlier: EarlierUse = EarlierUse()
@@ -89,15 +93,24 @@ class RoleUse:
         return self.read_seconds / _DAY_SECONDS
 
     @property
+    def replica_days(self) -> float:
+        """Return the days that were read of all replicas that do not wait for each other."""
+        return self.replica_seconds / _DAY_SECONDS
+
+    @property
     def explored(self) -> bool:
-        """Return True if enough of this run was read to reserve less CPU."""
-        return self.read_seconds >= (_KNOWN_SECONDS if self.runs else _OWN_SECONDS)
+        """Return True if enough of this run was read to reserve less CPU.
+
+        Ten minutes are enough, and five if earlier runs or other replicas tell as much.
+        """
+        told = bool(self.runs) or self.replica_seconds >= _OWN_SECONDS
+        return told and self.read_seconds >= _KNOWN_SECONDS
 
     @property
     def rise(self) -> float:
         """Return the ratio of this run's peak memory to that of its first minutes; 0: unknown."""
         known = self.first_bytes > 0 and self.read_seconds >= _OWN_SECONDS
-        return _peak_bytes(self.memory) / self.first_bytes if known else 0.0
+        return self._own_peak_bytes / self.first_bytes if known else 0.0
 
     @property
     def foreseen(self) -> bool:
@@ -119,8 +132,14 @@ class RoleUse:
         """Return the most memory that a replica used, or will use by what earlier runs tell; 0 if
         nothing was measured.
         """
-        rises = self.first_bytes * self.earlier.rise if self.foreseen else 0.0
-        return max(_peak_bytes(self.known_memory), rises)
+        if self.foreseen:
+            return max(self._own_peak_bytes, self.first_bytes * self.earlier.rise)
+        return max(self._own_peak_bytes, _peak_bytes(self.earlier.memory))
+
+    @property
+    def _own_peak_bytes(self) -> float:
+        """Return the highest use of this run; an old one fades."""
+        return min(_peak_bytes(self.memory), self.most_bytes or math.inf)
 
     def memory_limit(self, reserved_bytes: float) -> float:
         """Return the bytes at which a replica is killed: its reservation, unless it was seen to
@@ -160,14 +179,18 @@ class RoleUse:
         begun = at_seconds if self.since_seconds is None else self.since_seconds
         apart = 0.0 if self.since_seconds is None else max(0.0, at_seconds - self.until_seconds)
         early = self.read_seconds < _KNOWN_SECONDS
+        read = min(apart, _PAUSE_SECONDS)
+        before = self.most_bytes or _peak_bytes(self.memory)
         return replace(
             self,
+            most_bytes=max(before, *memory_bytes),
             first_bytes=max(self.first_bytes, *memory_bytes) if early else self.first_bytes,
             cpu=self.cpu.added(cpu_millis, at_seconds),
             memory=self.memory.added([each / MIB for each in memory_bytes], at_seconds),
             since_seconds=begun,
             until_seconds=max(self.until_seconds, at_seconds),
-            read_seconds=self.read_seconds + min(apart, _PAUSE_SECONDS),
+            read_seconds=self.read_seconds + read,
+            replica_seconds=self.replica_seconds + read * len(memory_bytes),
         )
 
     def inheriting(self, other: "RoleUse", name: str) -> Self:
