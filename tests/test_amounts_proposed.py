@@ -7,12 +7,13 @@ import pytest
 
 from brain import lifecycle
 from brain.errors import Conflict
-from brain.estimates.proposal import explanation, wanted
+from brain.estimates.proposal import explanation, wanted, worthwhile
 from brain.types.advice import AmountAdvice, ResourceAdvice
-from brain.types.allocation import Bounds
+from brain.types.allocation import Allocation, Bounds
 from brain.types.job import ApprovalPolicy, JobId, JobState, PolicyMode
 from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.resources import Resources
+from brain.types.roles import RoleSize
 from tests import builders
 from tests.virtual import Laptop, scaling_by
 
@@ -114,6 +115,34 @@ def test_amounts_that_fell_short_are_rolled_back_and_not_proposed_again_that_day
     assert here.job.resources == AMPLE
 
 
+@pytest.mark.parametrize(("speed", "verdict"), [(0.96, Verdict.KEPT), (0.93, Verdict.FELL_SHORT)])
+def test_a_drop_of_throughput_that_may_be_noise_breaks_no_promise(speed: float, verdict: Verdict):
+    here, plan = lowered(PolicyMode.AUTO)
+    here.step_seconds = scaling_by(0.9, first=0.2 / speed)
+    read(here, 300, job_cpu_millis=300, job_memory_bytes=GIB)
+    with here.transaction() as (tx, job):
+        assert tx.plans.get(job.id, plan.generation).outcome.verdict is verdict
+
+
+def test_after_amounts_fell_short_the_next_ones_are_larger_by_a_fifth():
+    here, plan = lowered(PolicyMode.AUTO)
+    here.step_seconds = scaling_by(0.9, first=0.25)
+    read(here, 300, job_cpu_millis=300, job_memory_bytes=GIB)
+    assert here.job.resources == AMPLE
+    here.step_seconds = scaling_by(0.9)
+    read(here, 1620, job_cpu_millis=300, job_memory_bytes=GIB)
+    assert here.job.resources.memory_bytes == round(1.2 * plan.target.resources.memory_bytes)
+
+
+def test_a_plan_only_frees_what_is_worth_the_look_of_a_person():
+    large, small = Resources(memory_bytes=8 * GIB), Resources(memory_bytes=GIB)
+    had = Allocation(replicas=9, resources=large, roles=(("chief", RoleSize(resources=small)),))
+    half = replace(small, memory_bytes=GIB // 2)
+    assert not worthwhile(had, had.reserving("chief", half))
+    assert worthwhile(had.reserving("chief", half), had), "a raise never waits"
+    assert worthwhile(had, had.reserving("worker", replace(large, memory_bytes=7 * GIB)))
+
+
 def test_amounts_that_a_person_approved_stay_with_the_verdict_beside_them():
     here, plan = lowered(PolicyMode.APPROVE)
     given = {"by": "ada", "version": None, "settings": here.settings, "now": here.now}
@@ -211,6 +240,17 @@ def test_as_much_of_a_raise_of_processors_as_fits_is_proposed():
     read(here, 120, job_cpu_millis=1400, job_memory_bytes=GIB)
     given = of_amounts(here)[-1].target.resources.cpu_millis
     assert 1200 < given <= 1500, "1.6 CPUs are advised, and 1.5 are there"
+
+
+def test_amounts_are_lowered_no_further_than_the_least():
+    found = advice(500, (GIB, GIB))
+    has = Resources(cpu_millis=2000, memory_bytes=8 * GIB)
+    least = Resources(cpu_millis=1500, memory_bytes=4 * GIB)
+    assert wanted(has, found, least) == least
+    assert wanted(has, found, replace(least, cpu_millis=1900)).cpu_millis == 2000, "hardly less"
+    assert wanted(Resources(cpu_millis=400, memory_bytes=GIB // 2), found, least) == Resources(
+        cpu_millis=500, memory_bytes=GIB
+    ), "a raise goes to the target"
 
 
 def test_nothing_is_proposed_while_too_little_of_the_job_is_measured():

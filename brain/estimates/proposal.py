@@ -62,7 +62,7 @@ def propose(
         if found and aim:
             target = aim
             changed.append(found)
-    if not changed or not _worthwhile(current, target):
+    if not changed or not worthwhile(current, target):
         return None
     first, *others = [explanation(found) for found in changed]
     why = replace(
@@ -73,7 +73,7 @@ def propose(
     return lifecycle.propose_amounts(tx, job, target, why, sight.now, settings=settings, now=now)
 
 
-def _worthwhile(current: Allocation, target: Allocation) -> bool:
+def worthwhile(current: Allocation, target: Allocation) -> bool:
     """Return True if a plan raises an amount, or frees enough of what the job reserves in all."""
     if target.loosest(current).amounts != current.amounts:
         return True

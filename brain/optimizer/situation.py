@@ -165,6 +165,8 @@ class Situation:
         if isinstance(self.present, Undetermined):
             raise self.present
         if self.served is not None and replicas != self.replicas:
+            if replicas <= self._beside + len(self.served.servers):
+                raise Undetermined("no worker is left beside its servers", code="no-steps")
             steps = self.served.best(replicas - self._beside).rate
             rate = self.present.rate * steps / self.served.rate(self.served.workers)
             rate *= self._seen_beside(replicas)

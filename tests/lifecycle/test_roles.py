@@ -25,11 +25,11 @@ from tests import builders
 from tests.virtual import Laptop, scaling_by
 
 GIB = 2**30
-ONE = Resources(cpu_millis=1000)
+ONE, BUSY = Resources(cpu_millis=1000), Resources(cpu_millis=1500)
 ROLES = {"ps": RoleSize(replicas=2), "chief": RoleSize()}
 
 
-def training(**document: Any) -> Laptop:
+def training(cpus: int = 12, **document: Any) -> Laptop:
     """A chief, two servers and two workers, on a machine for twelve."""
     given: dict[str, Any] = {
         "optimize_mode": OptimizeMode.MANUAL,
@@ -37,7 +37,7 @@ def training(**document: Any) -> Laptop:
         "replicas": Bounds(min=4, max=8, start=5),
         "roles": ROLES,
     }
-    here = Laptop(scaling_by(0.9), cpus=12, **(given | document)).start()
+    here = Laptop(scaling_by(0.9), cpus=cpus, **(given | document)).start()
     return here.train(70)
 
 
@@ -248,6 +248,49 @@ def test_servers_that_are_full_get_another_beside_them():
     assert facts["parameter servers"] == "2, which use 95 %, 90 % of what they reserve"
     assert plan.promised is not None
     assert plan.promised.exploring
+
+
+def grown(cpus: int) -> Allocation:
+    """Return the first other size of a job whose servers use half of their 1.5 CPUs."""
+    here = training(
+        cpus=cpus,
+        optimize_mode=OptimizeMode.SINGLE_JOB,
+        policy=ApprovalPolicy(mode=PolicyMode.AUTO),
+        replicas=Bounds(min=5, max=8),
+        roles={"chief": RoleSize(), "ps": RoleSize(replicas=2, resources=BUSY)},
+    )
+    reserve(here, BUSY)
+    decided(here, 20, r0=100, r1=700, r2=700, r3=900, r4=900)
+    return here.plans[-1].target
+
+
+def test_a_growth_gives_servers_the_cpu_that_more_workers_ask_of_them():
+    target = grown(cpus=32)
+    assert (target.workers, dict(target.roles)["ps"].replicas) == (5, 2), "no more servers"
+    assert 4000 < target.of("ps").cpu_millis < 5500
+    assert target.of("worker") == ONE
+
+
+def test_a_growth_raises_the_cpu_of_servers_no_further_than_their_machine_has():
+    target = grown(cpus=12)
+    assert target.replicas == 8
+    assert 1500 < target.of("ps").cpu_millis <= 3000, "six of twelve are for the others"
+
+
+def test_a_smaller_size_is_not_judged_by_the_fewer_servers_that_it_had():
+    here = managed()
+    decided(here, 20, r0=100, r1=950, r2=900, r3=300, r4=300)
+    here.coordinate()
+    assert names(here).count("ps") == 3
+    decided(here, 60, r0=100, r1=500, r2=500, r3=500, r4=300, r5=300)
+    assert [point.replicas for point in here.sight.earlier] == [5]
+    with here.transaction() as (tx, job):
+        known = expected_scaling(tx, job, here.settings, here.now).sizes
+    rates = {one.replicas: one.prediction and one.prediction.examples_per_second for one in known}
+    here_rate = rates[6]
+    assert here_rate is not None
+    assert rates[5] == pytest.approx(here_rate / 2, rel=0.1), "one of two workers is gone"
+    assert rates[4] is None, "three servers and the chief are no job"
 
 
 def test_what_if_asks_the_servers_and_not_the_model_of_equal_workers():
