@@ -214,7 +214,9 @@ class Situation:
         if self.served is None or replicas == self.replicas:
             return replace(self.current, replicas=replicas)
         best, amounts = self.served.best(replicas - self._beside), self.current.of(PS)
-        amounts = replace(amounts, cpu_millis=max(amounts.cpu_millis, round(1000 * best.cpus)))
+        # Servers may use more than they reserve where no limit holds them.
+        cpus = min(best.cpus, self.served.most_cpus)
+        amounts = replace(amounts, cpu_millis=max(amounts.cpu_millis, round(1000 * cpus)))
         roles = tuple(
             (role, replace(size, replicas=best.servers) if role == PS else size)
             for role, size in self.current.roles

@@ -277,6 +277,13 @@ def test_a_growth_raises_the_cpu_of_servers_no_further_than_their_machine_has():
     assert 1500 < target.of("ps").cpu_millis <= 3000, "six of twelve are for the others"
 
 
+def test_another_size_leaves_amounts_that_nobody_named():
+    here = managed()
+    decided(here, 20, r0=100, r1=1200, r2=1100, r3=300, r4=300)
+    assert here.plans[-1].target.replicas == 6
+    assert here.plans[-1].target.amounts == here.plans[-1].current.amounts
+
+
 def test_a_smaller_size_is_not_judged_by_the_fewer_servers_that_it_had():
     here = managed()
     decided(here, 20, r0=100, r1=950, r2=900, r3=300, r4=300)
