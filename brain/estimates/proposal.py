@@ -191,7 +191,8 @@ def _too_soon(tx: Transaction, job: Job, settings: Settings, now: datetime) -> b
     for plan in tx.plans.of(job.id):
         if plan.changes_resources:
             unwanted = plan.state in _UNWANTED
-            if plan.outcome.verdict is Verdict.KEPT:
+            done = plan.outcome.verdict is not None
+            if plan.outcome.verdict is Verdict.KEPT or (plan.only_raises and done):
                 continue
             rest = _CHASTENED if unwanted else timedelta(seconds=settings.dwell_seconds)
             if now - plan.updated_at < rest:

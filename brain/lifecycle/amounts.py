@@ -5,7 +5,7 @@ scheduler stops it no more often, and throughput is not worse.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from brain.errors import Undetermined
@@ -67,7 +67,8 @@ def fell_short(
 
     The throughput is measured since the plan was applied, because amounts change no world. It is
     Undetermined until use and throughput were both measured for long enough, except for a world
-    that ran out of memory.
+    that ran out of memory. A plan that lowers amounts does not answer for memory that it left or
+    raised: to take the plan back would only delay the next raise.
     """
     applied = plan.updated_at
     for world in tx.worlds.of(plan.job):
@@ -84,7 +85,9 @@ def fell_short(
         if after.readings < _READINGS:
             return "", Undetermined("its machines were not read often enough since")
         before = _use(earlier, sight.world, role) if plan.lowers_cpu else after
-        found.append(shortage(reserved, before, after))
+        less = plan.only_raises or reserved.memory_bytes < plan.current.of(role).memory_bytes
+        asked = reserved if less else replace(reserved, memory_bytes=0)
+        found.append(shortage(asked, before, after))
     samples = [one for one in sight.samples if one.measured_at > applied]
     present = achieved(samples, settings, independent=job.document.independent)
     return " and ".join(dict.fromkeys(filter(None, found))), present

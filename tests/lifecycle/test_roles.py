@@ -15,8 +15,9 @@ from brain.lifecycle.work import accelerators_of
 from brain.scaling import expected_scaling
 from brain.types.allocation import Allocation, Bounds
 from brain.types.document import JobDocument
+from brain.types.explanation import Explanation
 from brain.types.job import ApprovalPolicy, OptimizeMode, PolicyMode
-from brain.types.plan import PlanKind, PlanState, ScalePlan
+from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.resources import Resources
 from brain.types.roles import RoleSize
 from brain.types.telemetry import ReplicaReading, SourceId
@@ -380,6 +381,37 @@ def test_cpu_of_workers_falls_once_servers_hold_them_up_no_longer():
     assert first.target.of("ps").cpu_millis > 2000
     assert first.target.of("worker").cpu_millis == 2000, "they may use more beside such servers"
     assert later.target.of("worker").cpu_millis < 1000
+
+
+def test_a_server_that_needs_more_than_a_plan_gave_gets_more_and_the_plan_stays():
+    tight, ample = (Resources(cpu_millis=1000, memory_bytes=n * GIB) for n in (1, 2))
+    here = training(
+        optimize_mode=OptimizeMode.SINGLE_JOB,
+        policy=ApprovalPolicy(mode=PolicyMode.AUTO),
+        replicas=Bounds(min=5, max=5),
+        resources=ample,
+        roles={"chief": RoleSize(resources=ONE), "ps": RoleSize(replicas=2, resources=tight)},
+    )
+    rate = here.sight.now
+    with here.transaction() as (tx, job):
+        _, had = lifecycle.standing(tx.plans.of(job.id), job)
+        less = had.reserving("worker", replace(ample, memory_bytes=3 * GIB // 2))
+        target = less.reserving("ps", replace(tight, memory_bytes=int(1.04 * GIB)))
+        why = Explanation(code="resources", reason="it uses less", next_step="")
+        given = {"settings": here.settings, "now": here.now}
+        plan = lifecycle.propose_amounts(tx, job, target, why, rate, **given)
+    for _ in range(12):
+        wish = here.wish()
+        asked = {role: size.resources or ample for role, size in wish.roles}
+        workers = wish.resources or ample
+        held = (asked["chief"], asked["ps"], asked["ps"], workers, workers)
+        here.observe(*(builders.replica(id, resources=one) for id, one in enumerate(held)))
+        decided(here, 20, r0=100, r1=100, r2=100, r3=100, r4=100)
+    later, first = here.plans
+    assert (first.generation, first.state) == (plan.generation, PlanState.VERIFIED)
+    assert first.outcome.verdict is Verdict.KEPT
+    assert later.target.of("ps").memory_bytes > 1.1 * GIB, "with no pause"
+    assert later.target.of("worker").memory_bytes == 3 * GIB // 2
 
 
 SMALL = Resources(cpu_millis=500)
