@@ -6,8 +6,6 @@ import re
 import signal
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,19 +17,23 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from brain.client import BrainClient, Call
+from tests.forks import Fork
 from tests.patience import Patience
 
 #: Seconds that a start may take on a busy machine.
 START_SECONDS = 100
+_MODULE = "brain.service.start"
 
 
 @dataclass
 class Service:
-    """A running ``python -m brain.service``."""
+    """A running service."""
 
     home: Path
-    process: subprocess.Popen[str]
+    process: Fork
     said: list[str]
+    #: Its further output.
+    printed: IO[str]
 
     def client(self, who: str = "admin") -> BrainClient:
         """A client with the token that the service wrote."""
@@ -62,29 +64,36 @@ def service(
 
     ``descriptors`` is the number that it may have, ``log`` the file for its standard error.
     """
-    command = [sys.executable, "-m", "brain.service", f"--home={home}", "--port=0", *flags]
+    ours, theirs = os.pipe()
+    with open(ours) as printed:
+        with open(theirs, "w") as output:
+            flags = (f"--home={home}", "--port=0", *flags)
+            process = begin(*flags, output=output, errors=log, descriptors=descriptors)
+        try:
+            said = _until_up(process, printed)
+            yield Service(home, process, said, printed)
+        finally:
+            process.kill()
+            process.wait(60)
+
+
+def begin(
+    *flags: str, output: IO[Any], errors: IO[Any] | None, descriptors: int | None = None
+) -> Fork:
+    """Start a service; most of a start is the import of its modules, which are there already."""
+    lines = ["import resource, sys", f"from {_MODULE} import main", f"sys.exit(main({flags}))"]
     if descriptors is not None:
-        command = ["prlimit", f"--nofile={descriptors}:{descriptors}", *command]
+        lines.insert(1, f"resource.setrlimit(resource.RLIMIT_NOFILE, {(descriptors,) * 2})")
     environment = {key: text for key, text in os.environ.items() if not key.startswith("BRAIN_")}
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
-    )
-    assert process.stdout
-    try:
-        said = _until_up(process)
-        yield Service(home, process, said)
-    finally:
-        process.kill()
-        process.wait(60)
-        process.stdout.close()
+    streams = (0, output.fileno(), 2 if errors is None else errors.fileno())
+    return Fork("\n".join(lines), Path.cwd(), environment, streams, _MODULE)
 
 
-def _until_up(process: subprocess.Popen[str]) -> list[str]:
-    assert process.stdout
+def _until_up(process: Fork, printed: IO[str]) -> list[str]:
     alarm = threading.Timer(START_SECONDS, process.kill)
     alarm.start()
     said: list[str] = []
-    for line in process.stdout:
+    for line in printed:
         said.append(line.strip())
         if line.startswith("Brain "):
             alarm.cancel()

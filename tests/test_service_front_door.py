@@ -1,5 +1,6 @@
 """The front door under attack: heads of two meanings, trailers, empty lines, and a stop within."""
 
+import signal
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -178,7 +179,7 @@ def test_a_service_that_stops_answers_what_came_whole(tmp_path: Path) -> None:
             known.wire.send(second[:5])
             # Both are read before the service stops.
             eventually(lambda: metric(running, "brain_connections") == 2)
-            running.process.terminate()
+            running.process.send_signal(signal.SIGTERM)
             eventually(lambda: not accepts(running))
         said = until_closed(known.wire)
     assert said.startswith(b"HTTP/1.1 200 ")

@@ -177,8 +177,7 @@ def test_no_log_has_a_sign_in_link(tmp_path: Path) -> None:
         with running.client() as admin:
             assert [one.action for one in admin.send(calls.audit()).items] == []
         running.stop()
-        assert running.process.stdout
-        told = [*running.said, *running.process.stdout]
+        told = [*running.said, *running.printed]
     assert code == 2
     assert "kubectl exec -it" in said
     assert not any("signin=" in line for line in [said, *told])

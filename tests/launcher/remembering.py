@@ -21,7 +21,7 @@ from launcher.ram_checkpoint.shared_memory import SharedMemory, free_root, words
 from launcher.values.config import WorldDocument
 from launcher.values.ram_checkpoint import parts
 from launcher.workers.processes.process import free_port, listen
-from tests.launcher import forks
+from tests import forks
 from tests.launcher.building import a_config, a_world
 
 SHIM = Path(__file__).parents[2] / "launcher" / "inject" / "shim.py"
@@ -48,13 +48,13 @@ class Held:
 
     def start(
         self, lines: str, directory: Path, *, cold: bool = False
-    ) -> "subprocess.Popen[str] | forks.Fork":
+    ) -> "subprocess.Popen[str] | forks.Worker":
         """Start a worker that runs ``lines`` in ``directory``; a ``cold`` one, as an interpreter
         of its own, has the shim before it has torch."""
         memory = words(self.hold.root, self.declared, self.registry, shim=True)
         environment = dict(os.environ, MEMORY=json.dumps(memory))
         if not cold:
-            return forks.Fork(BEGIN + lines, directory, environment)
+            return forks.Worker(BEGIN + lines, directory, environment)
         return subprocess.Popen(
             [sys.executable, "-c", BEGIN + lines],
             cwd=directory,
@@ -94,7 +94,7 @@ def stop_keeper(hold: SharedMemory) -> Callable[[], None]:
     return lambda: os.kill(hold.flusher_pid, signal.SIGCONT)
 
 
-def lines_of(worker: "subprocess.Popen[str] | forks.Fork") -> "asyncio.Queue[str]":
+def lines_of(worker: "subprocess.Popen[str] | forks.Worker") -> "asyncio.Queue[str]":
     """Its output by lines as they come; at the end an empty one."""
     lines: asyncio.Queue[str] = asyncio.Queue()
     loop = asyncio.get_running_loop()
@@ -109,7 +109,7 @@ def lines_of(worker: "subprocess.Popen[str] | forks.Fork") -> "asyncio.Queue[str
     return lines
 
 
-def ended(worker: "subprocess.Popen[str] | forks.Fork") -> None:
+def ended(worker: "subprocess.Popen[str] | forks.Worker") -> None:
     """Wait for its end, and let go of its streams."""
     worker.wait()
     for stream in (worker.stdin, worker.stdout, worker.stderr):

@@ -11,7 +11,7 @@ import pytest
 from launcher.ram_checkpoint.sharing import buddy_of
 from launcher.values.ram_checkpoint import parts
 from launcher.values.ram_checkpoint.parts import StepPart
-from tests.launcher import forks
+from tests import forks
 from tests.launcher.building import a_world, soon
 from tests.launcher.remembering import TOKEN, TOLD, Company, company
 

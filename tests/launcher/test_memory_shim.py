@@ -13,7 +13,7 @@ import pytest
 from launcher.coordinator import pins
 from launcher.ram_checkpoint.shared_memory import SharedMemory, free_root
 from launcher.values.ram_checkpoint import links
-from tests.launcher import forks
+from tests import forks
 from tests.launcher.building import soon
 from tests.launcher.remembering import Held, ended, holding, lines_of, stop_keeper
 

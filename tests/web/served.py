@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -16,7 +15,9 @@ from brain.client import BrainClient
 from brain.db import SqlStores
 from brain.errors import BrainError
 from brain.ports import Stores
+from tests.forks import Fork
 from tests.patience import Patience
+from tests.serving import begin
 
 #: A lease of hours, so that one held by another Brain is not taken for a wrong clock.
 LEASE = "--lease-seconds=36000"
@@ -30,7 +31,7 @@ class Served:
 
     home: Path
     port: int = 0
-    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    _process: Fork | None = field(default=None, repr=False)
 
     @property
     def url(self) -> str:
@@ -62,15 +63,9 @@ class Served:
         """Start it and wait until it answers."""
         record = self.home / "service.json"
         record.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "brain.service", f"--home={self.home}"]
-        environment = {key: value for key, value in os.environ.items() if key[:6] != "BRAIN_"}
         with (self.home / "test.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*command, f"--port={self.port}", "--heartbeat-seconds=2", LEASE],
-                stdout=log,
-                stderr=log,
-                env=environment,
-            )
+            flags = (f"--home={self.home}", f"--port={self.port}", "--heartbeat-seconds=2", LEASE)
+            self._process = begin(*flags, output=log, errors=log)
         patience = Patience(STARTING)
         while not self._answers(record):
             if self._process.poll() is not None or patience.over:
