@@ -132,6 +132,15 @@ def test_a_service_loads_what_fits_models_no_sooner_than_it_fits_one():
     assert not set(json.loads(printed.stdout)) & fitting
 
 
+@pytest.mark.parametrize("module", ["brain.service.backup", "brain.service.gc"])
+def test_a_command_on_the_state_directory_loads_no_service(module: str):
+    code = f"import json, sys\nimport {module}\nprint(json.dumps(sorted(sys.modules)))"
+    printed = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT
+    )
+    assert not set(json.loads(printed.stdout)) & {"fastapi", "uvicorn", "brain.service.serve"}
+
+
 @dataclass(frozen=True)
 class Installed:
     """An environment that holds the wheel and what some of its extras ask for."""

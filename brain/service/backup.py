@@ -20,7 +20,7 @@ from brain.api.secrets import write_private
 from brain.db.backup import backend_of, dump, load
 from brain.db.schema import expect_known
 from brain.errors import BadInput, BrainError, Conflict, NotFound, Unavailable
-from brain.service.start import database_at, database_of_one, home_of_one, make_home, settings_at
+from brain.service.home import database_at, database_of_one, home_of_one, make_home, settings_at
 
 _MANIFEST, _DATABASE = "backup.json", "database"
 #: Prefix of the directories that hold unfinished backups.

@@ -11,7 +11,7 @@ from pathlib import Path
 from brain.db import SqlStores, missing
 from brain.errors import BrainError, Unavailable
 from brain.service.disk import ended, expired, sweep
-from brain.service.start import database_at, home_of_one, settings_at
+from brain.service.home import database_at, home_of_one, settings_at
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,33 +2,34 @@
 
 import argparse
 import errno
-import fcntl
 import ipaddress
 import os
 import socket
 import ssl
 import sys
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
-from types import MappingProxyType
-from typing import IO, Any
 
 from brain.api import auth
 from brain.api.secrets import Seal, write_private
 from brain.confinement import hindrance
 from brain.db import SqlStores, missing, prepare
-from brain.db.engine import database_url, sqlite_file
 from brain.errors import BadInput, BrainError, NotAllowed, Unavailable
 from brain.ports import Stores
+from brain.service.home import (
+    database_at,
+    database_of_one,
+    home_of_one,
+    make_home,
+    settings_at,
+)
 from brain.service.logs import set_up as set_up_log
 from brain.service.serve import BACKLOG, serve
 from brain.service.tls import tls_context
-from brain.settings import Settings, settings_from, settings_in_environment
-from brain.types.job import PolicyMode
+from brain.settings import Settings
 from brain.types.record import Role
 
 #: Files that are created in the state directory if they are missing.
@@ -86,29 +87,6 @@ def _check(url: str) -> int:
     return 1 if steps else 0
 
 
-def settings_at(
-    home: Path, environment: Mapping[str, str], flags: Mapping[str, Any] = MappingProxyType({})
-) -> Settings:
-    """Merge the settings of ``brain.toml``, the environment and the command line.
-
-    Raises:
-        BadInput: a key is not a setting, or its value has the wrong type.
-    """
-    file = home / "brain.toml"
-    try:
-        written = tomllib.loads(file.read_text()) if file.exists() else {}
-    except (OSError, tomllib.TOMLDecodeError) as bad:
-        raise BadInput(f"{file}: {bad}") from bad
-    settings = settings_from(written, settings_in_environment(environment), flags)
-    if settings.policy_mode not in list(PolicyMode):
-        known = ", ".join(PolicyMode)
-        raise BadInput(
-            f"policy_mode {settings.policy_mode!r} does not exist; choose one of {known}",
-            field="policy_mode",
-        )
-    return settings
-
-
 def _run(
     home: Path,
     settings: Settings,
@@ -148,62 +126,6 @@ def admit(home: Path, settings: Settings, stores: Stores, now: datetime) -> None
     _check_tokens(settings, stores)
     for name, role in _OWN_TOKENS:
         _keep_token(home / f"{name}.token", name, role, stores, now)
-
-
-def database_at(home: Path, settings: Settings) -> str:
-    """Return the URL of the installation's database."""
-    return settings.database_url or f"sqlite:///{home.absolute() / 'brain.db'}"
-
-
-def make_home(home: Path) -> None:
-    """Create the state directory, or check that it is writable."""
-    try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (home / "service.lock").touch(mode=0o600)
-    except OSError as bad:
-        raise Unavailable(
-            f"state directory {home}: {bad.strerror}; choose another with --home"
-        ) from bad
-
-
-def home_of_one(home: Path) -> AbstractContextManager[IO[str]]:
-    """Raise if another service uses the state directory."""
-    return _alone(home / "service.lock", f"state directory {home}", "choose another with --home")
-
-
-@contextmanager
-def database_of_one(home: Path, settings: Settings) -> Iterator[None]:
-    """Raise if the service of another state directory uses the same SQLite file."""
-    url = database_url(database_at(home, settings))
-    if url.get_backend_name() != "sqlite":
-        yield
-        return
-    file = sqlite_file(url).resolve()
-    remedy = "choose another with --database-url, or PostgreSQL for several services"
-    with _alone(file.with_name(f"{file.name}.lock"), f"database {file}", remedy):
-        yield
-
-
-@contextmanager
-def _alone(path: Path, what: str, remedy: str) -> Iterator[IO[str]]:
-    """Hold the lock of a file that only one service may use."""
-    try:
-        lock = path.open("w")
-    except OSError as bad:
-        raise Unavailable(f"{what}: {bad.strerror}; {remedy}") from bad
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as held:
-            raise Unavailable(
-                f"another service runs on {what}; stop that service, or {remedy}"
-            ) from held
-        except OSError as refused:
-            raise Unavailable(
-                f"{what} does not support file locks: {refused.strerror}; move it to a local "
-                f"disk, or {remedy}"
-            ) from refused
-        yield lock
 
 
 @contextmanager
