@@ -153,7 +153,6 @@ def _assembled(context: Context) -> FastAPI:
         openapi_url=None,
         redirect_slashes=False,
         lifespan=_watching,
-        generate_unique_id_function=openapi.operation_id,
     )
     app.state.context = context
     problems.install(app)
@@ -171,10 +170,8 @@ def _assembled(context: Context) -> FastAPI:
         telemetry,
         access,
     )
-    for part in (*told, openapi):
-        app.include_router(part.router)
-    app.include_router(service.router)
-    app.include_router(service.api)
+    for router in (*(part.router for part in (*told, openapi)), service.router, service.api):
+        app.router.routes.extend(router.routes)
     app.router.default = ui.Dashboard(ui.directory())
     app.add_middleware(Compressing)
     app.add_middleware(AnsweringHead)

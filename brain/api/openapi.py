@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.routing import APIRoute
+from fastapi import FastAPI, Request, Response
 from pydantic import TypeAdapter
 
 from brain import wire
+from brain.api import routers
 from brain.api.deps import Who
 from brain.api.problems import MEDIA_TYPE
 from brain.api.routes.access import MOST_DAYS, CodeRequest, SignIn, TokenRequest
@@ -38,7 +38,7 @@ from brain.views import (
     ScalerAnswer,
 )
 
-router = APIRouter(prefix="/api/v1", tags=["service"])
+router = routers.router("service")
 
 #: Types that routes read from their bodies, beside telemetry and the job document.
 _BODIES: Mapping[str, type] = {
@@ -179,11 +179,6 @@ _OF_BODIES = {"408": {"description": "TooSlow"}, "413": {"description": "TooLarg
 def served(request: Request, who: Who) -> Response:
     """This document."""
     return Response(as_text(request.app), media_type="application/json")
-
-
-def operation_id(route: APIRoute) -> str:
-    """Return the name of the function, which is unique over all routers (a test checks)."""
-    return route.name
 
 
 def as_text(app: FastAPI) -> str:

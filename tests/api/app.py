@@ -3,7 +3,6 @@
 import asyncio
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +22,6 @@ from brain.types.record import Role
 from tests.builders import NOW, node
 
 URL = "http://127.0.0.1:8080"
-
-
-@cache
-def _warm() -> FastAPI:
-    """The app whose routes were built; that takes longer than any test, so it is done once."""
-    return create_app(
-        MemoryStores(), Settings(), lambda: NOW, home=Path(), seal=Seal(Fernet.generate_key())
-    )
 
 
 class AppTransport(httpx2.BaseTransport):
@@ -59,7 +50,7 @@ class Api:
 
     def __post_init__(self) -> None:
         self.woken = 0
-        fresh = create_app(
+        self.app = create_app(
             self.stores,
             self.settings,
             lambda: self.now,
@@ -67,9 +58,7 @@ class Api:
             seal=Seal(Fernet.generate_key()),
             wake=self._wake,
         )
-        self.context = fresh.state.context
-        self.app = _warm()
-        self.app.state.context = self.context
+        self.context = self.app.state.context
 
     def _wake(self) -> None:
         self.woken += 1

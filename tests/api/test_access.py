@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi.routing import APIRoute
 
 from brain import calls
 from brain.api import openapi
@@ -244,3 +245,7 @@ def test_operation_ids_are_unique(api: Api) -> None:
         for operation in path.values()
     ]
     assert len(operations) == len(set(operations))
+
+
+def test_no_route_is_left_to_be_built_by_the_first_request(api: Api) -> None:
+    assert {type(route) for route in api.app.routes} == {APIRoute}

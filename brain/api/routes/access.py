@@ -5,10 +5,10 @@ from datetime import timedelta
 from urllib.parse import quote
 
 from anyio import to_thread
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from brain import errors
-from brain.api import auth, orders
+from brain.api import auth, orders, routers
 from brain.api.acting import Act
 from brain.api.deps import Context, Here, OpenBody, PageSize, Who, answer, asked
 from brain.api.problems import problems
@@ -18,7 +18,7 @@ from brain.ports import Transaction
 from brain.types.record import AuditEntry, Role, Token
 from brain.views import NewToken, Page, SignInCode, TokenView
 
-router = APIRouter(prefix="/api/v1", tags=["access"])
+router = routers.router("access")
 
 #: Most characters of a person's name.
 _LONGEST_NAME = 100

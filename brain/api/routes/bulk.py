@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from brain import errors, lifecycle
-from brain.api import views
+from brain.api import routers, views
 from brain.api.acting import Act, Acting
 from brain.api.deps import JobRequest, Project, asked
 from brain.api.filters import JOB_KEYS, job_matches, parse_filter
@@ -16,7 +16,7 @@ from brain.ports import Transaction
 from brain.types.job import JobId
 from brain.views import JobOutcome, JobsRequest, Page
 
-router = APIRouter(prefix="/api/v1", tags=["jobs"])
+router = routers.router("jobs")
 
 #: Most jobs in one request; other writers wait until it is done.
 MOST_JOBS = 500

@@ -3,12 +3,12 @@
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import Header, Query, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from brain import errors
-from brain.api import events
+from brain.api import events, routers
 from brain.api.compression import encoding_for, gzipped_stream
 from brain.api.deps import AboutJob, Context, Here, OwnToken, TokenMonitor
 from brain.api.problems import problems
@@ -19,7 +19,7 @@ from brain.views import Page
 #: Range of numbers with which a store can compare ids of events.
 _IDS = range(-(2**63), 2**63)
 
-router = APIRouter(prefix="/api/v1", tags=["watching"])
+router = routers.router("watching")
 
 
 @router.get(

@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import Path, Query, Response
 
 from brain import digest, errors, lifecycle, savings, wire
-from brain.api import orders, views
+from brain.api import orders, routers, views
 from brain.api.acting import Act
 from brain.api.deps import Here, PageSize, Who, answer, asked
 from brain.api.pages import LARGEST, named_page
@@ -23,7 +23,7 @@ from brain.types.resources import Node
 from brain.types.savings import Savings
 from brain.views import NodeView, Page
 
-router = APIRouter(prefix="/api/v1", tags=["fleet"])
+router = routers.router("fleet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

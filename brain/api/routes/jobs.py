@@ -6,11 +6,11 @@ from datetime import timedelta
 from typing import Annotated, Any
 
 import uuid_utils
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from starlette.concurrency import run_in_threadpool
 
 from brain import errors, estimates, lifecycle, wire
-from brain.api import orders, views
+from brain.api import orders, routers, views
 from brain.api.acting import Act, Acting
 from brain.api.deps import (
     AboutJob,
@@ -47,7 +47,7 @@ from brain.views import (
     WorkerView,
 )
 
-router = APIRouter(prefix="/api/v1", tags=["jobs"])
+router = routers.router("jobs")
 
 #: The pool of a single machine.
 LOCAL = PoolName("local")

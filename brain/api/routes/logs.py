@@ -9,11 +9,12 @@ from contextlib import ExitStack, aclosing, contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, BinaryIO, NamedTuple
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from brain import errors
+from brain.api import routers
 from brain.api.deps import AboutJob, JobRequest, OwnToken, TokenMonitor
 from brain.api.problems import problems
 from brain.api.routes.jobs import LOCAL
@@ -22,7 +23,7 @@ from brain.types.job import Job
 from brain.types.world import ReplicaState, World
 from brain.views import LogsRequest, ScalerAnswer, ScalerRequest
 
-router = APIRouter(prefix="/api/v1", tags=["watching"])
+router = routers.router("watching")
 
 #: Seconds between checks for new lines; a person reads no faster.
 _LOOK_SECONDS = 0.5

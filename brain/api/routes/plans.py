@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from brain import errors, lifecycle
-from brain.api import orders, views
+from brain.api import orders, routers, views
 from brain.api.acting import Act
 from brain.api.deps import AboutJob, Here, PageSize, Who, answer, asked
 from brain.api.filters import Filter, parse_filter
@@ -29,7 +29,7 @@ from brain.views import (
     Scaling,
 )
 
-router = APIRouter(prefix="/api/v1", tags=["plans"])
+router = routers.router("plans")
 
 #: Keys of ``filter`` for plans.
 KEYS = {"state": frozenset(PlanState), "kind": frozenset(PlanKind), "job": None, "project": None}

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from brain import errors, wire
-from brain.api import views
+from brain.api import routers, views
 from brain.api.acting import Act
 from brain.api.deps import Here, PageSize, Who, answer, json_body
 from brain.api.pages import LARGEST, named_page
@@ -17,7 +17,7 @@ from brain.types.resources import Node, PoolName
 from brain.types.sharing import PoolShares, StoredPolicy
 from brain.views import Page, PoolView
 
-router = APIRouter(prefix="/api/v1", tags=["pools"])
+router = routers.router("pools")
 
 
 @router.get("/pools/{pool}", response_model=PoolView, responses=problems(errors.UnknownPool))

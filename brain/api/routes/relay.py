@@ -2,16 +2,17 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from brain import errors, wire
+from brain.api import routers
 from brain.api.deps import Body, Here, Who, answer, json_body
 from brain.api.problems import problems
 from brain.api.routes.worlds import LONGEST_WAIT
 from brain.types.resources import PoolName
 from brain.views import Page, ScalerAnswer, ScalerRequest
 
-router = APIRouter(prefix="/api/v1", tags=["worlds"])
+router = routers.router("worlds")
 
 
 @router.get("/pools/{pool}/requests", response_model=Page[ScalerRequest], responses=problems())

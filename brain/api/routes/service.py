@@ -2,11 +2,11 @@
 
 from collections import Counter
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from fastapi.responses import PlainTextResponse
 
 from brain import __version__, estimates
-from brain.api import views
+from brain.api import routers, views
 from brain.api.deps import Context, Here, Who, answer
 from brain.api.metrics import Metrics
 from brain.api.problems import problems
@@ -17,8 +17,8 @@ from brain.types.plan import PlanState
 from brain.types.record import Principal
 from brain.views import Health
 
-router = APIRouter(tags=["service"])
-api = APIRouter(prefix="/api/v1", tags=["service"])
+router = routers.router("service", prefix="")
+api = routers.router("service")
 
 #: Number of newest plans that the gauge of plans by state counts.
 _PLANS = 1_000

@@ -14,13 +14,12 @@ from typing import NamedTuple
 
 import uuid_utils
 from anyio import to_thread
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from brain import errors, wire
-from brain.api import auth, ingest, known_heads, problems, queries
+from brain.api import auth, ingest, known_heads, problems, queries, routers
 from brain.api.deps import Context, note_lost, read_body
 from brain.api.known_heads import Sender
 from brain.api.names import check_names
@@ -33,7 +32,7 @@ from brain.types.job import JobId
 from brain.types.record import Principal, Role, Token
 from brain.types.telemetry import Receipt
 
-router = APIRouter(prefix="/api/v1", tags=["telemetry"])
+router = routers.router("telemetry")
 
 Headers = Sequence[tuple[bytes, bytes]]
 _Read = tuple[SampleBatch, ingest.Judged]

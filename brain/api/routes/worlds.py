@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import Header, Query, Response
 
 from brain import errors, lifecycle, wire
-from brain.api import auth, views
+from brain.api import auth, routers, views
 from brain.api.acting import Act
 from brain.api.deps import AboutJob, Here, OwnToken, answer
 from brain.api.events import poll
@@ -20,7 +20,7 @@ from brain.types.resources import PoolName
 from brain.types.world import DesiredWorld, ReplicaReport, WorldReport
 from brain.views import DesiredPool, NewToken
 
-router = APIRouter(prefix="/api/v1", tags=["worlds"])
+router = routers.router("worlds")
 
 #: Seconds a long poll may wait.
 LONGEST_WAIT = 60.0
