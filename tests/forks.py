@@ -42,12 +42,15 @@ def answer(client):
         try:
             run(asked)
         except SystemExit as end:
-            code = end.code or 0
+            code = end.code
+            if isinstance(code, str):
+                print(code, file=sys.stderr)
+                code = 1
         except BaseException:
             sys.excepthook(*sys.exc_info())
             code = 1
         sys.stdout.flush()
-        os._exit(code)
+        os._exit(code or 0)
     client.sendall(b"%d\\n" % worker)
     client.sendall(str(os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])).encode())
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
