@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from random import Random
@@ -91,6 +92,11 @@ class Fleet:
                 made = gpus(name, cpus, kinds[name]) if kinds else builders.node(name, cpus=cpus)
                 tx.nodes.put(made)
         self._kinds: Mapping[str, str] = kinds or {}
+
+    def copied(self) -> "Fleet":
+        """Another fleet with the same past; stores in memory share the lock, which has no copy."""
+        lock = vars(self.stores)["_turn"]
+        return deepcopy(self, {id(lock): lock})
 
     def submit(
         self,

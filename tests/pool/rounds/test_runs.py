@@ -2,6 +2,7 @@
 to its pool."""
 
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import pytest
@@ -18,6 +19,11 @@ SCRIPT = ("python", "digits.py", "--lr", "0.1")
 
 
 def after_one_run() -> Fleet:
+    return _after_one_run().copied()
+
+
+@cache
+def _after_one_run() -> Fleet:
     fleet = Fleet({"a": 16})
     fleet.submit("monday", scaling_by(0.9), command=SCRIPT, replicas=Bounds(min=1, max=16))
     fleet.live(1200)
