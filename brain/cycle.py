@@ -43,6 +43,10 @@ from brain.typeset import duration
 
 #: States in which Brain decides, if only to explain why it does nothing.
 _DECIDED = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED, JobState.SUSPENDED})
+#: Codes of holds that only news of the job can end, and the seconds until such a job is looked at
+#: all the same.
+_LASTING = frozenset({"off", "manual", "at-best", "no-steps", "stale-telemetry"})
+_LASTING_SECONDS = 300.0
 #: States of plans that may go on at any turn, even if nothing happens to their own job.
 _WAITING = frozenset({PlanState.APPROVED, PlanState.APPLYING})
 
@@ -240,9 +244,11 @@ def attend(
         held = member.hold.code if member and member.hold else ""
         code = decision.explanation.code if decision else held
         again = moved or code == "returned" or (active and _goes_on(active))
+        lasts = decision is not None and active is None and code in _LASTING
+        rest = _LASTING_SECONDS if lasts else _rest(sight, settings, now)
         memo.looked[job.id] = CachedLook(
             mark=memo.marks[job.id],
-            again_at=now + timedelta(seconds=0.0 if again else _rest(sight, settings, now)),
+            again_at=now + timedelta(seconds=0.0 if again else rest),
             member=member,
             awaited=_awaited(job, sight, active),
         )

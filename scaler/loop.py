@@ -34,7 +34,7 @@ from scaler.reconcile import (
     decide,
     target,
 )
-from scaler.reports import failed, reported, worth_telling
+from scaler.reports import begins, failed, reported, worth_telling
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ T = TypeVar("T")
 _REST = timedelta(seconds=30)
 #: Pauses between answers with news: of any pool, for each of its jobs, and at most. Every answer
 #: lists all jobs, so changes of a large pool gather meanwhile.
-_PAUSE_SECONDS, _PAUSE_PER_JOB, _LONGEST_PAUSE = 0.02, 0.002, 1.0
+_PAUSE_SECONDS, _PAUSE_PER_JOB, _LONGEST_PAUSE = 0.02, 0.005, 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +57,12 @@ class Pace:
     heartbeat: float = 5.0
     #: Seconds after which an unchanged report of a node is repeated: Brain takes a node of which
     #: it has not heard for a minute for silent.
-    repeat: float = 10.0
+    repeat: float = 20.0
     #: Seconds after which an unchanged report of a job is repeated, unless Brain was away
     #: meanwhile: it may have lost the report.
     repeat_job: float = 300.0
+    #: Seconds for which a report of replicas that begin waits: by then they may run.
+    gather: float = 2.0
     #: Seconds between requests about agents of a job that Brain does not list.
     doubt: float = 30.0
     #: Pauses while Brain cannot be reached double from the first to the second.
@@ -86,7 +88,7 @@ class Scaler:
     ) -> None:
         """``spares`` returns the number of a job's replicas to keep warm beside the desired ones.
 
-        ``told`` is called after each answer of Brain that has news.
+        ``told`` is called after each answer of Brain that has news, and when Brain is away.
         ``apart``: True if the backend makes network requests, so that a separate thread waits for
         it. Meanwhile the loop receives desired jobs and reports.
         """
@@ -330,10 +332,11 @@ class Scaler:
             await _at_most(self._pace.look, self._changed)
 
     def _due(self, job: JobId, report: ReplicaReport) -> bool:
-        told = self._told.get(job)
+        told, now = self._told.get(job), self._clock()
         if told is None or (told.replicas, told.waiting) != (report.replicas, report.waiting):
-            return True
-        age = (self._clock() - told.at).total_seconds()
+            waited = abs((now - report.at).total_seconds())
+            return waited >= self._pace.gather or not begins(told, report)
+        age = (now - told.at).total_seconds()
         return job not in self._closed and abs(age) >= self._pace.repeat_job
 
     async def _send_report(self, job: JobId, report: ReplicaReport) -> None:
@@ -370,6 +373,7 @@ class Scaler:
                 now = self._clock()
                 if isinstance(why, Unavailable):
                     self._told.clear()
+                    self._heard()
                 if (now - since).total_seconds() > 3 * self._pace.retry_longest:
                     pause = self._pace.retry
                 log.warning("%s: %s; next attempt after %.1f s", work.__name__, why, pause)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from brain.types.resources import Node, NodeName
-from brain.types.world import Replica, ReplicaExit, ReplicaState
+from brain.types.world import Replica, ReplicaExit, ReplicaReport, ReplicaState
 from scaler.ports import NOTHING, ReplicaPhase, ReplicaSeen
 from scaler.reconcile import GiveUp
 
@@ -46,6 +46,14 @@ def reported(seen: ReplicaSeen, node: NodeName) -> Replica:
         resources=None if seen.resources == NOTHING else seen.resources,
         unenforced=seen.unenforced,
     )
+
+
+def begins(before: ReplicaReport | None, report: ReplicaReport) -> bool:
+    """True if a report only adds replicas that do not run yet to the one before."""
+    known, waiting = (before.replicas, before.waiting) if before is not None else ((), None)
+    kept, added = report.replicas[: len(known)], report.replicas[len(known) :]
+    starting = all(each.state is ReplicaState.STARTING for each in added)
+    return kept == known and report.waiting in (None, waiting) and bool(added) and starting
 
 
 def worth_telling(before: Node, node: Node, repeat_seconds: float) -> bool:

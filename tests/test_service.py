@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -399,6 +400,24 @@ def test_directories_of_jobs_that_ended_go_with_their_samples(tmp_path: Path) ->
     api.now += timedelta(days=31)
     ticker.retain()
     assert not directory.exists()
+
+
+def test_a_tick_that_takes_long_rests_as_long_although_it_is_hurried(ticking: Ticking) -> None:
+    spans: list[tuple[float, float]] = []
+
+    def turn(stores: Stores, pool: PoolName, settings: Settings, now: datetime) -> None:
+        began = time.monotonic()
+        time.sleep(0.2)
+        spans.append((began, time.monotonic()))
+
+    ticker = ticking.ticker(turn)
+    ticker.start()
+    while len(spans) < 6:
+        ticker.hurry()
+        time.sleep(0.01)
+    ticker.stop(60)
+
+    assert spans[2][0] - spans[1][1] >= spans[1][1] - spans[0][0] >= 0.4
 
 
 def test_turns_go_on_while_old_samples_and_directories_are_deleted(ticking: Ticking) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from brain.db.columns import change, page, row, upsert, value
-from brain.db.tables import ACTIVE_PLAN, UNFINISHED, decisions, jobs, plans
+from brain.db.tables import ACTIVE_PLAN, UNFINISHED, decisions, fits, jobs, plans
 from brain.errors import Conflict, NameTaken, StalePlan, UnknownJob, UnknownPlan, VersionMismatch
 from brain.types.job import Job, JobId
 from brain.types.order import JOBS, PLANS, Order, Place
@@ -75,6 +75,9 @@ class SqlJobs:
     def page(self, *, after: Place | None, size: int, order: Order = JOBS) -> Sequence[Job]:
         return self._read(page(jobs, order, after, size))
 
+    def fitted(self, kind: str, *, among: int) -> Sequence[Job]:
+        return self._read(_FITTED, kind=kind, among=among)
+
     def projects(self, name: str) -> Sequence[str]:
         found = sa.select(jobs.c.project).distinct().where(jobs.c.name == name)
         return self._connection.execute(found.order_by(jobs.c.project)).scalars().all()
@@ -97,11 +100,17 @@ _AMONG = sa.select(jobs).where(jobs.c.id.in_(sa.bindparam("ids", expanding=True)
 _UNFINISHED = sa.select(jobs).where(UNFINISHED).order_by(jobs.c.created_at, jobs.c.id)
 _UNFINISHED_OF = _UNFINISHED.where(jobs.c.pool == sa.bindparam("pool"))
 _KNOWN = sa.select(jobs.c.id).where(jobs.c.id.in_(sa.bindparam("ids", expanding=True)))
+_NEWEST_FIRST = jobs.c.created_at.desc(), jobs.c.id.desc()
+_NEWEST_IDS = sa.select(jobs.c.id).order_by(*_NEWEST_FIRST).limit(sa.bindparam("among"))
+_FIT_OF = sa.select(fits.c.job).where(fits.c.job == jobs.c.id, fits.c.kind == sa.bindparam("kind"))
+_FITTED = (
+    sa.select(jobs).where(jobs.c.id.in_(_NEWEST_IDS), _FIT_OF.exists()).order_by(*_NEWEST_FIRST)
+)
 #: Orders the unfinished job of a name first, else the newest.
 _BY_NAME = (
     sa.select(jobs)
     .where(jobs.c.project == sa.bindparam("project"), jobs.c.name == sa.bindparam("name"))
-    .order_by(sa.case((UNFINISHED, 0), else_=1), jobs.c.created_at.desc(), jobs.c.id.desc())
+    .order_by(sa.case((UNFINISHED, 0), else_=1), *_NEWEST_FIRST)
     .limit(1)
 )
 

@@ -49,7 +49,7 @@ class MemoryTransaction:
     def __init__(self, committed: Mapping[str, dict[Any, Any]]) -> None:
         rows: dict[str, Rows[Any, Any]] = {name: Rows(table) for name, table in committed.items()}
         self._rows = rows
-        self.jobs = MemoryJobs(rows["jobs"])
+        self.jobs = MemoryJobs(rows["jobs"], rows["fits"])
         self.plans = MemoryPlans(rows["plans"], rows["decisions"])
         self.telemetry = MemoryTelemetry(
             rows["samples"], rows["sources"], rows["means"], rows["worlds"]

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from brain.errors import Conflict, NameTaken, StalePlan, UnknownJob, UnknownPlan, VersionMismatch
 from brain.inmemory.rows import Rows
+from brain.ports import StoredFit
 from brain.types.job import Job, JobId
 from brain.types.order import JOBS, PLANS, Order, Place
 from brain.types.plan import ScalePlan
@@ -13,10 +14,10 @@ from brain.types.resources import PoolName
 
 
 class MemoryJobs:
-    """``JobStore`` on a dictionary by id."""
+    """``JobStore`` on a dictionary by id, beside that of fits."""
 
-    def __init__(self, rows: Rows[str, Job]) -> None:
-        self._rows = rows
+    def __init__(self, rows: Rows[str, Job], fits: Rows[tuple[JobId, str], StoredFit]) -> None:
+        self._rows, self._fits = rows, fits
 
     def add(self, job: Job) -> None:
         name, project = job.document.name, job.document.project
@@ -63,6 +64,10 @@ class MemoryJobs:
 
     def page(self, *, after: Place | None, size: int, order: Order = JOBS) -> Sequence[Job]:
         return order.page(self._rows.values(), after=after, size=size)
+
+    def fitted(self, kind: str, *, among: int) -> Sequence[Job]:
+        newest = self.page(after=None, size=among)
+        return [job for job in newest if (job.id, kind) in self._fits]
 
     def projects(self, name: str) -> Sequence[str]:
         documents = (each.document for each in self._rows.values())

@@ -36,7 +36,7 @@ def inherit(tx: Transaction, job: Job, now: datetime) -> None:
     measured, ended = list[EarlierRun](), list[Finished]()
     runs = [
         other
-        for other in tx.jobs.page(after=None, size=_ASKED)
+        for other in tx.jobs.fitted(KIND, among=_ASKED)
         if other.id != job.id and mine.runs_again(script_of(other.document, other.owner))
     ]
     tx.fits.read_ahead([other.id for other in runs], KIND)

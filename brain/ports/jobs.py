@@ -57,6 +57,10 @@ class JobStore(Protocol):
         """Return up to ``size`` jobs behind the place ``after``, newest first by default."""
         ...
 
+    def fitted(self, kind: str, *, among: int) -> Sequence[Job]:
+        """Return those of the newest ``among`` jobs that have a fit of a kind, newest first."""
+        ...
+
     def projects(self, name: str) -> Sequence[str]:
         """Return the projects that have a job of this name, in alphabetical order."""
         ...

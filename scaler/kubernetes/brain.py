@@ -39,8 +39,9 @@ AWAY = (Unavailable, Overloaded, NotSignedIn)
 #: Errors by which Brain refuses a request; the same request is refused again.
 REFUSED = (BadInput, Conflict, KeyReused, NotAllowed, NotFound)
 _UNFINISHED = ",".join(sorted(state for state in JobState if state not in FINISHED))
-#: Pauses between questions grow to so many times the shortest while nothing changes.
-_SELDOM = 5
+#: Pauses between questions grow to so many times the shortest while nothing changes. The poll of
+#: desired jobs tells of each change of a job or its plans at once.
+_SELDOM = 30
 #: Seconds in which changes gather before the next question: of any pool, and for each of its jobs.
 _GATHER_SECONDS, _GATHER_PER_JOB = 0.1, 0.01
 #: Number of jobs whose end is remembered; the client asks Brain about an older one again.

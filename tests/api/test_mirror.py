@@ -88,6 +88,14 @@ def test_what_a_cluster_says_of_an_object_is_kept_and_what_is_wrong_stands_besid
     assert shown == [("NeverFits", "no node has 9 GPUs")]
 
 
+def test_what_a_cluster_says_of_an_object_hurries_nobody(api: Api) -> None:
+    mirrored(api)
+    woken, rings = api.woken, api.context.bell.rings
+    with api.client(Role.SCALER) as scaler:
+        scaler.send(calls.conditions(UID, [said("Accepted", True, "Valid")]))
+    assert (api.woken, api.context.bell.rings) == (woken, rings)
+
+
 def test_the_same_conditions_again_change_nothing(api: Api) -> None:
     mirrored(api)
     with api.client(Role.SCALER) as scaler:

@@ -13,7 +13,7 @@ from brain.errors import (
     UnknownPlan,
     VersionMismatch,
 )
-from brain.ports import Stores
+from brain.ports import StoredFit, Stores
 from brain.types.allocation import Allocation
 from brain.types.job import (
     ApprovalPolicy,
@@ -70,6 +70,16 @@ class TestJobStore:
             assert t.jobs.get("digits", "vision").id == "a"
             with pytest.raises(UnknownJob, match="default"):
                 t.jobs.get("digits")
+
+    def test_finds_the_fitted_among_the_newest_jobs(self, stores: Stores) -> None:
+        with stores.transaction() as t:
+            for number, id in enumerate("abcd"):
+                t.jobs.add(replace(job(id, name=id), created_at=at(number)))
+            for id, kind in (("a", "points"), ("b", "points"), ("c", "usage"), ("d", "points")):
+                fit = StoredFit(job=JobId(id), kind=kind, parameters="[]", fitted_at=NOW)
+                t.fits.put(fit)
+            assert [one.id for one in t.jobs.fitted("points", among=3)] == ["d", "b"]
+            assert t.jobs.fitted("other", among=3) == []
 
     def test_knows_the_projects_that_have_a_job_of_a_name(self, stores: Stores) -> None:
         with stores.transaction() as t:

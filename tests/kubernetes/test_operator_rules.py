@@ -14,11 +14,12 @@ import pytest
 
 from brain.errors import BadInput, Unavailable
 from brain.types.job import Intent, JobId, JobState
-from brain.types.world import Cause, Member, ReplicaExit, World, WorldEvent
+from brain.types.world import Cause, Member, ReplicaExit, World, WorldEvent, WorldReport
 from scaler.kubernetes.brain import OperatorsBrain
 from scaler.kubernetes.dependents import rigid
 from scaler.kubernetes.dependents.roles import Roles, processes
 from scaler.kubernetes.dependents.upkeep import endpoint_of, place_of
+from scaler.kubernetes.dependents.worlds import Worlds
 from scaler.kubernetes.kinds import ElasticJob
 from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.kinds.reading import read_elastic_job
@@ -35,6 +36,7 @@ from scaler.kubernetes.runtime.cluster import Forbidden
 from scaler.kubernetes.runtime.store import Store, StoreChange
 from scaler.kubernetes.status.progress import PlanRetention, collected
 from scaler.ports import ReplicaPhase
+from tests import builders
 from tests.kubernetes import jobs
 from tests.scaler.wished import JOB, NOW, replica
 
@@ -98,13 +100,9 @@ def world(*replicas: int, ended: bool = False, stepping: bool = True) -> World:
     )
 
 
-def reported(
-    known: World | None, *running: int, queued: bool = False
-) -> tuple[WorldEvent, int] | None:
+def reported(known: World | None, *running: int) -> tuple[WorldEvent, int] | None:
     seen = [replica(id, ReplicaPhase.RUNNING) for id in running]
-    told = rigid.report(
-        JobId(JOB), seen, known, wished=2, generation=1, processes=1, queued=queued, now=NOW
-    )
+    told = rigid.report(JobId(JOB), seen, known, wished=2, generation=1, processes=1, now=NOW)
     return told and (told.event, told.epoch)
 
 
@@ -114,9 +112,7 @@ def test_a_world_is_told_once_all_its_pods_run():
     assert reported(world(0, 1), 0, 1) is None
 
 
-def test_a_world_that_formed_while_its_job_was_queued_steps_once_the_job_starts():
-    assert reported(None, 0, 1, queued=True) == (WorldEvent.FORMED, 1)
-    assert reported(world(0, 1, stepping=False), 0, 1, queued=True) is None
+def test_a_world_that_an_operator_of_before_told_as_formed_steps():
     assert reported(world(0, 1, stepping=False), 0, 1) == (WorldEvent.STEPPING, 3)
 
 
@@ -463,3 +459,18 @@ def test_a_suspension_by_a_queue_is_no_persons_before_the_status_says_so():
     assert not requests.suspended(stale), "the next suspension is a person's"
     look(suspend=False, intent=Intent.SUSPEND)
     assert asked == ["suspend", "resume"]
+
+
+def test_a_world_is_told_once_brain_has_let_its_job_start():
+    told: list[WorldReport] = []
+    brain = cast(Any, SimpleNamespace(report_world=told.append))
+    worlds, document = Worlds(brain, lambda: NOW), builders.document()
+    seen = [replica(id, ReplicaPhase.RUNNING) for id in (0, 1)]
+    view = SimpleNamespace(state=JobState.QUEUED, epoch=None, generation=0, replicas_wished=2)
+
+    worlds.tell(JobId(JOB), document, cast(Any, view), seen)
+    assert not told
+    view.state = JobState.STARTING
+    for _ in range(2):
+        worlds.tell(JobId(JOB), document, cast(Any, view), seen)
+    assert [(one.event, one.epoch, len(one.members)) for one in told] == [("stepping", 1, 2)]

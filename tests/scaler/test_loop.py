@@ -25,7 +25,14 @@ from tests.scaler.wished import JOB, NOW, pool, wish
 
 OTHER = JobId("01998f00-0000-7000-8000-000000000002")
 QUICK = Pace(
-    look=0.02, poll=0.2, heartbeat=0.05, repeat=60, doubt=60, retry=0.02, retry_longest=0.05
+    look=0.02,
+    poll=0.2,
+    heartbeat=0.05,
+    repeat=60,
+    gather=0,
+    doubt=60,
+    retry=0.02,
+    retry_longest=0.05,
 )
 
 
@@ -45,8 +52,15 @@ class Clock:
 class House:
     """A scaler with everything around it."""
 
-    def __init__(self, home: Path, *jobs: DesiredJob, backend: MemoryBackend | None = None) -> None:
-        self.brain = BrainTwin(*jobs)
+    def __init__(
+        self,
+        home: Path,
+        *jobs: DesiredJob,
+        backend: MemoryBackend | None = None,
+        pace: Pace = QUICK,
+        told: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.brain, self.pace, self.heard = BrainTwin(*jobs), pace, told
         self.backend = backend or MemoryBackend(capacity=Resources(cpu_millis=4000))
         self.clock = Clock()
         self.file = WishFile(home / "wishes.json")
@@ -58,7 +72,13 @@ class House:
     async def _live(self, act: Callable[[], Awaitable[None]]) -> None:
         async with AsyncBrainClient("http://brain", "t", self.brain.transport()) as client:
             self.scaler = Scaler(
-                client, self.backend, self.file, pool="local", clock=self.clock, pace=QUICK
+                client,
+                self.backend,
+                self.file,
+                pool="local",
+                clock=self.clock,
+                pace=self.pace,
+                told=self.heard,
             )
             work = asyncio.create_task(self.scaler.run())
             try:
@@ -162,6 +182,44 @@ def test_the_node_is_registered_and_repeated_before_brain_takes_it_for_silent(tm
 
     house.lived_in(act)
     assert house.brain.nodes[0].capacity == Resources(cpu_millis=4000)
+
+
+def test_a_replica_that_begins_and_runs_soon_is_one_report(tmp_path: Path):
+    house = House(tmp_path, wish(1), pace=replace(QUICK, gather=60))
+
+    async def act() -> None:
+        await house.until("it begins", house.phases)
+        await asyncio.sleep(4 * QUICK.look)
+        assert not house.states()
+        await house.running(0)
+        await house.until("it is told", house.states)
+
+    house.lived_in(act)
+    assert [len(report.replicas) for report in house.brain.reports] == [0, 1]
+    assert house.states() == [ReplicaState.RUNNING]
+
+
+def test_a_replica_that_begins_for_long_is_told(tmp_path: Path):
+    house = House(tmp_path, wish(1), pace=replace(QUICK, gather=60))
+
+    async def act() -> None:
+        await house.until("it begins", house.phases)
+        await asyncio.sleep(4 * QUICK.look)
+        house.clock.move(60)
+        await house.until("it is told", lambda: house.states() == [ReplicaState.STARTING])
+
+    house.lived_in(act)
+
+
+def test_whoever_listens_hears_that_brain_is_away(tmp_path: Path):
+    heard: list[None] = []
+    house = House(tmp_path, told=lambda: heard.append(None))
+    house.brain.away = True
+
+    async def act() -> None:
+        await house.until("it is heard", lambda: heard)
+
+    house.lived_in(act)
 
 
 def test_a_new_wish_is_followed(tmp_path: Path):

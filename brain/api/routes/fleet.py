@@ -19,7 +19,7 @@ from brain.ports import Transaction
 from brain.types.digest import Digest
 from brain.types.pool import Freeze, FreezeScope
 from brain.types.record import Event
-from brain.types.resources import Node
+from brain.types.resources import Node, NodeName
 from brain.types.savings import Savings
 from brain.views import NodeView, Page
 
@@ -68,8 +68,7 @@ def put_node(node: str, here: Here, who: Who, act: Act) -> Response:
         )
 
     def stored(tx: Transaction) -> bool:
-        known = {one.name: one for one in tx.nodes.of()}.get(said.name)
-        now = here.clock()
+        known, now = _known(tx, said.name), here.clock()
         tx.nodes.put(replace(said, seen_at=now))
         changed = known is None or replace(known, seen_at=said.seen_at) != said
         if changed:
@@ -156,6 +155,13 @@ def thaw_all(
 def thaw(scope: FreezeScope, target: str, here: Here, who: Who, act: Act) -> Response:
     """Lift the freeze of a job or project; without a freeze the request changes nothing."""
     return act(lambda tx: _thawed(tx, act, scope, target))
+
+
+def _known(tx: Transaction, name: NodeName) -> Node | None:
+    try:
+        return tx.nodes.get(name)
+    except errors.UnknownNode:
+        return None
 
 
 def _thawed(tx: Transaction, act: Act, scope: FreezeScope, named: str) -> Page[Freeze]:

@@ -241,7 +241,8 @@ def conditions(about: AboutJob, act: Act) -> Response:
     def told(tx: Transaction) -> None:
         lifecycle.object_says(tx, about.job(tx), said)
 
-    return act(told, status=204)
+    # Neither a desired state nor a decision rests on them.
+    return act(told, status=204, news=lambda _: False)
 
 
 @router.post(

@@ -63,8 +63,11 @@ class Memo:
         """Read again the jobs that others changed since the last read; nearly free if there are
         none.
         """
-        if tx.events.last_id() != self._event:
+        news = tx.events.after(self._event, limit=_MANY) if self._event >= 0 else ()
+        if self._event < 0 or len(news) == _MANY or any(event.job is None for event in news):
             self.read(tx)
+        elif news:
+            self.wrote(tx, {event.job for event in news if event.job is not None})
 
     def read(self, tx: Transaction) -> None:
         """Read the jobs that changed since the last time."""
@@ -111,14 +114,14 @@ class Memo:
 
     def wrote(self, tx: Transaction, jobs: Iterable[JobId]) -> None:
         """Read again ``jobs`` that the transaction changed; call it at the transaction's end."""
+        self._event = tx.events.last_id()
         for id in jobs:
             job = tx.jobs.get(id)
             if job.finished:
                 self._forget(id)
-            else:
+            elif job.pool == self.pool:
                 # The job has a new mark, so the next reading looks at it again.
-                self._note(job, holding(tx, job), "")
-        self._event = tx.events.last_id()
+                self._note(job, holding(tx, job), f"event {self._event}")
 
     def undone(self, *looked_at: JobId) -> None:
         """Forget every job that a failed transaction could have changed, so that it is read

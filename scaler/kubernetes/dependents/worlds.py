@@ -11,24 +11,21 @@ from scaler.ports import ReplicaSeen
 
 
 class Worlds:
-    """All running replicas of a job are its world.
-
-    Each world is reported once, and once more when a queued job starts.
-    """
+    """All running replicas of a job are its world, which is reported once."""
 
     def __init__(self, brain: OperatorsBrain, clock: Callable[[], datetime]) -> None:
         self._brain, self._clock = brain, clock
-        self._told: dict[JobId, tuple[tuple[int, ...], bool]] = {}
+        self._told: dict[JobId, tuple[int, ...]] = {}
 
     def tell(
         self, id: JobId, document: JobDocument, view: JobView, seen: Sequence[ReplicaSeen]
     ) -> None:
-        """Report the running replicas.
+        """Report the running replicas, once Brain has let the job start.
 
         A size that was not asked for answers no generation.
         """
-        ids, queued = rigid.running(seen), view.state is JobState.QUEUED
-        if self._told.get(id) == (ids, queued):
+        ids = rigid.running(seen)
+        if view.state is JobState.QUEUED or self._told.get(id) == ids:
             return
         # Nobody but this operator reports worlds of this job.
         first = view.epoch is None and id not in self._told
@@ -42,9 +39,8 @@ class Worlds:
             wished=len(ids),
             generation=view.generation if len(ids) == view.replicas_wished else before,
             processes=document.processes_per_replica,
-            queued=queued,
             now=self._clock(),
         )
         if report is not None:
             self._brain.report_world(report)
-        self._told[id] = ids, queued
+        self._told[id] = ids

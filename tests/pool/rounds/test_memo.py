@@ -3,11 +3,13 @@
 from dataclasses import replace
 from datetime import timedelta
 
+from brain import lifecycle
 from brain.lifecycle.capacity import Holding, Ledger
 from brain.pool.rounds import Memo
-from brain.types.job import JobId
+from brain.types.allocation import Bounds
+from brain.types.job import JobId, OptimizeMode
 from brain.types.resources import Resources
-from tests.builders import job, node
+from tests.builders import event, job, node
 from tests.pool.rounds.fleet import POOL, Fleet, scaling_by
 
 
@@ -25,6 +27,50 @@ def test_a_silent_job_is_looked_at_again_before_its_telemetry_is_stale():
     stale_at = heard + timedelta(seconds=fleet.settings.stale_seconds)
     assert fleet.now < stale_at
     assert fleet.memo.looked[silent].again_at <= stale_at
+
+
+def test_a_job_that_only_news_can_change_is_left_alone_for_minutes():
+    fleet = Fleet({"a": 4})
+    rigid = fleet.submit(
+        "rigid",
+        scaling_by(0.9),
+        replicas=Bounds(min=2, max=2),
+        optimize_mode=OptimizeMode.SINGLE_JOB,
+    )
+    fleet.memo = Memo(POOL)
+    fleet.live(20)
+
+    looked = fleet.memo.looked[rigid]
+    fleet.now += timedelta(seconds=250)
+    fleet.turn()
+    assert fleet.memo.looked[rigid] is looked
+    fleet.now += timedelta(seconds=60)
+    fleet.turn()
+    assert fleet.memo.looked[rigid] is not looked
+
+
+def test_between_two_jobs_of_a_turn_only_what_others_changed_is_read_again():
+    fleet = Fleet({"a": 4})
+    ids = [fleet.submit(name, scaling_by(0.9)) for name in ("ends", "stays")]
+    memo = Memo(POOL)
+    with fleet.stores.transaction() as tx:
+        memo.catch_up(tx)
+        lives, marks = [memo.life(ids[1])], memo.marks
+        lifecycle.cancel(tx, tx.jobs.get(ids[0]), by="ada", now=fleet.now)
+        memo.catch_up(tx)
+        assert [job.id for job in memo.jobs()] == ids[1:]
+        assert (memo.life(ids[1]), memo.marks) == (lives[0], marks)
+
+        for change in (lifecycle.suspend, lifecycle.resume):
+            change(tx, tx.jobs.get(ids[1]), by="ada", now=fleet.now)
+            memo.catch_up(tx)
+            lives.append(memo.life(ids[1]))
+        assert memo.jobs() == [tx.jobs.get(ids[1])]
+        tx.nodes.put(node("b"))
+        tx.events.add(event(kind="node.registered", job=None))
+        memo.catch_up(tx)
+    assert len(set(lives)) == 3, "each change is one to whoever looked before"
+    assert [one.name for one in memo.nodes] == ["a", "b"]
 
 
 def test_what_a_job_waits_for_is_not_expected_on_a_drained_node():
