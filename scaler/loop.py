@@ -58,8 +58,7 @@ class Pace:
     #: Seconds after which an unchanged report of a node is repeated: Brain takes a node of which
     #: it has not heard for a minute for silent.
     repeat: float = 20.0
-    #: Seconds after which an unchanged report of a job is repeated, unless Brain was away
-    #: meanwhile: it may have lost the report.
+    #: The same for a job; Brain gets all reports anew after it was away: it may have lost some.
     repeat_job: float = 300.0
     #: Seconds for which a report of replicas that begin waits: by then they may run.
     gather: float = 2.0
@@ -100,13 +99,11 @@ class Scaler:
         self._credentials = Credentials(client, backend, self._call)
         #: When Brain first said that a job is finished.
         self._finished: dict[JobId, datetime] = {}
-        #: Jobs alive here without a desired state, of which Brain has not said why; and when to ask
-        #: again.
+        #: When to ask Brain about jobs that are alive here without a desired state.
         self._doubtful: dict[JobId, datetime] = {}
         #: Finished jobs of which nothing is left to look at.
         self._closed: set[JobId] = set()
-        #: The desired state and the time of the last look at each job, and whether nothing follows
-        #: before a change.
+        #: The last look at each job: desired state, time, and if nothing follows before a change.
         self._looks: dict[JobId, tuple[DesiredJob | None, datetime, bool]] = {}
         #: Jobs of which something may have changed since; None: of any.
         self._stirred: set[JobId | None] = set()

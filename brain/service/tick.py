@@ -28,7 +28,7 @@ Turn = Callable[[Stores, PoolName, Settings, datetime], object]
 _log = logging.getLogger("brain.tick")
 
 #: Least seconds between two ticks, however often ``hurry`` is called. A longer tick rests as long
-#: as it took: changes gather meanwhile, and requests get their turn.
+#: as it took, at most ``tick_seconds``: changes gather meanwhile, and requests get their turn.
 _PAUSE_SECONDS = 0.05
 #: Least seconds that a tick rests before awaited samples begin the next.
 _REST_SECONDS = 0.5
@@ -170,7 +170,8 @@ class Ticker:
             self._ended = time.monotonic()
             self._lasted = self._ended - began
             # A stop that arrives before ``hurry`` was handled must not be lost.
-            if not self._stopping.wait(max(_PAUSE_SECONDS, self._lasted)):
+            rest = min(self._lasted, self._settings.tick_seconds)
+            if not self._stopping.wait(max(_PAUSE_SECONDS, rest)):
                 self._hurry.wait(self._settings.tick_seconds)
 
     def _turn(self, pool: PoolName) -> None:

@@ -39,9 +39,9 @@ AWAY = (Unavailable, Overloaded, NotSignedIn)
 #: Errors by which Brain refuses a request; the same request is refused again.
 REFUSED = (BadInput, Conflict, KeyReused, NotAllowed, NotFound)
 _UNFINISHED = ",".join(sorted(state for state in JobState if state not in FINISHED))
-#: Pauses between questions grow to so many times the shortest while nothing changes. The poll of
-#: desired jobs tells of each change of a job or its plans at once.
-_SELDOM = 30
+#: Pauses between questions grow to so many times the shortest while nothing changes; and while the
+#: poll of desired jobs tells of each change of a job or its plans at once.
+_SELDOM, _SELDOM_TOLD = 5, 30
 #: Seconds in which changes gather before the next question: of any pool, and for each of its jobs.
 _GATHER_SECONDS, _GATHER_PER_JOB = 0.1, 0.01
 #: Number of jobs whose end is remembered; the client asks Brain about an older one again.
@@ -76,6 +76,8 @@ class OperatorsBrain:
         #: Why the last requests to Brain failed; empty if the last one succeeded.
         self.trouble = "Brain has not been asked yet"
         self._hurried = threading.Event()
+        #: True while this operator leads: its poll of desired jobs calls ``hurry`` after news.
+        self.polled = False
 
     @property
     def known(self) -> bool:
@@ -111,7 +113,8 @@ class OperatorsBrain:
                 # Without this thread the operator would never hear of any job again.
                 log.exception("Brain")
                 changed = True
-            pause = seconds if changed else min(2 * pause, _SELDOM * seconds)
+            longest = seconds * (_SELDOM_TOLD if self.polled else _SELDOM)
+            pause = seconds if changed else min(2 * pause, longest)
             if self._hurried.wait(pause):
                 # Each answer lists all jobs, so changes of many gather meanwhile.
                 gather = _GATHER_SECONDS + _GATHER_PER_JOB * len(self._views)

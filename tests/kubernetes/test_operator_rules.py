@@ -474,3 +474,8 @@ def test_a_world_is_told_once_brain_has_let_its_job_start():
     for _ in range(2):
         worlds.tell(JobId(JOB), document, cast(Any, view), seen)
     assert [(one.event, one.epoch, len(one.members)) for one in told] == [("stepping", 1, 2)]
+
+    # A Brain that lost its database queues the job again, and knows no world.
+    for view.state in (JobState.QUEUED, JobState.STARTING):
+        worlds.tell(JobId(JOB), document, cast(Any, view), seen)
+    assert len(told) == 2

@@ -24,8 +24,12 @@ class Worlds:
 
         A size that was not asked for answers no generation.
         """
+        if view.state is JobState.QUEUED:
+            # Brain may have lost an earlier report together with the job.
+            self._told.pop(id, None)
+            return
         ids = rigid.running(seen)
-        if view.state is JobState.QUEUED or self._told.get(id) == ids:
+        if self._told.get(id) == ids:
             return
         # Nobody but this operator reports worlds of this job.
         first = view.epoch is None and id not in self._told

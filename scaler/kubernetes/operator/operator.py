@@ -300,6 +300,7 @@ class Operator:
                 apart=True,
             )
             self._waking.begin(scaler)
+            self.brain.polled = True
             self.manager.listen(POD, self._waking.pod_changed)
             self.manager.listen(JOB, self._waking.object_changed)
             if options.url is not None:
