@@ -100,9 +100,13 @@ def world(*replicas: int, ended: bool = False, stepping: bool = True) -> World:
     )
 
 
-def reported(known: World | None, *running: int) -> tuple[WorldEvent, int] | None:
+def reported(
+    known: World | None, *running: int, queued: bool = False
+) -> tuple[WorldEvent, int] | None:
     seen = [replica(id, ReplicaPhase.RUNNING) for id in running]
-    told = rigid.report(JobId(JOB), seen, known, wished=2, generation=1, processes=1, now=NOW)
+    told = rigid.report(
+        JobId(JOB), seen, known, wished=2, generation=1, processes=1, queued=queued, now=NOW
+    )
     return told and (told.event, told.epoch)
 
 
@@ -112,7 +116,9 @@ def test_a_world_is_told_once_all_its_pods_run():
     assert reported(world(0, 1), 0, 1) is None
 
 
-def test_a_world_that_an_operator_of_before_told_as_formed_steps():
+def test_a_world_that_formed_while_its_job_was_queued_steps_once_the_job_starts():
+    assert reported(None, 0, 1, queued=True) == (WorldEvent.FORMED, 1)
+    assert reported(world(0, 1, stepping=False), 0, 1, queued=True) is None
     assert reported(world(0, 1, stepping=False), 0, 1) == (WorldEvent.STEPPING, 3)
 
 
@@ -461,21 +467,19 @@ def test_a_suspension_by_a_queue_is_no_persons_before_the_status_says_so():
     assert asked == ["suspend", "resume"]
 
 
-def test_a_world_is_told_once_brain_has_let_its_job_start():
+def test_a_world_of_ours_is_told_once_brain_has_let_its_job_start():
     told: list[WorldReport] = []
     brain = cast(Any, SimpleNamespace(report_world=told.append))
     worlds, document = Worlds(brain, lambda: NOW), builders.document()
     seen = [replica(id, ReplicaPhase.RUNNING) for id in (0, 1)]
     view = SimpleNamespace(state=JobState.QUEUED, epoch=None, generation=0, replicas_wished=2)
 
-    worlds.tell(JobId(JOB), document, cast(Any, view), seen)
-    assert not told
-    view.state = JobState.STARTING
-    for _ in range(2):
-        worlds.tell(JobId(JOB), document, cast(Any, view), seen)
-    assert [(one.event, one.epoch, len(one.members)) for one in told] == [("stepping", 1, 2)]
+    def tell(*states: JobState) -> list[tuple[str, int, int]]:
+        for view.state in states:
+            worlds.tell(JobId(JOB), document, cast(Any, view), seen, ours=True)
+        return [(one.event, one.epoch, len(one.members)) for one in told]
 
+    assert tell(JobState.QUEUED) == []
+    assert tell(JobState.STARTING, JobState.STARTING) == [("stepping", 1, 2)]
     # A Brain that lost its database queues the job again, and knows no world.
-    for view.state in (JobState.QUEUED, JobState.STARTING):
-        worlds.tell(JobId(JOB), document, cast(Any, view), seen)
-    assert len(told) == 2
+    assert len(tell(JobState.QUEUED, JobState.STARTING)) == 2

@@ -63,6 +63,9 @@ def test_a_job_of_one_pod_without_an_agent_costs_five_writes_until_it_runs(
     assert not place.cluster.get(SECRET, place.namespace, name).get("data"), "no pod reads a token"
     # Two, unless a slow machine takes seconds from birth to the pod.
     assert statuses <= 3
+    with place.api.stores.transaction(read_only=True) as tx:
+        happened = [event.kind for event in tx.events.after(0, job=made["metadata"]["uid"])]
+    assert [kind for kind in happened if kind.startswith("world.")] == ["world.stepping"]
 
 
 def test_a_job_of_one_pod_costs_five_writes(stage: Stage, place: Place):

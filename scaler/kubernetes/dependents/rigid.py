@@ -54,12 +54,13 @@ def report(
     wished: int,
     generation: int,
     processes: int,
+    queued: bool,
     now: datetime,
 ) -> WorldReport | None:
     """Build a coordinator's report of a world if all desired replicas run, else None.
 
     ``known``: the latest world in Brain. Brain learns from the replicas how that world ends.
-    The world counts as stepping.
+    The world counts as stepping as soon as Brain lets the job start, which is ``queued`` till then.
     """
     ids = running(seen)
     if not ids or len(ids) != wished:
@@ -67,7 +68,7 @@ def report(
     last = known.epoch if known is not None else 0
     if known is not None and known.ended_at is None:
         same = tuple(m.replica for m in known.members) == ids
-        if same and known.stepping_at is not None:
+        if same and (queued or known.stepping_at is not None):
             return None
         last -= same
     before = known.generation if known is not None else 0
@@ -84,7 +85,7 @@ def report(
     )
     return WorldReport(
         job=job,
-        event=WorldEvent.STEPPING,
+        event=WorldEvent.FORMED if queued else WorldEvent.STEPPING,
         epoch=last + 1,
         generation=generation,
         cause=Cause.START if known is None else cause,

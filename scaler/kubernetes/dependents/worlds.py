@@ -11,25 +11,35 @@ from scaler.ports import ReplicaSeen
 
 
 class Worlds:
-    """All running replicas of a job are its world, which is reported once."""
+    """All running replicas of a job are its world.
+
+    Each world is reported once, and once more when a queued job starts.
+    """
 
     def __init__(self, brain: OperatorsBrain, clock: Callable[[], datetime]) -> None:
         self._brain, self._clock = brain, clock
-        self._told: dict[JobId, tuple[int, ...]] = {}
+        self._told: dict[JobId, tuple[tuple[int, ...], bool]] = {}
 
     def tell(
-        self, id: JobId, document: JobDocument, view: JobView, seen: Sequence[ReplicaSeen]
+        self,
+        id: JobId,
+        document: JobDocument,
+        view: JobView,
+        seen: Sequence[ReplicaSeen],
+        *,
+        ours: bool = False,
     ) -> None:
-        """Report the running replicas, once Brain has let the job start.
+        """Report the running replicas.
 
-        A size that was not asked for answers no generation.
+        A size that was not asked for answers no generation. ``ours``: replicas start only after
+        Brain has let the job start.
         """
-        if view.state is JobState.QUEUED:
-            # Brain may have lost an earlier report together with the job.
+        ids, queued = rigid.running(seen), view.state is JobState.QUEUED
+        if queued and ours:
+            # The view is old, or Brain has lost the job and knows no world of it.
             self._told.pop(id, None)
             return
-        ids = rigid.running(seen)
-        if self._told.get(id) == ids:
+        if self._told.get(id) == (ids, queued):
             return
         # Nobody but this operator reports worlds of this job.
         first = view.epoch is None and id not in self._told
@@ -43,8 +53,9 @@ class Worlds:
             wished=len(ids),
             generation=view.generation if len(ids) == view.replicas_wished else before,
             processes=document.processes_per_replica,
+            queued=queued,
             now=self._clock(),
         )
         if report is not None:
             self._brain.report_world(report)
-        self._told[id] = ids
+        self._told[id] = ids, queued

@@ -320,7 +320,7 @@ class ElasticJobs:
         for pod in rigid.outdated(mine, view.generation) if replaced else ():
             self._upkeep.replace(pod)
         if len(rigid.running(seen)) == view.replicas_wished:
-            self._worlds.tell(id, document, view, seen)
+            self._worlds.tell(id, document, view, seen, ours=True)
 
     # -- ends ------------------------------------------------------------------------------------
 
