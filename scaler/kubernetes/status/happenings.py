@@ -8,7 +8,7 @@ from scaler.kubernetes.kinds import JobCondition, Reason
 from scaler.kubernetes.runtime.events import Type
 
 #: Time in which a job that starts soon tells of its pods and its world by one Event.
-_START_SECONDS = 10.0
+_START_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
