@@ -236,6 +236,10 @@ def attend(
         member = rounds.joined(tx, job, sight, memo, settings, now, uses=uses)
         if member.situation and lifecycle.tune(tx, job, member.situation, now):
             memo.wrote(tx, [job.id])
+        elif member.situation and estimates.restart(
+            tx, job, member.situation, settings=settings, now=now
+        ):
+            member = rounds.joined(tx, job, sight, memo, settings, now, uses=uses)
     elif job.state in _DECIDED:
         decision = decide(tx, job, sight, memo, settings, now)
     moved = [plan for plan in tx.plans.of(job.id) if before.get(plan.generation) != plan]
@@ -289,6 +293,10 @@ def follow(
     plan = tx.plans.active(job.id)
     if plan is not None and plan.state in (PlanState.PROPOSED, PlanState.APPROVED):
         gone = lifecycle.forsaken(tx, plan)
+        late = lifecycle.overtaken(tx, plan)
+        if late:
+            lifecycle.expire(tx, plan, now, why=late)
+            return
         if gone is not None:
             name = tx.jobs.get(gone.job).document.name
             why = (
@@ -332,6 +340,8 @@ def verify(
     present, short = sight.present, ""
     if plan.changes_resources:
         short, present = lifecycle.fell_short(tx, job, plan, sight, settings)
+    elif plan.kind is PlanKind.RESTART:
+        short, present = lifecycle.unfreed(tx, plan, sight)
     if short or (isinstance(present, Point) and present.replicas == plan.target.replicas):
         early = waited < settings.verify_seconds and not short
         if early and lifecycle.rebatch(tx, job, plan, sight, settings, now):
@@ -379,7 +389,11 @@ def decide(
         return decision
     if lifecycle.tune(tx, job, situation, now):
         memo.wrote(tx, [job.id])
-    elif code in estimates.AMENABLE and not any(guard(situation) for guard in guards.UNSOUND):
+    elif (
+        code in estimates.AMENABLE
+        and not any(guard(situation) for guard in guards.UNSOUND)
+        and not estimates.restart(tx, job, situation, settings=settings, now=now)
+    ):
         estimates.propose(tx, job, sight, settings=settings, now=now, room=memo.room)
     if last is None or last.explanation.code != code:
         tx.events.add(Event(at=now, kind="hold", job=job.id, message=reason, data={"code": code}))

@@ -8,6 +8,7 @@ programs read these sentences, too; a screen may show other ones.
 import math
 
 from brain.types.allocation import Allocation
+from brain.types.plan import PlanKind, ScalePlan
 from brain.types.resources import Resources
 from brain.types.roles import RoleSize
 
@@ -159,6 +160,16 @@ def reallocation(before: Allocation, after: Allocation) -> str:
     if not said:
         return sizes
     return said if before.replicas == after.replicas else f"{sizes}, {said}"
+
+
+def plan_change(plan: ScalePlan) -> str:
+    """Return the change that a plan makes, as a noun phrase."""
+    if plan.kind is PlanKind.RESTART:
+        return f"the restart of {count(plan.target.replicas, 'replica')}"
+    if plan.only_moves:
+        to = ", ".join(node for node, _ in plan.target.nodes)
+        return f"{count(plan.target.replicas, 'replica')} to {to}"
+    return reallocation(plan.current, plan.target)
 
 
 def reallocated(before: Allocation, after: Allocation, *, each: str = "") -> str:

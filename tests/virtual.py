@@ -98,7 +98,8 @@ class Laptop:
         """Do what a coordinator does: make the world what is wished, and report it."""
         wish = self.wish()
         world = self.world
-        if world and (world.replicas, world.ended_at) == (wish.replicas, None):
+        restarts = wish.anew and world is not None and world.generation < wish.generation
+        if world and (world.replicas, world.ended_at) == (wish.replicas, None) and not restarts:
             return self
         cause = Cause.PLAN if world else Cause.START
         epoch, size = (world.epoch + 1 if world else 1), wish.replicas

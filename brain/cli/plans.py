@@ -15,17 +15,15 @@ from brain.cli.jobs import pages
 from brain.client import BrainClient
 from brain.errors import BadInput, UnknownPlan
 from brain.types.advice import NoticeKind
-from brain.types.plan import PlanState, ScalePlan
+from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.recommendation import Recommendation
-from brain.typeset import change, count, duration, reallocated, reallocation
+from brain.typeset import change, count, duration, plan_change, reallocated, reallocation
 from brain.views import JobEdit, JobView, PlanDecision, PlanView, ResizeRequest, WhatIf
 
 COLUMNS = (
     output.Column[PlanView]("STATE", lambda view: view.plan.state, rank=0),
     output.Column[PlanView]("PLAN", lambda view: _named(view), rank=0, least=16),
-    output.Column[PlanView](
-        "REPLICAS", lambda view: f"{view.plan.current.replicas} → {view.plan.target.replicas}"
-    ),
+    output.Column[PlanView]("REPLICAS", lambda view: _sizes(view.plan)),
     output.Column[PlanView](
         "EACH",
         lambda view: reallocated(view.plan.current, view.plan.target) or "—",
@@ -53,6 +51,12 @@ COLUMNS = (
 _FRESH_SECONDS = 60.0
 #: Conditions that are printed below the decision.
 _ALSO = frozenset({"Frozen", "NotEnforced", *NoticeKind})
+
+
+def _sizes(plan: ScalePlan) -> str:
+    if plan.kind is PlanKind.RESTART:
+        return f"{plan.target.replicas}, anew"
+    return f"{plan.current.replicas} → {plan.target.replicas}"
 
 
 @click.command()
@@ -322,18 +326,19 @@ def plan_text(
     if plan.state is not PlanState.PROPOSED:
         next_step = newest.explanation.next_step if newest and newest.hold else ""
         advice = replace(advice, explanation=replace(plan.explanation, next_step=next_step))
-    lines = [f"Plan {plan.generation} is {plan.state}.", _text(advice, unit, now)]
+    lines = [f"Plan {plan.generation} is {plan.state}.", _text(advice, unit, now, plan)]
     if plan.state is PlanState.PROPOSED:
         lines.append(f"Approve with `brain approve {name}`, reject with `brain reject {name}`.")
     return "\n".join(lines)
 
 
-def _text(decision: Recommendation, unit: str, now: datetime) -> str:
+def _text(decision: Recommendation, unit: str, now: datetime, plan: ScalePlan | None = None) -> str:
     why = decision.explanation
-    sizes = reallocation(decision.current, decision.target)
-    head = f"Hold at {decision.current.replicas}" if decision.hold else sizes
+    sizes = reallocation(decision.current, decision.target) if plan is None else plan_change(plan)
+    hold = decision.hold and plan is None
+    head = f"Hold at {decision.current.replicas}" if hold else sizes
     lines = [f"{head}: {why.reason}"]
-    if decision.predicted and not decision.hold:
+    if decision.predicted and not hold:
         lines.append(
             f"Promised {output.rate(decision.predicted)} "
             f"{unit}{(' (exploring)' if decision.predicted.exploring else '')}, restart "

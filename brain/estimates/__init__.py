@@ -4,7 +4,8 @@ usage      use of resources by a running job's replicas, kept after its end
 history    jobs that ran, as input of the models
 asking     document and question -> answer
 roles      readings of machines as use of replicas of a role
-memory worlds that ran out of memory, and the time until a leak exhausts it
+memory     worlds that ran out of memory, and the time until a leak exhausts it
+leaks      a restart before leaking memory runs out, as a plan
 proposal   advice on resources as a plan
 beginning  amounts that a new job begins with
 advice     amounts that a running job's replicas should reserve
@@ -14,6 +15,7 @@ report     reservation, use, advice, and the cost of the difference
 from brain.estimates.advice import advised, notices
 from brain.estimates.asking import ask, market_of
 from brain.estimates.beginning import first_amounts
+from brain.estimates.leaks import restart
 from brain.estimates.proposal import AMENABLE, propose
 from brain.estimates.report import accelerator_of, report
 from brain.estimates.usage import KIND as USAGE
@@ -31,5 +33,6 @@ __all__ = [
     "propose",
     "remember",
     "report",
+    "restart",
     "uses_of",
 ]

@@ -9,7 +9,7 @@ place.
 """
 
 from brain.lifecycle.advising import lift_advise_only
-from brain.lifecycle.amounts import fell_short, recent_use
+from brain.lifecycle.amounts import fell_short, propose_amounts, recent_use
 from brain.lifecycle.applying import apply, lapse
 from brain.lifecycle.batches import rebatch, tune, worths
 from brain.lifecycle.capacity import fits
@@ -48,10 +48,10 @@ from brain.lifecycle.plans import (
     obstacle,
     proceed,
     propose,
-    propose_amounts,
 )
 from brain.lifecycle.proposals import outdated, renew, withdraw
 from brain.lifecycle.requests import alone, approve, clamp, refusal, reject, request, rollback
+from brain.lifecycle.restarts import overtaken, propose_restart, unfreed
 from brain.lifecycle.verdicts import newest_verdict, verdicts
 from brain.lifecycle.worlds import replicas_reported, world_reported
 
@@ -85,10 +85,12 @@ __all__ = [
     "object_says",
     "obstacle",
     "outdated",
+    "overtaken",
     "preempt",
     "proceed",
     "propose",
     "propose_amounts",
+    "propose_restart",
     "rebatch",
     "recent_use",
     "refusal",
@@ -104,6 +106,7 @@ __all__ = [
     "suspend",
     "thaw",
     "tune",
+    "unfreed",
     "verdicts",
     "wish",
     "wished",

@@ -1,4 +1,4 @@
-"""Use of the amounts that replicas reserve, and the check of a plan of amounts against its promise.
+"""Plans of the amounts that replicas reserve: the proposal, and the check against its promise.
 
 A plan of amounts promises that a job goes on as before: each replica keeps within its memory, the
 scheduler stops it no more often, and throughput is not worse.
@@ -11,12 +11,16 @@ from datetime import datetime, timedelta
 from brain.errors import Undetermined
 from brain.lifecycle.capacity import roles_of
 from brain.lifecycle.observed import ThroughputObserved, achieved
+from brain.lifecycle.plans import draft, stored
 from brain.models.fitting import Point
 from brain.ports import Transaction
 from brain.settings import Settings
+from brain.types.allocation import Allocation
 from brain.types.diagnosis import FailureKind
+from brain.types.explanation import Explanation
 from brain.types.job import Job
-from brain.types.plan import ScalePlan
+from brain.types.plan import PlanKind, ScalePlan
+from brain.types.recommendation import Prediction
 from brain.types.resources import Resources
 from brain.types.roles import WORKER
 from brain.types.telemetry import HostSample, ReplicaReading
@@ -25,9 +29,9 @@ from brain.typeset import number, percent
 
 _GIB = 2**30
 #: Time over which use is measured, before a change and now.
-_RECENT = timedelta(seconds=60)
+RECENT = timedelta(seconds=60)
 #: Readings of each machine that a verdict needs.
-_READINGS = 3
+READINGS = 3
 #: Share of its memory above which a replica is short of it.
 FULL = 0.95
 #: Largest growth of the share of stopped scheduler periods: quotas also stop bursts on which
@@ -52,11 +56,32 @@ class ReplicaUse:
     readings: int = 0
 
 
+def propose_amounts(
+    tx: Transaction,
+    job: Job,
+    target: Allocation,
+    explanation: Explanation,
+    measured: Prediction | None,
+    *,
+    settings: Settings,
+    now: datetime,
+) -> ScalePlan:
+    """Store Brain's advice on the amounts of each replica, as a plan that promises the present
+    throughput.
+
+    Raises:
+        Conflict: another plan is active, or another Brain stored this generation first.
+    """
+    given = {"measured": measured, "promised": measured}
+    plan = draft(tx, job, PlanKind.RESIZE, target, explanation, settings=settings, now=now, **given)
+    return stored(tx, job, plan, settings=settings, now=now)
+
+
 def recent_use(tx: Transaction, job: Job, now: datetime, role: str = WORKER) -> ReplicaUse:
     """Return the use of the hungriest replica of a role in the last minute."""
     world = tx.worlds.latest(job.id)
-    begun = now - _RECENT if world is None else max(world.formed_at, now - _RECENT)
-    return _use(tx.telemetry.hosts(job.id, since=begun), world, role)
+    begun = now - RECENT if world is None else max(world.formed_at, now - RECENT)
+    return use_in(tx.telemetry.hosts(job.id, since=begun), world, role)
 
 
 def fell_short(
@@ -76,15 +101,15 @@ def fell_short(
         ended = world.ended_at is not None and world.ended_at >= applied
         if ended and why is not None and why.kind is FailureKind.MEMORY:
             return f"world {world.epoch} ran out of memory", Undetermined("the world was lost")
-    hosts = tx.telemetry.hosts(plan.job, since=applied - _RECENT)
+    hosts = tx.telemetry.hosts(plan.job, since=applied - RECENT)
     since = [one for one in hosts if one.measured_at > applied]
     earlier = [one for one in hosts if one.measured_at <= applied]
     found = []
     for role, reserved in plan.target.amounts.items():
-        after = _use(since, sight.world, role)
-        if after.readings < _READINGS:
+        after = use_in(since, sight.world, role)
+        if after.readings < READINGS:
             return "", Undetermined("its machines were not read often enough since")
-        before = _use(earlier, sight.world, role) if plan.lowers_cpu else after
+        before = use_in(earlier, sight.world, role) if plan.lowers_cpu else after
         less = plan.only_raises or reserved.memory_bytes < plan.current.of(role).memory_bytes
         asked = reserved if less else replace(reserved, memory_bytes=0)
         found.append(shortage(asked, before, after))
@@ -139,7 +164,7 @@ def overused(tx: Transaction, plan: ScalePlan, now: datetime) -> str | None:
     return None
 
 
-def _use(samples: Sequence[HostSample], world: World | None, role: str) -> ReplicaUse:
+def use_in(samples: Sequence[HostSample], world: World | None, role: str) -> ReplicaUse:
     roles = roles_of(world)
     own = _use_of([r for r, each in roles.items() if each == role], samples)
     if own.readings or any(each != WORKER for each in roles.values()):

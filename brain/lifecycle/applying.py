@@ -5,19 +5,28 @@ from datetime import datetime
 
 from brain.lifecycle.amounts import refused
 from brain.lifecycle.capacity import Room, lacks_nodes
-from brain.lifecycle.plans import AUTO, ROLLBACK, expire, fail, obstacle, reserving, settle
+from brain.lifecycle.plans import (
+    AUTO,
+    ROLLBACK,
+    expire,
+    fail,
+    obstacle,
+    reserving,
+    settle,
+)
 from brain.lifecycle.records import move_job, move_plan
+from brain.lifecycle.restarts import overtaken
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.job import JobState
 from brain.types.plan import PlanKind, PlanState, ScalePlan
-from brain.typeset import duration, reallocation
+from brain.typeset import duration, plan_change
 
 
 def apply(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetime) -> ScalePlan:
     """Mark a plan as applied once its target is met, or give it up if replicas refuse it."""
     plan = settle(tx, plan, settings=settings, now=now)
-    why = refused(tx, plan, now) or overdue(plan, settings, now)
+    why = refused(tx, plan, now) or overdue(plan, settings, now) or overtaken(tx, plan)
     if plan.state is PlanState.APPLYING and not why and shut_out(tx, plan, settings, now):
         span = duration(settings.verify_seconds)
         return _give_up(
@@ -31,11 +40,14 @@ def apply(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetime
 
 
 def overdue(plan: ScalePlan, settings: Settings, now: datetime) -> str:
-    """Return the reason to give up advice on amounts that no scaler carries out; empty to keep it.
+    """Return the reason to give up advice on amounts that no scaler carries out, or a restart after
+    its time; empty to keep it.
 
-    Such advice needs no restart, so no safe point delays it; while it is active, Brain decides
-    nothing else about the job.
+    Advice on amounts needs no restart, so no safe point delays it; while it is active, Brain
+    decides nothing else about the job.
     """
+    if plan.kind is PlanKind.RESTART and now >= plan.expires_at:
+        return "memory was to run out by now, and no safe point came"
     waited = (now - plan.updated_at).total_seconds()
     if plan.kind is not PlanKind.RESIZE or not plan.in_place or waited < settings.verify_seconds:
         return ""
@@ -71,14 +83,15 @@ def _give_up(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> Scale
 
 def lapse(tx: Transaction, plan: ScalePlan, *, now: datetime, room: Room) -> None:
     """End advice, or a rollback of amounts, that only the policy approved and that could not begin
-    in time.
+    in time; a restart also if a person approved it.
 
     By then the advice's measurements are old, and while the advice waits Brain decides nothing else
     about the job.
     """
     lapses = (AUTO, ROLLBACK) if plan.in_place else (AUTO,)
     by_policy = plan.approval is not None and plan.approval.by in lapses
-    if plan.state is PlanState.APPROVED and by_policy and now >= plan.expires_at:
+    late = now >= plan.expires_at and (by_policy or plan.kind is PlanKind.RESTART)
+    if plan.state is PlanState.APPROVED and late:
         kept = obstacle(tx, tx.jobs.get(plan.job), plan, room=room)
-        what = reallocation(plan.current, plan.target)
+        what = plan_change(plan)
         expire(tx, plan, now, why=f"{what} could not begin in time: {kept}")

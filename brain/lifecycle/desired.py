@@ -12,10 +12,10 @@ from brain.settings import Settings
 from brain.types.allocation import Allocation
 from brain.types.batch import BatchWish
 from brain.types.job import Intent, Job, JobState, PolicyMode
-from brain.types.plan import PlanState, ScalePlan
+from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.pool import Freeze, FreezeScope
 from brain.types.roles import alike, others, roles_in
-from brain.types.world import DesiredWorld, World
+from brain.types.world import Cause, DesiredWorld, World
 
 #: Kind of the stored batch that was chosen.
 BATCH = "batch/1"
@@ -129,6 +129,7 @@ def wish(tx: Transaction, job: Job, settings: Settings) -> DesiredWorld:
     """
     plans = tx.plans.of(job.id)
     generation, target = wished(plans, job)
+    restarts = [plan for plan in plans if plan.kind is PlanKind.RESTART]
     document, empty = job.document, job.finished or job.state in EMPTY
     replicas = 0 if empty or job.intent is not Intent.RUN else target.replicas
     is_frozen = frozen(tx, job) is not None
@@ -150,6 +151,7 @@ def wish(tx: Transaction, job: Job, settings: Settings) -> DesiredWorld:
         batch=wished_batch(tx, job) if replicas else None,
         resources=None if target.resources == document.resources else target.resources,
         roles=target.roles,
+        anew=any(plan.state is PlanState.APPLYING for plan in restarts),
     )
 
 
@@ -162,6 +164,11 @@ def meets(world: World | None, target: Allocation) -> bool:
         and (world.replicas, world.processes) == (target.replicas, target.processes)
         and alike(roles_in(world.members), target.roles)
     )
+
+
+def begun_anew(world: World, plan: ScalePlan) -> bool:
+    """Return True if a restart formed a world, which did not begin again because it was lost."""
+    return world.generation >= plan.generation and world.cause is Cause.PLAN
 
 
 def moved(world: World, target: Allocation) -> bool:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 
 from brain.lifecycle.observed import WINDOWS_SECONDS, ThroughputObserved
-from brain.lifecycle.plans import ROLLBACK, change, instead, undoing
+from brain.lifecycle.plans import ROLLBACK, instead, undoing
 from brain.lifecycle.records import happened, move_plan
 from brain.models.fitting import copies
 from brain.optimizer.guards import NOT_DISTRIBUTED
@@ -21,7 +21,7 @@ from brain.settings import Settings
 from brain.types.job import Job
 from brain.types.plan import Outcome, PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.telemetry import SaveSample, ThroughputSample
-from brain.typeset import count
+from brain.typeset import count, plan_change
 
 #: Steps after which a worker that has met no other worker is expected never to meet one.
 LEAST_STEPS = 10
@@ -115,7 +115,7 @@ def revert(
     if plan.kind is not PlanKind.RESIZE:
         return move_plan(tx, plan, PlanState.VERIFIED, why, now, outcome=outcome)
     plan = move_plan(tx, plan, PlanState.ROLLED_BACK, why, now, outcome=outcome)
-    reason = f"{change(plan)} is undone: {why}"
+    reason = f"{plan_change(plan)} is undone: {why}"
     back = undoing(tx, job, plan, reason, settings=settings, now=now, code=NOT_DISTRIBUTED)
     happened(tx, "job.not-distributed", reason, job=job.id, now=now, subject=plan.generation)
     instead(tx, job, None, back, by=ROLLBACK, settings=settings, now=now)

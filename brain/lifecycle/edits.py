@@ -10,7 +10,7 @@ from brain.lifecycle.batches import ask_with, asked_for
 from brain.lifecycle.capacity import room
 from brain.lifecycle.desired import EMPTY, frozen, may_act, standing, wished, wished_batch
 from brain.lifecycle.observed import ThroughputObserved, look
-from brain.lifecycle.plans import change, draft, inconclusive, instead, obstacle, reserving
+from brain.lifecycle.plans import draft, inconclusive, instead, obstacle, reserving
 from brain.lifecycle.records import move_plan
 from brain.lifecycle.requests import expect_allowed, expect_unfinished, expect_workers
 from brain.ports import Transaction
@@ -22,7 +22,7 @@ from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.recommendation import Prediction
 from brain.types.resources import Resources
 from brain.types.roles import SINGLE, WORKER, alike, others
-from brain.typeset import count, number
+from brain.typeset import count, number, plan_change
 
 _GIB = 2**30
 #: Least memory, which a Python process needs, and most, which no machine has.
@@ -109,7 +109,7 @@ def edit(
         promised=None if wish else _promise(sight, current, target),
         proposed_by=by,
     )
-    reason = f"{by} asked for {change(plan)}" + (f": {why}" if why else "")
+    reason = f"{by} asked for {plan_change(plan)}" + (f": {why}" if why else "")
     next_step = (
         f"It applies now: {_NOTHING_RUNS}." if at_once else _next_step(tx, job, plan, settings)
     )
@@ -176,7 +176,7 @@ def _applied(tx: Transaction, job: Job, plan: ScalePlan, now: datetime) -> Scale
     """Apply a plan to a job without running replicas, where nothing has to change or be
     measured.
     """
-    plan = move_plan(tx, plan, PlanState.APPLYING, f"{change(plan)} begins", now)
+    plan = move_plan(tx, plan, PlanState.APPLYING, f"{plan_change(plan)} begins", now)
     ask_with(tx, job, plan, now)
     plan = move_plan(tx, plan, PlanState.APPLIED, _NOTHING_RUNS, now)
     reserving(tx, tx.jobs.get(job.id), plan.target.resources, now)

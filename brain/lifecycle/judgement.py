@@ -5,7 +5,7 @@ from datetime import datetime
 
 from brain.lifecycle.advising import count_rollbacks
 from brain.lifecycle.desired import may_act
-from brain.lifecycle.plans import ROLLBACK, change, instead, undoing, verified
+from brain.lifecycle.plans import ROLLBACK, instead, undoing, verified
 from brain.lifecycle.records import move_plan
 from brain.lifecycle.verdicts import SAME, Worths, compared, counted, kept, more
 from brain.ports import Transaction
@@ -13,6 +13,7 @@ from brain.settings import Settings
 from brain.types.job import Job, OptimizeMode
 from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.recommendation import Prediction
+from brain.typeset import plan_change
 
 
 def judge(
@@ -52,7 +53,7 @@ def judge(
         return verified(tx, plan, Verdict.FELL_SHORT, both, now, comparable)
     outcome = replace(plan.outcome, measured=comparable, verdict=Verdict.FELL_SHORT, detail=both)
     plan = move_plan(tx, plan, PlanState.ROLLED_BACK, f"fell short: {both}", now, outcome=outcome)
-    reason = f"{change(plan)} fell short: {both}"
+    reason = f"{plan_change(plan)} fell short: {both}"
     back = undoing(tx, job, plan, reason, settings=settings, now=now)
     back = replace(back, measured=measured, target=back.target.loosest(back.current))
     instead(tx, job, None, back, by=ROLLBACK, settings=settings, now=now)

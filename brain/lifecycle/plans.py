@@ -12,6 +12,7 @@ from brain.errors import Conflict
 from brain.lifecycle.batches import ask_with
 from brain.lifecycle.capacity import Room, has_left, provided, room
 from brain.lifecycle.desired import (
+    begun_anew,
     freeze_reason,
     frozen,
     may_act,
@@ -30,7 +31,7 @@ from brain.types.job import Intent, Job, JobId, JobState
 from brain.types.plan import Approval, Outcome, PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.recommendation import Prediction, Recommendation
 from brain.types.resources import Resources
-from brain.typeset import count, reallocation
+from brain.typeset import count, plan_change, reallocation
 
 #: The approver of plans that the policy approves.
 AUTO, ROLLBACK, RESTORE = "policy:auto", "policy:rollback", "policy:restore"
@@ -70,32 +71,22 @@ def propose(
         payback_seconds=advice.payback_seconds,
         after=after,
     )
-    tx.plans.add(plan)
-    told(tx, plan, advice.explanation.reason, now)
-    return proceed(tx, job, plan, settings=settings, now=now, room=room)
+    return stored(tx, job, plan, settings=settings, now=now, room=room)
 
 
-def propose_amounts(
+def stored(
     tx: Transaction,
     job: Job,
-    target: Allocation,
-    explanation: Explanation,
-    measured: Prediction | None,
+    plan: ScalePlan,
     *,
     settings: Settings,
     now: datetime,
+    room: Room = room,
 ) -> ScalePlan:
-    """Store Brain's advice on the amounts of each replica, as a plan that promises the present
-    throughput.
-
-    Raises:
-        Conflict: as ``propose``.
-    """
-    given = {"measured": measured, "promised": measured}
-    plan = draft(tx, job, PlanKind.RESIZE, target, explanation, settings=settings, now=now, **given)
+    """Store a plan of Brain, and approve and begin it if the policy may."""
     tx.plans.add(plan)
-    told(tx, plan, explanation.reason, now)
-    return proceed(tx, job, plan, settings=settings, now=now)
+    told(tx, plan, plan.explanation.reason, now)
+    return proceed(tx, job, plan, settings=settings, now=now, room=room)
 
 
 def proceed(
@@ -135,11 +126,11 @@ def begin(
     job = tx.jobs.get(plan.job)
     if plan.state is not PlanState.APPROVED or obstacle(tx, job, plan, room=room):
         return plan
-    begins = change(plan) if plan.current == plan.target else f"{change(plan)} begins"
+    begins = plan_change(plan) if _stays(plan) else f"{plan_change(plan)} begins"
     plan = move_plan(tx, plan, PlanState.APPLYING, begins, now)
     ask_with(tx, job, plan, now)
     if job.state in _STEADY:
-        move_job(tx, job, JobState.CHANGING, change(plan), now)
+        move_job(tx, job, JobState.CHANGING, plan_change(plan), now)
     return settle(tx, plan, settings=settings, now=now)
 
 
@@ -152,6 +143,8 @@ def settle(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetim
     if plan.only_moves and not moved(world, plan.target):
         return plan
     if plan.changes_resources and not provided(tx, plan.job, plan.target):
+        return plan
+    if plan.kind is PlanKind.RESTART and not begun_anew(world, plan):
         return plan
     stands = plan.in_place and world.formed_at < plan.updated_at
     outcome = replace(
@@ -221,7 +214,7 @@ def fail(
     if not begun or job.finished:
         return failed
     if job.state is JobState.CHANGING:
-        job = move_job(tx, job, JobState.RUNNING, f"{change(plan)} was given up: {why}", now)
+        job = move_job(tx, job, JobState.RUNNING, f"{plan_change(plan)} was given up: {why}", now)
     _, target = standing(tx.plans.of(job.id), job)
     target = replace(target, batch=plan.current.batch)
     changed = plan.target if plan.changes_resources else target
@@ -230,7 +223,7 @@ def fail(
     runs = 0 if world is None or world.ended_at is not None else world.replicas
     explanation = Explanation(
         code="restore",
-        reason=f"{change(plan)} was given up: {why}",
+        reason=f"{plan_change(plan)} was given up: {why}",
         next_step=f"The job goes on with {count(target.replicas, 'replica')}.",
     )
     restore = draft(
@@ -262,7 +255,7 @@ def reserving(tx: Transaction, job: Job, amounts: Resources, now: datetime) -> J
 
 def expire(tx: Transaction, plan: ScalePlan, now: datetime, *, why: str = "") -> ScalePlan:
     """End a plan that was not approved in time, or that can no longer begin."""
-    message = why or f"nobody approved {change(plan)} in time"
+    message = why or f"nobody approved {plan_change(plan)} in time"
     outcome = replace(plan.outcome, detail=message)
     return move_plan(tx, plan, PlanState.EXPIRED, message, now, outcome=outcome)
 
@@ -277,9 +270,9 @@ def close(tx: Transaction, job: Job, why: str, now: datetime) -> None:
     plan = tx.plans.active(job.id)
     match plan.state if plan else None:
         case PlanState.PROPOSED if plan:
-            expire(tx, plan, now, why=f"{why}; nobody had decided about {change(plan)}")
+            expire(tx, plan, now, why=f"{why}; nobody had decided about {plan_change(plan)}")
         case PlanState.APPROVED if plan:
-            expire(tx, plan, now, why=f"{why}; {change(plan)} had not begun")
+            expire(tx, plan, now, why=f"{why}; {plan_change(plan)} had not begun")
         case PlanState.APPLYING if plan:
             outcome = replace(plan.outcome, detail=why)
             move_plan(tx, plan, PlanState.FAILED, why, now, outcome=outcome)
@@ -369,7 +362,7 @@ def instead(
 
 
 def approved(tx: Transaction, plan: ScalePlan, by: str, now: datetime) -> ScalePlan:
-    what = f"that {change(plan)}" if plan.current == plan.target else change(plan)
+    what = f"that {plan_change(plan)}" if _stays(plan) else plan_change(plan)
     message = f"{by} approved {what}"
     approval = Approval(by=by, at=now)
     return move_plan(tx, plan, PlanState.APPROVED, message, now, by=by, approval=approval)
@@ -389,8 +382,6 @@ def verified(
     return move_plan(tx, plan, PlanState.VERIFIED, message, now, outcome=outcome)
 
 
-def change(plan: ScalePlan) -> str:
-    if plan.only_moves:
-        to = ", ".join(node for node, _ in plan.target.nodes)
-        return f"{count(plan.target.replicas, 'replica')} to {to}"
-    return reallocation(plan.current, plan.target)
+def _stays(plan: ScalePlan) -> bool:
+    """Return True if a plan's change is a sentence about a size that stays."""
+    return plan.current == plan.target and plan.kind is not PlanKind.RESTART

@@ -16,7 +16,6 @@ from brain.lifecycle.observed import look
 from brain.lifecycle.plans import (
     approved,
     begin,
-    change,
     draft,
     instead,
     unapproved,
@@ -30,7 +29,7 @@ from brain.types.explanation import Explanation
 from brain.types.job import FINISHED, Job, PolicyMode
 from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.roles import others
-from brain.typeset import count
+from brain.typeset import count, plan_change
 
 
 def request(
@@ -152,7 +151,7 @@ def reject(
         IllegalTransition: the plan has begun, or is finished.
     """
     _expect_version(plan, version)
-    message = f"{by} rejected {change(plan)}" + (f": {why}" if why else "")
+    message = f"{by} rejected {plan_change(plan)}" + (f": {why}" if why else "")
     outcome = replace(plan.outcome, detail=message)
     return move_plan(tx, plan, PlanState.REJECTED, message, now, by=by, outcome=outcome)
 
@@ -183,7 +182,7 @@ def rollback(
         raise Conflict(
             f"plan {plan.generation} is not what stands ({generation} is); ask for a size instead"
         )
-    reason = f"{by} rolled {change(plan)} back" + (f": {why}" if why else "")
+    reason = f"{by} rolled {plan_change(plan)} back" + (f": {why}" if why else "")
     active = tx.plans.active(job.id)
     if active and active.generation == plan.generation:
         outcome = replace(plan.outcome, verdict=Verdict.INCONCLUSIVE, detail=reason)
@@ -218,7 +217,7 @@ def alone(tx: Transaction, plan: ScalePlan) -> str | None:
     name = tx.jobs.get(first.job).document.name
     return (
         f"plan {plan.generation} needs what plan {first.generation} of {name} frees "
-        f"({change(first)}); approve that one first"
+        f"({plan_change(first)}); approve that one first"
     )
 
 

@@ -180,7 +180,7 @@ def _own_changes(plans: Sequence[ScalePlan], now: datetime) -> list[ScalePlan]:
     return [
         plan
         for plan in plans
-        if plan.kind in (PlanKind.RESIZE, PlanKind.ROLLBACK)
+        if plan.kind in (PlanKind.RESIZE, PlanKind.ROLLBACK, PlanKind.RESTART)
         and plan.proposed_by == BRAIN
         and reached(plan)
         and not plan.in_place

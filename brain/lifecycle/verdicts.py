@@ -33,11 +33,11 @@ def kept(
     needs.
 
     A growth is checked by itself because the band of a size never seen is wide, and may contain
-    throughputs below the present one. Amounts promise the throughput measured before them, so it is
-    enough if the two bands meet, or if the rates differ by no more than noise: by half of the least
-    gain that is worth a restart.
+    throughputs below the present one. Amounts and restarts promise the throughput measured before
+    them, so it is enough if the two bands meet, or if the rates differ by no more than noise: by
+    half of the least gain that is worth a restart.
     """
-    if plan.in_place:
+    if plan.in_place or plan.kind is PlanKind.RESTART:
         noise = settings.minimum_gain / 2 if plan.changes_resources else 0.0
         least = min(promised.low, (1 - noise) * promised.examples_per_second)
         return max(measured.high, measured.examples_per_second) * worths.now >= least

@@ -9,7 +9,7 @@ from brain.errors import Undetermined
 from brain.optimizer.situation import Situation
 from brain.types.job import Intent, JobState, OptimizeMode, PolicyMode
 from brain.types.plan import PlanState
-from brain.typeset import count, duration, reallocation
+from brain.typeset import count, duration, plan_change
 
 #: Most changes by Brain's own advice within an hour. A job that shares its pool may have more, up
 #: to this share of the hour lost in restarts, because every round weighs the cost of a restart.
@@ -67,7 +67,7 @@ def under_way(situation: Situation) -> Hold | None:
     plan = situation.active
     if plan is None:
         return None
-    what = f"plan {plan.generation}, {reallocation(plan.current, plan.target)},"
+    what = f"plan {plan.generation}, {plan_change(plan)},"
     waits = {
         PlanState.PROPOSED: ("waits for approval", "Approve or reject it."),
         PlanState.APPROVED: ("waits to begin", "It begins as soon as nothing is in the way."),

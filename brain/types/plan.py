@@ -79,6 +79,8 @@ class PlanKind(StrEnum):
     ROLLBACK = "rollback"
     #: The standing target again, after a plan that had begun and failed.
     RESTORE = "restore"
+    #: The same size in a new world, before leaking memory runs out.
+    RESTART = "restart"
 
 
 class Verdict(StrEnum):

@@ -51,6 +51,9 @@ class DesiredWorld:
     resources: Resources | None = None
     #: Roles of the first replicas, in order of rank; all others are workers.
     roles: Roles = ()
+    #: True: a world of an earlier generation ends at its safe point, even if it has this size, and
+    #: all its workers start anew.
+    anew: bool = False
 
     @property
     def etag(self) -> str:

@@ -303,8 +303,11 @@ class DiscardWorld:
 class Swap:
     """At the safe point, pin the checkpoint, then stop the workers."""
 
-    #: True for a change of size that a generation asked for.
+    #: True for a change that a generation asked for.
     planned: bool
+    #: True if every worker has to end, so nothing is built beside the workers that run: they may
+    #: have used up the memory.
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)

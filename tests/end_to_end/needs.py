@@ -124,15 +124,16 @@ def mend(brain: Brain, name: str, *options: str, finds: str, replicas: int = 1) 
     return found
 
 
-def outlast(brain: Brain, name: str, *, mib: int, more: int, keeps: float) -> Mended:
-    """Let a job leak in ``mib`` MiB until Brain tells of it, and give it ``more`` MiB instead."""
+def renew(brain: Brain, name: str, *, mib: int, keeps: float, saves: float) -> Mended:
+    """Let a job leak in ``mib`` MiB until Brain restarts it at a save, by its own plan."""
     job = brain.submit(
         "needy.py",
         f"--keeps={keeps}",
+        f"--saves={saves}",
         name=name,
         replicas={"min": 1, "max": 1},
         resources={"cpuMillis": 500, "memoryBytes": mib * MIB},
-        policy={"mode": "approve"},
+        policy={"mode": "auto"},
     )
 
     def leaks(detail: JobDetail) -> bool:
@@ -142,11 +143,15 @@ def outlast(brain: Brain, name: str, *, mib: int, more: int, keeps: float) -> Me
     brain.until("the warning of its leak", 1800, job, leaks)
     explained = command(brain, "explain", job)
     left_seconds = metric(brain, "brain_memory_lasts_seconds")
-    command(brain, "edit", job, "--memory", f"{more}Mi", "--why", "it leaks")
-    made = brain.send(calls.plans_of(job)).items[0].plan
-    plan = judged(brain, job, made.generation)
-    brain.until("no warning any more", 120, job, lambda detail: not leaks(detail))
+    plan = brain.until("its restart", left_seconds, job, lambda _: restart(brain, job))
+    plan = judged(brain, job, plan.generation)
     held = limit(brain, job, "memory", "memory.max", "memory.limit_in_bytes")
     brain.send(calls.cancel(job))
     brain.finished(job)
     return Mended(explained=explained, plan=plan, limit=held, left_seconds=left_seconds)
+
+
+def restart(brain: Brain, job: str) -> ScalePlan | None:
+    """Brain's newest plan to restart a job."""
+    plans = [view.plan for view in brain.send(calls.plans_of(job)).items]
+    return next((plan for plan in plans if plan.kind is PlanKind.RESTART), None)

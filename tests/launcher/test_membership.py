@@ -203,6 +203,37 @@ def test_a_plan_of_the_same_size_only_changes_the_label() -> None:
     assert decide(planned(1, observation(1, 0, world=world(0))), NOW) == Relabel(1, 1)
 
 
+def test_a_restart_of_the_same_size_waits_for_its_safe_point_and_starts_nobody_before() -> None:
+    seen = planned(1, observation(1, 0, world=world(0), rules=WorldRules()), anew=True)
+    done = observation(1, 0, world=world(0, generation=1), desired=desired(1, generation=1))
+
+    assert decide(seen, NOW) == ParkWorld()
+    assert decide(replace(seen, world=parked(0)), NOW) == Swap(planned=True, anew=True)
+    ends = replace(seen, world=ended(0, by=Cause.PLAN))
+    assert decide(ends, NOW) == FormWorld(members([0]), Cause.PLAN, 1, 1)
+    assert decide(replace(done, desired=desired(1, generation=1, anew=True)), NOW) == STAY
+
+
+def test_a_restart_ends_processes_that_could_change_worlds_without_an_end() -> None:
+    alive = world(0, sessions=frozenset({0}))
+
+    assert decide(planned(1, observation(1, 0, world=alive), anew=True), NOW) == ParkWorld()
+
+
+def test_a_world_that_was_lost_answers_a_restart_and_is_not_restarted_again() -> None:
+    lost = planned(1, observation(1, 0, world=ended(0, by=Cause.FAILURE)), anew=True)
+
+    assert decide(lost, LATE) == FormWorld(members([0]), Cause.FAILURE, 1, 1)
+
+
+def test_a_restart_without_a_checkpoint_is_held_with_the_reason() -> None:
+    seen = planned(1, observation(1, 0, world=world(0, saves=Saves())), anew=True)
+
+    held = decide(seen, NOW)
+    assert isinstance(held, HoldWorld)
+    assert "to restart this job would lose 17 minutes of work" in held.reason
+
+
 def test_a_plan_that_is_withdrawn_lets_the_workers_run_on() -> None:
     assert decide(observation(1, 0, 1, world=parked(0, reached=False)), NOW) == Unpark()
 

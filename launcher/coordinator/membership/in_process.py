@@ -42,7 +42,7 @@ def change(
     observation: JobObserved, world: WorldObserved, now: float, action: Action
 ) -> Action | None:
     """Return the next action for a planned change; None if it takes the ordinary way."""
-    if not isinstance(action, Swap) or not world.elastic:
+    if not isinstance(action, Swap) or action.anew or not world.elastic:
         return None
     form = preparing.after(observation, world, action)
     if not isinstance(form, FormWorld) or not _stays(world, form.members):

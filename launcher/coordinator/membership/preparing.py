@@ -34,8 +34,10 @@ def first(
     observation: JobObserved, world: WorldObserved, now: float, action: Action
 ) -> Action | None:
     """Return the action, or the wait, that comes before the workers are asked to park."""
-    if not isinstance(action, Swap) or not isinstance(
-        form := after(observation, world, action), FormWorld
+    if (
+        not isinstance(action, Swap)
+        or action.anew
+        or not isinstance(form := after(observation, world, action), FormWorld)
     ):
         return None
     preparing = world.preparing

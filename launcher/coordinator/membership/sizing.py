@@ -37,7 +37,9 @@ def compare(observation: JobObserved, world: WorldObserved, now: float) -> Actio
         return _settled(observation, world)
     goal, planned = goal_of(observation, desired)
     size = size_of(observation, world.members)
+    anew = planned and desired.anew
     same = goal == size and not (planned and not alike(roles_in(world.members), desired.roles))
+    same = same and not anew
     if planned and same and goal == desired.replicas:
         return Relabel(desired.generation, desired.replicas)
     if same:
@@ -60,7 +62,8 @@ def compare(observation: JobObserved, world: WorldObserved, now: float) -> Actio
         until = max(observation.desired_since, world.since) + observation.rules.first_step_seconds
         late = HoldWorld("the job has not made a step yet")
         return WaitFor("the world has not stepped yet", until) if now < until else late
-    return changing.at_safe_point(observation, world, now, Swap(planned=planned), "resize")
+    what = "restart" if anew else "resize"
+    return changing.at_safe_point(observation, world, now, Swap(planned=planned, anew=anew), what)
 
 
 def _wait(observation: JobObserved, world: WorldObserved, reason: str, until: float) -> Action:

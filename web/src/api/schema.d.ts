@@ -1406,6 +1406,11 @@ export interface components {
          *     on disk. No program pushes it.
          */
         DesiredWorld: {
+            /**
+             * Anew
+             * @default false
+             */
+            anew: boolean;
             batch: components["schemas"]["BatchWish"] | null;
             /**
              * Frozen
@@ -3208,7 +3213,7 @@ export interface components {
          * @description The purpose of a plan.
          * @enum {string}
          */
-        PlanKind: "resize" | "request" | "rollback" | "restore";
+        PlanKind: "resize" | "request" | "rollback" | "restore" | "restart";
         /**
          * PlanSaving
          * @description The saving of one of Brain's applied plans within the requested time.

@@ -8,7 +8,7 @@ import { HoldBadge, PlanBadge } from "../ui/badges.tsx";
 import { Aged, Button, Command, FromTo, Time } from "../ui/parts.tsx";
 import { GainBar, PromiseStrip } from "../ui/strip.tsx";
 import { change, clock, compared, count, duration, fixed, gain, measuredOf, percent, promised, uncertainty } from "../words/format.ts";
-import { missed } from "../words/verdicts.ts";
+import { changeOf, missed } from "../words/verdicts.ts";
 import { PlanTrack } from "./track.tsx";
 
 const ACTIVE = new Set(["Proposed", "Approved", "Applying", "Applied"]);
@@ -185,7 +185,7 @@ function Step({ text }: { text: string }) {
 function Actions({ view }: { view: PlanView }) {
   const { plan, blocked, shadow } = view;
   const proposed = plan.state === "Proposed";
-  const back = (plan.state === "Applied" || plan.state === "Verified") && plan.kind !== "rollback";
+  const back = (plan.state === "Applied" || plan.state === "Verified") && plan.kind !== "rollback" && plan.kind !== "restart";
   const forbidden = mayDecide();
   const approve = proposed ? (forbidden ?? blocked ?? (shadow ? "mode shadow: recorded, never applied" : null)) : null;
   const reject = forbidden;
@@ -197,7 +197,7 @@ function Actions({ view }: { view: PlanView }) {
     ],
     [plan.generation, plan.version, approve, reject],
   );
-  const label = `${plan.current.replicas} → ${plan.target.replicas}`;
+  const label = changeOf(plan);
   if (!proposed && !back) return null;
   return (
     <>

@@ -4,6 +4,7 @@ import type { JobView, PlanView } from "../api/types.ts";
 import { ask, type Question } from "../ui/ask.tsx";
 import { Aged, FromTo } from "../ui/parts.tsx";
 import { change, compared, count, duration, gain, promised } from "../words/format.ts";
+import { changeOf } from "../words/verdicts.ts";
 import { freezes, frozen, plans } from "./fleet.ts";
 
 const VERBS: Record<calls.Verdict, { title: string; confirm: string; done: string }> = {
@@ -19,18 +20,16 @@ export function askAbout(view: PlanView, verdict: calls.Verdict): void {
 function about(view: PlanView, verdict: calls.Verdict): Question {
   const { plan, job_name: name } = view;
   const verb = VERBS[verdict];
-  const [from, to] = verdict === "rollback"
-    ? [plan.target.replicas, plan.current.replicas]
-    : [plan.current.replicas, plan.target.replicas];
+  const label = verdict === "rollback" ? `${plan.target.replicas} → ${plan.current.replicas}` : changeOf(plan);
   return {
-    title: `${verb.title} ${from} → ${to} replicas of ${name}?`,
+    title: `${verb.title} ${label} replicas of ${name}?`,
     detail: <Consequence view={view} verdict={verdict} />,
-    confirm: `${verb.confirm} ${from} → ${to}`,
+    confirm: `${verb.confirm} ${label}`,
     why: verdict === "approve" ? "no" : "first",
     run: async (why) => {
       await calls.decide(plan.job, plan.generation, verdict, plan.version, why);
       await plans.refresh();
-      return `${verb.done}: generation ${plan.generation} of ${name}, ${from} → ${to}.`;
+      return `${verb.done}: generation ${plan.generation} of ${name}, ${label}.`;
     },
     changed: async () => {
       const now = (await calls.plansOf(plan.job)).items.find((one) => one.plan.generation === plan.generation);

@@ -17,8 +17,13 @@ export function standing({ plan, verdict }: Told): string {
   return verdict === "rolled back" ? `back to ${plan.current.replicas}` : `stayed at ${plan.target.replicas}`;
 }
 
+/** A plan's change in a few words: `2 → 4`, or a restart at the same size. */
+export function changeOf({ kind, current, target }: ScalePlan): string {
+  return kind === "restart" ? `restart of ${target.replicas}` : `${current.replicas} → ${target.replicas}`;
+}
+
 /** Whether a plan stands for itself: the way back is a part of the plan that it undoes, and is told there. */
-export const counts = ({ plan }: Told): boolean => plan.kind === "resize" || plan.kind === "request";
+export const counts = ({ plan }: Told): boolean => plan.kind !== "rollback" && plan.kind !== "restore";
 
 /** The one word for a plan: what came of it, else where it stands. */
 export function word({ plan, verdict }: Told): string {

@@ -1,0 +1,116 @@
+"""A plan that restarts a job at a safe point before leaking memory runs out."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+from statistics import median
+
+from brain import lifecycle
+from brain.estimates.advice import advised
+from brain.models.restart import restart_cost
+from brain.optimizer import Situation, guards
+from brain.optimizer.leaks import Leak, RestartChoice, choose_restart
+from brain.ports import Transaction
+from brain.settings import Settings
+from brain.types.estimate import Band
+from brain.types.explanation import Evidence, Explanation
+from brain.types.job import Job
+from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
+from brain.types.telemetry import SaveSample
+from brain.types.world import Cause
+from brain.typeset import duration
+
+#: Guards of a restart: those of a resize, but for the one of jobs with a single size.
+_GUARDS = tuple(guard for guard in guards.ALL if guard is not guards.rigid)
+#: Time without another restart after one was rejected, or freed no memory.
+_REST = timedelta(hours=24)
+#: Time over which the interval between saves is measured.
+_SAVES = timedelta(hours=1)
+
+
+def restart(
+    tx: Transaction, job: Job, situation: Situation, *, settings: Settings, now: datetime
+) -> ScalePlan | None:
+    """Store a plan that restarts a job whose memory leaks, if that pays and no guard holds it."""
+    found = advised(tx, job, settings, now)
+    left = None if found is None else found.memory_lasts_seconds
+    if left is None or any(guard(situation) for guard in _GUARDS) or _rests(tx, job, settings, now):
+        return None
+    choice = choose_restart(_leak(tx, job, situation, left, settings, now))
+    if not choice.restart:
+        return None
+    return lifecycle.propose_restart(
+        tx,
+        job,
+        situation,
+        _explanation(choice, situation),
+        until=now + timedelta(seconds=left.high),
+        settings=settings,
+        now=now,
+    )
+
+
+def _leak(
+    tx: Transaction,
+    job: Job,
+    situation: Situation,
+    left: Band,
+    settings: Settings,
+    now: datetime,
+) -> Leak:
+    worlds = tx.worlds.of(job.id)
+    lost = [
+        world.downtime_seconds
+        for world in reversed(worlds)
+        if world.cause in (Cause.FAILURE, Cause.MEMBERSHIP) and world.downtime_seconds is not None
+    ]
+    heal = restart_cost(lost, assumed_seconds=situation.restart_seconds)
+    began = worlds[0].stepping_at or worlds[0].formed_at
+    return Leak(
+        left=left,
+        age_seconds=situation.world_age_seconds,
+        save_seconds=_interval(tx.telemetry.saves(job.id, since=max(began, now - _SAVES))),
+        saved_seconds=situation.unsaved_seconds,
+        restart_seconds=situation.restart_seconds,
+        heal_seconds=heal.seconds,
+        keeps_work=situation.in_process and situation.replicas > 1,
+        last_failure=job.failures >= job.document.restarts.limit,
+        ends_seconds=situation.remaining_seconds if situation.end_known else None,
+        asks=not lifecycle.may_act(job, settings),
+    )
+
+
+def _interval(saves: Sequence[SaveSample]) -> float | None:
+    """Return the usual seconds between two saves of one process; None before the second one."""
+    if not saves:
+        return None
+    source = saves[-1].place.source
+    times = [save.measured_at for save in saves if save.place.source == source]
+    gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(times)]
+    return median(gaps) if gaps else None
+
+
+def _explanation(choice: RestartChoice, situation: Situation) -> Explanation:
+    facts = {
+        "a restart at a save costs": duration(choice.restart_costs),
+        "running out of memory costs": duration(choice.crash_costs),
+        "restarts measured": str(situation.restarts_measured),
+    }
+    return Explanation(
+        code="memory-leak",
+        reason=choice.reason,
+        evidence=tuple(Evidence(label=label, value=value) for label, value in facts.items()),
+        next_step="It begins at the next safe point; find what the script keeps from step to step.",
+    )
+
+
+def _rests(tx: Transaction, job: Job, settings: Settings, now: datetime) -> bool:
+    """Return True if the last restart is too recent, or was of no use."""
+    for plan in tx.plans.of(job.id):
+        if plan.kind is not PlanKind.RESTART:
+            continue
+        useless = plan.outcome.verdict is Verdict.FELL_SHORT
+        unwanted = plan.state is PlanState.REJECTED
+        rest = _REST if useless or unwanted else timedelta(seconds=settings.dwell_seconds)
+        return now - plan.updated_at < rest
+    return False

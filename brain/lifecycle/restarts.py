@@ -1,0 +1,81 @@
+"""A restart at the same size, before leaking memory runs out: its plan, its end, its verdict.
+
+The plan promises that memory is freed, and that throughput stays as measured.
+"""
+
+from dataclasses import replace
+from datetime import datetime
+
+from brain.errors import Undetermined
+from brain.lifecycle.amounts import FULL, READINGS, RECENT, use_in
+from brain.lifecycle.desired import begun_anew
+from brain.lifecycle.observed import ThroughputObserved
+from brain.lifecycle.plans import draft, stored
+from brain.models.fitting import Point
+from brain.optimizer.situation import Situation
+from brain.ports import Transaction
+from brain.settings import Settings
+from brain.types.explanation import Explanation
+from brain.types.job import Job
+from brain.types.plan import PlanKind, ScalePlan
+from brain.types.roles import WORKER
+from brain.typeset import gibibytes
+
+
+def propose_restart(
+    tx: Transaction,
+    job: Job,
+    situation: Situation,
+    explanation: Explanation,
+    *,
+    until: datetime,
+    settings: Settings,
+    now: datetime,
+) -> ScalePlan:
+    """Store Brain's advice to restart a job; after ``until`` the restart is of no use.
+
+    Raises:
+        Conflict: another plan is active, or another Brain stored this generation first.
+    """
+    plan = draft(
+        tx,
+        job,
+        PlanKind.RESTART,
+        situation.current,
+        explanation,
+        settings=settings,
+        now=now,
+        measured=situation.measured,
+        promised=situation.measured,
+        restart_seconds=situation.restart_seconds,
+    )
+    return stored(tx, job, replace(plan, expires_at=until), settings=settings, now=now)
+
+
+def overtaken(tx: Transaction, plan: ScalePlan) -> str:
+    """Return the world that began before a restart could, as a clause; empty if none did."""
+    world = tx.worlds.latest(plan.job)
+    if plan.kind is not PlanKind.RESTART or world is None or begun_anew(world, plan):
+        return ""
+    before = world.formed_at > plan.created_at
+    return f"world {world.epoch} began before the restart ({world.cause})" if before else ""
+
+
+def unfreed(
+    tx: Transaction, plan: ScalePlan, sight: ThroughputObserved
+) -> tuple[str, Point | Undetermined]:
+    """Return a phrase on the memory that a restart did not free (empty: it did), and the
+    throughput, Undetermined until memory was read often enough.
+    """
+    world, applied = sight.world, plan.updated_at
+    if world is None or world.epoch != plan.outcome.epoch:
+        return "its new world was lost", Undetermined("its new world was lost")
+    hosts = tx.telemetry.hosts(plan.job, since=world.formed_at - RECENT)
+    before = use_in([one for one in hosts if one.measured_at <= world.formed_at], world, WORKER)
+    after = use_in([one for one in hosts if one.measured_at > applied], world, WORKER)
+    used, was = after.memory_bytes, before.memory_bytes
+    if after.readings < READINGS or used is None:
+        return "", Undetermined("its memory was not read often enough since")
+    kept = was is not None and used > FULL * was
+    phrase = f"a replica uses {gibibytes(used)} after the restart, {gibibytes(was or 0)} before it"
+    return phrase * kept, sight.present
