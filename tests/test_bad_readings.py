@@ -1,14 +1,29 @@
 """Readings of machines that cannot be: sent by the route, counted with a reason, kept out of
 use."""
 
+import shutil
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from brain import calls
+from brain.types.allocation import Bounds
+from brain.types.job import BatchBounds
 from brain.types.record import Role
-from brain.types.telemetry import GpuReading, HostSample, ReplicaReading, StorageReading
+from brain.types.resources import NodeName
+from brain.types.roles import RoleSize
+from brain.types.telemetry import (
+    GpuReading,
+    HostSample,
+    ReplicaReading,
+    SourceId,
+    StorageReading,
+)
+from collectors.cgroup import read_cgroup
+from collectors.host import rates_between, read_host
 from tests import builders
 from tests.test_advice import GIB, served, training, used
 from tests.virtual import Laptop
@@ -17,9 +32,10 @@ from tests.virtual import Laptop
 def send(laptop: Laptop, home: Path, *readings: dict[str, Any]) -> str:
     """Send readings of one machine, five seconds apart, and return the metrics after a turn."""
     samples = []
-    for number, fields in enumerate(readings):
+    for fields in readings:
         laptop.train(5)
-        samples.append(builders.host(number, **({"measured_at": laptop.now} | odd(laptop, fields))))
+        second = int(laptop.now.timestamp())
+        samples.append(builders.host(second, **({"measured_at": laptop.now} | odd(laptop, fields))))
     with served(laptop, home).client(Role.AGENT, job=laptop.id) as agent:
         receipt = agent.send(calls.telemetry(samples, sent_at=laptop.now))
     assert receipt.rejected == ()
@@ -109,3 +125,68 @@ def test_readings_of_a_clock_that_stepped_back_and_on_are_each_used_once(tmp_pat
     weights = used(laptop).roles[0].cpu.weights
     assert round(sum(weights)) <= 4
     assert all(weight >= 0 for weight in weights)
+
+
+def test_readings_that_come_after_newer_ones_are_counted_and_not_used(tmp_path: Path):
+    """One collector's network fails for half a minute, while another's readings are used."""
+    laptop = training()
+    send(laptop, tmp_path, {}, {})
+    before = laptop.now
+    send(laptop, tmp_path, *[{}] * 6)
+    held = [
+        replace(
+            builders.host(n, measured_at=before + timedelta(seconds=5 * n), **odd(laptop, {})),
+            source=SourceId("other"),
+            node=NodeName("other"),
+        )
+        for n in (1, 2, 3)
+    ]
+    with served(laptop, tmp_path).client(Role.AGENT, job=laptop.id) as agent:
+        agent.send(calls.telemetry(held, sent_at=laptop.now))
+    laptop.train(15)
+    metrics = send(laptop, tmp_path, {})
+    known = used(laptop)
+    assert counted(metrics) == {"late": 3.0}
+    assert known.rejected_because == "a reading of other came after newer ones were counted"
+    assert counted(send(laptop.train(15), tmp_path, {})) == {"late": 3.0}, "once each"
+    assert round(sum(used(laptop).roles[0].cpu.weights)) == 10
+
+
+def test_a_role_that_vanishes_is_counted_and_keeps_its_histogram(tmp_path: Path):
+    """A server leaves the job; its collector goes on with its readings for a while."""
+    roles = {"ps": RoleSize(replicas=1)}
+    laptop = training(roles=roles, replicas=Bounds(min=2, max=2), batch=BatchBounds())
+    readings = tuple(ReplicaReading(replica=n, cpu_millis=200, memory_bytes=GIB) for n in (0, 1))
+    laptop.train(5)
+    send(laptop, tmp_path, *[{"replica_readings": readings}] * 3)
+    server = used(laptop).role("ps")
+    assert server is not None
+
+    with laptop.stores.transaction() as tx:
+        world = tx.worlds.latest(laptop.id)
+        assert world is not None
+        members = tuple(one for one in world.members if one.role != "ps")
+        tx.worlds.put(replace(world, members=members))
+    laptop.train(15)
+    metrics = send(laptop, tmp_path, *[{"replica_readings": readings}] * 2)
+    assert counted(metrics) == {"gone": 2.0}
+    assert used(laptop).role("ps") == server
+
+
+def test_a_control_group_that_disappears_is_counted_and_its_use_is_no_machines(tmp_path: Path):
+    """Readings of a real collector whose group is removed, by the files of a group."""
+    group = tmp_path / "job"
+    group.mkdir()
+    (tmp_path / "cgroup.controllers").write_text("cpu memory")
+    (group / "cpu.max").write_text("50000 100000")
+    (group / "cpu.stat").write_text("usage_usec 2500000")
+    before = read_host(read_cgroup("0::/job\n", tmp_path))
+    shutil.rmtree(group)
+    after = read_host(read_cgroup("0::/job\n", tmp_path))
+    rates = rates_between(before, replace(after, at_seconds=before.at_seconds + 5))
+
+    laptop = training()
+    told = {name: rates[name] for name in ("cpu_millis", "unavailable")}
+    metrics = send(laptop, tmp_path / "home", {}, told, {})
+    assert counted(metrics) == {"restarted": 1.0}
+    assert used(laptop).roles[0].cpu.quantile(1.0) == pytest.approx(300, rel=0.1)

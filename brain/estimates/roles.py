@@ -121,6 +121,12 @@ def strangers(readings: Sequence[HostSample], roles: Mapping[int, str]) -> Itera
                 yield Refusal("gone", why)
 
 
+def late(readings: Sequence[HostSample]) -> Iterator[Refusal]:
+    """Yield the readings that came after newer ones of the job were counted."""
+    for reading in readings:
+        yield Refusal("late", f"a reading of {reading.node} came after newer ones were counted")
+
+
 def restarts(readings: Sequence[HostSample]) -> Iterator[Refusal]:
     """Yield the readings of which the collector took a counter that began anew for 0."""
     for reading in readings:

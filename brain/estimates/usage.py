@@ -15,6 +15,7 @@ from brain.estimates.roles import (
     Part,
     by_role,
     hosts_of,
+    late,
     refusal,
     restarts,
     role_use,
@@ -34,7 +35,7 @@ from brain.types.estimate import Band
 from brain.types.job import Job
 from brain.types.resources import NodeName
 from brain.types.roles import PS, WORKER
-from brain.types.telemetry import HostSample, Phase, ThroughputSample
+from brain.types.telemetry import HostSample, Phase, SourceId, ThroughputSample
 from brain.types.world import World
 
 #: Kind of the stored fit; new fields of ``Used`` get defaults, another shape gets a new kind.
@@ -50,6 +51,8 @@ _WORLDS = 6
 _KILLS = 8
 #: Most intervals without a reading that are filled in.
 _LONGEST_GAP = 60
+#: Time after which a reading that comes late is not looked for any more.
+_LATE = timedelta(seconds=60)
 #: Time between two readings, which each is about: one that is sooner after the first step is about
 #: the start, too.
 _INTERVAL = timedelta(seconds=5)
@@ -70,6 +73,8 @@ class Used:
     roles: tuple[RoleUse, ...] = ()
     #: Seconds after ``until`` at which leaking memory runs out, if that is near.
     memory_lasts: Band | None = None
+    #: Highest sequence that was read from each collector of late.
+    heard: Mapping[SourceId, int] = field(default_factory=dict)
     #: The newest world whose leak was reported.
     leak_told: int = 0
     #: Readings that are invalid or ambiguous, also by the word for why, and the reason for the
@@ -107,24 +112,35 @@ def remember(tx: Transaction, job: Job, sight: ThroughputObserved, now: datetime
     if young and not begins:
         return
     since = max(world.stepping_at, now - _LOOK_BACK, (used.until or world.stepping_at) + _INSTANT)
-    readings = [
+    heard = [
         reading
-        for reading in tx.telemetry.hosts(job.id, since=since)
+        for reading in tx.telemetry.hosts(job.id, since=since - _LATE)
         if world.stepping_at + _INTERVAL <= reading.measured_at <= now + _AHEAD
     ]
+    readings = [reading for reading in heard if reading.measured_at >= since]
     steps = [sample for sample in sight.samples if sample.measured_at >= since]
     if readings or (steps and not young):
         saves = tx.telemetry.saves(job.id, since=now - _LOOK_BACK)
         size = float(saves[-1].size_bytes) if saves else used.checkpoint_bytes
         hosts = hosts_of(world, tx.worlds.replicas(job.id))
         coupled = waits(job)
-        kept = folded(used, readings, world, steps, hosts=hosts, coupled=coupled)
+        missed = _late(used, heard)
+        kept = folded(used, readings, world, steps, hosts=hosts, coupled=coupled, missed=missed)
+        kept = replace(kept, heard={one.source: one.sequence for one in heard})
         left = lasts(kept, job, world)
         kept = replace(kept, checkpoint_bytes=size, memory_lasts=left)
         if left is not None and used.leak_told != world.epoch:
             happened(tx, "job.memory-leak", memory.leak_sentence(left), job=job.id, now=now)
             kept = replace(kept, leak_told=world.epoch)
         _keep(tx, job, kept, now)
+
+
+def _late(used: Used, readings: Sequence[HostSample]) -> list[HostSample]:
+    """Return the readings that came after newer ones were folded."""
+    if used.until is None or not used.heard:
+        return []
+    folded = [one for one in readings if one.measured_at <= used.until]
+    return [one for one in folded if one.sequence > used.heard.get(one.source, -1)]
 
 
 def waits(job: Job) -> bool:
@@ -210,6 +226,7 @@ def folded(
     *,
     hosts: Mapping[NodeName, Host | None] | None = None,
     coupled: bool = True,
+    missed: Sequence[HostSample] = (),
 ) -> Used:
     """Return ``used`` with more readings and steps of ``world``, oldest first, at least one.
 
@@ -222,6 +239,7 @@ def folded(
         steps: Samples of its workers' steps.
         hosts: Replicas by node; None: those of the world alone.
         coupled: True if its workers wait for each other.
+        missed: Readings that came too late to be used.
     """
     hosts = hosts_of(world) if hosts is None else hosts
     newest = max(each[-1].measured_at for each in (readings, steps) if each)
@@ -232,6 +250,7 @@ def folded(
         *filter(None, reasons),
         *strangers(sound, roles_of_world),
         *restarts(readings),
+        *late(missed),
     ]
     others = [use for use in used.uses if use.epoch != world.epoch]
     nodes = len({member.node for member in world.members})

@@ -13,6 +13,15 @@ from tests.api.app import Api, digits
 SLIPS = [
     ("PATCH", "/jobs/digits", {"cpu_milis": 500}, "cpu_milis", "cpu_millis"),
     ("PATCH", "/jobs/digits", {"memory": 500, "replicas": 2}, "memory", "memory_bytes"),
+    # Brain reserves one amount, so no limit can be below a request.
+    ("PATCH", "/jobs/digits", {"limits": {"cpu": 1}}, "limits", "known: cpu_millis"),
+    (
+        "POST",
+        "/jobs",
+        digits(name="two", resources={"cpuMillis": 2000, "limits": {"cpuMillis": 1000}}),
+        "resources.limits",
+        "did you mean",
+    ),
     ("POST", "/jobs/digits/plans", {"replica": 2}, "replica", "replicas"),
     ("POST", "/plans/digits/1:approve", {"verison": 2}, "verison", "version"),
     ("POST", "/plans/digits/1:reject", {"comment": "late"}, "comment", "known: version, why"),

@@ -128,6 +128,13 @@ BAD: dict[str, tuple[Edit, str, str]] = {
         "spec.replicaSpecs.worker.template.spec.containers.0.resources.limits.memory",
         "write `2`, `500m` or `3Gi`",
     ),
+    "a limit below the request": (
+        lambda o: main_of(o)["resources"].update(
+            requests={"memory": "3Gi"}, limits={"memory": "2Gi"}
+        ),
+        "spec.replicaSpecs.worker.template.spec.containers.0.resources.limits.memory",
+        "'2Gi' is below the request '3Gi', so no node starts the pod; raise the limit",
+    ),
     "a limit that is a list": (
         lambda o: o["spec"].update(resourceLimits={"cpu": [1]}),
         "spec.resourceLimits.cpu",

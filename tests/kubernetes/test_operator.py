@@ -96,6 +96,16 @@ def test_a_malformed_quantity_is_named(place: Place):
     place.told("Invalid", "3 gigs")
 
 
+def test_a_limit_below_its_request_is_named_before_a_pod_is_made(place: Place):
+    made = job()
+    amounts = {"requests": {"memory": "3Gi"}, "limits": {"memory": "2Gi"}}
+    jobs.main_of(made)["resources"] = amounts
+    made = place.apply(made)
+
+    place.says(made, "Accepted", "False", "Invalid", "limits.memory '2Gi' is below the request")
+    assert place.pods() == {}
+
+
 def test_another_controllers_job_is_left_alone(place: Place):
     made = job()
     made["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"

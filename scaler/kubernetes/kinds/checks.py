@@ -164,6 +164,15 @@ def _check_resources(reserved: object, path: str) -> None:
     given: Any = reserved or {}
     for word in ("requests", "limits"):
         _check_amounts(given.get(word), f"{path}.{word}")
+    requests, limits = given.get("requests") or {}, given.get("limits") or {}
+    for name in requests.keys() & limits.keys():
+        field, request = f"{path}.limits.{name}", requests[name]
+        if quantity(limits[name], field) < quantity(request, field):
+            raise BadInput(
+                f"{field} {limits[name]!r} is below the request {request!r}, so no node starts the "
+                "pod; raise the limit, or lower the request",
+                field=field,
+            )
 
 
 def _check_amounts(amounts: object, path: str) -> None:
