@@ -224,3 +224,14 @@ def test_a_job_that_saves_too_rarely_is_left_alone():
     here.saves_every = 36_000
     here.go_on(LONG)
     assert here.restarts == []
+
+
+def test_a_world_without_agents_of_brain_is_not_restarted_because_it_knows_no_safe_point():
+    here = Leaking()
+    with here.stores.transaction() as tx:
+        world = tx.worlds.latest(here.id)
+        assert world is not None
+        members = tuple(replace(member, address="") for member in world.members)
+        tx.worlds.put(replace(world, members=members))
+    here.go_on(LONG)
+    assert here.restarts == []
