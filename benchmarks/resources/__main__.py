@@ -7,13 +7,13 @@ parameter servers, beside what their owners reserve and the rules of DLRover; (c
 script's second run; (d) warnings of leaks of memory; all three for two fixed seeds and for that of
 the code: the first eight hex digits of the last commit that touched ``brain/models/resources``, or
 ``SEED``; (e) real jobs that leak, wait for their loader or are stopped by their quota; (f) a real
-job with parameter servers. ``ONLY=e`` prints these rows alone and stores nothing.
+job with parameter servers. ``ONLY=e`` runs (e) alone, whose rows have a table of their own.
 """
 
 import subprocess
 import sys
 
-from benchmarks.report import markdown, publish
+from benchmarks.report import publish
 from benchmarks.resources import beginning, needs, recommending, requests, servers, warnings
 
 _FIXED = (1, 2)
@@ -21,15 +21,16 @@ _FIXED = (1, 2)
 
 def main(arguments: list[str]) -> None:
     """Judge all, or row (e) alone."""
+    command = "make bench-resources ONLY=e"
+    publish("resources-real", "Real jobs that lack something", needs.rows(), command=command)
     if arguments == ["e"]:
-        sys.stdout.write(f"{markdown(needs.rows())}\n")
         return
     last = int(arguments[0]) if arguments else _seed_of_code()
     seeds = (*_FIXED, last)
     trained = [row for seed in seeds for row in recommending.rows(seed)]
     begun = [row for seed in seeds for row in beginning.rows(seed)]
     leaks = [row for seed in seeds for row in warnings.rows(seed)]
-    rows = [*requests.rows(), *trained, *begun, *leaks, *needs.rows(), *servers.rows()]
+    rows = [*requests.rows(), *trained, *begun, *leaks, *servers.rows()]
     publish("resources", "Advice on resources", rows)
 
 

@@ -29,6 +29,13 @@ test("a plan that was taken back before it was measured missed nothing", () => {
   assert.equal(v.word(told("inconclusive", "RolledBack")), "inconclusive");
 });
 
+test("a restart changes no size, and says so", () => {
+  const plan = (kind: ScalePlan["kind"], to: number): ScalePlan => ({ kind, current: { replicas: 2 }, target: { replicas: to } }) as ScalePlan;
+  assert.equal(v.changeOf(plan("resize", 4)), "2 → 4");
+  assert.equal(v.changeOf(plan("restart", 2)), "restart of 2");
+  assert.deepEqual((["restart", "request", "rollback"] as const).map((kind) => v.counts({ plan: plan(kind, 2), verdict: "kept" })), [true, true, false]);
+});
+
 test("a missed promise says which size it left", () => {
   const sized = (verdict: PlanVerdict): v.Told => ({ plan: { current: { replicas: 2 }, target: { replicas: 4 } } as ScalePlan, verdict });
   assert.deepEqual(["rolled back", "fell short", "kept"].map((one) => v.standing(sized(one as PlanVerdict))), ["back to 2", "stayed at 4", ""]);
