@@ -71,12 +71,12 @@ class Leaking(Laptop):
     def restarts(self) -> list[ScalePlan]:
         return [plan for plan in self.plans if plan.kind is PlanKind.RESTART]
 
-    def runs_out(self) -> None:
-        """Its world is lost for lack of memory, and another forms."""
+    def runs_out(self, kind: FailureKind = FailureKind.MEMORY) -> None:
+        """Its world is lost, for lack of memory, and another forms."""
         world = self.world
         assert world is not None
         self.wait(5)
-        why = Diagnosis(kind=FailureKind.MEMORY, sentence="out of memory")
+        why = Diagnosis(kind=kind, sentence="out of memory")
         self.report(WorldEvent.LOST, cause=Cause.FAILURE, diagnosis=why)
         for event in (WorldEvent.FORMED, WorldEvent.STEPPING):
             self.report(event, epoch=world.epoch + 1, size=1, cause=Cause.FAILURE)
@@ -235,3 +235,21 @@ def test_a_world_without_agents_of_brain_is_not_restarted_because_it_knows_no_sa
         tx.worlds.put(replace(world, members=members))
     here.go_on(LONG)
     assert here.restarts == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdict"),
+    [
+        (FailureKind.MEMORY, Verdict.FELL_SHORT),
+        (FailureKind.NODE, Verdict.INCONCLUSIVE),
+    ],
+)
+def test_a_new_world_that_is_lost_at_once_says_nothing_unless_it_ran_out(
+    kind: FailureKind, verdict: Verdict
+):
+    here = Leaking()
+    here.until_a_restart()
+    here.coordinate()
+    here.runs_out(kind)
+    here.go_on(150)
+    assert here.restarts[0].outcome.verdict is verdict

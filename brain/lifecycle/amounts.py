@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from brain.errors import Undetermined
 from brain.lifecycle.capacity import roles_of
+from brain.lifecycle.desired import wished_batch
 from brain.lifecycle.observed import ThroughputObserved, achieved
 from brain.lifecycle.plans import draft, stored
 from brain.models.fitting import Point
@@ -73,6 +74,7 @@ def propose_amounts(
         Conflict: another plan is active, or another Brain stored this generation first.
     """
     given = {"measured": measured, "promised": measured}
+    target = replace(target, batch=wished_batch(tx, job))
     plan = draft(tx, job, PlanKind.RESIZE, target, explanation, settings=settings, now=now, **given)
     return stored(tx, job, plan, settings=settings, now=now)
 
@@ -96,11 +98,8 @@ def fell_short(
     raised: to take the plan back would only delay the next raise.
     """
     applied = plan.updated_at
-    for world in tx.worlds.of(plan.job):
-        why = world.diagnosis
-        ended = world.ended_at is not None and world.ended_at >= applied
-        if ended and why is not None and why.kind is FailureKind.MEMORY:
-            return f"world {world.epoch} ran out of memory", Undetermined("the world was lost")
+    if out := ran_out(tx, plan):
+        return out, Undetermined("the world was lost")
     hosts = tx.telemetry.hosts(plan.job, since=applied - RECENT)
     since = [one for one in hosts if one.measured_at > applied]
     earlier = [one for one in hosts if one.measured_at <= applied]
@@ -116,6 +115,18 @@ def fell_short(
     samples = [one for one in sight.samples if one.measured_at > applied]
     present = achieved(samples, settings, independent=job.document.independent)
     return " and ".join(dict.fromkeys(filter(None, found))), present
+
+
+def ran_out(tx: Transaction, plan: ScalePlan) -> str:
+    """Return the world that ran out of memory since a plan was applied, as a clause; empty if none
+    did.
+    """
+    for world in tx.worlds.of(plan.job):
+        why = world.diagnosis
+        ended = world.ended_at is not None and world.ended_at >= plan.updated_at
+        if ended and why is not None and why.kind is FailureKind.MEMORY:
+            return f"world {world.epoch} ran out of memory"
+    return ""
 
 
 def shortage(reserved: Resources, before: ReplicaUse, after: ReplicaUse) -> str:

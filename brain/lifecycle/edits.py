@@ -95,7 +95,9 @@ def edit(
             "ask for less, or free some of it"
         )
     same = size == current.replicas
-    target = replace(asked, nodes=current.nodes if same else (), batch=wish or current.batch)
+    target = replace(
+        asked, nodes=current.nodes if same else (), batch=wish or wished_batch(tx, job)
+    )
     plan = draft(
         tx,
         job,

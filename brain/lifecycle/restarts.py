@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from brain.errors import Undetermined
-from brain.lifecycle.amounts import FULL, READINGS, RECENT, use_in
-from brain.lifecycle.desired import begun_anew
+from brain.lifecycle.amounts import FULL, READINGS, RECENT, ran_out, use_in
+from brain.lifecycle.desired import begun_anew, wished_batch
 from brain.lifecycle.observed import ThroughputObserved
 from brain.lifecycle.plans import draft, stored
 from brain.models.fitting import Point
@@ -41,7 +41,7 @@ def propose_restart(
         tx,
         job,
         PlanKind.RESTART,
-        situation.current,
+        replace(situation.current, batch=wished_batch(tx, job)),
         explanation,
         settings=settings,
         now=now,
@@ -69,7 +69,7 @@ def unfreed(
     """
     world, applied = sight.world, plan.updated_at
     if world is None or world.epoch != plan.outcome.epoch:
-        return "its new world was lost", Undetermined("its new world was lost")
+        return ran_out(tx, plan), Undetermined("its new world was lost")
     hosts = tx.telemetry.hosts(plan.job, since=world.formed_at - RECENT)
     before = use_in([one for one in hosts if one.measured_at <= world.formed_at], world, WORKER)
     after = use_in([one for one in hosts if one.measured_at > applied], world, WORKER)

@@ -1,6 +1,7 @@
 """Scripts that ask are told a batch: what their document says, what is best, what teaches."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from brain.types.batch import BatchWish
 from brain.types.job import ApprovalPolicy, BatchBounds, PolicyMode
 from brain.types.plan import PlanState
 from brain.types.pool import Freeze, FreezeScope
+from brain.types.resources import Resources
+from tests import builders
 from tests.virtual import Laptop
 
 
@@ -320,16 +323,42 @@ def test_where_brain_may_not_act_sizes_are_compared_at_the_declared_batch(mode: 
     assert all(plan.target.batch is None for plan in here.plans)
 
 
+def ask(here: Script, batch: BatchWish) -> AskedBatch:
+    """Ask a script for a batch, beside every plan."""
+    asked = AskedBatch(wish=batch, at=here.now, reason="a test")
+    made = wire.encode(asked).decode()
+    with here.stores.transaction() as tx:
+        tx.fits.put(StoredFit(job=here.id, kind=BATCH, parameters=made, fitted_at=here.now))
+    return asked
+
+
+def test_a_plan_of_amounts_leaves_the_batch_that_was_chosen_since_the_last_plan():
+    here = exchanging()
+    here.also.update(NOISE)
+    here.live(60)
+    small = BatchWish(global_size=64, local_most=16)
+    ask(here, small)
+    given, rate = {"settings": here.settings, "now": here.now}, here.sight.now
+    with here.transaction() as (tx, job):
+        _, stands = lifecycle.standing(tx.plans.of(job.id), job)
+        assert stands.batch != small
+        aim = replace(stands, resources=Resources(cpu_millis=100))
+        why = builders.explanation("resources")
+        plan = lifecycle.propose_amounts(tx, job, aim, why, rate, **given)
+        fields = {"memory_bytes": None, "replicas": None, "by": "ada", "why": "", **given}
+        edited = lifecycle.edit(tx, job, cpu_millis=200, **fields)
+    assert not plan.changes_batch
+    assert not edited.changes_batch
+    assert here.wish().batch == small
+
+
 def test_a_frozen_script_is_asked_for_no_batch_to_be_judged_with():
     here = exchanging()
     here.also.update(NOISE)
     while not here.plans:
         here.live(2)
-    small = BatchWish(global_size=64, local_most=16)
+    asked = ask(here, BatchWish(global_size=64, local_most=16))
     with here.stores.transaction() as tx:
-        asked = AskedBatch(wish=small, at=here.now, reason="a test")
-        made = wire.encode(asked).decode()
-        tx.fits.put(StoredFit(job=here.id, kind=BATCH, parameters=made, fitted_at=here.now))
         job = tx.jobs.get(here.id)
         freeze = Freeze(scope=FreezeScope.JOB, target=job.id, by="ada", why="a paper", at=here.now)
         lifecycle.freeze(tx, freeze)
