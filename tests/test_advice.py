@@ -261,6 +261,14 @@ def test_a_leak_is_told_once_by_an_event_on_the_page_and_in_a_metric(tmp_path: P
     assert float(lasts.split()[-1]) == pytest.approx(60 * left_minutes, rel=0.15)
 
 
+def test_a_leak_is_not_forgotten_between_two_foldings_of_readings():
+    laptop = grow(training(settings=replace(QUICK, stale_seconds=20.0)), 200 * 2**20)
+    laptop.wait(45)
+    assert advice(laptop).memory_lasts_seconds is not None, "else it would get more memory"
+    laptop.wait(60)
+    assert advice(laptop).memory_lasts_seconds is None, "nothing is known any more"
+
+
 def test_memory_that_stands_still_is_no_leak(tmp_path: Path):
     laptop = grow(training(), 0)
     assert laptop.events("job.memory-leak") == []

@@ -25,7 +25,7 @@ _STARVED, _THROTTLED, _LEAK = (
 )
 _FASTER, _LEFT = "× the examples/s before", "s left when told"
 #: Memory of the job that leaks, what each step keeps, and the seconds between two saves.
-_MIB, _KEEPS_MIB, _SAVES = 1024, 0.12, 20.0
+_MIB, _KEEPS_MIB, _SAVES = 960, 0.12, 20.0
 
 
 def rows() -> list[Row]:

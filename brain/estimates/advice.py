@@ -29,6 +29,9 @@ from brain.typeset import percent
 
 #: Time for which a run must be read before advice lowers its memory, unless growth is forecast.
 _LOWER_MEMORY = timedelta(minutes=30)
+#: Least age of readings at which a leak is not known any more: they are folded every 15 s, and less
+#: often on a busy machine. A leak that was forgotten for a moment would get more memory.
+_FRESH_SECONDS = 60.0
 #: Used share above which a file system counts as nearly full.
 _FULL = 0.9
 
@@ -55,7 +58,7 @@ def _advised(
         return None
     world = tx.worlds.latest(job.id)
     current = _of_world(used, world) if role == WORKER else None
-    age = now.timestamp() - use.until_seconds
+    fresh = now.timestamp() - use.until_seconds <= max(settings.stale_seconds, _FRESH_SECONDS)
     plans = tx.plans.of(job.id)
     amounts = standing(plans, job)[1].amounts.get(role, Resources())
     signs = RoleSigns(
@@ -65,7 +68,7 @@ def _advised(
         # Amounts that neither the document nor a plan gave are those of earlier runs.
         guessed=job.amounts is not None and not any(plan.changes_resources for plan in plans),
         largest=largest,
-        lasts_seconds=used.memory_lasts if current and age <= settings.stale_seconds else None,
+        lasts_seconds=used.memory_lasts if current and fresh else None,
         starved=_starved(use, current, float(amounts.cpu_millis)),
         grows=_grows(use, job, settings),
     )
