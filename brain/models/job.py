@@ -375,7 +375,10 @@ class JobModel:
 
     def _asked(self, kind: str, sizes: Sequence[Size], way: Batching) -> list[Configuration]:
         if way is not Batching.TOLD:
-            return configurations(kind, sizes, way, points=self.points, terms=self.terms)
+            seen = [one.configuration for one in self.inherited.observations.get(kind, ())]
+            return configurations(
+                kind, sizes, way, points=self.points, terms=self.terms, others=seen
+            )
         spread = [(nodes_of(s, self.points), copies_of(s.replicas, self.terms)) for s in sizes]
         batches = self.batches(self.terms.largest_batch)
         return chosen(self.times.on(kind), [(min(pair), pair[1]) for pair in spread], batches)

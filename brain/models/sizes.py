@@ -48,24 +48,50 @@ def nodes_of(size: Size, points: Sequence[Point]) -> int:
 
 
 def configurations(
-    kind: str, sizes: Sequence[Size], rule: Batching, *, points: Sequence[Point], terms: SpeedTerms
+    kind: str,
+    sizes: Sequence[Size],
+    rule: Batching,
+    *,
+    points: Sequence[Point],
+    terms: SpeedTerms,
+    others: Sequence[Configuration] = (),
 ) -> list[Configuration]:
-    """Return the configuration at each size of one kind if the script's batch followed ``rule``."""
+    """Return the configuration at each size of one kind if the script's batch followed ``rule``.
+
+    ``others`` are configurations that other runs of the script had on that kind.
+    """
     of_kind = [point for point in points if point.accelerator == kind]
-    like = configuration((of_kind or points)[-1], terms)
+    own = [configuration(point, terms) for point in reversed(of_kind or points)]
     found = []
     for size in sizes:
         copies = copies_of(size.replicas, terms)
-        share = like.replicas / copies if rule is Batching.GLOBAL else 1.0
-        found.append(
-            replace(
-                like,
-                nodes=min(nodes_of(size, points), copies),
-                replicas=copies,
-                local_batch=like.local_batch * share,
-            )
-        )
+        same = replace(own[0], nodes=min(nodes_of(size, points), copies), replicas=copies)
+        if rule is Batching.GLOBAL:
+            micro = micro_batches(copies, own[0], (*own, *others))
+            same = replace(same, local_batch=own[0].batch / copies / micro, accumulation=micro)
+        found.append(same)
     return found
+
+
+def micro_batches(copies: int, like: Configuration, seen: Sequence[Configuration]) -> int:
+    """Return the micro-batches of a step over ``copies``, if the script keeps its global batch.
+
+    A script accumulates gradients because its share of the batch does not fit a device, so with
+    more copies it makes fewer micro-batches, each at most as large as the largest one of ``seen``.
+    A script whose sizes in ``seen`` contradict that keeps its present number.
+    """
+    same = [one for one in seen if abs(one.batch / like.batch - 1) <= _SAME]
+    largest = max(one.local_batch for one in same)
+
+    def needed(copies: int) -> int:
+        return max(1, math.ceil(like.batch / copies / largest - _SAME))
+
+    known = next((one.accumulation for one in same if one.replicas == copies), None)
+    if known is not None:
+        return known
+    follows = all(one.accumulation == needed(one.replicas) for one in same)
+    accumulates = any(one.accumulation > 1 for one in same)
+    return needed(copies) if follows and accumulates else like.accumulation
 
 
 def largest_local(points: Sequence[Point], terms: SpeedTerms) -> float:

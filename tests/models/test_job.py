@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from brain.errors import Undetermined
+from brain.models.earlier import earlier_run
 from brain.models.fitting import REPEAT, Point
 from brain.models.forecast import foretell
 from brain.models.job import JobModel, fit, forget_every_fit
@@ -67,6 +68,43 @@ def test_noise_moves_it_by_little_more_than_the_noise():
         noisy = [point(n, truth(n) * random.lognormvariate(0, REPEAT)) for n in (1, 2, 4, 8)]
         found = model(*noisy).predict(6).examples_per_second
         assert found == pytest.approx(truth(6), rel=4 * REPEAT)
+
+
+def accumulating(replicas: int) -> Point:
+    """Return a world of a script that keeps 64 examples a step, at most 16 to a micro-batch.
+
+    A micro-batch takes 10 ms an example, and the exchange of a step 30 ms.
+    """
+    micro = -(-64 // (16 * replicas))
+    seconds = 0.64 / replicas + (0.03 if replicas > 1 else 0.0) + 0.05 * micro
+    return point(replicas, 64 / seconds, accumulation=micro)
+
+
+def test_a_script_that_accumulates_makes_fewer_micro_batches_with_more_replicas():
+    seen = model(accumulating(1), accumulating(2))
+
+    four = seen.runs(Size(replicas=4))
+    assert four is not None
+    assert (four.accumulation, four.local_batch, four.batch) == (1, 16, 64)
+    assert seen.predict(4).examples_per_second == pytest.approx(accumulating(4).rate, rel=0.1)
+
+
+def test_a_script_that_accumulates_at_every_size_goes_on_so():
+    fixed = [point(n, truth(n), accumulation=2) for n in (1, 2)]
+
+    four = model(*fixed).runs(Size(replicas=4))
+    assert four is not None
+    assert (four.accumulation, four.batch) == (2, 64)
+
+
+def test_a_run_knows_from_others_how_often_its_script_accumulates():
+    other = earlier_run("other", "train", [accumulating(4)], 64.0)
+
+    alone = fit(accumulating(3), terms=KEEPS)
+    told = fit(accumulating(3), terms=KEEPS, runs=[other])
+    four = [seen.runs(Size(replicas=4)) for seen in (alone, told)]
+    assert [one and one.accumulation for one in four] == [2, 1]
+    assert told.predict(4).examples_per_second == pytest.approx(accumulating(4).rate, rel=0.1)
 
 
 def test_what_was_measured_at_a_size_counts_there_although_its_neighbours_do_not_follow():
