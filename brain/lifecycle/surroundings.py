@@ -218,17 +218,28 @@ def _disappointed(
     nodes of each.
     """
     fell = [
-        plan.target
+        (plan.target.replicas, _nodes_had(plan, model))
         for plan in plans
         if plan.kind is PlanKind.RESIZE
         and plan.state is PlanState.ROLLED_BACK
         and _since(plan.updated_at, now) < _DISAPPOINTED_SECONDS
         and not _at_another_batch(plan, model)
     ]
-    return {
-        size: min(max(1, len(one.nodes)) for one in fell if one.replicas == size)
-        for size in {one.replicas for one in fell}
-    }
+    return {size: min(n for one, n in fell if one == size) for size in {size for size, _ in fell}}
+
+
+def _nodes_had(plan: ScalePlan, model: JobModel | None) -> int:
+    """Return the nodes over which a plan's world was measured, else those that the plan named.
+
+    Other jobs may have taken a named node by the time at which the world forms.
+    """
+    had = [
+        point.nodes
+        for point in (model.points if model else ())
+        if point.replicas == plan.target.replicas
+        and plan.created_at <= point.until <= plan.updated_at
+    ]
+    return had[-1] if had else max(1, len(plan.target.nodes))
 
 
 def _at_another_batch(plan: ScalePlan, model: JobModel | None) -> bool:

@@ -84,6 +84,8 @@ class Fleet:
         self.slow: dict[str, float] = {}
         #: Jobs that get no room on other nodes.
         self.stuck: set[str] = set()
+        #: Nodes whose idle resources others take before a job's new replicas come.
+        self.taken: set[str] = set()
         #: Factor on the steps of a job whose replicas are on several nodes.
         self.apart = 1.0
         self._random, self._sequence, self._submitted = Random(seed), 0, 0
@@ -213,7 +215,8 @@ class Fleet:
             world = tx.worlds.latest(job.id)
         chosen = Counter(dict(wish.nodes))
         here = Counter(replica.node for replica in running.replicas.values())
-        if wish.replicas == len(running.replicas) and chosen in (Counter(), here):
+        settled = chosen in (Counter(), here) or bool(self.taken)
+        if wish.replicas == len(running.replicas) and settled:
             return
         gone = self._shrink(running, wish.replicas, chosen)
         self._grow(running, wish.replicas, dict(wish.nodes), nodes, wish.generation)
@@ -250,7 +253,7 @@ class Fleet:
             held = self.held()
             here = [r.node for r in running.replicas.values()]
             wanted = [name for name, n in chosen.items() if here.count(name) < n]
-            usable = [node for node in nodes if node.schedulable]
+            usable = [node for node in nodes if node.schedulable and node.name not in self.taken]
             free = [n.name for n in usable if held.get(n.name, 0) < _slots(n)]
             node = next((name for name in (*wanted, *free) if name in free), None)
             if node is None:

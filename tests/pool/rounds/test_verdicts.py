@@ -32,6 +32,28 @@ def test_a_growth_that_brought_nothing_is_undone_and_brain_goes_on_acting():
     assert fleet.job(fleet.jobs["only"].id).advise_only is None
 
 
+def test_a_growth_whose_node_was_taken_meanwhile_says_nothing_of_that_node():
+    fleet = Fleet({"a": 2, "b": 2})
+    fleet.apart = 2.5
+    fleet.submit("only", lambda size: 0.2 / size, replicas=Bounds(min=1, max=2, start=1))
+    fleet.live(2)
+    home = nodes(fleet)
+    fleet.taken = set(home)
+    fleet.live(24)
+    back, growth = fleet.plans("only")
+    assert (back.kind, {str(name) for name, _ in growth.target.nodes}) == (PlanKind.ROLLBACK, home)
+
+    fleet.taken = set()
+    fleet.live(120)
+
+    assert (fleet.size("only"), nodes(fleet)) == (2, home)
+
+
+def nodes(fleet: Fleet) -> set[str]:
+    """Return the nodes of the fleet's only job."""
+    return {str(replica.node) for replica in fleet.jobs["only"].replicas.values()}
+
+
 def test_nothing_is_said_to_cost_0_where_accelerators_are_left():
     fleet = Fleet({"a": 4})
     fleet.submit("only", lambda size: 0.4 / size, replicas=Bounds(min=1, max=2, start=1))
