@@ -145,13 +145,13 @@ class Weights:
     exponent: float = 0.25
     #: Seconds added to attained work, so that the weight of a new job is finite.
     offset_seconds: float = 300.0
-    #: Shortest and longest time over which a restart has to pay, in seconds.
+    #: Shortest and longest time over which a restart has to pay, in seconds. The next change of a
+    #: job in a crowded pool usually comes within minutes.
     shortest_seconds: float = 60.0
-    longest_seconds: float = 600.0
-    #: Longest time in restarts, used where it exceeds ``longest_seconds``: with 20 a change costs
-    #: 5 % at least. With 5 a long job of 250 s per restart stayed on 8 accelerators beside 8 idle
-    #: ones: on Sia's workloads a p99 of 1.15 instead of 0.97 of Sia's.
-    longest_restarts: float = 20.0
+    longest_seconds: float = 240.0
+    #: Longest time in restarts, used where it exceeds ``longest_seconds``: with 8 a change costs
+    #: 12.5 % at least (decision record 149).
+    longest_restarts: float = 8.0
     #: Standard deviations subtracted from the speed-up of a configuration that was never measured.
     caution: float = 0.0
     #: Share of a type's accelerators that one round may move to make room for other jobs.
