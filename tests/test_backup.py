@@ -98,7 +98,7 @@ def test_a_database_in_use_or_not_empty_is_kept(
         with running.client() as admin:
             admin.send(calls.submit(digits()))
     assert busy.returncode == 1
-    assert f"another service runs on state directory {home}" in busy.stderr
+    assert f"another service already uses state directory {home}" in busy.stderr
 
     # A database that two state directories name is full for both.
     for target in (home, other) if places[0] else (home,):

@@ -143,7 +143,7 @@ def test_a_second_service_on_one_home_is_refused(
 ) -> None:
     with service(tmp_path):
         assert main([f"--home={tmp_path}", "--port=0"]) == 1
-    assert "another service runs on" in capsys.readouterr().err
+    assert "another service already uses" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_a_second_service_on_one_sqlite_file_is_refused(
         link.symlink_to(tmp_path / "one" / "brain.db")
         code = main([f"--home={tmp_path / 'two'}", "--port=0", f"--database-url=sqlite:///{link}"])
     assert code == 1
-    assert f"another service runs on database {tmp_path / 'one' / 'brain.db'}" in (
+    assert f"another service already uses database {tmp_path / 'one' / 'brain.db'}" in (
         capsys.readouterr().err
     )
 

@@ -88,7 +88,7 @@ def apart(
         _show(view.directory, scratch, view.inside)
     except OSError as unreadable:
         raise BadInput(
-            f"{unreadable.filename or view.directory} cannot be linked for the probe: "
+            f"the probe run cannot read {unreadable.filename or view.directory}: "
             f"{unreadable.strerror}; run the command from a directory that you can read",
             field="directory",
         ) from unreadable

@@ -83,7 +83,7 @@ def _alone(path: Path, what: str, remedy: str) -> Iterator[IO[str]]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as held:
             raise Unavailable(
-                f"another service runs on {what}; stop that service, or {remedy}"
+                f"another service already uses {what}; stop that service, or {remedy}"
             ) from held
         except OSError as refused:
             raise Unavailable(

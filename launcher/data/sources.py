@@ -70,8 +70,8 @@ class Items(Generic[T]):
         """See ``Source``."""
         if self.size < stop:
             raise BadInput(
-                f"size: the data shrank to {self.size} examples while it was read, and "
-                f"examples up to {stop} are needed; do not change it during training",
+                f"size: example {stop - 1} was asked for, but the data shrank to {self.size} "
+                "examples during training; leave the data unchanged until training ends",
                 field="size",
             )
         return (self.items[place] for place in range(start, stop))
@@ -114,8 +114,8 @@ class TextFile:
         """
         if not _ends_lines(encoding):
             raise BadInput(
-                f"encoding: {encoding} has no byte of its own for the end of a line, or is not "
-                "known; convert the file to utf-8",
+                f"encoding: {encoding} is unknown, or does not end a line with one byte; convert "
+                "the file to utf-8",
                 field="encoding",
             )
         self._path, self._encoding = Path(os.path.abspath(path)), encoding

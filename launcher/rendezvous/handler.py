@@ -124,9 +124,9 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
             return self._guest.next(self._asked.join_seconds)
         except TimeoutError as late:
             raise RendezvousTimeoutError(
-                f"no world of at least {config.nodes_min} nodes (unit {config.unit}) formed in "
-                f"{self._asked.join_seconds:g} s; start more agents, or give "
-                "--rdzv-conf join_timeout=SECONDS"
+                f"no world formed within {self._asked.join_seconds:g} s: at least "
+                f"{config.nodes_min} nodes, in multiples of {config.unit}, did not come; start "
+                "more agents, or give --rdzv-conf join_timeout=SECONDS"
             ) from late
         except RuntimeError as broken:
             raise RendezvousStateError(str(broken)) from broken

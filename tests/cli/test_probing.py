@@ -180,5 +180,5 @@ def test_what_cannot_be_read_is_named(place: Path, scratch: Path):
     view = View.of(document, saves_nothing=False)
     (scratch / "train.py").mkdir()
     (scratch / "train.py" / "train.py").mkdir()
-    with pytest.raises(BadInput, match="cannot be linked for the probe"):
+    with pytest.raises(BadInput, match="the probe run cannot read"):
         apart(view, document, document["command"], scratch)

@@ -70,8 +70,8 @@ def run_directory(directory: str, run_id: str) -> Path:
         return Path(tempfile.mkdtemp(prefix=f"{run_id}_", dir=directory))
     except OSError as cannot:
         raise BadInput(
-            f"--log-dir={directory}: no directory {run_id}_… can be made there "
-            f"({cannot.strerror}); give one that can be written",
+            f"--log-dir={directory}: no directory can be made there: {cannot.strerror}; give a "
+            "directory that you can write to",
             field="log_dir",
         ) from cannot
 

@@ -152,7 +152,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_an_encoding_whose_lines_cannot_be_found_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="encoding: utf-16 has no byte of its own"):
+    with pytest.raises(BadInput, match="encoding: utf-16 is unknown, or does not end"):
         TextFile(text(tmp_path / "a", 3), encoding="utf-16")
 
 
