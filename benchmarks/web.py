@@ -176,7 +176,7 @@ def served(ended: int, active: int) -> Iterator[Served]:
                 tx.jobs.add(seed.job(_id(number), f"job-{number}", now, JobState.RUNNING))
             if ended:
                 _panned(tx, now)
-        running = Served(home)
+        running = Served(home, cold=True)
         running.start()
         try:
             yield running

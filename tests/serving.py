@@ -6,6 +6,8 @@ import re
 import signal
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -30,7 +32,7 @@ class Service:
     """A running service."""
 
     home: Path
-    process: Fork
+    process: "Fork | subprocess.Popen[bytes]"
     said: list[str]
     #: Its further output.
     printed: IO[str]
@@ -58,17 +60,23 @@ class Service:
 
 @contextmanager
 def service(
-    home: Path, *flags: str, descriptors: int | None = None, log: IO[str] | None = None
+    home: Path,
+    *flags: str,
+    descriptors: int | None = None,
+    log: IO[str] | None = None,
+    cold: bool = False,
 ) -> Iterator[Service]:
     """A service on a free port, up when the block begins and gone when it ends.
 
-    ``descriptors`` is the number that it may have, ``log`` the file for its standard error.
+    ``descriptors`` is the number that it may have, ``log`` the file for its standard error; a
+    ``cold`` one starts as a user starts it.
     """
     ours, theirs = os.pipe()
     with open(ours) as printed:
         with open(theirs, "w") as output:
             flags = (f"--home={home}", "--port=0", *flags)
-            process = begin(*flags, output=output, errors=log, descriptors=descriptors)
+            more = {"descriptors": descriptors, "cold": cold}
+            process = begin(*flags, output=output, errors=log, **more)
         try:
             said = _until_up(process, printed)
             yield Service(home, process, said, printed)
@@ -78,18 +86,28 @@ def service(
 
 
 def begin(
-    *flags: str, output: IO[Any], errors: IO[Any] | None, descriptors: int | None = None
-) -> Fork:
-    """Start a service; most of a start is the import of its modules, which are there already."""
+    *flags: str,
+    output: IO[Any],
+    errors: IO[Any] | None,
+    descriptors: int | None = None,
+    cold: bool = False,
+) -> "Fork | subprocess.Popen[bytes]":
+    """Start a service; most of a start is the import of its modules, which are there already.
+
+    A ``cold`` one imports them, as a user's and one that is measured do.
+    """
     lines = ["import resource, sys", f"from {_MODULE} import main", f"sys.exit(main({flags}))"]
     if descriptors is not None:
         lines.insert(1, f"resource.setrlimit(resource.RLIMIT_NOFILE, {(descriptors,) * 2})")
     environment = {key: text for key, text in os.environ.items() if not key.startswith("BRAIN_")}
+    if cold:
+        command = [sys.executable, "-m", "brain.service", *flags]
+        return subprocess.Popen(command, stdout=output, stderr=errors, env=environment)
     streams = (0, output.fileno(), 2 if errors is None else errors.fileno())
     return Fork("\n".join(lines), Path.cwd(), environment, streams, _MODULE)
 
 
-def _until_up(process: Fork, printed: IO[str]) -> list[str]:
+def _until_up(process: "Fork | subprocess.Popen[bytes]", printed: IO[str]) -> list[str]:
     alarm = threading.Timer(START_SECONDS, process.kill)
     alarm.start()
     said: list[str] = []

@@ -37,7 +37,7 @@ from tests.serving import service
 
 
 def test_a_first_start_makes_keys_and_tokens_that_only_the_owner_reads(tmp_path: Path) -> None:
-    with service(tmp_path / "home") as running:
+    with service(tmp_path / "home", cold=True) as running:
         with running.client() as admin, running.client("scaler") as scaler:
             roles = [client.send(calls.health()).role for client in (admin, scaler)]
         modes = {

@@ -83,7 +83,7 @@ def brain(at: Database) -> Iterator[tuple[Running, Service]]:
     )
     with (
         tempfile.TemporaryDirectory(prefix="brain-ingest-") as home,
-        service(Path(home), f"--database-url={at.url}", *flags) as running,
+        service(Path(home), f"--database-url={at.url}", *flags, cold=True) as running,
     ):
         yield Running(running.url, (running.process.pid, *at.pids)), running
 

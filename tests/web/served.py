@@ -31,7 +31,9 @@ class Served:
 
     home: Path
     port: int = 0
-    _process: Fork | None = field(default=None, repr=False)
+    #: As a user starts it, for whoever measures it.
+    cold: bool = False
+    _process: "Fork | subprocess.Popen[bytes] | None" = field(default=None, repr=False)
 
     @property
     def url(self) -> str:
@@ -65,7 +67,7 @@ class Served:
         record.unlink(missing_ok=True)
         with (self.home / "test.log").open("ab") as log:
             flags = (f"--home={self.home}", f"--port={self.port}", "--heartbeat-seconds=2", LEASE)
-            self._process = begin(*flags, output=log, errors=log)
+            self._process = begin(*flags, output=log, errors=log, cold=self.cold)
         patience = Patience(STARTING)
         while not self._answers(record):
             if self._process.poll() is not None or patience.over:
