@@ -65,8 +65,9 @@ def leaking(tx: Transaction, now: datetime) -> None:
 def test_a_leak_is_told_by_explain(service: dict[str, str]) -> None:
     said = typed("explain", "leaky", environment=service).stdout.splitlines()
     assert said[-1] == (
-        "Memory leaks and runs out in 30 min (25 min to 40 min): save a checkpoint and restart "
-        "before then, and look for what the script keeps from step to step."
+        "Memory leaks and runs out in 30 min (25 min to 40 min): look for what the script keeps "
+        "from step to step; Brain plans a restart at a save if that costs less than running out "
+        "of memory."
     )
 
 

@@ -28,7 +28,9 @@ _MOST = 1.5
 #: Share of the examples to come that a request looks ahead; and the least look-ahead, in moves of a
 #: server.
 _AHEAD, _MOVES = 0.15, 2.0
-_LEAST_READINGS = 8
+#: Readings from which growth is forecast: a busy service may fold one reading a minute, and a job
+#: that grew five-fold fills its servers within ten.
+_LEAST_READINGS = 6
 #: Most readings that are kept.
 _KEPT = 48
 
