@@ -65,7 +65,7 @@ def test_a_project_never_has_more_than_its_limit():
 
 def test_every_job_of_brain_ends_although_nodes_fail():
     jobs = [building.arrival(f"job-{index}", 100 * index, wanted=2) for index in range(6)]
-    troubled = building.spec(failures=NodeTrouble(per_node_day=60, minutes=5))
+    troubled = building.spec(failures=NodeTrouble(per_node_day=200, minutes=5))
     outcome = building.simulated(jobs, "brain", troubled)
     assert len(outcome.jobs) == 6
     assert outcome.summary.lost > 0
@@ -165,7 +165,8 @@ def test_a_script_that_is_told_its_batch_is_done_sooner():
 
 
 def test_a_batch_that_a_script_keeps_stays_what_its_row_says():
-    world = SimulatedCluster(building.spec(), [building.arrival(batch=256)], building.APPLICATIONS)
+    job = building.arrival(batch=256, scale=4)
+    world = SimulatedCluster(building.spec(), [job], building.APPLICATIONS)
     governor = Service(world, building.AUTO, mode=OptimizeMode.CLUSTER, seed=0, noise=0.0)
     for _ in range(5):
         governor.govern(world.advance(world.now + 60.0), lambda: 0.0)
