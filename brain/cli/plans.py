@@ -337,7 +337,7 @@ def _text(decision: Recommendation, unit: str, now: datetime, plan: ScalePlan | 
     sizes = reallocation(decision.current, decision.target) if plan is None else plan_change(plan)
     hold = decision.hold and plan is None
     head = f"Hold at {decision.current.replicas}" if hold else sizes
-    lines = [f"{head}: {why.reason}"]
+    lines = [f"{head[:1].upper()}{head[1:]}: {why.reason}"]
     if decision.predicted and not hold:
         lines.append(
             f"Promised {output.rate(decision.predicted)} "

@@ -5,15 +5,7 @@ from datetime import datetime
 
 from brain.lifecycle.amounts import refused
 from brain.lifecycle.capacity import Room, lacks_nodes
-from brain.lifecycle.plans import (
-    AUTO,
-    ROLLBACK,
-    expire,
-    fail,
-    obstacle,
-    reserving,
-    settle,
-)
+from brain.lifecycle.plans import AUTO, ROLLBACK, expire, fail, obstacle, reserving, settle
 from brain.lifecycle.records import move_job, move_plan
 from brain.lifecycle.restarts import overtaken
 from brain.ports import Transaction

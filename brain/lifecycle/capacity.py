@@ -262,6 +262,12 @@ def largest(tx: Transaction, job: Job) -> int | None:
     return Ledger(nodes, ()).room(job) if nodes else None
 
 
+def largest_cpus(tx: Transaction, job: Job) -> float:
+    """Return the processors of the largest usable node of a job's pool; 0 if it has none."""
+    nodes = tx.nodes.of(job.pool)
+    return max((node.capacity.cpu_millis for node in nodes if node.schedulable), default=0) / 1000
+
+
 def compared(tx: Transaction, job: Job) -> str:
     """Compare in words the needs of each replica with the sum of the pool's usable nodes."""
     nodes = [node for node in tx.nodes.of(job.pool) if _usable(node, job)]

@@ -76,6 +76,9 @@ def unfreed(
     used, was = after.memory_bytes, before.memory_bytes
     if after.readings < READINGS or used is None:
         return "", Undetermined("its memory was not read often enough since")
-    kept = was is not None and used > FULL * was
-    phrase = f"a replica uses {gibibytes(used)} after the restart, {gibibytes(was or 0)} before it"
-    return phrase * kept, sight.present
+    if was is None or used <= FULL * was:
+        return "", sight.present
+    return (
+        f"a replica uses {gibibytes(used)} after the restart, {gibibytes(was)} before it",
+        sight.present,
+    )

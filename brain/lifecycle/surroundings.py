@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from brain.errors import Undetermined
-from brain.lifecycle.capacity import Room, enforced, fitting, room
+from brain.lifecycle.capacity import Room, enforced, fitting, largest_cpus, room
 from brain.lifecycle.desired import changed_at, effective_mode, reached, standing
 from brain.lifecycle.distribution import not_distributed
 from brain.lifecycle.observed import ThroughputObserved
@@ -350,7 +350,7 @@ def _served(
             workers=sum(member.role == WORKER for member in world.members),
             steps_per_second=1 / present.step_seconds,
             servers=tuple(ParameterServer(cpus=max(reserved, u), used_cpus=u) for u in used),
-            most_cpus=_largest_cpus(tx, job) if _raises(tx, job, current) else 0.0,
+            most_cpus=largest_cpus(tx, job) if _raises(tx, job, current) else 0.0,
         )
     except Undetermined:
         return None
@@ -361,12 +361,6 @@ def _raises(tx: Transaction, job: Job, current: Allocation) -> bool:
     named = current.of(PS).cpu_millis not in (0, UNSAID.cpu_millis)
     alone = job.document.optimize_mode is not OptimizeMode.CLUSTER
     return named and alone and enforced(tx, job.id, current)
-
-
-def _largest_cpus(tx: Transaction, job: Job) -> float:
-    """Return the processors of the largest node."""
-    nodes = tx.nodes.of(job.pool)
-    return max((node.capacity.cpu_millis for node in nodes if node.schedulable), default=0) / 1000
 
 
 def _data_wait(samples: Sequence[ThroughputSample]) -> float | None:
