@@ -7,7 +7,7 @@ import { HatchPattern } from "../ui/parts.tsx";
 import { compared, fixed, seconds, uncertainty } from "../words/format.ts";
 import { type Box, column, firstFree, textWidth } from "../words/labels.ts";
 import { nearest } from "../words/ticks.ts";
-import { merged, tally, type Told } from "../words/verdicts.ts";
+import { changeOf, merged, tally, type Told } from "../words/verdicts.ts";
 import type { Marker, Panel, Promised } from "./measures.ts";
 import { EDGE, type Frame } from "./plot.tsx";
 import { STALE_SECONDS } from "./freshness.ts";
@@ -196,7 +196,7 @@ function Markers({ markers, frame, x, bottom, right }: OverlayProps & { x: Scale
 }
 
 function markerText(plan: ScalePlan): string {
-  return `g${plan.generation} ${plan.current.replicas} → ${plan.target.replicas}`;
+  return `g${plan.generation} ${changeOf(plan)}`;
 }
 
 /** What was measured of a promise that was missed: beside its band where there is room, else nowhere. */

@@ -64,7 +64,7 @@ function Consequence({ view: { plan, blocked }, verdict }: { view: PlanView; ver
   const more = gain(plan.measured?.examples_per_second, plan.promised?.examples_per_second);
   return (
     <>
-      <p class="big"><FromTo from={verdict === "rollback" ? plan.target.replicas : plan.current.replicas} to={verdict === "rollback" ? plan.current.replicas : plan.target.replicas} /> <small>replicas</small></p>
+      <p class="big">{plan.kind === "restart" ? changeOf(plan) : <FromTo from={verdict === "rollback" ? plan.target.replicas : plan.current.replicas} to={verdict === "rollback" ? plan.current.replicas : plan.target.replicas} />} <small>replicas</small></p>
       <p>{plan.explanation.reason}</p>
       {verdict === "approve" && (
         <p class="mut">
@@ -113,7 +113,7 @@ export function askSize(job: JobView, replicas: number): void {
     run: async (why) => {
       const { plan } = await calls.resize(job.id, replicas, why);
       await plans.refresh();
-      return `Generation ${plan.generation} of ${job.name}: ${plan.current.replicas} → ${plan.target.replicas}, ${plan.state}.`;
+      return `Generation ${plan.generation} of ${job.name}: ${changeOf(plan)}, ${plan.state}.`;
     },
   });
 }

@@ -7,6 +7,7 @@ import { frozen, jobAddress, jobs, nodes, waiting } from "../state/fleet.ts";
 import { go } from "../state/route.ts";
 import { nextTheme, theme } from "../state/theme.ts";
 import { address } from "../words/attention.ts";
+import { changeOf } from "../words/verdicts.ts";
 import { jobLook } from "./badges.tsx";
 import { Icon, type IconName, type Tone } from "./icons.tsx";
 import { RAIL } from "./rail.ts";
@@ -28,7 +29,7 @@ interface Entry {
 function entries(): Entry[] {
   const pages = RAIL.flat().map(({ page, icon, title }): Entry => ({ icon, tone: "mut", text: title, kind: "page", run: () => go(page) }));
   const proposals = waiting.value.map(({ plan, job_name: name }): Entry => ({
-    icon: "proposed", tone: "brain", text: `${name}: ${plan.current.replicas} → ${plan.target.replicas}`, kind: "plan", run: () => go("jobs", jobAddress(plan.job)),
+    icon: "proposed", tone: "brain", text: `${name}: ${changeOf(plan)}`, kind: "plan", run: () => go("jobs", jobAddress(plan.job)),
   }));
   const all = (jobs.value ?? []).map((job): Entry => {
     const { icon, tone, word } = jobLook(job);
