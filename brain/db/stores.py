@@ -167,7 +167,8 @@ class SqlStores:
         return shrink(self._engine, whole=whole) if self._sqlite else 0
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections; one that a thread still uses, once it comes back."""
+        sa.event.listen(self._engine, "checkin", lambda _, record: record.invalidate())
         self._engine.dispose()
 
     @contextmanager

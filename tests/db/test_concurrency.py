@@ -1,6 +1,8 @@
 """Several transactions at once, on databases where that can happen."""
 
+import gc
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
@@ -170,3 +172,15 @@ class TestPlansWithoutTurns:
         with pytest.raises(Conflict):  # stale, or beside one that is active: as the turns fall
             waiting.result(timeout=_SECONDS)
         engine.dispose()
+
+
+def test_a_connection_in_use_at_the_end_is_closed_once_it_comes_back(postgresql_url: str) -> None:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        stores = SqlStores(postgresql_url)
+        with stores.transaction() as tx:
+            stores.close()
+            tx.events.add(event())
+        del stores, tx
+        gc.collect()
+    assert not told
