@@ -115,7 +115,7 @@ PLANS = Orders(
 )
 NODES = Orders(
     order.NODES,
-    {"name": str, "pool": str, "accelerator": str, "ready": bool, "seen_at": datetime},
+    {"name": str, "pool": str, "accelerator": str, "seen_at": datetime},
     {"name": str},
 )
 AUDIT = Orders(

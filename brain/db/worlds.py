@@ -1,16 +1,18 @@
 """Worlds, replicas, nodes, fits and leases of pools in the database."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
 
-from brain.db.columns import insert, row, upsert, value
-from brain.db.tables import fits, leases, nodes, replicas, worlds
+from brain.db.columns import insert, page, row, upsert, value
+from brain.db.tables import UNFINISHED, fits, jobs, leases, nodes, replicas, worlds
 from brain.errors import UnknownNode
 from brain.ports import StoredFit
 from brain.types.job import JobId
+from brain.types.order import NODES, Order, Place
 from brain.types.pool import PoolLease
 from brain.types.resources import Node, NodeName, PoolName
 from brain.types.world import Replica, World
@@ -70,6 +72,17 @@ class SqlWorlds:
         found = self._connection.execute(_REPLICAS_OF, {"job": job}).mappings()
         return [value(Replica, each) for each in found]
 
+    def on(self, nodes: Collection[NodeName]) -> Mapping[JobId, Sequence[Replica]]:
+        found: defaultdict[JobId, list[Replica]] = defaultdict(list)
+        names = list(nodes)
+        for first in range(0, len(names), _NAMES):
+            asked = {"nodes": names[first : first + _NAMES]}
+            for each in self._connection.execute(_REPLICAS_ON, asked).mappings():
+                found[each["job"]].append(value(Replica, each))
+        for replicas_ in found.values():
+            replicas_.sort(key=lambda replica: (replica.id, replica.role))
+        return found
+
     def _read(self, statement: sa.Select[Any], job: JobId) -> list[World]:
         found = self._connection.execute(statement, {"job": job}).mappings()
         return [value(World, each) for each in found]
@@ -92,6 +105,12 @@ _REPLICAS_OF = (
     .where(replicas.c.job == sa.bindparam("job"))
     .order_by(replicas.c.id, replicas.c.role)
 )
+#: Most names in one statement; SQLite takes 32,766.
+_NAMES = 10_000
+_REPLICAS_ON = sa.select(replicas).where(
+    replicas.c.node.in_(sa.bindparam("nodes", expanding=True)),
+    replicas.c.job.in_(sa.select(jobs.c.id).where(UNFINISHED)),
+)
 
 
 class SqlNodes:
@@ -106,6 +125,13 @@ class SqlNodes:
     def of(self, pool: PoolName | None = None) -> Sequence[Node]:
         named = sa.select(nodes).order_by(nodes.c.name)
         return self._read(named if pool is None else named.where(nodes.c.pool == pool))
+
+    def page(self, *, after: Place | None, size: int, order: Order = NODES) -> Sequence[Node]:
+        return self._read(page(nodes, order, after, size))
+
+    def pools(self) -> Sequence[PoolName]:
+        found = sa.select(nodes.c.pool).distinct().order_by(nodes.c.pool)
+        return self._connection.execute(found).scalars().all()
 
     def get(self, name: NodeName) -> Node:
         found = self._read(sa.select(nodes).where(nodes.c.name == name))

@@ -56,7 +56,7 @@ class MemoryTransaction:
         )
         self.fits = MemoryFits(rows["fits"])
         self.leases = MemoryLeases(rows["leases"])
-        self.worlds = MemoryWorlds(rows["worlds"], rows["replicas"])
+        self.worlds = MemoryWorlds(rows["worlds"], rows["replicas"], rows["jobs"])
         self.nodes = MemoryNodes(rows["nodes"])
         self.events = MemoryEvents(rows["events"])
         self.audit = MemoryAudit(rows["audit"])

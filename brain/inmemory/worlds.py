@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from brain.errors import UnknownNode
 from brain.inmemory.rows import Rows
 from brain.ports import StoredFit
-from brain.types.job import JobId
+from brain.types.job import Job, JobId
+from brain.types.order import NODES, Order, Place
 from brain.types.pool import PoolLease
 from brain.types.resources import Node, NodeName, PoolName
 from brain.types.world import Replica, World
@@ -23,9 +24,11 @@ class MemoryWorlds:
         self,
         worlds: Rows[JobId, Mapping[int, World]],
         replicas: Rows[JobId, Mapping[tuple[str, int], Replica]],
+        jobs: Rows[JobId, Job],
     ) -> None:
         self._worlds = worlds
         self._replicas = replicas
+        self._jobs = jobs
 
     def put(self, world: World) -> None:
         self._worlds[world.job] = {**self._worlds.get(world.job, {}), world.epoch: world}
@@ -50,6 +53,15 @@ class MemoryWorlds:
         found = self._replicas.get(job, {}).values()
         return sorted(found, key=lambda replica: (replica.id, replica.role))
 
+    def on(self, nodes: Collection[NodeName]) -> Mapping[JobId, Sequence[Replica]]:
+        wanted = set(nodes)
+        found = {
+            job: [each for each in self.replicas(job) if each.node in wanted]
+            for job, it in self._jobs.items()
+            if not it.finished
+        }
+        return {job: replicas for job, replicas in found.items() if replicas}
+
 
 class MemoryNodes:
     """``NodeStore`` on a dictionary by name."""
@@ -63,6 +75,12 @@ class MemoryNodes:
     def of(self, pool: PoolName | None = None) -> Sequence[Node]:
         nodes = [node for node in self._rows.values() if pool is None or node.pool == pool]
         return sorted(nodes, key=lambda node: node.name)
+
+    def page(self, *, after: Place | None, size: int, order: Order = NODES) -> Sequence[Node]:
+        return order.page(self._rows.values(), after=after, size=size)
+
+    def pools(self) -> Sequence[PoolName]:
+        return sorted({node.pool for node in self._rows.values()})
 
     def get(self, name: NodeName) -> Node:
         try:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from brain.types.job import JobId, JobState
+from brain.types.order import NODES, Order, Place
 from brain.types.pool import Freeze, PoolLease
 from brain.types.resources import Node, NodeName, PoolName
 from brain.types.sharing import PoolRound, StoredPolicy
@@ -60,6 +61,12 @@ class WorldStore(Protocol):
         """Return all replicas that a job ever had, lowest id first."""
         ...
 
+    def on(self, nodes: Collection[NodeName]) -> Mapping[JobId, Sequence[Replica]]:
+        """Return the replicas that unfinished jobs have or had on these nodes, lowest id first;
+        jobs without any are left out.
+        """
+        ...
+
 
 class NodeStore(Protocol):
     """Nodes as their scalers last described them."""
@@ -70,6 +77,14 @@ class NodeStore(Protocol):
 
     def of(self, pool: PoolName | None = None) -> Sequence[Node]:
         """Return the nodes of a pool, or all nodes, by name."""
+        ...
+
+    def page(self, *, after: Place | None, size: int, order: Order = NODES) -> Sequence[Node]:
+        """Return up to ``size`` nodes behind the place ``after``, by name by default."""
+        ...
+
+    def pools(self) -> Sequence[PoolName]:
+        """Return the pools that have a node."""
         ...
 
     def get(self, name: NodeName) -> Node:

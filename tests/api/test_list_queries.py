@@ -34,6 +34,15 @@ def test_a_list_of_many_asks_no_more_than_a_list_of_few(
             assert len(expected) <= 16
 
 
+def test_a_page_of_nodes_reads_no_other_nodes(tmp_path: Path, sqlite_url: str) -> None:
+    with closing(SqlStores(sqlite_url)) as stores:
+        api = Api(tmp_path, stores=stores, now=LOOKED_AT)
+        fill(stores, 8)
+        of_nodes = [one for one in asked(api, "/api/v1/nodes") if "FROM nodes" in one]
+    assert len(of_nodes) == 1
+    assert "LIMIT" in of_nodes[0]
+
+
 def asked(api: Api, path: str) -> list[str]:
     """The questions that a list asks the database; signing in apart."""
     with api.http(api.token(LISTS[path])) as http:

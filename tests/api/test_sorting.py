@@ -75,7 +75,7 @@ def every(api: Api, path: str, sort: str) -> list[Any]:
 LISTS = {
     "jobs": ([name.rpartition(".")[2] for name in JOBS.fields], lambda each: each, "id"),
     "plans": (list(PLANS.fields), lambda each: each["plan"], "generation"),
-    "nodes": (["name", "pool", "accelerator", "ready", "seen_at"], lambda each: each, "name"),
+    "nodes": (["name", "pool", "accelerator", "seen_at"], lambda each: each, "name"),
     "audit": (["at", "actor", "action", "target"], lambda each: each, "id"),
 }
 

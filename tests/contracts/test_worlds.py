@@ -8,10 +8,12 @@ from brain.errors import UnknownNode
 from brain.ports import StoredFit, Stores
 from brain.types.diagnosis import Attachment, Diagnosis, FailureKind
 from brain.types.explanation import Evidence
+from brain.types.job import JobId, JobState
+from brain.types.order import Order
 from brain.types.pool import PoolLease
 from brain.types.resources import NodeName, PoolName, Resources
 from brain.types.world import Cause, ReplicaExit, ReplicaState
-from tests.builders import JOB, NOW, at, node, replica, world
+from tests.builders import JOB, NOW, at, job, node, replica, world
 
 POOL = PoolName("local")
 
@@ -76,6 +78,19 @@ class TestWorldStore:
             found = t.worlds.replicas(JOB)
         assert found == [replica(1, role="ps"), gone, replica(10)]
 
+    def test_finds_what_unfinished_jobs_have_on_nodes(self, stores: Stores) -> None:
+        here, there = NodeName("here"), NodeName("there")
+        with stores.transaction() as t:
+            t.jobs.add(job("j1", name="runs"))
+            t.jobs.add(job("j2", name="ended", state=JobState.SUCCEEDED))
+            t.jobs.add(job("j3", name="elsewhere"))
+            mine = [replica(0, node=there), replica(2, node=here), replica(1, node=here)]
+            t.worlds.put_replicas(JobId("j1"), mine)
+            t.worlds.put_replicas(JobId("j2"), [replica(0, node=here)])
+            t.worlds.put_replicas(JobId("j3"), [replica(0, node=there)])
+            assert t.worlds.on([here]) == {"j1": [replica(1, node=here), replica(2, node=here)]}
+            assert t.worlds.on([]) == {}
+
     def test_takes_a_report_of_no_replicas(self, stores: Stores) -> None:
         with stores.transaction() as t:
             t.worlds.put_replicas(JOB, [])
@@ -96,6 +111,18 @@ class TestNodeStore:
                 t.nodes.put(node(name, pool=pool))
             assert [each.name for each in t.nodes.of(PoolName("x"))] == ["B", "b"]
             assert [each.name for each in t.nodes.of()] == ["B", "a", "b"]
+            assert t.nodes.pools() == ["x", "y"]
+
+    def test_pages_nodes_in_an_order(self, stores: Stores) -> None:
+        order = Order(("pool", "name"))
+        with stores.transaction() as t:
+            for name, pool in (("b", "x"), ("a", "y"), ("B", "x")):
+                t.nodes.put(node(name, pool=pool))
+            first = t.nodes.page(after=None, size=2)
+            by_pool = t.nodes.page(after=("y", "a"), size=2, order=order)
+            assert [each.name for each in first] == ["B", "a"]
+            assert [each.name for each in by_pool] == ["b", "B"]
+            assert [each.name for each in t.nodes.page(after=("a",), size=2)] == ["b"]
 
     def test_knows_no_node_that_never_registered(self, stores: Stores) -> None:
         with stores.transaction() as t, pytest.raises(UnknownNode, match="laptop"):

@@ -47,14 +47,9 @@ def nodes(
     """Nodes by name, with what is reserved on them."""
     pick = picked(NodeView, fields)
     with here.stores.transaction(read_only=True) as tx:
-        found = views.nodes(tx, here.clock())
-    page = orders.NODES.page(
-        lambda order, **asked: order.page(found, **asked),
-        sort=sort,
-        page_token=page_token,
-        size=page_size,
-    )
-    return answer(pick(page))
+        page = orders.NODES.page(tx.nodes.page, sort=sort, page_token=page_token, size=page_size)
+        items = views.nodes(tx, page.items, here.clock())
+    return answer(pick(Page(items=items, next_page_token=page.next_page_token)))
 
 
 @router.put("/nodes/{node}", status_code=204, responses=problems(errors.BadInput))
@@ -105,7 +100,7 @@ def weekly(
 def pools(here: Here, who: Who, page_size: PageSize = LARGEST, page_token: str = "") -> Response:
     """Names of the pools that have nodes or unfinished jobs."""
     with here.stores.transaction(read_only=True) as tx:
-        names = {node.pool for node in tx.nodes.of()} | set(tx.jobs.pools())
+        names = {*tx.nodes.pools(), *tx.jobs.pools()}
     return answer(
         named_page(sorted(names), lambda name: name, page_token=page_token, size=page_size)
     )

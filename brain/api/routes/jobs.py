@@ -123,7 +123,7 @@ def _pool(here: Context, named: str) -> PoolName:
         BadInput: no scaler has registered the named pool, or none is named and there are several.
     """
     with here.stores.transaction(read_only=True) as tx:
-        pools = sorted({node.pool for node in tx.nodes.of()})
+        pools = tx.nodes.pools()
     if named in ("", LOCAL) and (named or not pools or LOCAL in pools):
         return LOCAL
     listed = ", ".join(pools) or "none"

@@ -56,7 +56,7 @@ def health(here: Here, who: Who) -> Response:
 
 def _health(here: Context, who: Principal) -> Health:
     with here.stores.transaction(read_only=True) as tx:
-        pools = tuple(sorted({node.pool for node in tx.nodes.of()} | set(tx.jobs.pools())))
+        pools = tuple(sorted({*tx.nodes.pools(), *tx.jobs.pools()}))
     url = here.settings.database_url
     return Health(
         version=__version__,

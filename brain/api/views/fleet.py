@@ -63,15 +63,15 @@ def _plan(
     )
 
 
-def nodes(tx: Transaction, now: datetime) -> tuple[NodeView, ...]:
-    """Return all nodes with the resources that live replicas reserve on them."""
+def nodes(tx: Transaction, some: Sequence[Node], now: datetime) -> tuple[NodeView, ...]:
+    """Return nodes with the resources that live replicas reserve on them."""
     reserved: defaultdict[str, Resources] = defaultdict(Resources)
     names: defaultdict[str, set[str]] = defaultdict(set)
     left: defaultdict[str, list[NodeLeft]] = defaultdict(list)
-    unfinished = tx.jobs.unfinished()
-    tx.worlds.read_ahead([job.id for job in unfinished])
-    for job in unfinished:
-        replicas = tx.worlds.replicas(job.id)
+    placed = tx.worlds.on([node.name for node in some])
+    tx.jobs.read_ahead(placed)
+    for id, replicas in sorted(placed.items()):
+        job = tx.jobs.get(id)
         for replica in replicas:
             if replica.state is not ReplicaState.EXITED:
                 reserved[replica.node] += replica.resources or job.resources
@@ -79,8 +79,7 @@ def nodes(tx: Transaction, now: datetime) -> tuple[NodeView, ...]:
         for last in unfit_nodes(replicas, now).values():
             left[last.node].append(_left(job, last))
     return tuple(
-        _node(one, reserved[one.name], names[one.name], left[one.name], now)
-        for one in tx.nodes.of()
+        _node(one, reserved[one.name], names[one.name], left[one.name], now) for one in some
     )
 
 
@@ -90,7 +89,7 @@ def pool(tx: Transaction, name: PoolName, now: datetime) -> PoolView:
     Raises:
         UnknownPool: the pool has neither nodes nor unfinished jobs.
     """
-    mine = [one for one in nodes(tx, now) if one.pool == name]
+    mine = nodes(tx, tx.nodes.of(name), now)
     jobs = tx.jobs.unfinished(name)
     if not mine and not jobs:
         raise UnknownPool(
