@@ -6,7 +6,7 @@ SEED ?= 1
 SECONDS ?= 900
 EXAMPLES ?= 1000
 
-.PHONY: help demo test test-others test-browser test-cluster check test-gpu conformance corpus chaos fuzz test-upgrade soak bench-loop bench-turn bench-elastic bench-heavy-start bench-models bench-bands bench-quality bench-jct bench-simulate bench-allocator bench-resources bench-kubernetes bench-health bench-ingest bench-streams screenshots bench-web web openapi manifests release clean
+.PHONY: help demo test test-others test-browser test-cluster check test-gpu conformance corpus chaos fuzz test-upgrade soak bench-loop bench-turn bench-elastic bench-heavy-start bench-models bench-bands bench-quality bench-jct bench-simulate bench-allocator bench-resources bench-kubernetes bench-health bench-ingest bench-streams bench-reads screenshots bench-web web openapi manifests release clean
 help:
 	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
 	@echo "make test    prove it by the tests"
@@ -34,6 +34,7 @@ help:
 	@echo "make bench-health  bad nodes, hangs and failures: found, and nothing else (3 minutes)"
 	@echo "make bench-ingest  what taking telemetry in costs, beside a plain service and stores of time series, on SQLite and PostgreSQL (8 minutes)"
 	@echo "make bench-streams  what 500 streams of events cost, beside a bare fan-out of the same messages (3 minutes)"
+	@echo "make bench-reads  lists and series over 2 million samples, beside bare SQL (6 minutes; FULL=1 has 24 million)"
 	@echo "make bench-web  what the dashboard costs its reader and its service, beside a bare list and bare charts (5 minutes; needs node)"
 	@echo "make manifests  kinds, roles, reference and manifests from their one source"
 	@echo "make release  wheel, sdist, hash-pinned requirements and SBOM, in dist/"
@@ -135,6 +136,9 @@ bench-ingest: $(READY)
 
 bench-streams: $(READY)
 	$(BIN)/python -m benchmarks.ingest.streams
+
+bench-reads: $(READY)
+	$(BIN)/python -m benchmarks.ingest.reads $(if $(FULL),--full)
 
 # Bare uPlot is the peer of the charts.
 bench-web: $(READY)
