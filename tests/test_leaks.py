@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from brain import lifecycle
+from brain import estimates, lifecycle
+from brain.types.advice import ResourceAdvice
 from brain.types.allocation import Bounds
 from brain.types.diagnosis import Diagnosis, FailureKind
 from brain.types.job import ApprovalPolicy, OptimizeMode, PolicyMode
@@ -66,6 +67,14 @@ class Leaking(Laptop):
             if self.restarts:
                 return self.restarts[0]
         raise AssertionError(f"no restart: {self.decision}")
+
+    @property
+    def advice(self) -> ResourceAdvice:
+        """The advice on each replica."""
+        with self.transaction() as (tx, job):
+            found = estimates.advised(tx, job, self.settings, self.now)
+        assert found is not None
+        return found
 
     @property
     def restarts(self) -> list[ScalePlan]:
@@ -224,6 +233,31 @@ def test_a_job_that_saves_too_rarely_is_left_alone():
     here.saves_every = 36_000
     here.go_on(LONG)
     assert here.restarts == []
+
+
+def test_memory_that_leaked_before_a_restart_is_no_reason_to_reserve_more():
+    here = Leaking()
+    here.saves_every = 20
+    here.until_a_restart()
+    here.go_on(LONG)
+    assert len(here.restarts) == 2
+    assert [plan for plan in here.plans if plan.changes_resources] == []
+    advice = here.advice.memory
+    assert advice is not None
+    assert advice.used > 0.9 * RESERVED.memory_bytes
+    assert advice.target == RESERVED.memory_bytes
+    assert "it had leaked, and a restart freed it" in advice.reason
+
+
+def test_memory_is_raised_again_once_a_world_after_the_restart_ran_out():
+    here = Leaking()
+    here.saves_every = 20
+    here.until_a_restart()
+    here.go_on(120)
+    here.runs_out()
+    here.go_on(120)
+    (raised,) = [plan for plan in here.plans if plan.changes_resources]
+    assert raised.target.resources.memory_bytes > RESERVED.memory_bytes
 
 
 def test_a_world_without_agents_of_brain_is_not_restarted_because_it_knows_no_safe_point():

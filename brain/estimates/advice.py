@@ -1,11 +1,12 @@
 """Advice on the resources of a running job, from its replicas' use."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from brain.estimates.memory import leak_sentence
 from brain.estimates.usage import Used, used_of, waits
-from brain.lifecycle.desired import standing
+from brain.lifecycle.desired import reached, standing
 from brain.models.estimate.past import WorldUse
 from brain.models.resources import cpu
 from brain.models.resources.advice import RoleSigns, Starved, advise
@@ -22,6 +23,7 @@ from brain.types.advice import (
     Starvation,
 )
 from brain.types.job import Job
+from brain.types.plan import PlanKind, ScalePlan, Verdict
 from brain.types.resources import Resources
 from brain.types.roles import WORKER
 from brain.types.world import ReplicaState, World
@@ -73,6 +75,8 @@ def _advised(
         grows=_grows(use, job, settings),
     )
     found = _patient(advise(use, signs, now_seconds=now.timestamp()), use)
+    if found is not None and role == WORKER and _leaked(use, plans):
+        found = replace(found, memory=_not_raised(found.memory))
     return found and replace(
         found,
         rejected=used.rejected,
@@ -122,6 +126,32 @@ def _kept(amount: AmountAdvice | None) -> AmountAdvice | None:
         target=amount.reserved,
         high=max(amount.high, amount.reserved),
         reason=f"{amount.reason}; too little was seen to reserve less",
+    )
+
+
+def _leaked(use: RoleUse, plans: Sequence[ScalePlan]) -> bool:
+    """Return True if a restart freed what the highest use had leaked, and memory sufficed since."""
+    restarts = (plan for plan in plans if plan.kind is PlanKind.RESTART and reached(plan))
+    last = next(restarts, None)
+    if last is None or last.outcome.verdict is Verdict.FELL_SHORT:
+        return False
+    return not any(kill.at_seconds > last.updated_at.timestamp() for kill in use.kills)
+
+
+def _not_raised(memory: AmountAdvice | None) -> AmountAdvice | None:
+    """Return the advice without more memory than is reserved, which a leak would fill as well."""
+    if memory is None or not 0 < memory.reserved < memory.target:
+        return memory
+    why = f"{memory.reason}; it had leaked, and a restart freed it: more would only last longer"
+    return replace(
+        memory,
+        low=min(memory.low, memory.reserved),
+        target=memory.reserved,
+        high=memory.reserved,
+        uncapped=memory.reserved,
+        above=memory.reserved_above,
+        unused=memory.reserved_unused,
+        reason=why,
     )
 
 
