@@ -236,9 +236,10 @@ def attend(
         member = rounds.joined(tx, job, sight, memo, settings, now, uses=uses)
         if member.situation and lifecycle.tune(tx, job, member.situation, now):
             memo.wrote(tx, [job.id])
-        elif member.situation and estimates.restart(
-            tx, job, member.situation, settings=settings, now=now
+        elif member.situation and (
+            changed := estimates.restart(tx, job, member.situation, settings=settings, now=now)
         ):
+            memo.wrote(tx, changed)
             member = rounds.joined(tx, job, sight, memo, settings, now, uses=uses)
     elif job.state in _DECIDED:
         decision = decide(tx, job, sight, memo, settings, now)
@@ -369,6 +370,9 @@ def decide(
     """Choose a size for a job and store the choice: a plan, or a hold with its reason."""
     uses = estimates.uses_of(tx, job)
     situation = situate(tx, job, sight, settings=settings, now=now, room=memo.room, uses=uses)
+    if changed := estimates.restart(tx, job, situation, settings=settings, now=now):
+        memo.wrote(tx, changed)
+        situation = situate(tx, job, sight, settings=settings, now=now, room=memo.room, uses=uses)
     decision = recommend(situation)
     while not lifecycle.fits(tx, job, decision.target, room=memo.room):
         situation = situation.with_lower_raises()
@@ -389,11 +393,7 @@ def decide(
         return decision
     if lifecycle.tune(tx, job, situation, now):
         memo.wrote(tx, [job.id])
-    elif (
-        code in estimates.AMENABLE
-        and not any(guard(situation) for guard in guards.UNSOUND)
-        and not estimates.restart(tx, job, situation, settings=settings, now=now)
-    ):
+    elif code in estimates.AMENABLE and not any(guard(situation) for guard in guards.UNSOUND):
         estimates.propose(tx, job, sight, settings=settings, now=now, room=memo.room)
     if last is None or last.explanation.code != code:
         tx.events.add(Event(at=now, kind="hold", job=job.id, message=reason, data={"code": code}))

@@ -260,6 +260,22 @@ def test_memory_is_raised_again_once_a_world_after_the_restart_ran_out():
     assert raised.target.resources.memory_bytes > RESERVED.memory_bytes
 
 
+@pytest.mark.parametrize("optimizes", [OptimizeMode.SINGLE_JOB, OptimizeMode.CLUSTER])
+def test_a_restart_takes_the_place_of_a_proposal_that_nobody_answered(optimizes: OptimizeMode):
+    sizes = Bounds(min=1, max=2, start=1)
+    here = Leaking(PolicyMode.APPROVE, replicas=sizes, optimize_mode=optimizes)
+    here.live(60)
+    waiting = here.plans[0]
+    assert (waiting.kind, waiting.state) == (PlanKind.RESIZE, PlanState.PROPOSED)
+
+    assert here.until_a_restart().state is PlanState.PROPOSED
+    old = next(plan for plan in here.plans if plan.generation == waiting.generation)
+    assert old.state is PlanState.SUPERSEDED
+    assert old.outcome.detail.startswith("withdrawn: memory leaks and runs out in ")
+    assert f"plan.Superseded {old.generation}" in here.events("plan.")
+    assert here.decision.explanation.reason.endswith("the restart of 1 replica, waits for approval")
+
+
 def test_a_world_without_agents_of_brain_is_not_restarted_because_it_knows_no_safe_point():
     here = Leaking()
     with here.stores.transaction() as tx:

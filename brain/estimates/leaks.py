@@ -1,6 +1,7 @@
 """A plan that restarts a job at a safe point before leaking memory runs out."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import median
@@ -15,8 +16,8 @@ from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.estimate import Band
 from brain.types.explanation import Evidence, Explanation
-from brain.types.job import Job
-from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
+from brain.types.job import Job, JobId
+from brain.types.plan import PlanKind, PlanState, Verdict
 from brain.types.telemetry import SaveSample
 from brain.types.world import Cause
 from brain.typeset import duration
@@ -31,25 +32,34 @@ _SAVES = timedelta(hours=1)
 
 def restart(
     tx: Transaction, job: Job, situation: Situation, *, settings: Settings, now: datetime
-) -> ScalePlan | None:
+) -> list[JobId]:
     """Store a plan that restarts a job whose memory leaks, if that pays and no guard holds it.
 
-    Only agents of Brain end a world at a safe point; a member without an address has none.
+    Another proposal that waits for approval is withdrawn, because it can wait for longer than
+    memory lasts. Only agents of Brain end a world at a safe point; a member without an address has
+    none. Returns the jobs whose plans changed; empty if there is no restart.
     """
     world = tx.worlds.latest(job.id)
     # Advice takes twenty times as long as this look, and nearly no job leaks.
     if used_of(tx, job).memory_lasts is None or world is None:
-        return None
+        return []
     if not all(member.address for member in world.members):
-        return None
+        return []
+    waiting = situation.active
+    if waiting is not None and lifecycle.waits_for_approval(waiting):
+        situation = replace(situation, active=None)
     found = advised(tx, job, settings, now)
     left = None if found is None else found.memory_lasts_seconds
     if left is None or any(guard(situation) for guard in _GUARDS) or _rests(tx, job, settings, now):
-        return None
+        return []
     choice = choose_restart(_leak(tx, job, situation, left, settings, now))
     if not choice.restart:
-        return None
-    return lifecycle.propose_restart(
+        return []
+    changed = [job.id]
+    if waiting is not None:
+        why = f"{choice.reason}; the restart comes first, and Brain decides again after it"
+        changed += lifecycle.give_way(tx, waiting, why, now)
+    lifecycle.propose_restart(
         tx,
         job,
         situation,
@@ -58,6 +68,7 @@ def restart(
         settings=settings,
         now=now,
     )
+    return changed
 
 
 def _leak(

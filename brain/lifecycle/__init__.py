@@ -49,7 +49,13 @@ from brain.lifecycle.plans import (
     proceed,
     propose,
 )
-from brain.lifecycle.proposals import outdated, renew, withdraw
+from brain.lifecycle.proposals import (
+    give_way,
+    outdated,
+    renew,
+    waits_for_approval,
+    withdraw,
+)
 from brain.lifecycle.requests import alone, approve, clamp, refusal, reject, request, rollback
 from brain.lifecycle.restarts import overtaken, propose_restart, unfreed
 from brain.lifecycle.verdicts import newest_verdict, verdicts
@@ -74,6 +80,7 @@ __all__ = [
     "freeze",
     "freeze_reason",
     "frozen",
+    "give_way",
     "hear",
     "inconclusive",
     "judge",
@@ -108,6 +115,7 @@ __all__ = [
     "tune",
     "unfreed",
     "verdicts",
+    "waits_for_approval",
     "wish",
     "wished",
     "withdraw",

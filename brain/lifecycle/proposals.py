@@ -19,7 +19,7 @@ def outdated(plan: ScalePlan | None, measured: Prediction | None, settings: Sett
     That is the case if the present interval and the earlier one do not overlap, and the rates
     differ by more than half of the least gain that is worth a restart.
     """
-    if plan is None or plan.state is not PlanState.PROPOSED or plan.kind is not PlanKind.RESIZE:
+    if plan is None or not waits_for_approval(plan):
         return False
     if plan.changes_resources:  # plans of amounts rest on use, not on throughput
         return False
@@ -58,10 +58,23 @@ def withdraw(
 ) -> list[JobId]:
     """End an outdated proposal, so that Brain decides again from present measurements.
 
+    Returns the jobs whose plans ended.
+    """
+    return give_way(tx, plan, _moved(plan, measured), now)
+
+
+def waits_for_approval(plan: ScalePlan | None) -> bool:
+    """Return True if a plan is Brain's own advice that nobody answered yet."""
+    return plan is not None and plan.state is PlanState.PROPOSED and plan.kind is PlanKind.RESIZE
+
+
+def give_way(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> list[JobId]:
+    """End a proposal that waits for approval, for a reason that cannot wait.
+
     Proposals whose only purpose was to make room for it end, too. Returns the jobs whose plans
     ended.
     """
-    ended = [_end(tx, plan, f"withdrawn: {_moved(plan, measured)}", now)]
+    ended = [_end(tx, plan, f"withdrawn: {why}", now)]
     name = tx.jobs.get(plan.job).document.name
     for job, generation in plan.after:
         gives = tx.plans.get(job, generation)
