@@ -9,15 +9,15 @@ use in each. What nobody reserved is not requested, and wastes nothing.
 """
 
 import re
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from brain import estimates
 from brain.errors import BadInput
+from brain.lifecycle.work import role_hours
 from brain.ports import Transaction
-from brain.savings import Span, concerned, stretches
+from brain.savings import Span, concerned
 from brain.settings import Settings, prices_of
 from brain.types.advice import AmountAdvice
 from brain.types.digest import Digest, DigestJob, DigestLine, total
@@ -66,7 +66,11 @@ def digest(tx: Transaction, owner: str, week: str, settings: Settings, now: date
     name, since, until = week_of(week, now)
     span = Span(since=since, until=until)
     mine = (job for job in concerned(tx, since) if job.owner == owner)
-    held = [(job, hours) for job in mine if (hours := _hours(tx, job, span, now))]
+    held = [
+        (job, hours)
+        for job in mine
+        if (hours := role_hours(tx.worlds.of(job.id), job, since, until))
+    ]
     lines = {job.id: _lines(tx, job, hours, span, settings, now) for job, hours in held}
     seen = [
         _judged(tx, job, sum(hours.values()), lines[job.id], settings, now)
@@ -93,15 +97,6 @@ def digest(tx: Transaction, owner: str, week: str, settings: Settings, now: date
         worst=tuple(worst),
         best=tuple(sorted(best, key=lambda one: -one.used_share)[:_NAMED]),
     )
-
-
-def _hours(tx: Transaction, job: Job, span: Span, now: datetime) -> Mapping[str, float]:
-    """Return the hours of a job's replicas in the week, by role."""
-    found: dict[str, float] = defaultdict(float)
-    for one in stretches(tx.worlds.of(job.id), job, now):
-        for role, number in Counter(member.role for member in one.world.members).items():
-            found[role] += number * span.seconds(one.begin, one.end) / 3600
-    return {role: hours for role, hours in found.items() if hours > 0}
 
 
 def _lines(

@@ -17,7 +17,7 @@ from brain.estimates.usage import KIND, used_by
 from brain.lifecycle.observed import points
 from brain.lifecycle.records import BRAIN
 from brain.lifecycle.verdicts import verdicts
-from brain.lifecycle.work import accelerators_of
+from brain.lifecycle.work import WorldStretch, accelerators_of, stretches
 from brain.models.fitting import Z90
 from brain.ports import Transaction
 from brain.settings import Settings, prices_of
@@ -27,7 +27,6 @@ from brain.types.order import JOBS, Place
 from brain.types.plan import PlanKind, PlanState, PlanVerdict, ScalePlan, Verdict
 from brain.types.recommendation import Prediction
 from brain.types.savings import HoursBucket, PlanSaving, Savings, SavingsOf
-from brain.types.world import World
 
 #: Number of newest jobs that are counted.
 _JOBS, _PAGE = 5000, 200
@@ -69,17 +68,6 @@ class Span:
             inside = (min(end, start + self.bucket) - max(begin, start)).total_seconds()
             if inside > 0:
                 yield index, inside
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorldStretch:
-    """A world with the time in which it existed."""
-
-    world: World
-    begin: datetime
-    #: Time of its first step; its end if no step was seen.
-    stepping: datetime
-    end: datetime
 
 
 @dataclass(slots=True)
@@ -124,19 +112,6 @@ def savings(
             if count.allocated > 0
         ),
     )
-
-
-def stretches(worlds: Sequence[World], job: Job, now: datetime) -> list[WorldStretch]:
-    """Return the worlds in order, each until it ended, the next one formed or the job ended."""
-    found, ordered = [], sorted(worlds, key=lambda world: world.epoch)
-    for place, world in enumerate(ordered):
-        ends = [world.ended_at, job.finished_at, now]
-        if place + 1 < len(ordered):
-            ends.append(ordered[place + 1].formed_at)
-        end = max(world.formed_at, min(end for end in ends if end is not None))
-        stepping = end if world.stepping_at is None else min(world.stepping_at, end)
-        found.append(WorldStretch(world=world, begin=world.formed_at, stepping=stepping, end=end))
-    return found
 
 
 def concerned(tx: Transaction, since: datetime) -> Iterator[Job]:

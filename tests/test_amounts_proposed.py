@@ -58,6 +58,9 @@ def test_memory_that_is_nearly_full_is_raised_and_verified():
     assert here.job.resources.cpu_millis == 1000, "nobody named it"
     labels = [fact.label for fact in plan.explanation.evidence]
     assert "memory: low, target, high" in labels
+    facts = {fact.label: fact.value for fact in plan.explanation.evidence}
+    assert facts["memory in recent days"].startswith("the reservation always sufficed, and ")
+    assert "the advised amount would suffice, with " in facts["memory in recent days"]
     assert "rests on" in labels
 
 

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from brain import calls, lifecycle, wire
-from brain.types.job import JobState
+from brain.types.job import ApprovalPolicy, JobState, OptimizeMode, PolicyMode
 from brain.types.report import Grade, JobReport, ResourceLine
 from brain.types.resources import Resources
+from brain.typeset import number
 from tests.api.app import Api
 from tests.test_advice import GIB, grow, read, training, watch
 from tests.virtual import QUICK, Laptop
@@ -45,6 +46,35 @@ def test_too_much_is_said_with_what_it_costs_and_the_document_for_next_time(tmp_
     next_time = wire.job_document(found.document).resources
     assert cpu.advised <= next_time.cpu_millis < cpu.advised + 50
     assert memory.advised <= next_time.memory_bytes < memory.advised + 64 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("fields", "because"),
+    [
+        ({"optimize_mode": OptimizeMode.MANUAL}, "optimizeMode is manual"),
+        ({"policy": ApprovalPolicy(mode=PolicyMode.APPROVE)}, "policy.mode is approve"),
+    ],
+)
+def test_a_job_left_to_people_is_told_what_brain_would_have_done_in_the_last_day(
+    fields: dict[str, Any], because: str, tmp_path: Path
+):
+    laptop = watch(reserving(**fields), job_cpu_millis=300, job_memory_bytes=GIB)
+    found = card(laptop, tmp_path)
+    cpu = line(found, "cpu")
+    world = laptop.world
+    assert world is not None
+    hours = (laptop.now - world.formed_at).total_seconds() / 3600
+    cores = round(cpu.advised) / 1000
+    less = number((2 - cores) * hours)
+    assert found.hindsight.startswith(f"Brain would have changed CPU 2 → {cores:.4g}, memory 7 → ")
+    assert f" for each worker: {less} core-h less and " in found.hindsight
+    assert " GiB-h less in the last day, €0." in found.hindsight
+    assert found.hindsight.endswith(f" cheaper; it did not, because {because}")
+
+
+def test_a_job_whose_amounts_brain_changes_itself_is_told_nothing_that_it_missed(tmp_path: Path):
+    laptop = watch(reserving(), job_cpu_millis=300, job_memory_bytes=GIB)
+    assert card(laptop, tmp_path).hindsight == ""
 
 
 def test_too_little_is_said_before_anything_else(tmp_path: Path):

@@ -10,9 +10,10 @@ from brain.estimates.usage import KIND as USED
 from brain.estimates.usage import Used
 from brain.inmemory import MemoryStores
 from brain.lifecycle.observed import KIND, Point
+from brain.lifecycle.work import stretches
 from brain.models.estimate import WorldUse
 from brain.ports import StoredFit
-from brain.savings import savings, stretches
+from brain.savings import savings
 from brain.settings import Settings
 from brain.types.allocation import Allocation
 from brain.types.job import JobState

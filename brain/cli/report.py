@@ -140,6 +140,8 @@ def lines(card: JobReport) -> list[str]:
         for line in card.lines
     ]
     found += [f"{one.kind}: {one.sentence}." for one in card.notices[1:]]
+    if card.hindsight:
+        found.append(f"{card.hindsight}.")
     for idle in card.idle:
         cost = f", {money(idle.cost_a_day, card.currency)} a day" if idle.cost_a_day else ""
         some = count(idle.replicas, idle.role)

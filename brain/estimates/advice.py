@@ -27,13 +27,15 @@ from brain.types.plan import PlanKind, ScalePlan, Verdict
 from brain.types.resources import Resources
 from brain.types.roles import WORKER
 from brain.types.world import ReplicaState, World
-from brain.typeset import percent
+from brain.typeset import percent, percentile
 
 #: Time for which a run must be read before advice lowers its memory, unless growth is forecast.
 _LOWER_MEMORY = timedelta(minutes=30)
 #: Least age of readings at which a leak is not known any more: they are folded every 15 s, and less
 #: often on a busy machine. A leak that was forgotten for a moment would get more memory.
 _FRESH_SECONDS = 60.0
+#: Least share of time in which an amount was too little that is worth a word.
+_SHORT = 0.0005
 #: Used share above which a file system counts as nearly full.
 _FULL = 0.9
 
@@ -153,6 +155,29 @@ def _not_raised(memory: AmountAdvice | None) -> AmountAdvice | None:
         unused=memory.reserved_unused,
         reason=why,
     )
+
+
+def hindsight(amount: AmountAdvice) -> str:
+    """Return a sentence that compares the advice of recent days with the reservation."""
+    said = []
+    if amount.reserved:
+        short = _short(amount.reserved_above)
+        said.append(
+            f"the reservation {f'was too little {short}' if short else 'always sufficed'}, and "
+            f"{percent(amount.reserved_unused)} of it went unused"
+        )
+    if amount.changes:
+        short = _short(amount.above)
+        said.append(
+            f"the advised amount would {f'have been too little {short}' if short else 'suffice'}, "
+            f"with {percent(amount.unused)} unused"
+        )
+    return "; ".join(said)
+
+
+def _short(above: float) -> str:
+    """Return the share of time in which an amount was too little, as a phrase; empty if never."""
+    return f"{percentile(above)} of the time" if above >= _SHORT else ""
 
 
 def notices(tx: Transaction, job: Job, settings: Settings, now: datetime) -> list[Notice]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from brain import lifecycle
-from brain.estimates.advice import advised
+from brain.estimates.advice import advised, hindsight
 from brain.lifecycle.capacity import Room, enforced, room
 from brain.lifecycle.observed import ThroughputObserved
 from brain.models.resources import cpu
@@ -99,15 +99,10 @@ def _aim(
     """Return the allocation with as much as fits of the amounts advised for a role; None if they
     stay, or nothing fits.
 
-    Amounts are only raised early in a run. With ``keep_cpu`` CPU is not lowered. A leak gets no
-    more memory, which would only delay its end.
+    With ``keep_cpu`` CPU is not lowered.
     """
-    if found.memory_unresolved or found.memory_lasts_seconds is not None:
-        return None
     reserved = current.of(role)
-    whole = wanted(reserved, found, _least(tx, job, now, role))
-    if found.exploring:
-        whole = whole.loosest(reserved)
+    whole = proposable(reserved, found, _least(tx, job, now, role))
     if keep_cpu:
         whole = replace(whole, cpu_millis=max(whole.cpu_millis, reserved.cpu_millis))
     for amounts in _fractions(reserved, whole):
@@ -129,6 +124,20 @@ def _fractions(reserved: Resources, whole: Resources) -> Iterator[Resources]:
         if part * more >= _LEAST_RAISE * reserved.cpu_millis:
             yield replace(whole, cpu_millis=reserved.cpu_millis + round(part * more))
     yield replace(whole, cpu_millis=reserved.cpu_millis)
+
+
+def proposable(
+    reserved: Resources, advice: ResourceAdvice, least: Resources = Resources()
+) -> Resources:
+    """Return the amounts that Brain would propose for each replica.
+
+    Amounts are only raised early in a run. A leak gets no more memory, which would only delay its
+    end.
+    """
+    if advice.memory_unresolved or advice.memory_lasts_seconds is not None:
+        return reserved
+    amounts = wanted(reserved, advice, least)
+    return amounts.loosest(reserved) if advice.exploring else amounts
 
 
 def wanted(
@@ -184,6 +193,8 @@ def _facts(name: str, one: AmountAdvice, show: Callable[[float], str]) -> list[E
     found = [Evidence(label=f"{name}: low, target, high", value=triple)]
     if one.uncapped != one.target:
         found.append(Evidence(label=f"{name} on larger nodes", value=show(one.uncapped)))
+    if said := hindsight(one):
+        found.append(Evidence(label=f"{name} in recent days", value=said))
     return found
 
 

@@ -7,27 +7,28 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from brain.estimates.advice import advised, notices
+from brain.estimates.advice import advised, hindsight, notices
+from brain.estimates.proposal import proposable
 from brain.estimates.roles import hosts_of
 from brain.estimates.usage import used_of
-from brain.lifecycle.work import accelerators_of
+from brain.lifecycle.desired import effective_mode, standing
+from brain.lifecycle.work import accelerators_of, role_hours
 from brain.ports import Transaction
 from brain.settings import Settings, prices_of
 from brain.types.advice import AmountAdvice, ResourceAdvice, SpaceAdvice
-from brain.types.job import Job
+from brain.types.job import Job, OptimizeMode, PolicyMode
 from brain.types.report import Grade, IdleNode, JobReport, ResourceLine
+from brain.types.resources import Resources
 from brain.types.roles import WORKER
 from brain.types.telemetry import HostSample
 from brain.types.world import World
-from brain.typeset import cores, count, gibibytes, money, percent, percentile
+from brain.typeset import amounts, cores, count, gibibytes, money, number
 
-_GIB, _DAY_HOURS = 2**30, 24.0
+_GIB, _DAY_HOURS, _DAY = 2**30, 24.0, timedelta(days=1)
 #: Units of which a document's amounts are whole multiples.
 _CPU_STEP, _MEMORY_STEP = 50, 64 * 2**20
 #: Factor of the advice above which a reservation is wasteful.
 _WASTEFUL = 2.0
-#: Least share of time in which an amount was too little that is worth a word.
-_SHORT = 0.0005
 #: Limits below which replicas are idle: mCPU, utilisation of a device, and the time for which both
 #: hold.
 _IDLE_MILLIS, _IDLE_DEVICE, _IDLE = 20.0, 0.01, timedelta(minutes=10)
@@ -59,6 +60,7 @@ def report(
         lines=tuple(lines),
         idle=tuple(_idle(tx, job, world, prices, now)),
         notices=tuple(notices(tx, job, settings, now)),
+        hindsight=_foregone(tx, job, advice, prices, settings, now),
         accelerator_share=_device_share(tx, job, now),
         cost_a_day=prices.a_day(replicas),
         currency=settings.currency,
@@ -77,6 +79,7 @@ class _Prices:
 
     def __init__(self, job: Job, settings: Settings, accelerator: str) -> None:
         prices = prices_of(settings.accelerator_prices)
+        self.currency = settings.currency
         self._accelerators = accelerators_of(job)
         self._each = prices.get(accelerator, prices.get("*"))
         self._of = {"cpu": (prices.get("cpu"), 1000.0), "memory": (prices.get("memory"), _GIB)}
@@ -105,7 +108,7 @@ def accelerator_of(tx: Transaction, job: Job) -> str:
 
 def _lines(advice: ResourceAdvice, replicas: int, prices: _Prices) -> list[ResourceLine]:
     pairs = (("cpu", advice.cpu), ("memory", advice.memory))
-    amounts = [
+    reserved = [
         ResourceLine(
             role=advice.role,
             resource=resource,
@@ -116,39 +119,69 @@ def _lines(advice: ResourceAdvice, replicas: int, prices: _Prices) -> list[Resou
             high=one.high,
             grade=grade(one),
             reason=one.reason,
-            hindsight=_hindsight(one),
+            hindsight=hindsight(one),
             unused_cost_a_day=prices.of(resource, max(0.0, one.reserved - one.target) * replicas),
         )
         for resource, one in pairs
         if one is not None
     ]
     spaces = (("shared memory", advice.shared_memory), ("scratch", advice.scratch))
-    return amounts + [
+    return reserved + [
         _space_line(advice.role, name, one) for name, one in spaces if one is not None and one.used
     ]
 
 
-def _hindsight(amount: AmountAdvice) -> str:
-    """Return a sentence that compares the advice of recent days with the reservation."""
-    said = []
-    if amount.reserved:
-        short = _short(amount.reserved_above)
-        said.append(
-            f"the reservation {f'was too little {short}' if short else 'always sufficed'}, and "
-            f"{percent(amount.reserved_unused)} of it went unused"
-        )
-    if amount.changes:
-        short = _short(amount.above)
-        said.append(
-            f"the advised amount would {f'have been too little {short}' if short else 'suffice'}, "
-            f"with {percent(amount.unused)} unused"
-        )
-    return "; ".join(said)
+def _foregone(
+    tx: Transaction,
+    job: Job,
+    advice: Sequence[ResourceAdvice],
+    prices: _Prices,
+    settings: Settings,
+    now: datetime,
+) -> str:
+    """Return what Brain would have reserved in the last day by its present advice, and what that
+    would have changed; empty if Brain acts by itself, or would have changed nothing.
+    """
+    why = _left_to_people(job, settings)
+    if not why:
+        return ""
+    until = job.finished_at or now
+    hours = role_hours(tx.worlds.of(job.id), job, until - _DAY, until)
+    reserved = standing(tx.plans.of(job.id), job)[1].amounts
+    said, cpu, memory = [], 0.0, 0.0
+    for one in advice:
+        had, time = reserved.get(one.role, Resources()), hours.get(one.role, 0.0)
+        has = proposable(had, one)
+        if has != had and time > 0:
+            said.append(f"{amounts(had, has)} for each {one.role}")
+            cpu += (has.cpu_millis - had.cpu_millis) * time
+            memory += (has.memory_bytes - had.memory_bytes) * time
+    if not said:
+        return ""
+    parts = filter(None, (_difference(cpu, 1000.0, "core-h"), _difference(memory, _GIB, "GiB-h")))
+    spent = [prices.of(*one) for one in (("cpu", cpu), ("memory", memory)) if one[1]]
+    cost = sum(price for price in spent if price is not None) / _DAY_HOURS
+    cheaper = f", {money(-cost, prices.currency)} cheaper" if cost < 0 else ""
+    return (
+        f"Brain would have changed {'; '.join(said)}: {' and '.join(parts)} in the last day"
+        f"{cheaper}; it did not, because {why}"
+    )
 
 
-def _short(above: float) -> str:
-    """Return the share of time in which an amount was too little, as a phrase; empty if never."""
-    return f"{percentile(above)} of the time" if above >= _SHORT else ""
+def _left_to_people(job: Job, settings: Settings) -> str:
+    """Return why Brain does not change the amounts of a job by itself; empty if it does."""
+    if job.document.optimize_mode is OptimizeMode.MANUAL:
+        return "optimizeMode is manual"
+    if job.advise_only:
+        return f"it only advises on this job: {job.advise_only}"
+    mode = effective_mode(job, settings)
+    return "" if mode is PolicyMode.AUTO else f"policy.mode is {mode}"
+
+
+def _difference(amount: float, unit: float, name: str) -> str:
+    if not amount:
+        return ""
+    return f"{number(abs(amount) / unit)} {name} {'more' if amount > 0 else 'less'}"
 
 
 def _space_line(role: str, name: str, space: SpaceAdvice) -> ResourceLine:
@@ -244,12 +277,12 @@ def _next(document: Mapping[str, Any], advice: ResourceAdvice | None) -> Mapping
     if advice is None:
         return document
     steps = (("cpuMillis", advice.cpu, _CPU_STEP), ("memoryBytes", advice.memory, _MEMORY_STEP))
-    amounts = {
+    needs = {
         name: step * math.ceil(one.target / step) if one.changes else round(one.target)
         for name, one, step in steps
         if one is not None
     }
-    return {**document, "resources": {**document.get("resources", {}), **amounts}}
+    return {**document, "resources": {**document.get("resources", {}), **needs}}
 
 
 def _headline(card: JobReport) -> str:

@@ -7,8 +7,9 @@ if their lengths were alike.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from brain import wire
@@ -206,6 +207,44 @@ def limits(
         deadline_seconds=(document.deadline - now).total_seconds() if document.deadline else None,
         replica_seconds=min(hours) * _HOUR - spent if hours else None,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldStretch:
+    """A world with the time in which it existed."""
+
+    world: World
+    begin: datetime
+    #: Time of its first step; its end if no step was seen.
+    stepping: datetime
+    end: datetime
+
+
+def stretches(worlds: Sequence[World], job: Job, now: datetime) -> list[WorldStretch]:
+    """Return the worlds in order, each until it ended, the next one formed or the job ended."""
+    found, ordered = [], sorted(worlds, key=lambda world: world.epoch)
+    for place, world in enumerate(ordered):
+        ends = [world.ended_at, job.finished_at, now]
+        if place + 1 < len(ordered):
+            ends.append(ordered[place + 1].formed_at)
+        end = max(world.formed_at, min(end for end in ends if end is not None))
+        stepping = end if world.stepping_at is None else min(world.stepping_at, end)
+        found.append(WorldStretch(world=world, begin=world.formed_at, stepping=stepping, end=end))
+    return found
+
+
+def role_hours(
+    worlds: Sequence[World], job: Job, since: datetime, until: datetime
+) -> Mapping[str, float]:
+    """Return the hours of a job's replicas between two times, by role; roles without any are left
+    out.
+    """
+    found: dict[str, float] = defaultdict(float)
+    for one in stretches(worlds, job, until):
+        seconds = max(0.0, (one.end - max(one.begin, since)).total_seconds())
+        for role, number in Counter(member.role for member in one.world.members).items():
+            found[role] += number * seconds / _HOUR
+    return {role: hours for role, hours in found.items() if hours > 0}
 
 
 def spent_replica_seconds(worlds: Sequence[World], now: datetime) -> float:

@@ -69,6 +69,10 @@ class JobReport:
     lines: tuple[ResourceLine, ...] = ()
     idle: tuple[IdleNode, ...] = ()
     notices: tuple[Notice, ...] = ()
+    #: The amounts that Brain would have reserved in the last day, the difference that this would
+    #: have made, and the reason why Brain left them to people, in one sentence; empty if Brain
+    #: changes amounts by itself, or would have changed none.
+    hindsight: str = ""
     #: Mean utilisation of the accelerators in the last day; None: none was read.
     accelerator_share: float | None = None
     #: Money per day for all replicas at their present reservation; None: there is no price.

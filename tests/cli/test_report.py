@@ -17,33 +17,38 @@ from brain.models.resources.use import RoleUse
 from brain.ports import StoredFit, Transaction
 from brain.types.estimate import Band
 from brain.types.job import JobId, JobState
+from brain.types.resources import Resources
 from tests import builders
 from tests.cli.terminal import typed
 from tests.web import seed
 from tests.web.served import Served
 
 LEAKY = JobId("0197f000-0000-7000-8000-00000000000e")
+AMPLE = JobId("0197f000-0000-7000-8000-00000000000f")
 UNREAD = JobId("0197f000-0000-7000-8000-00000000000d")
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The environment that reaches a service with two jobs, which another Brain decides about."""
+    """The environment that reaches a service with three jobs, which another Brain decides about."""
     home = tmp_path_factory.mktemp("leaking")
     url, now = f"sqlite:///{home / 'brain.db'}", datetime.now(UTC)
     prepare(url)
     with closing(SqlStores(url)) as stores, stores.transaction() as tx:
         tx.leases.acquire(seed.LOCAL, "elsewhere", until=now + timedelta(hours=6), now=now)
         tx.jobs.add(seed.job(UNREAD, "unread", now, JobState.RUNNING, reason="steps"))
-        leaking(tx, now)
+        used(tx, LEAKY, "leaky", now, cores=1, lasts=Band(value=1800.0, low=1500.0, high=2400.0))
+        used(tx, AMPLE, "ample", now, cores=2)
     running = Served(home)
     running.start()
     yield {"BRAIN_URL": running.url, "BRAIN_TOKEN": running.admin}
     running.stop()
 
 
-def leaking(tx: Transaction, now: datetime) -> None:
-    """Store a job that reserves a core, uses a quarter of it, and leaks memory.
+def used(
+    tx: Transaction, id: JobId, name: str, now: datetime, *, cores: int, lasts: Band | None = None
+) -> None:
+    """Store a job that uses a quarter of a core; ``lasts``: it leaks memory.
 
     It was read until an hour from now, so that its readings are never old.
     """
@@ -51,15 +56,18 @@ def leaking(tx: Transaction, now: datetime) -> None:
     for minute in range(-60, 61):
         at = (now + timedelta(minutes=minute)).timestamp()
         use = use.with_reading(at_seconds=at, cpu_millis=(250.0,), memory_bytes=(1.5 * 2**30,))
-    used = Used(
+    found = Used(
         uses=(WorldUse(epoch=1, nodes=1, replicas=1),),
         roles=(use,),
-        memory_lasts=Band(value=1800.0, low=1500.0, high=2400.0),
+        memory_lasts=lasts,
     )
-    tx.jobs.add(seed.job(LEAKY, "leaky", now, JobState.RUNNING, reason="steps"))
-    tx.worlds.put(replace(builders.world(1, stepping_at=now), job=LEAKY, formed_at=now))
-    kept = wire.encode(used).decode()
-    tx.fits.put(StoredFit(job=LEAKY, kind=KIND, parameters=kept, fitted_at=now))
+    reserved = {"resources": Resources(cpu_millis=1000 * cores, memory_bytes=2 << 30)}
+    tx.jobs.add(seed.job(id, name, now, JobState.RUNNING, reason="steps", document=reserved))
+    tx.worlds.put(
+        replace(builders.world(1, stepping_at=now), job=id, formed_at=now - timedelta(hours=2))
+    )
+    kept = wire.encode(found).decode()
+    tx.fits.put(StoredFit(job=id, kind=KIND, parameters=kept, fitted_at=now))
 
 
 def test_a_leak_is_told_by_explain(service: dict[str, str]) -> None:
@@ -81,6 +89,16 @@ def test_the_report_begins_with_what_matters_and_ends_with_the_next_document(
     assert document["name"] == "leaky"
     assert document["resources"]["cpuMillis"] == 300
     assert "environment" not in document
+
+
+def test_the_report_of_a_job_left_to_people_tells_what_brain_would_have_done(
+    service: dict[str, str],
+) -> None:
+    said = typed("report", "ample", environment=service).stdout
+    (told,) = [line for line in said.splitlines() if line.startswith("Brain would have changed")]
+    assert told.startswith("Brain would have changed CPU 2 → 0.299")
+    assert " for each worker: 3.4" in told
+    assert told.endswith(" less in the last day; it did not, because policy.mode is approve.")
 
 
 def test_the_report_of_a_job_that_nobody_read_says_what_is_missing(service: dict[str, str]) -> None:

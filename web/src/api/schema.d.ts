@@ -2506,6 +2506,11 @@ export interface components {
             /** Headline */
             headline: string;
             /**
+             * Hindsight
+             * @default
+             */
+            hindsight: string;
+            /**
              * Idle
              * @default []
              */
