@@ -23,7 +23,7 @@ from brain.ports import StoredFit, Transaction
 from brain.settings import Settings
 from brain.types.job import Job
 from brain.types.recommendation import Prediction
-from brain.types.telemetry import ThroughputSample
+from brain.types.telemetry import SHARDED, ThroughputSample
 from brain.types.world import World
 
 #: Kind of the stored fit. New fields of ``Point`` get defaults, so that fits of an earlier release
@@ -67,6 +67,11 @@ class ThroughputObserved:
             told = [s for s in self.samples if s.gns_steps or s.gns_unavailable]
             why = told[-1].gns_unavailable if told else None
             return unsettled if why is None else Undetermined(why, code=unsettled.code)
+
+    @property
+    def sharded(self) -> bool:
+        """Return True if the probe saw that each worker holds only a part of the parameters."""
+        return any((one.gns_unavailable or "").startswith(SHARDED) for one in self.samples)
 
     @property
     def now(self) -> Prediction | None:

@@ -21,6 +21,7 @@ from brain.models.estimate.past import WorldUse
 from brain.models.fitting import Point
 from brain.models.job import JobModel
 from brain.models.resources.servers import ParameterServer, ServedJob
+from brain.models.resources.sharding import ShardedMemory
 from brain.models.restart import restart_cost
 from brain.models.sizes import Size
 from brain.models.terms import local_batch
@@ -114,6 +115,7 @@ def situate(
         straggler=_straggler(sight.samples),
         slow=_slow_node(tx, job, sight, now),
         device_examples=_device_examples(sight, uses),
+        sharded=_sharded(sight, uses),
         data_wait_share=waited,
         cpu_share=_cpu(tx, job, sight, waited, now),
         io_stalled_share=_stalled(tx, job, waited, now),
@@ -323,6 +325,18 @@ def _device_examples(sight: ThroughputObserved, uses: Sequence[WorldUse]) -> flo
     from brain.models.resources.gpu_memory import safe_batch
 
     return safe_batch(peaks, capacity)
+
+
+def _sharded(sight: ThroughputObserved, uses: Sequence[WorldUse]) -> ShardedMemory | None:
+    """Return the device memory of a job that shards its state, at each size where it was read; None
+    if it does not, or none was read.
+    """
+    read = [(use.replicas, use.device_bytes, use.device_total_bytes) for use in uses]
+    known = [(size, used, total) for size, used, total in read if used and total]
+    if not known or not sight.sharded:
+        return None
+    peaks = tuple((size, used) for size, used, _ in known)
+    return ShardedMemory(peaks=peaks, capacity_bytes=min(total for _, _, total in known))
 
 
 def _served(

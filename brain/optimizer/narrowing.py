@@ -36,8 +36,10 @@ def within_room(situation: Situation) -> Situation:
 
 
 def fits_devices(situation: Situation) -> Situation:
-    """Exclude smaller sizes at which the batch of a worker might not fit its device."""
-    if situation.device_examples is None:
+    """Exclude smaller sizes at which a worker's batch, or its part of a sharded state, might not
+    fit its device.
+    """
+    if situation.device_examples is None and situation.sharded is None:
         return situation
     return situation.without_each(Situation.overflows)
 

@@ -10,6 +10,7 @@ from brain.errors import Undetermined
 from brain.models.fitting import Z90, Point
 from brain.models.job import JobModel
 from brain.models.resources.servers import ServedJob
+from brain.models.resources.sharding import ShardedMemory
 from brain.models.sizes import Size
 from brain.models.step_time.columns import Configuration
 from brain.settings import Settings
@@ -19,6 +20,7 @@ from brain.types.plan import ScalePlan
 from brain.types.recommendation import Prediction
 from brain.types.resources import NodeName
 from brain.types.roles import PS
+from brain.typeset import gibibytes
 
 #: Assumed standard deviation of log throughput in the model of servers; chosen.
 _SERVED_SPREAD = 0.2
@@ -131,6 +133,9 @@ class Situation:
     slow: SlowNode | None = None
     #: Most examples of a micro-batch that a device certainly holds; None if no memory was read.
     device_examples: float | None = None
+    #: Device memory of a job that shards its state over its workers; None: it does not, or no
+    #: memory was read.
+    sharded: ShardedMemory | None = None
     #: Share of the step time that workers wait for data; busy share of its nodes' CPUs.
     data_wait_share: float | None = None
     cpu_share: float | None = None
@@ -243,7 +248,15 @@ class Situation:
         """Return the reason why a worker might not fit its device at a size: fewer workers hold
         more each.
         """
-        if self.device_examples is None or self.model is None or replicas >= self.replicas:
+        if replicas >= self.replicas:
+            return None
+        if self.sharded is not None and not self.sharded.fits(replicas):
+            most, whole = self.sharded.most(replicas), self.sharded.capacity_bytes
+            return (
+                f"its state is sharded over its workers: each may hold {gibibytes(most)} there, of "
+                f"the {gibibytes(whole)} of its device"
+            )
+        if self.device_examples is None or self.model is None:
             return None
         runs = self.runs(Size(replicas=replicas))
         if runs is None or (held := runs.local_batch) <= self.device_examples * (1 + _ROUNDING):

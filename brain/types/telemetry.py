@@ -16,6 +16,10 @@ from brain.types.resources import NodeName
 SourceId = NewType("SourceId", str)
 
 
+#: Beginning of ``ThroughputSample.gns_unavailable`` if workers hold only a part of the parameters.
+SHARDED = "parameters are sharded"
+
+
 class Phase(StrEnum):
     """The phase of the worker in a window; only ``training`` is fitted, no phase is dropped."""
 
@@ -81,7 +85,8 @@ class ThroughputSample:
     #: Examples of one optimizer step of the world, and squared norm of their mean gradient.
     gns_big_batch: int | None = None
     gns_big_square: float | None = None
-    #: The reason why gradients cannot be compared; None if they are, or if that is not known yet.
+    #: The reason why gradients cannot be compared, which begins with ``SHARDED`` if workers hold
+    #: only a part of the parameters; None if they are, or if that is not known yet.
     gns_unavailable: str | None = None
     #: True if this worker met another one so far: a process group of several, an elastic session or
     #: a shard of Brain, a peer by MPI or Horovod. None from an older probe.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from brain.models.efficiency import gradient_statistics, noise_scale
-from brain.types.telemetry import ThroughputSample
+from brain.types.telemetry import SHARDED, ThroughputSample
 from tests.collectors.probed import Worker, worker
 
 #: Gradients of examples are N(mean, 1) in 64 dimensions, |mean|^2 = 2, whatever the parameters are.
@@ -273,7 +273,7 @@ for (x,) in data(steps=40):
 leave()
 """
     workers = trained(tmp_path, script)
-    assert reasons(workers) == {"parameters are sharded (FSDP or tensor parallelism)"}
+    assert reasons(workers) == {f"{SHARDED} (FSDP or tensor parallelism)"}
 
 
 def test_the_mark_of_the_first_fsdp_is_known(tmp_path: Path) -> None:
