@@ -21,7 +21,7 @@ from brain.types.report import Grade, IdleNode, JobReport, ResourceLine
 from brain.types.resources import Resources
 from brain.types.roles import WORKER
 from brain.types.telemetry import HostSample
-from brain.types.world import World
+from brain.types.world import ReplicaState, World
 from brain.typeset import amounts, cores, count, gibibytes, money, number
 
 _GIB, _DAY_HOURS, _DAY = 2**30, 24.0, timedelta(days=1)
@@ -50,7 +50,7 @@ def report(
     ]
     replicas = world.replicas if world is not None else job.document.replicas.first
     prices = _Prices(job, settings, accelerator_of(tx, job))
-    lines = [line for one in advice for line in _lines(one, replicas, prices)]
+    lines = [line for one in advice for line in _lines(one, _of_role(tx, job, one.role), prices)]
     mine = next((one for one in advice if one.role == WORKER), None)
     card = JobReport(
         job=job.id,
@@ -69,9 +69,20 @@ def report(
         rejected=mine.rejected if mine else 0,
         rejected_because=mine.rejected_because if mine else "",
         missing=tuple(_missing(mine, prices, job.finished)),
-        document=_next(document, mine),
+        document=_next(document, advice),
     )
     return replace(card, headline=_headline(card))
+
+
+def _of_role(tx: Transaction, job: Job, role: str) -> int:
+    """Return the replicas of a role: those in the world, else those that run beside it."""
+    world = tx.worlds.latest(job.id)
+    if world is None:
+        return job.document.replicas.first if role == WORKER else 0
+    members = sum(member.role == role for member in world.members)
+    replicas = tx.worlds.replicas(job.id)
+    beside = sum(one.role == role and one.state is not ReplicaState.EXITED for one in replicas)
+    return members or beside
 
 
 class _Prices:
@@ -272,17 +283,26 @@ def _missing(advice: ResourceAdvice | None, prices: _Prices, ended: bool) -> lis
     ]
 
 
-def _next(document: Mapping[str, Any], advice: ResourceAdvice | None) -> Mapping[str, Any]:
-    """Return the document with the advised amounts."""
-    if advice is None:
-        return document
+def _next(document: Mapping[str, Any], advice: Sequence[ResourceAdvice]) -> Mapping[str, Any]:
+    """Return the document with the amounts advised for each of its roles."""
+    roles = dict(document.get("roles") or {})
+    for one in advice:
+        if one.role == WORKER:
+            document = _reserving(document, one)
+        elif one.role in roles:
+            roles[one.role] = _reserving(roles[one.role], one)
+    return {**document, "roles": roles} if roles else document
+
+
+def _reserving(size: Mapping[str, Any], advice: ResourceAdvice) -> Mapping[str, Any]:
+    """Return a document, or the size of a role in it, with the advised amounts."""
     steps = (("cpuMillis", advice.cpu, _CPU_STEP), ("memoryBytes", advice.memory, _MEMORY_STEP))
     needs = {
         name: step * math.ceil(one.target / step) if one.changes else round(one.target)
         for name, one, step in steps
         if one is not None
     }
-    return {**document, "resources": {**document.get("resources", {}), **needs}}
+    return {**size, "resources": {**(size.get("resources") or {}), **needs}}
 
 
 def _headline(card: JobReport) -> str:
@@ -293,18 +313,26 @@ def _headline(card: JobReport) -> str:
         idle = sum(one.replicas for one in card.idle)
         nodes = ", ".join(one.node for one in card.idle)
         return f"{count(idle, 'replica')} on {nodes} did nothing for ten minutes; let go of them."
-    mine = [line for line in card.lines if line.role == WORKER and line.resource in _SHOW]
+    # A cluster's other roles are not in the document, and their reservation is not read.
+    known = [
+        line
+        for line in card.lines
+        if line.resource in _SHOW and (line.role == WORKER or line.grade is not Grade.OPEN)
+    ]
     for grades, words in (
         ((Grade.SHORT, Grade.TIGHT), "Reserve more"),
         ((Grade.WASTEFUL, Grade.GENEROUS), "Reserve less"),
         ((Grade.OPEN,), "Say in the document what a replica needs"),
     ):
-        found = [line for line in mine if line.grade in grades]
-        if found:
-            return f"{words}: {_amounts(found)} for each replica{_saving(card, found)}."
+        graded = [line for line in known if line.grade in grades]
+        if graded:
+            role = max(graded, key=lambda line: line.unused_cost_a_day or 0.0).role
+            found = [line for line in graded if line.role == role]
+            each = "replica" if role == WORKER else role
+            return f"{words}: {_amounts(found)} for each {each}{_saving(card, found)}."
     return (
         "The reservation fits what the job uses; leave it as it is."
-        if mine
+        if known
         else ("Nothing can be said yet.")
     )
 
