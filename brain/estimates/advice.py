@@ -265,7 +265,8 @@ def _starved(use: RoleUse, world: WorldUse | None, reserved_millis: float) -> St
         )
     return Starved(
         of=Starvation.CPU,
-        because=f"{waits} their processors are at their limit: loading needs CPU before replicas",
+        because=f"{waits} their processors are at their limit: loading needs CPU before replicas; "
+        "loaders made by launcher.loader grow with it",
         loader_millis=cpu.loader_millis(
             used_millis=use.known_cpu.quantile(0.5),
             idle_millis=0.0,

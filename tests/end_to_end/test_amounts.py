@@ -142,3 +142,19 @@ def test_cpu_that_is_too_little_for_its_bursts_is_rolled_back(brain: Brain):
     brain.until("rolled back", 60, job, lambda d: d.job.resources.cpu_millis == 1000)
     brain.send(calls.cancel(job))
     assert brain.finished(job).job.state == "Cancelled"
+
+
+def test_loaders_of_a_script_that_asks_grow_with_the_cpus_of_a_plan(brain: Brain):
+    job = brain.submit("loads.py", name="loads", replicas={"min": 1, "max": 1})
+    said = brain.work("loads") / "loaders"
+    brain.until("a throughput", 90, job, lambda detail: detail.job.throughput)
+    assert said.read_text().split() == ["3"], "no quota holds it yet"
+
+    for millis, workers in ((2000, "1"), (3000, "2")):
+        brain.send(calls.edit(job, JobEdit(cpu_millis=millis)))
+        brain.until(
+            "other loaders", 60, job, lambda _, n=workers: said.read_text().split()[-1] == n
+        )
+    assert {world.epoch for world in brain.detail(job).worlds} == {1}, "nothing was restarted"
+    brain.send(calls.cancel(job))
+    brain.finished(job)
