@@ -1,13 +1,16 @@
 """The service's log as one JSON object a line."""
 
 import json
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from brain import calls
+from tests.agents import Agent
 from tests.api.app import digits
 from tests.serving import service, wires
 
@@ -41,8 +44,8 @@ def test_each_request_is_a_line_with_the_id_of_its_answer(
     )
     assert 0 < read["seconds"] < 60
     (refused,) = [line for line in lines if line["request_id"] == headers["x-request-id"]]
-    assert refused | {"at": "", "seconds": 0} == {
-        "at": "",
+    assert refused | {"time": "", "seconds": 0} == {
+        "time": "",
         "level": "INFO",
         "logger": "brain.requests",
         "message": "GET /api/v1/jobs 401",
@@ -69,6 +72,29 @@ def test_text_has_no_line_for_a_request_nor_for_what_is_no_http(
         assert stranger.socket.recv(100).startswith(b"HTTP/1.1 400 ")
         running.stop()
     assert written.read_text() == ""
+
+
+def test_the_line_of_a_bug_has_the_id_that_its_answer_gives(tmp_path: Path) -> None:
+    written = tmp_path / "service.log"
+    with (
+        written.open("w") as log,
+        service(tmp_path, log=log) as running,
+        wires(running, 2) as (one, other),
+    ):
+        agent = Agent(running, one)
+        assert agent.send(agent.batch())[0] == 200
+        with closing(sqlite3.connect(tmp_path / "brain.db")) as database:
+            database.execute("ALTER TABLE audit RENAME TO audit_elsewhere")
+            database.execute("ALTER TABLE throughput_rows RENAME TO rows_elsewhere")
+        other.head("GET /api/v1/audit", length=0, Authorization=f"Bearer {running.token('admin')}")
+        answers = [other.answer(), agent.send(agent.batch())]
+        running.stop()
+    assert [status for status, _, _ in answers] == [500, 500]
+    lines = written.read_text().splitlines()
+    for _, headers, told in answers:
+        assert headers["x-request-id"] == told["request_id"]
+        said = f" ERROR brain.api the request failed (request {told['request_id']})"
+        assert len([line for line in lines if line.endswith(said)]) == 1
 
 
 def test_another_format_is_refused_by_name(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ from brain.ports import Clock, SampleBatch, Stores
 from brain.settings import Settings
 from brain.types.telemetry import Receipt
 
+_log = logging.getLogger("brain.api")
 #: A line for each request, with fields for programs.
 REQUESTS = logging.getLogger("brain.requests")
 #: Threads for telemetry (sign-in of tokens, large batches), for sign-ins by a code, and for all
@@ -211,7 +212,9 @@ async def _watching(app: FastAPI) -> AsyncIterator[None]:
 
 
 class Outermost:
-    """Gives each request an id, refuses foreign hosts and origins, adds headers, counts."""
+    """Gives each request an id, refuses foreign hosts and origins, adds headers, counts, and
+    answers for bugs.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -224,9 +227,14 @@ class Outermost:
         here: Context = scope["app"].state.context
         request_id, began = str(uuid_utils.uuid7()), here.monotonic()
         scope.setdefault("state", {})["request_id"] = request_id
+        # Never reset, because the server's own lines come later; each request has its own task.
+        problems.REQUEST_ID.set(request_id)
+        begun = False
 
         async def sending(message: Message) -> None:
+            nonlocal begun
             if message["type"] == "http.response.start":
+                begun = True
                 _add_headers(MutableHeaders(scope=message), request_id)
                 here.metrics.answered(scope["method"], message["status"])
                 _note(scope, message["status"], here.monotonic() - began)
@@ -234,10 +242,16 @@ class Outermost:
 
         try:
             check_names(here.hosts, Headers(scope=scope), scope["method"])
-        except BrainError as refused:
-            await problems.answer(refused, request_id)(scope, receive, sending)
-            return
-        await self._app(scope, receive, sending)
+            await self._app(scope, receive, sending)
+        except Exception as failed:
+            if begun:
+                raise  # The server ends the connection, so that nobody takes the answer for whole.
+            if isinstance(failed, BrainError):
+                told = problems.answer(failed, request_id)
+            else:
+                _log.exception("the request failed")
+                told = problems.bug(request_id)
+            await told(scope, receive, sending)
 
 
 def _note(scope: Scope, status: int, seconds: float) -> None:

@@ -314,8 +314,7 @@ OpenBody = Annotated[bytes, Depends(open_body_of)]
 def note_lost(here: Context, lost: Unavailable, request_id: str) -> None:
     """Report in health, too, that the stores are lost, until a write succeeds again."""
     if not here.condition.is_degraded("database"):
-        told = {"request_id": request_id}
-        _log.warning("request %s: %s", request_id, lost.in_full, extra=told)
+        _log.warning("%s", lost.in_full, extra={"request_id": request_id})
     here.condition.worsen("database", f"Brain accepts no samples now: {lost}")
 
 

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import Context
 from dataclasses import dataclass
 from math import inf
 from operator import itemgetter
@@ -177,7 +178,9 @@ class Feed:
         if self._publisher is None or self._publisher.done():
             # Earlier measurements concern none of the present streams.
             self._bell.take_measured()
-            self._publisher = asyncio.create_task(self._publish(time.monotonic()))
+            # It works for all streams, not for the request that happens to be the first.
+            publishing = self._publish(time.monotonic())
+            self._publisher = asyncio.create_task(publishing, context=Context())
             # Streams end with the task and begin anew; its exception is logged.
             self._publisher.add_done_callback(lambda _: self._bell.publish())
         self._followers += 1

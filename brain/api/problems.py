@@ -6,6 +6,7 @@ the same form.
 """
 
 from collections.abc import Mapping
+from contextvars import ContextVar
 from http import HTTPStatus
 from math import ceil
 from typing import Any
@@ -18,6 +19,9 @@ from brain import errors, wire
 from brain.views import Problem
 
 MEDIA_TYPE = "application/problem+json"
+
+#: Id of the request that is being answered, for lines of the log; empty outside of requests.
+REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 
 #: Statuses by class; the nearest class in the tree decides.
 STATUS: Mapping[type[errors.BrainError], int] = {
@@ -97,11 +101,10 @@ def answer(error: errors.BrainError, request_id: str) -> Response:
 
 
 def install(app: FastAPI) -> None:
-    """Make every error of ``app`` a problem document."""
+    """Make every error of ``app`` a problem document; the outermost layer answers bugs."""
     app.add_exception_handler(errors.BrainError, _on_domain)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
-    app.add_exception_handler(Exception, _on_bug)
 
 
 def request_id_of(request: Request) -> str:
@@ -146,10 +149,6 @@ def _on_http(request: Request, error: Exception) -> Response:
     return _response(
         _plain(name, error.status_code, told, request_id_of(request)), error.headers or {}
     )
-
-
-def _on_bug(request: Request, error: Exception) -> Response:
-    return bug(request_id_of(request))
 
 
 def bug(request_id: str) -> Response:

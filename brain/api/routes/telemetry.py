@@ -82,11 +82,9 @@ async def answer(here: Context, scope: Scope, receive: Receive, send: Send) -> N
     request_id = str(uuid_utils.uuid7())
     try:
         receipt = await _taken(here, scope, receive)
-    except Exception as failed:
+    except Exception as failed:  # noqa: BLE001 - the sender is told, and the log
         told = _problem(here, failed, request_id)
         await _send(here, send, told.status_code, bytes(told.body), told.raw_headers, request_id)
-        if not isinstance(failed, BrainError):
-            raise
     else:
         body = wire.encode(receipt)
         headers = [_JSON, (b"content-length", b"%d" % len(body))]
@@ -152,9 +150,6 @@ class Direct:
         here, request_id = self._here, str(uuid_utils.uuid7())
         here.bodies.give_back(self._sender.hashed, self._taken_bytes, telemetry=True)
         if isinstance(outcome, Exception):
-            if not isinstance(outcome, BrainError):
-                told = {"request_id": request_id}
-                _log.error("request %s failed", request_id, exc_info=outcome, extra=told)
             refusal = _problem(here, outcome, request_id)
             status, body = refusal.status_code, bytes(refusal.body)
             headers = _whole(refusal.raw_headers, request_id)
@@ -170,6 +165,8 @@ class Direct:
 def _problem(here: Context, failed: Exception, request_id: str) -> Response:
     """Return the answer to a batch that was not stored, and count or report the cause."""
     if not isinstance(failed, BrainError):
+        told = {"request_id": request_id}
+        _log.error("the request failed", exc_info=failed, extra=told)
         return problems.bug(request_id)
     # The frames of the traceback hold the body, and the future that they wait for holds the error.
     # This cycle would stay in memory until the next garbage collection.
