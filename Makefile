@@ -174,7 +174,7 @@ release: $(READY)
 	$(BIN)/python -m build --outdir dist .
 	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-annotate \
 		--no-emit-options --unsafe-package elastic-brain --constraint constraints.txt \
-		--extra server --extra host --extra kubernetes --output-file dist/requirements.txt pyproject.toml
+		--extra server --extra host --extra kubernetes --extra otel --output-file dist/requirements.txt pyproject.toml
 	$(PYTHON) -m venv build/release
 	build/release/bin/pip install --quiet --disable-pip-version-check --require-hashes -r dist/requirements.txt
 	build/release/bin/pip install --quiet --disable-pip-version-check --no-deps dist/*.whl

@@ -12,6 +12,7 @@ in the way they send a call, so nothing is written twice:
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -228,7 +229,7 @@ def _authorization(token: str) -> dict[str, str]:
 def _arguments(call: Call[Any], project: str = "") -> dict[str, Any]:
     # Only these routes resolve a job's name; others have no such parameter.
     where = {"project": project} if project and call.path.startswith(_ABOUT_JOBS) else {}
-    headers = dict(call.headers)
+    headers = _propagated() | dict(call.headers)
     if call.body is not None:
         headers.setdefault("Content-Type", "application/json")
     return {
@@ -239,6 +240,18 @@ def _arguments(call: Call[Any], project: str = "") -> dict[str, Any]:
         "headers": headers,
         "timeout": call.timeout_seconds,
     }
+
+
+def _propagated() -> dict[str, str]:
+    """Return the headers by which the service continues the caller's trace; none without a span."""
+    # A caller that has a span has imported this; it is no dependency, and its import takes time.
+    if "opentelemetry.trace" not in sys.modules:
+        return {}
+    from opentelemetry import propagate
+
+    headers: dict[str, str] = {}
+    propagate.inject(headers)
+    return headers
 
 
 def _answer(response: httpx2.Response) -> RawAnswer:

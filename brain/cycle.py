@@ -31,7 +31,7 @@ from brain.optimizer import guards, recommend
 from brain.pool import rounds
 from brain.pool.division import shares
 from brain.pool.rounds import CachedLook, Memo
-from brain.ports import Stores, Transaction
+from brain.ports import Stores, Tracer, Transaction, untraced
 from brain.settings import Settings
 from brain.types.job import Job, JobId, JobState
 from brain.types.plan import PlanKind, PlanState, ScalePlan
@@ -97,11 +97,13 @@ def turn(
     now: datetime,
     *,
     memo: Memo | None = None,
+    trace: Tracer = untraced,
 ) -> Turn:
     """Run one turn over the jobs of ``pool``.
 
     With ``memo``, passed from turn to turn, only changed jobs are evaluated, and the first round
-    only observes. Without a memo every job is evaluated.
+    only observes. Without a memo every job is evaluated. Each job that is evaluated has a span, and
+    so has a round.
 
     Raises:
         Unavailable: the stores cannot be reached; nothing about the current job was stored.
@@ -112,11 +114,14 @@ def turn(
         memo.read(tx)
     admitted = admit(stores, memo, made, settings, now)
     for job in [id for id in memo.marks if memo.due(id, now)]:
+        attributes: dict[str, str | int] = {"brain.pool": pool, "brain.job": job}
         try:
-            with stores.transaction() as tx:
+            with trace("decide", attributes), stores.transaction() as tx:
                 memo.catch_up(tx)
                 moved, decision = attend(tx, tx.jobs.get(job), memo, settings, now)
                 memo.wrote(tx, [job] if moved else [])
+                if decision is not None:
+                    attributes["brain.decision"] = decision.explanation.code
         except Conflict:
             memo.undone(job)
             made.conflicts.append(job)
@@ -131,7 +136,7 @@ def turn(
         made.plans += moved
         if decision is not None:
             made.decisions[job] = decision
-    divided = divide(stores, memo, made, settings, now, observe=observe)
+    divided = divide(stores, memo, made, settings, now, observe=observe, trace=trace)
     if divided is not None and memo.granted:
         admitted += admit(stores, memo, made, settings, now)
     return Turn(
@@ -188,11 +193,18 @@ def _admitted(
 
 
 def divide(
-    stores: Stores, memo: Memo, made: _Made, settings: Settings, now: datetime, *, observe: bool
+    stores: Stores,
+    memo: Memo,
+    made: _Made,
+    settings: Settings,
+    now: datetime,
+    *,
+    observe: bool,
+    trace: Tracer,
 ) -> PoolRound | None:
     """Decide about the jobs that share the pool, if there are any and a round is due."""
     try:
-        shared = rounds.share(stores, memo, settings, now, observe=observe)
+        shared = rounds.share(stores, memo, settings, now, observe=observe, trace=trace)
     except Conflict:
         memo.undone()
         return None

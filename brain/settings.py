@@ -126,6 +126,9 @@ class Settings:
     #: Form of the service's log lines: text, or JSON objects. With JSON, each request has a line,
     #: except those of telemetry.
     log_format: str = "text"
+    #: True: send traces to an OpenTelemetry collector, which the variables ``OTEL_*`` name; needs
+    #: the extra ``otel``.
+    traces: bool = False
 
 
 #: Settings with a fixed set of values.

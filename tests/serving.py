@@ -10,11 +10,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPResponse
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 from urllib.parse import urlsplit
 
@@ -25,6 +26,7 @@ from tests.patience import Patience
 #: Seconds that a start may take on a busy machine.
 START_SECONDS = 100
 _MODULE = "brain.service.start"
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass
@@ -65,18 +67,25 @@ def service(
     descriptors: int | None = None,
     log: IO[str] | None = None,
     cold: bool = False,
+    environment: Mapping[str, str] = NOTHING,
 ) -> Iterator[Service]:
     """A service on a free port, up when the block begins and gone when it ends.
 
     ``descriptors`` is the number that it may have, ``log`` the file for its standard error; a
-    ``cold`` one starts as a user starts it.
+    ``cold`` one starts as a user starts it; ``environment`` has more variables.
     """
     ours, theirs = os.pipe()
     with open(ours) as printed:
         with open(theirs, "w") as output:
             flags = (f"--home={home}", "--port=0", *flags)
-            more = {"descriptors": descriptors, "cold": cold}
-            process = begin(*flags, output=output, errors=log, **more)
+            process = begin(
+                *flags,
+                output=output,
+                errors=log,
+                descriptors=descriptors,
+                cold=cold,
+                more=environment,
+            )
         try:
             said = _until_up(process, printed)
             yield Service(home, process, said, printed)
@@ -91,6 +100,7 @@ def begin(
     errors: IO[Any] | None,
     descriptors: int | None = None,
     cold: bool = False,
+    more: Mapping[str, str] = NOTHING,
 ) -> "Fork | subprocess.Popen[bytes]":
     """Start a service; most of a start is the import of its modules, which are there already.
 
@@ -100,6 +110,7 @@ def begin(
     if descriptors is not None:
         lines.insert(1, f"resource.setrlimit(resource.RLIMIT_NOFILE, {(descriptors,) * 2})")
     environment = {key: text for key, text in os.environ.items() if not key.startswith("BRAIN_")}
+    environment |= more
     if cold:
         command = [sys.executable, "-m", "brain.service", *flags]
         return subprocess.Popen(command, stdout=output, stderr=errors, env=environment)

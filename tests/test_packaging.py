@@ -19,7 +19,17 @@ import pytest
 from brain import __version__
 
 ROOT = Path(__file__).parents[1]
-HEAVY = {"torch", "sqlalchemy", "fastapi", "scipy", "numpy", "sklearn", "pydantic", "alembic"}
+HEAVY = {
+    "torch",
+    "sqlalchemy",
+    "fastapi",
+    "scipy",
+    "numpy",
+    "sklearn",
+    "pydantic",
+    "alembic",
+    "opentelemetry",
+}
 
 
 #: What a checkout has and an exported tree has not.
@@ -207,6 +217,12 @@ def client_only(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Instal
     return installed(wheel, tmp_path_factory.mktemp("cli"), "cli")
 
 
+@pytest.fixture(scope="module")
+def server(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The wheel with the service, and nothing that sends traces."""
+    return installed(wheel, tmp_path_factory.mktemp("server"), "cli", "server")
+
+
 @pytest.mark.parametrize("words", [(), ("--help",), ("jobs",)])
 def test_without_extras_brain_says_what_to_install(bare: Installed, words: tuple[str, ...]):
     done = bare.brain(*words)
@@ -256,3 +272,18 @@ def test_a_service_that_is_started_by_its_module_names_its_extra_too(client_only
     assert done.returncode == 1
     assert done.stderr.startswith("brain.service: the service needs alembic")
     assert done.stderr.endswith("pip install 'elastic-brain[server]'\n")
+
+
+@pytest.mark.parametrize(
+    "words", [("brain.service", "--traces"), ("brain.cli", "up", "--port=0", "--set=traces=true")]
+)
+def test_traces_without_their_extra_are_refused_with_its_pip_line(
+    server: Installed, words: tuple[str, ...]
+):
+    done = server.run("-m", "_elastic_brain", *words)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert not (server.directory / "home").exists()
+    assert done.stderr == (
+        "brain: the setting traces needs opentelemetry-exporter-otlp-proto-http, "
+        "opentelemetry-sdk: pip install 'elastic-brain[otel]'\n"
+    )

@@ -1,6 +1,7 @@
 """The service's log as one JSON object a line."""
 
 import json
+import logging
 import sqlite3
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from brain import calls
+from brain.service.logs import SeldomFromSdk
 from tests.agents import Agent
 from tests.api.app import digits
 from tests.serving import service, wires
@@ -102,3 +104,16 @@ def test_another_format_is_refused_by_name(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert done.stderr == "brain: log_format 'xml' is not allowed; choose one of text, json\n"
+
+
+def test_the_sdk_says_the_same_once_a_minute_and_everybody_else_as_often_as_they_like() -> None:
+    def kept(logger: str, at: float, line: int = 1) -> bool:
+        record = logging.LogRecord(logger, logging.ERROR, "file.py", line, "failed", (), None)
+        record.created = at
+        return seldom.filter(record)
+
+    seldom, sdk = SeldomFromSdk(), "opentelemetry.exporter"
+    assert [kept(sdk, 0.0), kept(sdk, 59.0), kept(sdk, 60.0)] == [True, False, True]
+    assert [kept(sdk, 61.0, line=2), kept("brain.tick", 61.0), kept("brain.tick", 61.0)] == [
+        True
+    ] * 3

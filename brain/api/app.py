@@ -11,12 +11,14 @@ import uuid_utils
 from anyio import CapacityLimiter
 from anyio.to_thread import current_default_thread_limiter
 from fastapi import FastAPI, Request, Response
+from opentelemetry import trace
+from opentelemetry.trace import TracerProvider
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from brain import __version__
-from brain.api import events, ingest, openapi, problems
+from brain.api import events, ingest, openapi, problems, tracing
 from brain.api.auth import SignIns
 from brain.api.compression import Compressing
 from brain.api.deps import Context, note_lost
@@ -76,18 +78,20 @@ def create_app(
     wake: Callable[[], None] = lambda: None,
     measured: Callable[[frozenset[str]], None] = lambda jobs: None,
     monotonic: Callable[[], float] = time.monotonic,
+    provider: TracerProvider | None = None,
 ) -> FastAPI:
     """Return the service's app over ``stores``.
 
     ``wake`` lets the tick begin at once, after something was decided; ``measured`` tells the tick
     whose samples were stored. ``bell``, ``metrics`` and ``condition`` are shared with the tick;
-    the app makes its own where they are left out. ``submitters`` as in ``Health``.
+    the app makes its own where they are left out. ``submitters`` as in ``Health``. ``provider``
+    gets spans of requests and of their transactions.
     """
     metrics, bell, sparklines = metrics or Metrics(), bell or Bell(), Sparklines()
     condition = condition or ServiceCondition(metrics)
     sign_ins = SignIns()
     context = Context(
-        stores=stores,
+        stores=stores if provider is None else tracing.TracedStores(stores, provider),
         settings=settings,
         clock=clock,
         home=home,
@@ -117,7 +121,7 @@ def create_app(
         bodies=BodyBudget(settings.body_budget_bytes, body_bytes=settings.body_limit_bytes),
         hosts=hosts_of(settings),
     )
-    return _assembled(context)
+    return _assembled(context, provider)
 
 
 def _when_stored(
@@ -145,7 +149,7 @@ def _when_stored(
     return tell
 
 
-def _assembled(context: Context) -> FastAPI:
+def _assembled(context: Context, provider: TracerProvider | None) -> FastAPI:
     app = _App(
         title="Brain",
         version=__version__,
@@ -154,6 +158,7 @@ def _assembled(context: Context) -> FastAPI:
         openapi_url=None,
         redirect_slashes=False,
         lifespan=_watching,
+        telemetry=tracing.of_requests(provider),
     )
     app.state.context = context
     problems.install(app)
@@ -229,6 +234,8 @@ class Outermost:
         scope.setdefault("state", {})["request_id"] = request_id
         # Never reset, because the server's own lines come later; each request has its own task.
         problems.REQUEST_ID.set(request_id)
+        span = trace.get_current_span()
+        span.set_attribute("brain.request_id", request_id)
         begun = False
 
         async def sending(message: Message) -> None:
@@ -250,6 +257,7 @@ class Outermost:
                 told = problems.answer(failed, request_id)
             else:
                 _log.exception("the request failed")
+                span.record_exception(failed)
                 told = problems.bug(request_id)
             await told(scope, receive, sending)
 

@@ -25,6 +25,7 @@ from brain.cli.programs import command
 from brain.cli.supervise import Program, keep
 from brain.client import AsyncBrainClient, Call
 from brain.errors import BadInput, BrainError, Conflict, Unavailable
+from brain.extras import expect
 from brain.settings import settings_from
 
 #: Program -> its command; the commands name modules, so that none of them is imported here.
@@ -119,7 +120,8 @@ def up(
     settings = dict(_pairs(chosen)) | given
     if allow_remote_submit:
         settings["allow_remote_submit"] = True
-    settings_from(settings)
+    if settings_from(settings).traces:
+        expect("the setting traces", "otel")
     where = (home or state_directory()).expanduser().absolute()
     house = House(
         home=where,

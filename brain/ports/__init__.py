@@ -10,7 +10,7 @@ and nothing of the transaction is then stored.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from typing import Protocol
 
@@ -46,12 +46,23 @@ __all__ = [
     "Stores",
     "TelemetryStore",
     "TokenUses",
+    "Tracer",
     "Transaction",
     "WorldStore",
+    "untraced",
 ]
 
 #: Returns the present time, timezone-aware UTC.
 Clock = Callable[[], datetime]
+
+#: Opens a span of a trace, which lasts as long as the block: its name, and its attributes, to which
+#: the block may add. The attribute ``error.type`` marks a span that failed.
+Tracer = Callable[[str, dict[str, str | int]], AbstractContextManager[object]]
+
+
+def untraced(name: str, attributes: dict[str, str | int]) -> AbstractContextManager[None]:
+    """Record nothing: the ``Tracer`` where nobody wants traces."""
+    return nullcontext()
 
 
 class Transaction(Protocol):

@@ -4,6 +4,8 @@ import json
 import logging
 from datetime import UTC, datetime
 
+from opentelemetry import trace
+
 from brain.api.app import REQUESTS
 from brain.api.problems import REQUEST_ID
 from brain.settings import Settings
@@ -11,15 +13,42 @@ from brain.settings import Settings
 _TEXT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 #: Attributes of every record; others were given with its message.
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message"}
+#: Least seconds between two lines of OpenTelemetry's SDK from one place: a collector may be away
+#: for days, and the SDK reports each attempt.
+_SDK_SECONDS = 60.0
 
 
 class Correlating(logging.Filter):
-    """Adds the id of the request to a record."""
+    """Adds the ids of the request to a record, and of its span if there is one."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Keep the record."""
-        if id := REQUEST_ID.get():
-            vars(record).setdefault("request_id", id)
+        ids = {"request_id": REQUEST_ID.get()} if REQUEST_ID.get() else {}
+        span = trace.get_current_span().get_span_context()
+        if span.is_valid:
+            ids["trace_id"] = trace.format_trace_id(span.trace_id)
+            ids["span_id"] = trace.format_span_id(span.span_id)
+        for name, id in ids.items():
+            vars(record).setdefault(name, id)
+        return True
+
+
+class SeldomFromSdk(logging.Filter):
+    """Drops what OpenTelemetry's SDK says again within a minute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: Time of the last line from each place in the SDK.
+        self._last: dict[tuple[str, int], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return False for a record to drop."""
+        if not record.name.startswith("opentelemetry."):
+            return True
+        place = record.pathname, record.lineno
+        if record.created - self._last.get(place, -_SDK_SECONDS) < _SDK_SECONDS:
+            return False
+        self._last[place] = record.created
         return True
 
 
@@ -54,6 +83,7 @@ def set_up(settings: Settings) -> None:
     is_json = settings.log_format == "json"
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if is_json else TextFormatter(_TEXT))
+    handler.addFilter(SeldomFromSdk())
     handler.addFilter(Correlating())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.getLogger("alembic").setLevel(logging.WARNING)

@@ -14,21 +14,24 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+from opentelemetry.trace import TracerProvider
 
 from brain import __version__
+from brain.api import tracing
 from brain.api.app import create_app
 from brain.api.events import Bell
 from brain.api.metrics import Metrics, ServiceCondition
 from brain.api.routes import telemetry
 from brain.api.secrets import Seal, write_private
-from brain.ports import Stores
+from brain.ports import Stores, untraced
 from brain.service.admission import Connections
 from brain.service.connections import ACCEPTS, Connection
 from brain.service.tick import Ticker
 from brain.settings import Settings, networks_of
 
-#: Part of ``shutdown_seconds`` for the last telemetry, the tick and the stores.
-_RESERVED_SECONDS = 2.0
+#: Part of ``shutdown_seconds`` for the last telemetry, the tick and the stores; the part for the
+#: last spans, if the setting ``traces`` is on.
+_RESERVED_SECONDS, FLUSH_SECONDS = 2.0, 1.0
 #: Descriptors reserved for files, the database (SQLite: 3 per thread), and refused connections.
 _RESERVED_DESCRIPTORS = 256
 #: Most connections that one process can use.
@@ -74,12 +77,20 @@ def serve(
     tls: ssl.SSLContext | None,
     say: Callable[[str], None],
     submitters: str = "",
+    provider: TracerProvider | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; ``submitters`` as in ``Health``."""
+    """Serve until SIGTERM or SIGINT; ``submitters`` as in ``Health``; ``provider`` gets spans."""
     bell, metrics = Bell(), Metrics()
     condition = ServiceCondition(metrics)
     ticker = Ticker(
-        stores, settings, utc_now, home=home, bell=bell, metrics=metrics, condition=condition
+        stores if provider is None else tracing.TracedStores(stores, provider),
+        settings,
+        utc_now,
+        home=home,
+        bell=bell,
+        metrics=metrics,
+        condition=condition,
+        trace=untraced if provider is None else tracing.tracer_of(provider),
     )
     app = create_app(
         stores,
@@ -93,6 +104,7 @@ def serve(
         submitters=submitters,
         wake=ticker.hurry,
         measured=ticker.measured,
+        provider=provider,
     )
     take = partial(telemetry.take_directly, app.state.context)
     connections = Connections(settings, metrics, tls, take, most=_most_connections(settings))
@@ -141,6 +153,7 @@ def utc_now() -> datetime:
 
 
 def _configuration(app: Any, settings: Settings, connections: Connections) -> uvicorn.Config:
+    reserved = _RESERVED_SECONDS + (FLUSH_SECONDS if settings.traces else 0.0)
     return uvicorn.Config(
         app,
         http=partial(Connection, connections),
@@ -154,7 +167,7 @@ def _configuration(app: Any, settings: Settings, connections: Connections) -> uv
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=[str(network) for network in networks_of(settings.trusted_proxies)],
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=max(0.5, settings.shutdown_seconds - _RESERVED_SECONDS),
+        timeout_graceful_shutdown=max(0.5, settings.shutdown_seconds - reserved),
     )
 
 

@@ -8,16 +8,19 @@ import socket
 import ssl
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
+
+from opentelemetry.trace import TracerProvider
 
 from brain.api import auth
 from brain.api.secrets import Seal, write_private
 from brain.confinement import hindrance
 from brain.db import SqlStores, missing, prepare
 from brain.errors import BadInput, BrainError, NotAllowed, Unavailable
+from brain.extras import expect
 from brain.ports import Stores
 from brain.service.home import (
     database_at,
@@ -47,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         set_up_log(settings)
         if only_check:
             return _check(database_at(home, settings))
+        opened = _provider(settings)
         make_home(home)
         if only_migrate:
             _say(prepare(database_at(home, settings), contract=True).message or "nothing to do")
@@ -54,8 +58,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tls = tls_context(settings)
         submitters = _submitters(home, settings)
         _check_commands(settings, submitters)
-        with home_of_one(home), database_of_one(home, settings), _bound(settings) as listener:
-            _run(home, settings, listener, tls, submitters)
+        with (
+            opened as provider,
+            home_of_one(home),
+            database_of_one(home, settings),
+            _bound(settings) as listener,
+        ):
+            _run(home, settings, listener, tls, submitters, provider)
     except BrainError as refused:
         said = refused.in_full if isinstance(refused, Unavailable) else str(refused)
         sys.stderr.write(f"brain: {said}\n")
@@ -87,12 +96,29 @@ def _check(url: str) -> int:
     return 1 if steps else 0
 
 
+def _provider(settings: Settings) -> AbstractContextManager[TracerProvider | None]:
+    """Open what records traces; None where the setting ``traces`` is off.
+
+    Raises:
+        Unavailable: the extra ``otel`` is not installed.
+        BadInput: a variable ``OTEL_*`` has a value that is not supported.
+    """
+    if not settings.traces:
+        return nullcontext()
+    expect("the setting traces", "otel")
+    # Imported late, because it imports distributions that may be missing.
+    from brain.service.exporting import exporting
+
+    return exporting(os.environ)
+
+
 def _run(
     home: Path,
     settings: Settings,
     listener: socket.socket,
     tls: ssl.SSLContext | None,
     submitters: str,
+    provider: TracerProvider | None,
 ) -> None:
     url = database_at(home, settings)
     if message := prepare(url).message:
@@ -110,6 +136,7 @@ def _run(
             tls=tls,
             say=_say,
             submitters=submitters,
+            provider=provider,
         )
 
 

@@ -15,7 +15,7 @@ from brain.api.events import Bell, last_event_id
 from brain.api.metrics import Metrics, ServiceCondition
 from brain.errors import Unavailable
 from brain.pool.rounds import Memo
-from brain.ports import Clock, Stores, Transaction
+from brain.ports import Clock, Stores, Tracer, Transaction, untraced
 from brain.service.disk import sweep
 from brain.settings import Settings
 from brain.types.job import JobId
@@ -89,10 +89,11 @@ class Ticker:
         metrics: Metrics,
         condition: ServiceCondition,
         turn: Turn | None = None,
+        trace: Tracer = untraced,
     ) -> None:
         self._stores, self._settings, self._clock = stores, settings, clock
         self._home, self._bell = home, bell
-        self._metrics, self._condition = metrics, condition
+        self._metrics, self._condition, self._trace = metrics, condition, trace
         self._memos: dict[PoolName, Memo] = {}
         self._decide = turn or self._with_memo
         # The name stays the same after a restart, so that Brain gets back its own leases at once,
@@ -177,9 +178,14 @@ class Ticker:
     def _turn(self, pool: PoolName) -> None:
         began = time.monotonic()
         lease = self._lease(pool)
-        if lease is None:
-            return
-        before = last_event_id(self._stores)
+        if lease is not None:
+            attributes: dict[str, str | int] = {"brain.pool": pool}
+            with self._trace("turn", attributes):
+                self._turn_with(lease, began, attributes)
+
+    def _turn_with(self, lease: PoolLease, began: float, attributes: dict[str, str | int]) -> None:
+        """Run a turn that began at ``began``; add a bug of the whole turn to its attributes."""
+        pool, before = lease.pool, last_event_id(self._stores)
         fenced = _Fenced(self._stores, lambda tx: self._expect(tx, lease))
         try:
             done = self._decide(fenced, pool, self._settings, self._clock())
@@ -192,6 +198,7 @@ class Ticker:
         except Unavailable:
             raise
         except Exception as bug:  # noqa: BLE001 - one pool's bug must not end deciding for the others
+            attributes["error.type"] = type(bug).__name__
             self._failed(pool, bug)
             return
         bugs = self._tell_bugs(pool, done) if isinstance(done, cycle.Turn) else 0
@@ -211,7 +218,7 @@ class Ticker:
         self._newest = max(self._newest or now, now)
         memo = self._memos.setdefault(pool, Memo(pool))
         try:
-            return cycle.turn(stores, pool, settings, now, memo=memo)
+            return cycle.turn(stores, pool, settings, now, memo=memo, trace=self._trace)
         except Unavailable:
             # The failed turn may have stored less than the memo says.
             self._memos.pop(pool, None)

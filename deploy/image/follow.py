@@ -65,7 +65,7 @@ def tried(prefix: Path) -> None:
     service, moved = prefix / "opt/service/bin", prefix / "elsewhere"
     subprocess.run([service / "brain", "--help"], check=True, stdout=subprocess.DEVNULL)
     subprocess.run([service / "brain-scale", "--help"], check=True, stdout=subprocess.DEVNULL)
-    code = "import brain.service.start, kubernetes, scaler.kubernetes.kinds"
+    code = "import brain.service.exporting, kubernetes, scaler.kubernetes.kinds"
     subprocess.run([service / "python3", "-P", "-c", code], check=True)
     shutil.rmtree(moved, ignore_errors=True)
     # The original is taken away: whatever still points there fails.

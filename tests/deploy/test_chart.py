@@ -30,6 +30,13 @@ VALUES: dict[str, Object] = {
         "database": {"kind": "bundled", "bundled": {"storageClass": "fast"}},
         "adapters": {"enabled": True, "pool": "research"},
     },
+    "traces": {
+        "brain": {
+            "settings": {"traces": "true"},
+            "environment": {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://otel.monitoring.svc:4318"},
+        },
+        "networkPolicy": {"brainPorts": [4318]},
+    },
     "submissions to a namespace": {"scaler": {"submitTo": ["team"]}},
     "without network policy, kinds and injection": {
         "networkPolicy": {"enabled": False},
@@ -143,6 +150,15 @@ def test_the_brains_environment_is_settings_that_exist(case: str) -> None:
     found = settings_in_environment(literal)
     assert len(found) == len(named)
     assert settings_from(found).host == "0.0.0.0"
+
+
+def test_traces_get_their_variables_and_their_way_out() -> None:
+    objects = case_of("traces")
+    (container,) = one(objects, "Deployment", "brain")["spec"]["template"]["spec"]["containers"]
+    literal = {e["name"]: e["value"] for e in container["env"] if "value" in e}
+    assert settings_from(settings_in_environment(literal)).traces
+    assert literal["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://otel.monitoring.svc:4318"
+    assert {"ports": [{"port": 4318}]} in one(objects, "NetworkPolicy", "brain")["spec"]["egress"]
 
 
 @pytest.mark.parametrize("case", VALUES)

@@ -18,7 +18,7 @@ from brain.pool.division.shapes import Spread
 from brain.pool.rounds.cache import Memo
 from brain.pool.rounds.findings import undecided
 from brain.pool.rounds.starts import known_before
-from brain.ports import Stores, Transaction
+from brain.ports import Stores, Tracer, Transaction, untraced
 from brain.settings import Settings
 from brain.types.job import Intent, Job, JobId
 from brain.types.plan import PlanState, ScalePlan
@@ -83,9 +83,15 @@ class RoundResult:
 
 
 def share(
-    stores: Stores, memo: Memo, settings: Settings, now: datetime, *, observe: bool = False
+    stores: Stores,
+    memo: Memo,
+    settings: Settings,
+    now: datetime,
+    *,
+    observe: bool = False,
+    trace: Tracer = untraced,
 ) -> RoundResult:
-    """Decide about all members of a pool at once, if a round is due.
+    """Decide about all members of a pool at once, if a round is due, which then has a span.
 
     With ``observe``, the round is stored and proposes nothing.
 
@@ -100,6 +106,27 @@ def share(
     done = RoundResult()
     if not members or not _time(memo, rests_on, settings, now):
         return done
+    attributes: dict[str, str | int] = {"brain.pool": memo.pool, "brain.jobs": len(members)}
+    with trace("round", attributes):
+        _divide(stores, memo, members, written, last, settings, now, done, observe=observe)
+        attributes["brain.plans"] = len(done.plans)
+    memo.round_at, memo.rested_on = now, rests_on
+    return done
+
+
+def _divide(
+    stores: Stores,
+    memo: Memo,
+    members: Sequence[PoolMember],
+    written: PoolShares,
+    last: PoolRound | None,
+    settings: Settings,
+    now: datetime,
+    done: RoundResult,
+    *,
+    observe: bool,
+) -> None:
+    """Divide the pool among its members, and store the round and its plans in ``done``."""
     prices = _prices(last)
 
     def divided(these: Sequence[PoolMember]) -> Division:
@@ -118,9 +145,7 @@ def share(
         _expect_unchanged(tx, memo, division)
         _store(tx, memo, members, division, last, settings, now, done, observe=observe)
         memo.wrote(tx, [plan.job for plan in done.plans])
-    memo.round_at, memo.rested_on = now, rests_on
     memo.granted = {} if observe else _begins(members, division)
-    return done
 
 
 def _blamed(
