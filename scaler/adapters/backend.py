@@ -26,7 +26,7 @@ from brain.types.world import ReplicaExit
 from brain.views import DesiredJob
 from scaler.adapters import record as records
 from scaler.adapters.foreign import clamped
-from scaler.adapters.record import JobRecord, RecordEntry
+from scaler.adapters.record import JobRecord, RecordEntry, Suspension
 from scaler.adapters.sources import Sources
 from scaler.adapters.training import ForeignKind, Training
 from scaler.kubernetes.kinds.fields import GROUP
@@ -95,8 +95,10 @@ class ForeignBackend:
             read = self.find(job)
             if read is None:
                 return Observed(job=job, free=free)
-            pods, known = self._pods(read), self._record(read)
-            seen = records.matched(known, pods, now)
+            pods, known = self._pods(read), self._known(read)
+            if records.changed_elsewhere(known, read):
+                return self._observe_suspended(known, read, pods, free)
+            seen = records.matched(known, read, pods, now)
             if seen != known:
                 self._keep(read, seen)
             return Observed(
@@ -116,9 +118,9 @@ class ForeignBackend:
         """
         with self._lock:
             read = self.find(wish.job)
-            if read is None or read.refusal or read.over:
+            if read is None or read.refusal or read.over or self._held(read, wish.wish.version):
                 return
-            known = records.matched(self._record(read), self._pods(read), now)
+            known = records.matched(self._known(read), read, self._pods(read), now)
             entry = known.entry(replica)
             if entry is not None and self._phase(entry, known, read) is not ReplicaPhase.INTENDED:
                 return
@@ -149,8 +151,11 @@ class ForeignBackend:
             read = self.find(job)
             if read is None or read.refusal:
                 return
-            pods = self._pods(read)
-            known = records.matched(self._record(read), pods, now)
+            pods, known = self._pods(read), self._known(read)
+            if records.changed_elsewhere(known, read) is not None:
+                # Brain decides anew once it has been told.
+                return
+            known = records.matched(known, read, pods, now)
             entry = known.entry(replica)
             if entry is None or entry.exit is not None:
                 return
@@ -174,7 +179,7 @@ class ForeignBackend:
             if read is None:
                 return
             pods = self._pods(read)
-            known = records.matched(self._record(read), pods, now)
+            known = records.matched(self._known(read), read, pods, now)
             seen = {each.id: each for each in records.sights(known, read, pods)}.get(replica)
             entry = known.entry(replica)
             if (
@@ -207,6 +212,59 @@ class ForeignBackend:
         if (read := self.find(job)) is not None and "token" in self._secret(read):
             self._write(read, {"token": None})
 
+    def suspended_elsewhere(self, job: JobId) -> bool | None:
+        """Return the value of ``suspend`` that somebody else wrote; None if Brain knows the value.
+
+        The API server is asked, because stores may not have Brain's own last write yet.
+        """
+        with self._lock:
+            read = self.find(job)
+            if read is None or records.changed_elsewhere(self._known(read), read) is None:
+                return None
+            obj = self._cluster.get(read.kind, read.namespace, read.name)
+            fresh = self.read(self._kinds[read.kind], obj)
+            if fresh.job != job:
+                return None
+            return records.changed_elsewhere(self._known(fresh), fresh)
+
+    def heard(self, job: JobId, suspended: bool, version: int) -> None:
+        """Note that Brain has been told of a value of ``suspend``.
+
+        ``version`` is that of the desired world which followed.
+        """
+        with self._lock:
+            if (read := self.find(job)) is not None:
+                told = Suspension(suspended=suspended, generation=read.generation, version=version)
+                self._keep(read, replace(self._known(read), suspension=told))
+
+    def _held(self, read: Training, version: int) -> bool:
+        """True if somebody suspended the job, and a desired world of ``version`` is older."""
+        known = self._known(read)
+        told = known.suspension
+        by_others = told is not None and told.suspended and version <= told.version
+        return bool(records.changed_elsewhere(known, read)) or by_others
+
+    def _observe_suspended(
+        self, known: JobRecord, read: Training, pods: Sequence[Object], free: Resources
+    ) -> Observed:
+        """Look at a job that somebody suspended, until Brain is told.
+
+        Pods that vanish meanwhile count as alive, because Brain would take their end for a failure.
+        """
+        found = records.sights(known, read, pods, self.amounts.get(read.job))
+        return Observed(
+            job=read.job,
+            replicas=tuple(
+                replace(each, phase=ReplicaPhase.STARTING)
+                if each.phase is ReplicaPhase.GONE
+                else each
+                for each in found
+            ),
+            next_id=known.next_id,
+            free=free,
+            lacking=f"somebody suspended {read.kind.kind} {read.name}",
+        )
+
     def _resize(self, read: Training, replicas: int) -> None:
         """Set the number of workers, within the bounds; 0 replicas is ``suspend``."""
         if replicas == 0:
@@ -222,6 +280,8 @@ class ForeignBackend:
 
     def _suspend(self, read: Training, suspend: bool) -> None:
         if read.suspended != suspend and not read.over:
+            written = Suspension(suspended=suspend, generation=read.generation)
+            self._keep(read, replace(self._known(read), suspension=written))
             self._kinds[read.kind].suspend(self._cluster, read, suspend)
 
     def _kill(self, pod: Object) -> None:
@@ -261,7 +321,7 @@ class ForeignBackend:
 
     def _pods(self, read: Training) -> list[Object]:
         found = self._sources.pods(self._kinds[read.kind].label, read.namespace, read.name)
-        return [pod for pod in found if _owned(pod, read.owner)]
+        return [pod for pod in found if _owned(pod, read.owner) and not _ended_by_deletion(pod)]
 
     def _free(self, now: datetime) -> Resources:
         """Return the resources that no pod of the watched namespaces reserves."""
@@ -271,6 +331,16 @@ class ForeignBackend:
     def _record(self, read: Training) -> JobRecord:
         text = self._secret(read).get("record")
         return JobRecord() if text is None else wire.decode(text, JobRecord)
+
+    def _known(self, read: Training) -> JobRecord:
+        """Return the job's record; at the first look, ``suspend`` is as its owner created it."""
+        known = self._record(read)
+        if known.suspension is not None:
+            return known
+        first = Suspension(suspended=read.suspended, generation=read.generation)
+        known = replace(known, suspension=first)
+        self._keep(read, known)
+        return known
 
     def _keep(self, read: Training, known: JobRecord) -> None:
         self._write(read, {"record": wire.encode(known).decode()})
@@ -326,6 +396,12 @@ def secret(read: Training, values: Mapping[str, str]) -> dict[str, Any]:
         "type": "Opaque",
         "data": {k: base64.b64encode(v.encode()).decode() for k, v in values.items()},
     }
+
+
+def _ended_by_deletion(pod: Object) -> bool:
+    """True if a pod's containers ended after its deletion began: the exit code proves nothing."""
+    over = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return over and "deletionTimestamp" in pod["metadata"]
 
 
 def _owned(pod: Object, owner: str | None) -> bool:

@@ -59,6 +59,7 @@ class JobSets:
             workers=workers,
             bounds=foreign.narrowed(Bounds(min=least, max=most), annotations),
             suspended=bool(spec.get("suspend")),
+            generation=meta.get("generation", 0),
             over=next((said for each, said in over.items() if is_true(obj, each)), None),
             owner=made["metadata"]["uid"] if made else None,
             template=template,

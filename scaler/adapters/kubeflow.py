@@ -60,6 +60,7 @@ class PyTorchJobs:
             workers=workers,
             bounds=foreign.narrowed(own or fixed, annotations),
             suspended=bool((spec.get("runPolicy") or {}).get("suspend")),
+            generation=meta.get("generation", 0),
             over=next((each for each in ("Succeeded", "Failed") if is_true(obj, each)), None),
             owner=meta["uid"],
             template=template,

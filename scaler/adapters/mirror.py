@@ -74,7 +74,29 @@ class Mirror:
         if view is None or self._told.get(read.job) != made:
             self._brain.mirror(read.job, wire.document_plain(made), owner)
             self._told[read.job] = made
+        self._heed(read)
         self._worlds(read)
+
+    def _heed(self, read: Training) -> None:
+        """Suspend or resume the job in Brain if somebody else did so on its object.
+
+        A suspended object that Brain may not resume is suspended in Brain, too.
+        """
+        job, view = read.job, self._brain.view(read.job)
+        if view is None or read.over:
+            return
+        suspended = self._backend.suspended_elsewhere(job)
+        if suspended is None and read.suspended and read.refusal and view.intent is Intent.RUN:
+            suspended = True
+        if suspended is None:
+            return
+        log.info("%s %s was %s", read.kind.kind, read.name, "suspended" if suspended else "resumed")
+        if suspended and view.intent is Intent.RUN:
+            self._brain.suspend(job)
+        elif not suspended and view.intent is Intent.SUSPEND:
+            self._brain.resume(job)
+        wish = self._client.send(calls.world(job))
+        self._backend.heard(job, suspended, wish.version if wish is not None else 0)
 
     def _worlds(self, read: Training) -> None:
         now, job = self._clock(), read.job

@@ -40,12 +40,26 @@ class RecordEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Suspension:
+    """The value of a job's ``suspend`` that Brain wrote, or has been told of."""
+
+    suspended: bool
+    #: Generation of the object that was read before: a write that never came leaves it as it was.
+    generation: int
+    #: Version of the desired world that followed a suspension by somebody else: an older desired
+    #: world resumes nothing.
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
     """The replicas of a job that still matter, lowest id first, with the last ones that ended."""
 
     entries: tuple[RecordEntry, ...] = ()
     #: Greater than every id of a forgotten replica.
     forgotten: int = 0
+    #: None before the first look at the job.
+    suspension: Suspension | None = None
 
     @property
     def next_id(self) -> int:
@@ -77,7 +91,7 @@ class JobRecord:
         if not going:
             return self
         kept = tuple(each for each in self.entries if each.id not in going)
-        return JobRecord(entries=kept, forgotten=max(self.forgotten, max(going) + 1))
+        return replace(self, entries=kept, forgotten=max(self.forgotten, max(going) + 1))
 
 
 def place_of(pod: Object) -> str:
@@ -91,7 +105,20 @@ def place_of(pod: Object) -> str:
     return str(name) if index is None else f"{labels['batch.kubernetes.io/job-name']}-{index}"
 
 
-def matched(record: JobRecord, pods: Sequence[Object], now: datetime) -> JobRecord:
+def changed_elsewhere(record: JobRecord, training: Training) -> bool | None:
+    """Return the value of ``suspend`` that somebody else wrote and Brain has not been told of.
+
+    None if there is none.
+    """
+    known = record.suspension
+    if known is None or training.over or training.generation <= known.generation:
+        return None
+    return None if training.suspended is known.suspended else training.suspended
+
+
+def matched(
+    record: JobRecord, training: Training, pods: Sequence[Object], now: datetime
+) -> JobRecord:
     """Return the record, updated from the pods of the job: new pods are bound or adopted, ended
     ones noted.
 
@@ -103,14 +130,24 @@ def matched(record: JobRecord, pods: Sequence[Object], now: datetime) -> JobReco
     for entry in record.open:
         if entry.uid is None and entry.pod in new:
             record = record.put(replace(entry, uid=new[entry.pod]))
-        elif entry.uid is not None and entry.uid not in by_uid and entry.asked_at is not None:
-            left = {"exit": ReplicaExit.LEFT, "detail": "its pod was deleted, as Brain asked"}
-            record = record.put(replace(entry, ended_at=now, **left))  # type: ignore[arg-type]
+        elif entry.uid is not None and entry.uid not in by_uid:
+            record = record.put(_parted(entry, training, now))
     known = {each.uid for each in record.entries}
     for uid, pod in by_uid.items():
         if uid not in known:
             record = record.put(_adopted(record, pod, now))
     return _with_ends(record, by_uid, now).bounded(by_uid.keys())
+
+
+def _parted(entry: RecordEntry, training: Training, now: datetime) -> RecordEntry:
+    """Return the entry of a vanished pod, with its end if somebody asked for that."""
+    if entry.asked_at is not None:
+        detail = "its pod was deleted, as Brain asked"
+    elif training.suspended:
+        detail = f"its pod was deleted, because {training.kind.kind} {training.name} was suspended"
+    else:
+        return entry
+    return replace(entry, exit=ReplicaExit.LEFT, ended_at=now, detail=detail)
 
 
 def sights(

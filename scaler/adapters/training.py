@@ -31,6 +31,8 @@ class Training:
     #: Sizes that the job may have; a single size if the job is not elastic.
     bounds: Bounds
     suspended: bool
+    #: Number of changes of the object's spec so far.
+    generation: int
     #: ``Succeeded`` or ``Failed`` once the job is over.
     over: str | None
     #: uid of the object that owns the pods; None if it does not exist yet.

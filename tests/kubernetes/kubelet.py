@@ -96,6 +96,8 @@ class FakeKubelet:
         self._seen: dict[Key, str] = {}
         self._ending: set[Key] = set()
         self._addresses = 0
+        #: With which code the containers of a deleted pod end; None: nothing is said of their end.
+        self.sigterm_code: int | None = None
         self._unlisten = self._hands.listen(self._hear)
         if beat_seconds:
             self._hands.call(self._beat)
@@ -305,6 +307,8 @@ class FakeKubelet:
     def _end(self, key: Key, uid: str) -> None:
         """Let a deleted pod's containers end on SIGTERM, and confirm."""
         if self._same(key, uid) is not None:
+            if self.sigterm_code is not None:
+                self._exit(key, self.sigterm_code, "")
             self._remove(key)
 
     def _remove(self, key: Key) -> None:

@@ -1,10 +1,12 @@
 """JobSets on their real CRD: read, resized within their webhook's rules, from command to pods."""
 
+import copy
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +14,17 @@ import pytest
 import yaml
 
 from brain import calls
+from brain.client import BrainClient
 from brain.errors import BadInput, Conflict, NotFound
 from brain.types.job import JobId
 from brain.types.world import ReplicaExit
+from brain.views import JobView
 from collectors.pods.sources import JOB_KINDS
 from scaler.adapters.backend import ForeignBackend
 from scaler.adapters.foreign import MANAGED_BY, MAX, WORKERS
 from scaler.adapters.jobset import JOB, JOBSET, JobSets
 from scaler.adapters.sources import ListedJobs
-from scaler.adapters.training import document
+from scaler.adapters.training import QUEUE, document
 from scaler.kubernetes.runtime.cluster import NAMESPACE, POD, Cluster, Denied, Invalid, connect
 from scaler.ports import ReplicaPhase
 from tests.kubernetes.apiserver import Server, serving
@@ -135,13 +139,18 @@ class Stand:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def nodes(tmp_path: Path) -> Iterator[tuple[Server, FakeKubelet]]:
     with serving(tmp_path) as up:
         kubelet, scheduler = FakeKubelet(up), Scheduler(up)
         kubelet.add_nodes("n0", cpu="16", memory="64Gi")
-        yield up
+        yield up, kubelet
         scheduler.close()
         kubelet.close()
+
+
+@pytest.fixture
+def server(nodes: tuple[Server, FakeKubelet]) -> Server:
+    return nodes[0]
 
 
 @pytest.mark.parametrize(("elastic", "asked"), [(False, 2), (True, 4)], ids=["gate off", "on"])
@@ -184,6 +193,74 @@ def test_a_suspended_jobset_whose_job_is_not_there_yet_is_resumed(server: Server
     early.start(wish(1, job=stand.job), 0, {}, NOW)
 
     assert stand.cluster.get(JOBSET, "team", "digits")["spec"]["suspend"] is False
+
+
+def suspend(
+    cluster: Cluster, suspended: bool, *, name: str = "digits", where: str = "team"
+) -> None:
+    """As ``kubectl patch`` does, or Kueue."""
+    cluster.merge(JOBSET, where, name, {"spec": {"suspend": suspended}})
+
+
+def start(stand: Stand, version: int) -> None:
+    """Have two more replicas, by a desired world of this version."""
+    wanted = wish(2, job=stand.job)
+    wanted = replace(wanted, wish=replace(wanted.wish, version=version))
+    first = stand.backend.observe(stand.job, NOW).next_id
+    for replica in (first, first + 1):
+        stand.backend.start(wanted, replica, {}, NOW)
+
+
+def test_a_jobset_that_a_person_suspended_is_left_so_until_brain_decides_anew(server: Server):
+    stand = Stand(server, elastic=False, workers=2)
+    stand.grow(2)
+    suspend(stand.cluster, True)
+    waits = stand.backend.observe(stand.job, NOW)
+    start(stand, version=7)
+    told = stand.backend.suspended_elsewhere(stand.job)
+    stand.backend.heard(stand.job, True, version=7)
+    start(stand, version=7)
+    after, still = stand.backend.observe(stand.job, NOW), stand.sizes
+    start(stand, version=8)
+
+    assert told
+    assert [each.phase for each in waits.replicas] == [ReplicaPhase.STARTING] * 2
+    assert "somebody suspended JobSet digits" in (waits.lacking or "")
+    assert [each.exit for each in after.replicas] == [ReplicaExit.LEFT] * 2
+    assert (still, stand.sizes) == ((2, 2, 0), (2, 2, 2))
+
+
+def test_a_jobset_that_a_person_resumed_runs_until_brain_decides_anew(server: Server):
+    stand = Stand(server, elastic=False, workers=1)
+    stand.backend.observe(stand.job, NOW)
+    stand.backend.stop(stand.job, 0, **AT_ONCE)
+    own = stand.backend.suspended_elsewhere(stand.job)
+    suspend(stand.cluster, False)
+    seen = stand.backend.observe(stand.job, NOW)
+    (running,) = (each.id for each in seen.replicas if each.alive)
+    stand.backend.stop(stand.job, running, **AT_ONCE)
+
+    assert (own, stand.backend.suspended_elsewhere(stand.job)) == (None, False)
+    assert stand.sizes == (1, 1, 1)
+
+
+AT_ONCE: Json = {"force": False, "now": NOW}
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_exit_code_of_a_pod_that_is_being_deleted_ends_no_job(
+    nodes: tuple[Server, FakeKubelet], code: int
+):
+    server, kubelet = nodes
+    stand = Stand(server, elastic=False, workers=2)
+    stand.grow(2)
+    stand.played.paused = True
+    kubelet.lose_node("n0")  # a pod that is deleted stays until its node is back
+    stand.cluster.delete(POD, "team", stand.pods()[0])
+    kubelet.exit(stand.pods()[0], code)
+    seen = stand.backend.observe(stand.job, NOW).replicas
+
+    assert [each.exit for each in seen] == [None, None]
 
 
 def test_a_resize_makes_no_jobset_anew_that_was_deleted_meanwhile(server: Server):
@@ -265,48 +342,140 @@ def adapters(server: Server, url: str, token: Path, home: Path) -> Iterator[None
         process.wait(60)
 
 
-@pytest.mark.timeout(300)
-def test_a_jobset_of_the_guide_is_resized_by_a_person(server: Server, tmp_path: Path):
+@dataclass(frozen=True)
+class Research:
+    """A namespace whose JobSets are in a pool of Brain, and all programs at work."""
+
+    cluster: Cluster
+    played: PlayedJobSets
+    home: Path
+    admin: BrainClient
+    job: JobId
+
+    def view(self) -> JobView | None:
+        found = self.admin.send(calls.jobs()).items
+        return next((each for each in found if each.id == self.job), None)
+
+    def until(self, what: str, state: str) -> None:
+        """Wait for a state of the job in Brain."""
+        until(what, lambda: (view := self.view()) and view.state == state, self.told)
+
+    def told(self) -> str:
+        return f"{self.view()}\n{(self.home / 'adapters.log').read_text()}"
+
+    def pods(self) -> int:
+        return len(self.cluster.list(POD, "research").items)
+
+    def suspended(self) -> bool:
+        found = self.cluster.get(JOBSET, "research", "letters")
+        return bool(found["spec"]["suspend"])
+
+    def suspend(self, suspended: bool) -> None:
+        suspend(self.cluster, suspended, name="letters", where="research")
+
+    def brain(self, *words: str) -> None:
+        """As a person types it."""
+        said = subprocess.run(
+            [sys.executable, "-m", "brain.cli", *words],
+            env={**os.environ, "BRAIN_HOME": str(self.home), "BRAIN_PROJECT": "research"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert said.returncode == 0, said.stderr
+
+    def worlds(self) -> set[tuple[int, int]]:
+        """Replicas and generation of the world that lives."""
+        world = self.admin.send(calls.job(self.job)).world
+        alive = world is not None and world.ended_at is None
+        return {(world.replicas, world.generation)} if world and alive else set()
+
+
+@contextmanager
+def researching(server: Server, home: Path, made: Json) -> Iterator[Research]:
     cluster = Cluster(connect(kubeconfig=str(server.kubeconfig)))
     played = PlayedJobSets(server)
     cluster.create(NAMESPACE, {"metadata": {"name": "research"}})
-    job = JobId(cluster.apply(JOBSET, GUIDE, owner="kubectl")["metadata"]["uid"])
-    home = tmp_path / "home"
+    job = JobId(cluster.apply(JOBSET, made, owner="kubectl")["metadata"]["uid"])
     home.mkdir()
-
-    def pods() -> int:
-        return len(cluster.list(POD, "research").items)
-
     with (
         service(home, "--tick-seconds=0.3") as brain,
         repeating(played.settle),
         adapters(server, brain.url, home / "scaler.token", home),
         brain.client() as admin,
     ):
+        yield Research(cluster, played, home, admin, job)
 
-        def state() -> str:
-            found = [each for each in admin.send(calls.jobs()).items if each.id == job]
-            return found[0].state if found else ""
 
-        told = (home / "adapters.log").read_text
-        until("Brain sees it run", lambda: state() == "Running", told)
-        said = subprocess.run(
-            [sys.executable, "-m", "brain.cli", "resize", "letters", "3"],
-            env={**os.environ, "BRAIN_HOME": str(home), "BRAIN_PROJECT": "research"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert said.returncode == 0, said.stderr
-        until("three pods run", lambda: pods() == 3, told)
-
-        def epochs() -> set[tuple[int, int]]:
-            world = admin.send(calls.job(job)).world
-            return {(world.replicas, world.generation)} if world else set()
-
-        until("Brain knows the new world", lambda: (3, 1) in epochs(), lambda: f"{epochs()}")
-    spec = cluster.get(JOB, "research", "letters-workers-0")["spec"]
+@pytest.mark.timeout(300)
+def test_a_jobset_of_the_guide_is_resized_by_a_person(server: Server, tmp_path: Path):
+    with researching(server, tmp_path / "home", GUIDE) as it:
+        it.until("Brain sees it run", "Running")
+        it.brain("resize", "letters", "3")
+        until("three pods run", lambda: it.pods() == 3, it.told)
+        until("Brain knows the new world", lambda: (3, 1) in it.worlds(), it.told)
+        spec = it.cluster.get(JOB, "research", "letters-workers-0")["spec"]
     assert (spec["parallelism"], spec["completions"]) == (3, 3)
+
+
+@pytest.mark.timeout(300)
+def test_a_jobset_suspended_during_a_plan_is_suspended_in_brain_and_resumes_at_the_plans_size(
+    nodes: tuple[Server, FakeKubelet], tmp_path: Path
+):
+    server, kubelet = nodes
+    # The script saves on SIGTERM and ends well.
+    kubelet.sigterm_code = 0
+    with researching(server, tmp_path / "home", GUIDE) as it:
+        it.until("Brain sees it run", "Running")
+        kubelet.hold()
+        it.brain("resize", "letters", "3")
+        until("a third pod waits", lambda: it.pods() == 3, it.told)
+        it.suspend(True)
+        it.until("Brain hears of it", "Suspended")
+        until("no pod is left", lambda: it.pods() == 0, it.told)
+        kubelet.hold(False)
+        still = it.suspended()
+
+        it.suspend(False)
+        it.until("it runs again", "Running")
+        until("Brain knows the new world", lambda: (3, 1) in it.worlds(), it.told)
+        view = it.view()
+    assert view is not None
+    assert (still, view.failures, view.replicas) == (True, 0, 3)
+
+
+@pytest.mark.timeout(300)
+def test_a_jobset_in_a_queue_is_suspended_and_resumed_by_kueue_alone(
+    server: Server, tmp_path: Path
+):
+    made = copy.deepcopy(GUIDE)
+    made["metadata"]["labels"] = {QUEUE: "research"}
+    with researching(server, tmp_path / "home", made) as it:
+        it.until("it waits for Kueue", "Suspended")
+        it.suspend(False)
+        it.until("Kueue admits it", "Running")
+        it.suspend(True)
+        it.until("Kueue evicts it", "Suspended")
+        still = it.suspended()
+        it.suspend(False)
+        it.until("Kueue admits it again", "Running")
+        view = it.view()
+    assert view is not None
+    assert (still, view.failures, view.replicas) == (True, 0, 2)
+
+
+@pytest.mark.timeout(300)
+def test_a_jobset_that_was_suspended_in_brain_is_resumed_by_kubectl(server: Server, tmp_path: Path):
+    with researching(server, tmp_path / "home", GUIDE) as it:
+        it.until("Brain sees it run", "Running")
+        it.brain("suspend", "letters")
+        it.until("it is suspended", "Suspended")
+        until("Brain suspended its object", it.suspended, it.told)
+        it.suspend(False)
+        it.until("it runs again", "Running")
+        view = it.view()
+    assert view is not None
+    assert (it.suspended(), view.failures) == (False, 0)
 
 
 def test_the_collector_counts_it_among_jobs():

@@ -50,6 +50,7 @@ def elastic(
             "name": "digits",
             "namespace": "team",
             "uid": JOB,
+            "generation": 1,
             "annotations": {MANAGED_BY: "brain"} if annotations is None else dict(annotations),
         },
         "spec": {
@@ -108,6 +109,15 @@ class Kubeflow:
         """As a kubelet says."""
         self.objects[POD.path("team", pod)]["status"] = {"phase": phase, **status}
 
+    def suspend(self, suspended: bool) -> None:
+        """As a person does, or Kueue."""
+        self._suspend(suspended)
+        self.reconcile()
+
+    def _suspend(self, suspended: bool) -> None:
+        self.job["spec"]["runPolicy"]["suspend"] = suspended
+        self.job["metadata"]["generation"] += 1
+
     def lose(self, pod: str) -> None:
         """As somebody deletes it; the operator has not noticed yet."""
         del self.objects[POD.path("team", pod)]
@@ -146,7 +156,7 @@ class Kubeflow:
         elif request.method == "DELETE":
             del self.objects[path]
         elif request.method == "PATCH":
-            self.job["spec"]["runPolicy"] |= body["spec"]["runPolicy"]
+            self._suspend(body["spec"]["runPolicy"]["suspend"])
         if request.method != "GET" and "/secrets/" not in path:
             self.reconcile()
         return _good(self.objects.get(path, {}))

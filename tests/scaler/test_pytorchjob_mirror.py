@@ -148,6 +148,26 @@ def test_from_pods_to_brain_and_back_through_a_plan(api: Api):
     assert plans[0].plan.state in (PlanState.APPLIED, PlanState.VERIFIED)
 
 
+def test_a_person_suspends_it_and_resumes_it(api: Api):
+    kubeflow = Kubeflow(elastic(workers=1, cpu="500m"))
+    mirror, client = mirrored(api, kubeflow)
+    mirror.look()
+    think(api)
+    kubeflow.phase("digits-worker-0", "Running")
+    mirror.look()
+    kubeflow.suspend(True)
+    mirror.look()
+    suspended = detail(client).job
+    kubeflow.suspend(False)
+    mirror.look()
+    think(api)
+    kubeflow.phase("digits-worker-0", "Running")
+    mirror.look()
+
+    assert (suspended.state, suspended.failures) == (JobState.SUSPENDED, 0)
+    assert (detail(client).job.state, detail(client).job.failures) == (JobState.RUNNING, 0)
+
+
 def test_amounts_that_a_template_says_are_no_plans_to_change(api: Api):
     kubeflow = Kubeflow(elastic(workers=1, cpu="500m"))
     backend = kubeflow.backend()
