@@ -62,6 +62,7 @@ def _kopf(plans: int) -> tuple[float, float, float]:
         api.ask("plans", count=plans, jobs=1)
         began = time.monotonic()
         program = Program("benchmarks.kubernetes.peer", environment={"KUBECONFIG": api.kubeconfig})
+        api.needs.append(program)
         try:
             assert api.until("answered", plans, _PATIENCE_SECONDS), api.ask("state")
             seconds, use = time.monotonic() - began, program.use()

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,10 @@ from tests.kubernetes.apiserver.server import SHIPPED
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _START_SECONDS = 60.0
+#: Lines that are shown of a program that ended.
+_LAST_LINES, _LAST_BYTES = 20, 16_384
+#: Exit code of an operator that lost its lease: a kubelet starts it again.
+_DEPOSED = 75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +35,7 @@ class Use:
 
 
 class Program:
-    """A child process of this one."""
+    """A child process of this one; what it says is kept, and shown if it ends by itself."""
 
     def __init__(
         self,
@@ -42,19 +46,34 @@ class Program:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         pipe = subprocess.PIPE if talks else None
+        self.module, self._ended = module, False
+        #: Whatever is said belongs to what is measured, but not on the screen.
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as the program runs
         self.process = subprocess.Popen(
             [sys.executable, *(["-P"] if home else []), "-m", module, *arguments],
             stdin=pipe,
-            stdout=pipe,
+            stdout=pipe or self._log,
             text=True,
             cwd=home,
             env={**os.environ, **(environment or {})},
-            # Whatever is said belongs to what is measured, but not on the screen.
-            stderr=None if talks else subprocess.DEVNULL,
+            stderr=None if talks else self._log,
         )
+
+    def check(self) -> None:
+        """Raise SystemExit, with the last lines of the program, if it ended by itself."""
+        code = self.process.poll()
+        if code is not None and not self._ended:
+            raise SystemExit(f"{self.module} ended with {code}; its last lines:\n{self._tail()}")
+
+    def _tail(self) -> str:
+        length = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, length - _LAST_BYTES))
+        lines = self._log.read().decode(errors="replace").splitlines()
+        return "\n".join(lines[-_LAST_LINES:]) or "(it said nothing)"
 
     def use(self) -> Use:
         """CPU seconds so far, and the most memory that it ever had."""
+        self.check()
         stat = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         peak = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
@@ -64,12 +83,20 @@ class Program:
 
     def end(self, number: int = signal.SIGTERM) -> None:
         """End it, by force if it does not."""
+        self._ended = True
         self.process.send_signal(number)
         try:
             self.process.wait(30.0)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self.close()
+
+    def close(self) -> None:
+        """Close what is read of it, once it ended."""
+        for each in (self._log, self.process.stdin, self.process.stdout):
+            if each is not None:
+                each.close()
 
 
 class Server:
@@ -77,20 +104,28 @@ class Server:
 
     def __init__(self, program: Program) -> None:
         self._program = program
+        #: Programs without which nothing happens any more.
+        self.needs: list[Program] = []
         hello = self._read()
         self.url, self.kubeconfig, self.name = hello["url"], hello["kubeconfig"], hello["name"]
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
         """Have it do something; what it answers."""
         assert self._program.process.stdin is not None, "the server talks"
-        self._program.process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
-        self._program.process.stdin.flush()
+        with suppress(BrokenPipeError):
+            self._program.process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
+            self._program.process.stdin.flush()
         return self._read()
 
     def until(self, what: str, count: int, seconds: float) -> bool:
-        """Wait until its state counts so many; False: not in that time."""
+        """Wait until its state counts so many; False: not in that time.
+
+        Raises SystemExit if a program ends that is needed for that.
+        """
         end = time.monotonic() + seconds
         while self.ask("state")[what] < count:
+            for program in self.needs:
+                program.check()
             if time.monotonic() > end:
                 return False
             time.sleep(0.1)
@@ -119,15 +154,33 @@ def server(kubeconfig: str = "", older: Path | None = None) -> Iterator[Server]:
             assert program.process.stdin is not None, "the server talks"
             program.process.stdin.close()
             program.process.wait(330.0)
+            program.close()
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
     """Brain and its operators, as the chart starts them."""
 
+    api: Server
     brain: Program
     operators: list[Program]
     start_operator: Callable[[], None]
+
+    def kill_leader(self) -> None:
+        """End the first operator without a warning."""
+        self._drop(self.operators[0], signal.SIGKILL)
+
+    def start_again(self) -> None:
+        """Start operators that lost their lease in an outage, as a kubelet does."""
+        for each in list(self.operators):
+            if each.process.poll() == _DEPOSED:
+                self._drop(each, signal.SIGTERM)
+                self.start_operator()
+
+    def _drop(self, operator: Program, number: int) -> None:
+        self.operators.remove(operator)
+        self.api.needs.remove(operator)
+        operator.end(number)
 
     def cpu_seconds(self) -> float:
         """CPU seconds of all of them so far."""
@@ -154,6 +207,7 @@ def product(
         def start(module: str, *arguments: str) -> Program:
             program = Program(module, *arguments, home=home, environment=environment)
             stack.callback(program.end)
+            api.needs.append(program)
             return program
 
         port = free_port("127.0.0.1")
@@ -164,7 +218,7 @@ def product(
         served = [f"--namespace={namespace}"] if namespace else []
         lease = [f"--lease-seconds={lease_seconds:g}"] if lease_seconds else []
         said = ("--kubernetes", f"--home={home}", f"--url={url}", *served, *lease)
-        more = Product(brain, operators, lambda: operators.append(start("scaler.cli", *said)))
+        more = Product(api, brain, operators, lambda: operators.append(start("scaler.cli", *said)))
         more.start_operator()
         yield more
 
@@ -173,7 +227,7 @@ def answers(url: str, program: Program) -> None:
     """Wait until a program answers."""
     end = time.monotonic() + _START_SECONDS
     while time.monotonic() < end:
-        assert program.process.poll() is None, f"the program of {url} ended"
+        program.check()
         try:
             if httpx2.get(url, timeout=5).status_code == 200:
                 return
