@@ -153,13 +153,80 @@ def test_a_plan_of_brains_that_names_nodes_moves_pods_to_them(place: Place, comm
     assert len(place.run()) == 2
 
 
-@pytest.mark.parametrize("command", ["torchrun", "brain-run"])
-def test_pods_of_a_move_that_is_given_up_run_elsewhere(place: Place, command: str):
+def give_up(place: Place, made: Json, generation: int) -> None:
+    """Let so much time pass that Brain gives the plan up."""
+    plan, late = plan_of(place, made, generation), place.api.settings.verify_seconds
+    with place.api.stores.transaction() as tx:
+        then = plan.updated_at + timedelta(seconds=late)
+        applying.apply(tx, plan, settings=place.api.settings, now=then)
+
+
+def uids(place: Place) -> set[str]:
+    """The pods that run."""
+    return {place.pods()[index]["metadata"]["uid"] for index in place.run()}
+
+
+def waits(place: Place, made: Json) -> bool:
+    """Whether the job says that its move waits for room."""
+    return "once it has room for them" in str(place.status(made).get("message"))
+
+
+@pytest.mark.parametrize("command", ["torchrun", "./train"])
+def test_a_job_of_fixed_ranks_trains_on_while_its_move_finds_no_room(place: Place, command: str):
     made = place.apply(jobs.job(command, "t.py", resources={"cpu": "1"}, replicas=2))
     with living(place):
         until("it runs", lambda: len(place.run()) == 2, place.pods)
-        if command == "brain-run":
-            steps(place, made, 1)
+        until("Brain knows that it trains", lambda: place.job(made).job.state == "Running")
+        before = uids(place)
+        generation = advise_nodes(place, made, {"full": 2})
+
+        until("it says why it stays", lambda: waits(place, made), lambda: place.status(made))
+        give_up(place, made, generation)
+        until("nothing waits", lambda: not waits(place, made), lambda: place.status(made))
+
+    assert plan_of(place, made, generation).state is PlanState.FAILED
+    assert (uids(place), len(place.pods())) == (before, 2)
+
+
+def fill(place: Place, node: str, name: str, cpu: str) -> None:
+    """A foreign pod takes a node's CPU, whether the node has it or not."""
+    container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}
+    made = {"metadata": {"name": name, "namespace": place.namespace}}
+    place.cluster.create(POD, made | {"spec": {"nodeName": node, "containers": [container]}})
+
+
+@pytest.mark.parametrize("command", ["torchrun", "./train"])
+def test_a_job_of_fixed_ranks_moves_once_there_is_room_and_heals_where_room_is(
+    place: Place, command: str
+):
+    made = place.apply(jobs.job(command, "t.py", resources={"cpu": "1"}, replicas=2))
+    with living(place):
+        until("it runs", lambda: len(place.run()) == 2, place.pods)
+        until("Brain knows that it trains", lambda: place.job(made).job.state == "Running")
+        first, *_ = nodes_of(place)
+        other = "n0" if first != "n0" else "n1"
+        fill(place, other, "foreign", "15")
+        advise_nodes(place, made, {other: 2})
+        until("it waits for room", lambda: waits(place, made), lambda: place.status(made))
+        stays = nodes_of(place)
+        place.cluster.delete(POD, place.namespace, "foreign", grace_seconds=0)
+
+        until("it is there", lambda: nodes_of(place) == {other: 2}, lambda: nodes_of(place))
+        until("it runs there", lambda: len(place.run()) == 2, place.pods)
+        fill(place, other, "newcomer", "15")
+        lost = next(iter(place.pods().values()))["metadata"]["name"]
+        place.cluster.delete(POD, place.namespace, lost, grace_seconds=0)
+        both = {first: 1, other: 1}
+        until("the lost one runs elsewhere", lambda: nodes_of(place) == both, place.pods)
+
+    assert stays == {first: 2}
+
+
+def test_pods_of_a_move_that_is_given_up_run_elsewhere(place: Place):
+    made = place.apply(jobs.job("brain-run", "t.py", resources={"cpu": "1"}, replicas=2))
+    with living(place):
+        until("it runs", lambda: len(place.run()) == 2, place.pods)
+        steps(place, made, 1)
         until("Brain knows that it trains", lambda: place.job(made).job.state == "Running")
         generation = advise_nodes(place, made, {"full": 2})
         until("pods wait for that node", lambda: nodes_of(place)[""] == 2, place.pods)
@@ -168,10 +235,7 @@ def test_pods_of_a_move_that_is_given_up_run_elsewhere(place: Place, command: st
                 name = pod["metadata"]["name"]
                 with suppress(NotFound):
                     place.cluster.delete(POD, place.namespace, name, grace_seconds=0)
-        plan, late = plan_of(place, made, generation), place.api.settings.verify_seconds
-        with place.api.stores.transaction() as tx:
-            then = plan.updated_at + timedelta(seconds=late)
-            applying.apply(tx, plan, settings=place.api.settings, now=then)
+        give_up(place, made, generation)
 
         until("it runs again", lambda: len(place.run()) == 2, place.pods)
         until("no pod waits", lambda: len(place.pods()) == 2, place.pods)

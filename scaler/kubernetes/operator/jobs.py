@@ -29,6 +29,7 @@ from scaler.kubernetes.plans.migration import Migrations
 from scaler.kubernetes.plans.requests import JOB, Requests, unanswered
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.amounts import amounts_alone, changing
+from scaler.kubernetes.pods.fitting import NodeCapacity
 from scaler.kubernetes.pods.orders import by_volcano, elastic
 from scaler.kubernetes.runtime import Cluster, Key, Recorder, Result, StatusCondition, write_status
 from scaler.kubernetes.runtime.cluster import Object, key_of
@@ -96,7 +97,9 @@ class ElasticJobs:
         self._gangs = Gangs(self._upkeep, pods, nodes)
         self._new_nodes = NewNodes(self._upkeep, pods, nodes)
         self._roles = Roles(self._upkeep, pods)
-        self._departures = Departures(self._upkeep, Migrations(cluster, pods), backend)
+        self._departures = Departures(
+            self._upkeep, Migrations(cluster, pods), backend, NodeCapacity(nodes, pods)
+        )
         self.autoscalers, self.resizing = Autoscalers(), Resizing(cluster, pods, nodes)
         self.queues = Queues(cluster)
         self._requests, self._worlds = Requests(cluster, brain, self._say), Worlds(brain, clock)
@@ -190,7 +193,7 @@ class ElasticJobs:
                 said.append(self._amounts(job, view, mine, others, now))
                 moving = moving or said[-1].message
                 if not elastic(job, rules.house):
-                    self._as_coordinator(id, document, view, mine)
+                    self._as_coordinator(job, document, view, mine)
             except _SAID as why:
                 trouble = f"the operator tries again: {why}"
         waiting = whole.waiting or moving
@@ -309,14 +312,16 @@ class ElasticJobs:
         return Result(requeue_after_seconds=_SOON_SECONDS)
 
     def _as_coordinator(
-        self, id: JobId, document: JobDocument, view: JobView, mine: Sequence[Object]
+        self, job: ElasticJob, document: JobDocument, view: JobView, mine: Sequence[Object]
     ) -> None:
         """Act as the coordinator of a job without Brain's agent.
 
         That is: replace pods with outdated sizes, and report the world.
         """
+        id = JobId(job.metadata.uid)
         seen = self._backend.observe(id, self._clock()).replicas
-        replaced = told_size(document) and not amounts_alone(view)
+        stays = amounts_alone(view) or self._departures.shut(job, view, mine)
+        replaced = told_size(document) and not stays
         for pod in rigid.outdated(mine, view.generation) if replaced else ():
             self._upkeep.replace(pod)
         if len(rigid.running(seen)) == view.replicas_wished:

@@ -14,8 +14,10 @@ from brain.views import JobView
 from scaler.kubernetes.dependents.gangs import patience_of
 from scaler.kubernetes.dependents.upkeep import Upkeep
 from scaler.kubernetes.kinds import ElasticJob
-from scaler.kubernetes.plans.migration import Migrations, marked, stranded, under_way
+from scaler.kubernetes.plans.migration import Migrations, lacking, marked, stranded, under_way
 from scaler.kubernetes.pods import gang, identity
+from scaler.kubernetes.pods.fitting import NodeCapacity
+from scaler.kubernetes.pods.orders import specimen
 from scaler.kubernetes.replicas.observed import Replicas
 from scaler.kubernetes.runtime.cluster import Object
 from scaler.kubernetes.status.job_status import is_ready
@@ -26,8 +28,10 @@ _TRAINS = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED})
 class Departures:
     """Lets pods leave once their replacements run, or their patience is over."""
 
-    def __init__(self, upkeep: Upkeep, moves: Migrations, replicas: Replicas) -> None:
-        self._upkeep, self._moves, self._replicas = upkeep, moves, replicas
+    def __init__(
+        self, upkeep: Upkeep, moves: Migrations, replicas: Replicas, room: NodeCapacity
+    ) -> None:
+        self._upkeep, self._moves, self._replicas, self._room = upkeep, moves, replicas, room
 
     def tend(
         self, job: ElasticJob, view: JobView, mine: Sequence[Object], *, fixed: bool, now: datetime
@@ -37,11 +41,13 @@ class Departures:
         ``fixed``: the job's pods know each other's addresses, so the old pod of a rank goes first.
         """
         id, wished = JobId(job.metadata.uid), view.replicas_wished
-        if view.plan is not None and under_way(view.plan):
-            self._replicas.moving[id] = view.plan.target.nodes
+        shut = self.shut(job, view, mine) if fixed else ""
+        plan = None if shut else view.plan
+        if plan is not None and under_way(plan):
+            self._replicas.moving[id] = plan.target.nodes
         else:
             self._replicas.moving.pop(id, None)
-        self._moves.follow(view.plan, mine)
+        self._moves.follow(plan, mine)
         for pod in stranded(mine, dict(self._replicas.moving.get(id, ()))):
             self._upkeep.replace(pod)
         until = self._replicas.leaving(id, patience_of(job), now)
@@ -52,7 +58,7 @@ class Departures:
         going = () if fixed else until
         moving = [pod for pod in mine if gang.stays(pod) and (marked(pod) or _id(pod) in going)]
         if not moving:
-            return ""
+            return shut
         waited = {replica for replica in free if until[replica] is not None}
         return self._moves.carry_out(
             moving,
@@ -60,6 +66,22 @@ class Departures:
             wished,
             at_once=lambda pod: fixed or _id(pod) in waited,
         )
+
+    def shut(self, job: ElasticJob, view: JobView, mine: Sequence[Object]) -> str:
+        """Return why a job with fixed ranks does not move yet, or nothing.
+
+        Its old pods go before the new ones start, so it would stand while these find no room.
+        """
+        if view.plan is None or not under_way(view.plan):
+            return ""
+        like = specimen(job)
+        newest = max(filter(gang.stays, mine), key=_id, default=like)
+        # The amounts may be a plan's.
+        like = {
+            **like,
+            "spec": {**like["spec"], "containers": newest["spec"].get("containers", [])},
+        }
+        return lacking(view.plan, like, mine, self._room.capacity([like]))
 
     def leaving(self, job: ElasticJob, mine: Sequence[Object], now: datetime) -> set[str]:
         """Return the names of pods that others replace."""

@@ -10,12 +10,15 @@ within the limits of disruption budgets, and the pod's agent hands over at a saf
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from dataclasses import replace
 
 from brain.errors import BadInput, NotFound, Overloaded
 from brain.types.plan import PlanState
 from brain.types.plan import ScalePlan as BrainsPlan
 from scaler.kubernetes.kinds import ElasticJob, ScalePlan
 from scaler.kubernetes.pods import gang, identity
+from scaler.kubernetes.pods.failures import unschedulable
+from scaler.kubernetes.pods.placement import Capacity, placed
 from scaler.kubernetes.pods.sight import node_of
 from scaler.kubernetes.runtime.cluster import POD, Cluster, Object
 from scaler.kubernetes.runtime.store import Store
@@ -164,6 +167,27 @@ def surplus(plan: BrainsPlan, pods: Iterable[Object]) -> list[Object]:
             going.append(pod)
         room[node] -= 1
     return going
+
+
+def lacking(plan: BrainsPlan, like: Object, pods: Sequence[Object], capacity: Capacity) -> str:
+    """Return why the nodes of a plan that moves replicas have no room for them; empty if they do.
+
+    ``like`` is such a replica's pod without a node, ``pods`` are those of the job. A pod that the
+    scheduler has not looked at yet may still find room.
+    """
+    waiting = [pod for pod in pods if gang.stays(pod) and not _node(pod)]
+    if any(not gang.gated(pod) and not unschedulable(pod) for pod in waiting):
+        return ""
+    # Pods that end there make room for others of their job.
+    there = Counter(_node(pod) for pod in pods if alive(pod))
+    for name, count in plan.target.nodes:
+        free = {each: amounts for each, amounts in capacity.free.items() if each == name}
+        more = [like] * max(0, count - there[name])
+        found = placed(more, replace(capacity, free=free))
+        if found.refusals is not None:
+            why = "; ".join(found.refusals.values()) or "is not there"
+            return f"replicas move to node {name} once it has room for them: it {why}"
+    return ""
 
 
 def stranded(pods: Iterable[Object], nodes: Container[str]) -> list[Object]:
