@@ -32,6 +32,7 @@ from scaler.adapters.training import ForeignKind, Training
 from scaler.kubernetes.kinds.fields import GROUP
 from scaler.kubernetes.kinds.quantities import resources
 from scaler.kubernetes.pods.identity import MANAGED_BY, MANAGER
+from scaler.kubernetes.pods.sight import ended_by_deletion
 from scaler.kubernetes.runtime.cluster import POD, SECRET, Cluster, Object
 from scaler.ports import NOTHING, Observed, ReplicaPhase
 
@@ -321,7 +322,7 @@ class ForeignBackend:
 
     def _pods(self, read: Training) -> list[Object]:
         found = self._sources.pods(self._kinds[read.kind].label, read.namespace, read.name)
-        return [pod for pod in found if _owned(pod, read.owner) and not _ended_by_deletion(pod)]
+        return [pod for pod in found if _owned(pod, read.owner) and not ended_by_deletion(pod)]
 
     def _free(self, now: datetime) -> Resources:
         """Return the resources that no pod of the watched namespaces reserves."""
@@ -396,12 +397,6 @@ def secret(read: Training, values: Mapping[str, str]) -> dict[str, Any]:
         "type": "Opaque",
         "data": {k: base64.b64encode(v.encode()).decode() for k, v in values.items()},
     }
-
-
-def _ended_by_deletion(pod: Object) -> bool:
-    """True if a pod's containers ended after its deletion began: the exit code proves nothing."""
-    over = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-    return over and "deletionTimestamp" in pod["metadata"]
 
 
 def _owned(pod: Object, owner: str | None) -> bool:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -241,6 +241,30 @@ def test_pods_of_a_move_that_is_given_up_run_elsewhere(place: Place):
         until("no pod waits", lambda: len(place.pods()) == 2, place.pods)
 
     assert plan_of(place, made, generation).state is PlanState.FAILED
+
+
+@contextmanager
+def ending(stage: Stage, code: int) -> Iterator[None]:
+    """Containers end with this code when their pod is deleted, until the block ends."""
+    stage.kubelet.sigterm_code = code
+    try:
+        yield
+    finally:
+        stage.kubelet.sigterm_code = None
+
+
+@pytest.mark.parametrize("code", [0, 1], ids=["saves and ends", "torchrun's code"])
+def test_a_deleted_pod_is_replaced_whatever_its_exit_code(stage: Stage, place: Place, code: int):
+    made = place.apply(jobs.job("torchrun", "t.py", resources={"cpu": "1"}, replicas=1))
+    with living(place), ending(stage, code):
+        until("it runs", lambda: place.run() == {"0"}, place.pods)
+        until("Brain knows that it trains", lambda: place.job(made).job.state == "Running")
+        place.cluster.delete(POD, place.namespace, "digits-edljob-worker-0")
+
+        until("another runs", lambda: place.run() == {"1"}, lambda: place.job(made))
+        until("Brain knows", lambda: place.job(made).job.epoch == 2, lambda: place.job(made))
+
+    assert place.job(made).job.state == "Running"
 
 
 def test_a_pod_that_is_not_there_is_named(place: Place):

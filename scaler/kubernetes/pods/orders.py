@@ -32,6 +32,7 @@ from scaler.kubernetes.pods.manifest import (
     agent_runs,
     command_of,
 )
+from scaler.kubernetes.pods.sight import ended_by_deletion
 from scaler.kubernetes.runtime.cluster.kind import Object
 
 _OVER = ("Succeeded", "Failed")
@@ -73,7 +74,8 @@ def past(pods: Iterable[Object], going: Collection[int] = ()) -> EarlierReplicas
     alive = {_label(pod, identity.RANK) for pod in staying if not _over(pod)}
     rank = next(number for number in range(len(known) + 1) if number not in alive)
     over = [pod for pod in known if _over(pod)]
-    failures = [(pod, failure(pod)) for pod in over if _phase(pod) == "Failed"]
+    failed = (pod for pod in over if _phase(pod) == "Failed" and not ended_by_deletion(pod))
+    failures = [(pod, failure(pod)) for pod in failed]
     before = [pod for pod in over if _label(pod, identity.RANK) == rank]
     last = max(before, key=lambda pod: _label(pod, identity.INDEX), default=None)
     own = {id(pod) for pod, why in failures if why.remedy is not Remedy.RETRY}

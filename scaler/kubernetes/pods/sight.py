@@ -64,6 +64,16 @@ def succeeded(pod: Object) -> bool:
     return look(pod, 0).exit is ReplicaExit.SUCCEEDED
 
 
+def ended_by_deletion(pod: Object) -> bool:
+    """True if a pod's containers ended after somebody deleted it: their exit code says nothing.
+
+    torchrun ends with 1 on SIGTERM, and a script that saves then may end with 0.
+    """
+    asked, phase = _asked(pod), (pod.get("status") or {}).get("phase")
+    at = read_instant((terminated(pod) or {}).get("finishedAt"))
+    return asked is not None and phase in ("Succeeded", "Failed") and (at is None or at >= asked)
+
+
 def node_of(pod: Object) -> NodeName | None:
     """Return the node that a pod is bound to."""
     name = (pod.get("spec") or {}).get("nodeName")
@@ -91,6 +101,9 @@ def _over(pod: Object, seen: ReplicaSeen, phase: str) -> ReplicaSeen:
     said = _ending(ended.get("message"))
     if said is not None:
         return ended_as(seen, replace(said, at=said.at or at))
+    if ended_by_deletion(pod):
+        # It leaves until it vanishes, which tells the rest.
+        return replace(seen, phase=ReplicaPhase.RUNNING)
     if phase == "Succeeded":
         return ended_as(seen, ReplicaEnd(exit=ReplicaExit.SUCCEEDED, exit_code=0, at=at))
     why = failure(pod)
