@@ -71,7 +71,8 @@ def ended_by_deletion(pod: Object) -> bool:
     """
     asked, phase = _asked(pod), (pod.get("status") or {}).get("phase")
     at = read_instant((terminated(pod) or {}).get("finishedAt"))
-    return asked is not None and phase in ("Succeeded", "Failed") and (at is None or at >= asked)
+    over = phase in ("Succeeded", "Failed")
+    return over and asked is not None and at is not None and at >= asked
 
 
 def node_of(pod: Object) -> NodeName | None:
