@@ -10,37 +10,39 @@ from pathlib import Path
 
 import pytest
 
-from tests.launcher.conformance.cases import CASES, ENDS, LOGS, PROCESSES
+from tests.launcher.conformance.cases import CASES, ENDS, LOGS, MISBEHAVES
 from tests.launcher.conformance.differences import compare
 from tests.launcher.conformance.observing import by_worker, observe
 
 RECORDED = json.loads((Path(__file__).parent / "recorded" / "torchrun-2.13.json").read_text())
 NOTHING_AHEAD = ["--preload=none"]
-#: Cases of the launcher alone, in which torch, imported ahead, would be most of a start. One case
-#: of each kind has it nevertheless: of exit codes, signals, restarts and output.
-LAUNCHERS_ALONE = {
-    *(*ENDS, *LOGS, "environment numbers", "interpreter with options"),
-    *("changes directory and environment", "a thread leaves", "a thread raises"),
+#: Cases of a script that needs no torch, which would be most of a start. Those in which it is
+#: imported ahead nevertheless are one of each kind (of exit codes, signals and restarts) and one in
+#: which a worker does all that it otherwise does in a case of its own.
+NEED_NO_TORCH = {
+    *(*ENDS, *LOGS, *MISBEHAVES, "environment numbers", "chance", "launcher in a launcher"),
+    *("interpreter", "interpreter of a module", "interpreter with options", "standard input"),
+    *("the end", "forks", "spawns", "fork server"),
 } - {
     *("raised", "ended by SIGTERM", "recorded", "one of two recorded", "failed twice"),
-    *("launcher hung up", "launcher terminated, workers save", "many lines"),
+    *("launcher hung up", "launcher terminated, workers save", "a thread exits"),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_worker_cannot_tell_brain_run_from_torchrun(name: str) -> None:
-    flags = NOTHING_AHEAD if name in LAUNCHERS_ALONE else []
+    flags = NOTHING_AHEAD if name in NEED_NO_TORCH else []
     seen = observe([sys.executable, "-m", "launcher.cli", *flags], CASES[name])
     assert [each for each in compare(name, RECORDED[name], seen) if each.why is None] == []
 
 
-#: Without those that ran this way above, and those of what is known of imports: nothing is asked.
-_AHEAD = [
-    name for name, case in PROCESSES.items() if name not in LAUNCHERS_ALONE and not case.again
-]
-
-
-@pytest.mark.parametrize("name", [*_AHEAD, "package", "raised", "launcher hung up"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("modules of its own", "group of processes", "warnings", "threads after a step"),
+        *("package", "raised", "launcher hung up"),
+    ],
+)
 def test_nor_without_anything_imported_ahead(name: str) -> None:
     seen = observe([sys.executable, "-m", "launcher.cli", *NOTHING_AHEAD], CASES[name])
     assert [each for each in compare(name, RECORDED[name], seen) if each.why is None] == []

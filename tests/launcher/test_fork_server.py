@@ -151,27 +151,30 @@ def test_a_script_may_have_processes_of_its_own(method: str, tmp_path: Path) -> 
     assert printed(tmp_path) == "[1, 4, 9]"
 
 
-def test_torch_is_there_before_the_script_asks_for_it(tmp_path: Path) -> None:
-    config = a_script(tmp_path, "import sys; print('torch._dynamo' in sys.modules); import torch")
-    asyncio.run(run_to_end(config))
-    assert printed(tmp_path) == "True"
+def test_torch_is_there_before_the_script_asks_for_it_and_computes_after_the_fork(
+    tmp_path: Path,
+) -> None:
+    lines = (
+        "import os, sys; os.environ['TORCHELASTIC_X'] = '1'\n"  # torch does not read it
+        "print('torch._dynamo' in sys.modules)\n"
+        "import numpy, torch\n"
+        "a = torch.ones(300, 300); print((a @ a).sum().item())\n"
+        "b = numpy.ones((300, 300)); print((b @ b).sum())\n"
+    )
+    assert asyncio.run(run_to_end(a_script(tmp_path, lines))) == [0]
+    assert printed(tmp_path) == "True\n27000000.0\n27000000.0"
 
 
 @pytest.mark.parametrize(
-    ("lines", "there"),
+    "lines",
     [
-        ("import sys; print(any('tor' 'ch' in name for name in sys.modules))", "False"),
-        ("import os, sys; os.environ['OMP_NUM_THREADS'] = '1'\n"
-         "print('torch' in sys.modules)", "False"),
-        ("import os, sys; os.environ['TORCHELASTIC_X'] = '1'\n"
-         "print('torch.nn' in sys.modules)", "True"),
+        "import sys; print(any('tor' 'ch' in name for name in sys.modules))",
+        "import os, sys; os.environ['OMP_NUM_THREADS'] = '1'; print('torch' in sys.modules)",
     ],
-)  # fmt: skip
-def test_nothing_is_imported_that_would_come_too_early(
-    lines: str, there: str, tmp_path: Path
-) -> None:
+)
+def test_nothing_is_imported_that_would_come_too_early(lines: str, tmp_path: Path) -> None:
     asyncio.run(run_to_end(a_script(tmp_path, lines)))
-    assert printed(tmp_path) == there
+    assert printed(tmp_path) == "False"
 
 
 def test_what_a_library_sets_as_it_is_imported_is_set(tmp_path: Path) -> None:
@@ -190,16 +193,6 @@ def test_what_a_library_sets_as_it_is_imported_is_set(tmp_path: Path) -> None:
 
     asyncio.run(asyncio.wait_for(story(), _PATIENCE_SECONDS))
     assert {line.rsplit(" ", 1)[0] for line in printed(tmp_path).splitlines()} == {"yes False"}
-
-
-def test_mathematics_works_after_the_fork(tmp_path: Path) -> None:
-    lines = (
-        "import numpy, torch\n"
-        "a = torch.ones(300, 300); print((a @ a).sum().item())\n"
-        "b = numpy.ones((300, 300)); print((b @ b).sum())\n"
-    )
-    assert asyncio.run(run_to_end(a_script(tmp_path, lines))) == [0]
-    assert printed(tmp_path) == "27000000.0\n27000000.0"
 
 
 def test_what_is_no_python_runs_as_it_stands(tmp_path: Path) -> None:

@@ -139,6 +139,12 @@ _INSTALLED = {"PYTHONPATH": "{installed}"}
 #: How a process of Python is made, and what it may rely on.
 PROCESSES = {
     "interpreter": _behave("interpreter", "a"),
+    "interpreter, then other acts": _behave(
+        *("in turn", "interpreter", "reads", "seeds wrongly", "leaves a fork"),
+        *(f"multiprocessing {way}" for way in ("fork", "spawn", "forkserver")),
+        "ends",
+        stdin=b"first\nsecond\n",
+    ),
     "interpreter of a module": Case(["-m", "behave", "interpreter"]),
     "interpreter with options": _behave(
         "interpreter",
@@ -160,7 +166,6 @@ PROCESSES = {
     "settings before the import": Case([*TWO, "chosen.py"]),
     "libraries with a past": Case([*TWO, "libraries.py", "a"], _INSTALLED),
     "libraries with a past, known": Case([*TWO, "libraries.py", "a"], _INSTALLED, again=True),
-    "environment as bytes, known": Case([*TWO, "environment.py"], _INSTALLED, again=True),
     **{
         f"a library's setting {where}, known": Case(
             [*TWO, "homes.py", where], _INSTALLED, again=True

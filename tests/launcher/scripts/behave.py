@@ -266,7 +266,15 @@ def ends_in_a_thread(how: str) -> None:
     say("main thread goes on")
 
 
+def in_turn(*acts: str) -> None:
+    """Several acts, each with its words."""
+    for act in acts:
+        name = act if act in ACTS else act.split()[0]
+        ACTS[name](*act.removeprefix(name).split())
+
+
 ACTS = {
+    "in turn": in_turn,
     "seeds wrongly": seeds_wrongly,
     "moves": moves,
     "forgets": forgets,
