@@ -12,6 +12,15 @@ from launcher.workers.fork_server.fork_server import ForkServer
 from launcher.workers.workers import Workers
 from tests.launcher.building import Watched, a_config, a_world, soon
 
+#: Begins the path on which a torch is found that takes no time to import.
+LIGHT = str(Path(__file__).parent / "light" / "site-packages")
+#: Announces a first step as the probe does, in its control file.
+ANNOUNCES = (
+    "import gc\n"
+    "for each in gc.get_objects():\n"
+    "    if isinstance(each, memoryview) and each.format == 'Q': each[7] = 1\n"
+)
+
 
 def a_script(directory: Path, lines: str, *options: str, **changes: Any) -> LaunchConfig:
     """Workers that run ``lines`` as ``train.py``; what they print comes to ``output.log``."""

@@ -17,6 +17,8 @@ from launcher.workers.fork_server.fork_server import ForkServer
 from launcher.workers.fork_server.learned import ImportMemory
 from tests.launcher.building import DEADLINE_SECONDS, file_appears, running, soon
 from tests.launcher.fork_servers import (
+    ANNOUNCES,
+    LIGHT,
     a_command,
     a_fork_server,
     a_script,
@@ -407,29 +409,14 @@ async def learned(directory: Path, script: str, environment: dict[str, str]) -> 
     return [*told, *(name for name in found.modules if name.startswith("library"))]
 
 
-#: What the probe sees as one.
-TAKES_A_STEP = (
-    "import time, torch\n"
-    "model = torch.nn.Linear(2, 1); optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
-    "model(torch.ones(1, 2)).sum().backward(); optimizer.step()\n"
-    "time.sleep(600)\n"
-)
-
-
 def proven(directory: Path) -> list[str]:
     """Modules that are known to leave no trace; empty until somebody tried them."""
     verdicts = (directory / "cache").rglob("libraries-*.json")
     return [name for each in verdicts for name in json.loads(each.read_text())["proven"]]
 
 
-#: Announces a first step as the probe does, in its control file.
-STEP = (
-    "import gc, mmap, time\n"
-    "time.sleep(0.1)\n"
-    "for each in gc.get_objects():\n"
-    "    if isinstance(each, memoryview) and each.format == 'Q': each[7] = 1\n"
-    "time.sleep(600)\n"
-)
+#: Announces a first step, and stays.
+STEP = f"import time\ntime.sleep(0.1)\n{ANNOUNCES}time.sleep(600)\n"
 
 
 @pytest.mark.timeout(300)
@@ -627,20 +614,19 @@ def test_a_library_that_reads_its_device_is_not_shared_where_ranks_have_one_each
     reads = "import os\ndevice = os.environ.get('CUDA_VISIBLE_DEVICES')"
     environment = a_library(tmp_path, "library", reads)
     (tmp_path / "train.py").write_text(
-        "import os, library, torch\n"
-        "model = torch.nn.Linear(2, 1); optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
-        "model(torch.ones(1, 2)).sum().backward(); optimizer.step()\n"
+        f"import os, library, torch\n{ANNOUNCES}"
         "import glob, time\n"
         "while not glob.glob('cache/elastic-brain/libraries-*'):  # until they are proven\n"
         "    time.sleep(0.05)\n"
         "os.write(1, f'{library.device}\\n'.encode())\n"
     )
     command = [str(Path(sys.executable).with_name("brain-run")), "--nproc-per-node=2"]
+    path = f"{LIGHT}:{environment['PYTHONPATH']}"
     for _ in range(2):
         ran = subprocess.run(
             [*command, "--virtual-local-rank", "train.py"],
             cwd=tmp_path,
-            env=environment | {"HOME": str(tmp_path)},
+            env=environment | {"HOME": str(tmp_path), "PYTHONPATH": path},
             capture_output=True,
             text=True,
             timeout=100,
@@ -679,7 +665,7 @@ def test_what_was_proven_before_an_agent_was_killed_is_known(tmp_path: Path) -> 
     environment = a_library(
         tmp_path, "library_b", "import os, time\nif 'RANK' not in os.environ: time.sleep(600)"
     )
-    (tmp_path / "train.py").write_text("import library_a, library_b\n" + TAKES_A_STEP)
+    (tmp_path / "train.py").write_text("import library_a, library_b\n" + STEP)
     run = subprocess.Popen(
         [str(Path(sys.executable).with_name("brain-run")), "train.py"],
         cwd=tmp_path,
@@ -770,8 +756,12 @@ def test_a_damaged_memory_is_none(content: str, tmp_path: Path) -> None:
 
 
 def test_parked_workers_have_imported_by_themselves(tmp_path: Path) -> None:
-    lines = "import os, sys; print('torch.nn' in sys.modules, os.environ['RANK'], sys.argv)"
-    config = a_script(tmp_path, lines, preload="parked")
+    lines = (
+        "import os, sys, _brain_settings\n"
+        "print('torch' in _brain_settings.current.hidden, os.environ['RANK'], sys.argv)"
+    )
+    light = dict(os.environ, PYTHONPATH=LIGHT, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    config = a_script(tmp_path, lines, preload="parked", environment=light)
 
     async def story() -> list[int]:
         codes = []

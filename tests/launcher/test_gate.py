@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -113,34 +114,36 @@ import os, torch, torch.distributed as dist
 from torch.distributed import init_process_group
 os.environ['MASTER_PORT'] = '0'
 print('before', flush=True)
-%s
+exec(os.environ['ACT'])
 print('beyond', flush=True)
 os._exit(0)  # torch 2.13 now and then aborts as it takes a group apart
 """
+ACTS = [
+    "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)",
+    "init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)",
+    "p = torch.nn.Parameter(torch.ones(1)); torch.optim.SGD([p], 0.1).step()",
+    "torch.cuda._lazy_init() if torch.cuda.is_available() else os.listdir('.')",
+]
 
 
-@pytest.mark.parametrize(
-    "act",
-    [
-        "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)",
-        "init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)",
-        "p = torch.nn.Parameter(torch.ones(1)); torch.optim.SGD([p], 0.1).step()",
-        "torch.cuda._lazy_init() if torch.cuda.is_available() else os.listdir('.')",
-    ],
-)
-def test_it_makes_no_step_and_no_group_before_its_world_exists(act: str, tmp_path: Path) -> None:
-    config = a_script(tmp_path, DISTRIBUTED % act)
-
+@pytest.mark.parametrize(("preload", "acts"), [("learned", ACTS), ("none", ACTS[:3])])
+def test_it_makes_no_step_and_no_group_before_its_world_exists(
+    preload: str, acts: list[str], tmp_path: Path
+) -> None:
     async def story() -> None:
-        async with (
-            a_fork_server(config) as (fork_server, _),
-            forked(config, fork_server, 2, held=True) as watched,
-        ):
-            await watched.until(lambda: watched.workers.gated)
-            assert "before" not in printed(tmp_path), "what it prints is not read yet"
-            watched.workers.release()
-            await watched.all()
-        assert printed(tmp_path) == "before\nbeyond"
+        config = a_script(tmp_path, DISTRIBUTED, preload=preload)
+        said: list[str] = []
+        async with a_fork_server(config) as (fork_server, _):
+            for act in acts:
+                acting = replace(config, environment={**config.environment, "ACT": act})
+                async with forked(acting, fork_server, held=True) as watched:
+                    await watched.until(lambda watched=watched: watched.workers.gated)
+                    # What it prints is not read yet.
+                    assert printed(tmp_path).splitlines() == said, act
+                    watched.workers.release()
+                    await watched.all()
+                said += ["before", "beyond"]
+                assert printed(tmp_path).splitlines() == said, act
 
     asyncio.run(story())
 

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from launcher.values.config import LaunchConfig
-from tests.launcher.fork_servers import a_script, printed, run_to_end
+from tests.launcher.fork_servers import ANNOUNCES, LIGHT, a_script, printed, run_to_end
+
+_LIGHT = {"PYTHONPATH": LIGHT}
 
 #: Says how many threads torch has, and whether the worker was forked with torch in it.
 SAYS = "import torch\nprint(torch.get_num_threads(), '_brain_settings' in sys.modules)\n"
@@ -18,23 +20,18 @@ SETS = "os.environ['OMP' + '_NUM_THREADS'] = os.environ.get('CHOSEN', '2')\n"
 
 #: Makes that setting if it is told to, announces a first step as the probe does, and ends once the
 #: agent has remembered what was imported, and that it goes on so.
-TRAINS = """
+TRAINS = f"""
 import os, sys
 if "CHOSEN" in os.environ:
     os.environ["OMP" + "_NUM_THREADS"] = os.environ["CHOSEN"]
 import torch
-import gc, glob, time
-for each in gc.get_objects():
-    if isinstance(each, memoryview) and each.format == "Q":
-        each[7] = 1
+{ANNOUNCES}
+import glob, time
 known = '"plain": "it sets' if "CHOSEN" in os.environ else '"torch"'
 while not any(known in open(each).read() for each in glob.glob("elastic-brain/preload-*")):
     time.sleep(0.02)
 print(torch.get_num_threads(), "_brain_settings" in sys.modules)
 """
-
-#: Where a torch lies that takes no time to import.
-LIGHT = {"PYTHONPATH": str(Path(__file__).parent / "light" / "site-packages")}
 
 
 def a_run(directory: Path, lines: str, **environment: str) -> LaunchConfig:
@@ -47,7 +44,7 @@ def a_run(directory: Path, lines: str, **environment: str) -> LaunchConfig:
 
 
 def runs(
-    directory: Path, lines: str, torch: Mapping[str, str] = LIGHT, **environment: str
+    directory: Path, lines: str, torch: Mapping[str, str] = _LIGHT, **environment: str
 ) -> list[str]:
     """What a worker of these lines says in one run, errors first."""
     (directory / "output.log").unlink(missing_ok=True)
@@ -55,7 +52,7 @@ def runs(
     return sorted(printed(directory).splitlines(), key=lambda line: not line.startswith("brain:"))
 
 
-@pytest.mark.parametrize("torch", [LIGHT, {}], ids=["light", "real"])
+@pytest.mark.parametrize("torch", [_LIGHT, {}], ids=["light", "real"])
 def test_a_setting_before_the_import_counts_and_is_known_the_next_time(
     torch: Mapping[str, str], tmp_path: Path
 ) -> None:
@@ -132,7 +129,7 @@ def test_it_starts_again_as_it_began(tmp_path: Path) -> None:
 def test_a_script_that_never_made_settings_is_not_listened_to(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAINS)
     command = [str(Path(sys.executable).with_name("brain-run")), "train.py"]
-    own = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"} | LIGHT
+    own = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"} | _LIGHT
 
     def ran(**environment: str) -> tuple[str, str]:
         named = os.environ | own | environment
