@@ -87,21 +87,22 @@ def lines_of_ours(ended: "subprocess.CompletedProcess[str]") -> list[str]:
     return [each for each in lines if each.startswith("brain:") and "waiting:" not in each]
 
 
-@pytest.mark.parametrize("preload", ["learned", "parked"])
+# As many more are parked, and import torch.
+@pytest.mark.parametrize(("preload", "processes"), [("learned", 2), ("parked", 1)])
 def test_workers_start_plain_and_train_without_a_name_that_forks_need(
-    preload: str, tmp_path: Path
+    preload: str, processes: int, tmp_path: Path
 ) -> None:
     other = without(tmp_path, ("torch.cuda", "_lazy_init"))
-    flag = f"--preload={preload}"
+    flags = f"--preload={preload}", f"--nproc-per-node={processes}"
     # The second run starts plain from what the first one learned.
     for nth in ("first", "second"):
-        ended = run(tmp_path, flag, other=other)
+        ended = run(tmp_path, *flags, other=other)
         assert ended.returncode == 0, ended.stderr
         (told,) = lines_of_ours(ended)
         assert told.startswith("brain: nothing is imported ahead of this script: torch 2.")
         assert told.endswith(f"has no torch.cuda._lazy_init (gate: {EARLY})")
         if (preload, nth) != ("parked", "first"):  # where one may be ready too early
-            assert ended.stdout == "trained 3 of 2 plain\n" * 2
+            assert ended.stdout == f"trained 3 of {processes} plain\n" * processes
 
 
 def test_a_part_that_alone_misses_a_name_is_told_and_workers_are_forked(tmp_path: Path) -> None:
