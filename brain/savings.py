@@ -272,12 +272,13 @@ def _ratio(stood: Stood) -> tuple[float | None, float]:
     """Return measured throughput over that of the requested size, and the deviation of its
     logarithm.
 
-    The ratio is None if the plan has no verdict, or an inconclusive one.
+    The ratio is None if the plan was not measured, or its verdict is inconclusive.
     """
-    before, after = stood.made, stood.plan.outcome.measured
-    if before is None or after is None or stood.plan.target.replicas == stood.asked:
+    plan, before = stood.plan, stood.made
+    after = plan.outcome.measured
+    if before is None or after is None or plan.target.replicas == stood.asked:
         return None, 0.0
-    if stood.plan.outcome.verdict not in (Verdict.KEPT, Verdict.FELL_SHORT):
+    if not (plan.restores or plan.outcome.verdict in (Verdict.KEPT, Verdict.FELL_SHORT)):
         return None, 0.0
     ratio = after.examples_per_second / before.examples_per_second
     return ratio, math.hypot(_deviation(before), _deviation(after))

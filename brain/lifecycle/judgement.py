@@ -13,7 +13,7 @@ from brain.settings import Settings
 from brain.types.job import Job, OptimizeMode
 from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.recommendation import Prediction
-from brain.typeset import plan_change
+from brain.typeset import plan_change, quantity
 
 
 def judge(
@@ -29,10 +29,10 @@ def judge(
 ) -> ScalePlan:
     """Compare an applied plan's promise with the measurement, and roll it back if it fell short.
 
-    Only Brain's own advice is rolled back. A size that a person asked for stays, and so does a
-    rollback; both get the verdict. Amounts stay if Brain may not act on the job, or if the plan
-    raised them. ``worths`` has the worth of an example if batches differ. ``short`` is a phrase on
-    the need that the plan's amounts do not meet.
+    Only Brain's own advice is rolled back. A size that a person asked for stays and gets the
+    verdict; a rollback promised nothing, and only its throughput is stored. Amounts stay if Brain
+    may not act on the job, or if the plan raised them. ``worths`` has the worth of an example if
+    batches differ. ``short`` is a phrase on the need that the plan's amounts do not meet.
     """
     both, holds = short or ("" if plan.changes_resources else "nothing was promised"), not short
     if plan.promised is not None and measured is not None:
@@ -43,6 +43,8 @@ def judge(
             plan.only_raises or kept(plan, plan.promised, measured, settings, worths)
         )
     elif holds and not plan.changes_resources:
+        if plan.restores and measured is not None:
+            both = f"{quantity(measured.examples_per_second, unit)} measured"
         return verified(tx, plan, Verdict.INCONCLUSIVE, both, now, measured)
     comparable = measured and counted(measured, worths)
     if holds:

@@ -319,7 +319,7 @@ def undoing(
     by: str = BRAIN,
     code: str = "rollback",
 ) -> ScalePlan:
-    """Return the plan that undoes ``plan``; it promises the throughput measured before ``plan``."""
+    """Return the plan that undoes ``plan``: it promises nothing, because its size was measured."""
     explanation = Explanation(
         code=code, reason=reason, next_step="It begins at the next safe point."
     )
@@ -333,7 +333,6 @@ def undoing(
         now=now,
         current=plan.target,
         measured=plan.outcome.measured,
-        promised=plan.measured,
         proposed_by=by,
     )
 
@@ -378,7 +377,7 @@ def verified(
 ) -> ScalePlan:
     """Store the verdict on a plan whose size stays."""
     outcome: Outcome = replace(plan.outcome, measured=measured, verdict=verdict, detail=detail)
-    message = f"{verdict}: {detail}"
+    message = f"{replace(plan, outcome=outcome).judged}: {detail}"
     return move_plan(tx, plan, PlanState.VERIFIED, message, now, outcome=outcome)
 
 

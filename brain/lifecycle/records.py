@@ -97,7 +97,7 @@ def told(
     """Write the event and audit entry of the state that ``plan`` is in."""
     kind, target = f"plan.{plan.state}", f"plan/{plan.job}/{plan.generation}"
     data = {"from": str(plan.current.replicas), "to": str(plan.target.replicas), "by": by}
-    if plan.outcome.verdict is not None:
-        data["verdict"] = str(plan.outcome.verdict)
+    if plan.judged is not None:
+        data["verdict"] = str(plan.judged)
     happened(tx, kind, message, job=plan.job, now=now, subject=plan.generation, data=data)
     acted(tx, by, kind, target, now=now, before=before, after=plan.state, why=message)

@@ -63,7 +63,7 @@ def verdicts(plans: Iterable[ScalePlan]) -> dict[int, PlanVerdict]:
 def newest_verdict(plans: Sequence[ScalePlan]) -> PlanVerdict:
     """Return the outcome of a job's newest plan; its plans come newest first.
 
-    The way back from a missed promise was kept, but the job was rolled back: that is told.
+    The newest plan may be the rollback of a missed promise: then the promise is told.
     """
     if not plans:
         return PlanVerdict.NOT_YET
@@ -82,6 +82,8 @@ def _verdict(plan: ScalePlan, following: ScalePlan | None) -> PlanVerdict:
     if not reached(plan):
         return PlanVerdict.NOT_APPLIED
     undone = following is not None and following.kind is PlanKind.ROLLBACK
+    if plan.restores:
+        return PlanVerdict.RESTORED
     if plan.outcome.verdict is Verdict.FELL_SHORT and undone:
         return PlanVerdict.ROLLED_BACK
     # A plan that another overtook, or that an early version stored, has no verdict.

@@ -75,7 +75,7 @@ class PlanKind(StrEnum):
     RESIZE = "resize"
     #: A request of a person or program.
     REQUEST = "request"
-    #: The target before a plan that fell short; needs no approval, and is never rolled back.
+    #: The target before another plan; promises nothing, and is never rolled back.
     ROLLBACK = "rollback"
     #: The standing target again, after a plan that had begun and failed.
     RESTORE = "restore"
@@ -92,7 +92,7 @@ class Verdict(StrEnum):
 
 
 class PlanVerdict(StrEnum):
-    """The outcome of a plan's promise: every plan has exactly one."""
+    """The outcome of a plan: every plan has exactly one."""
 
     #: The plan may still be applied and measured.
     NOT_YET = "not yet"
@@ -103,6 +103,8 @@ class PlanVerdict(StrEnum):
     ROLLED_BACK = "rolled back"
     #: The plan was applied, and never measured well enough.
     INCONCLUSIVE = "inconclusive"
+    #: The plan promised nothing, and brought back the size before another plan.
+    RESTORED = "restored"
     #: The plan ended before any world met it, so nothing about it can be measured.
     NOT_APPLIED = "not applied"
 
@@ -171,6 +173,20 @@ class ScalePlan:
     def active(self) -> bool:
         """True if the plan may still change the job."""
         return self.state in ACTIVE
+
+    @property
+    def restores(self) -> bool:
+        """Return True if the plan only brings back an earlier target, so that it promises
+        nothing.
+        """
+        return self.kind in (PlanKind.ROLLBACK, PlanKind.RESTORE)
+
+    @property
+    def judged(self) -> PlanVerdict | None:
+        """Return the verdict of the plan's measurement, whatever followed; None before it."""
+        if self.outcome.verdict is None:
+            return None
+        return PlanVerdict.RESTORED if self.restores else PlanVerdict(self.outcome.verdict)
 
     @property
     def changes_resources(self) -> bool:

@@ -44,23 +44,23 @@ def test_every_plan_has_one_verdict_in_lists_and_beside_its_job(api: Api) -> Non
         of_job = [view.verdict for view in admin.send(calls.plans_of(job)).items]
         beside = admin.send(calls.job(job)).job.verdict
 
-    assert of_job == ["inconclusive", "fell short", "not applied", "kept", "rolled back"]
+    assert of_job == ["inconclusive", "fell short", "not applied", "restored", "rolled back"]
     assert sorted(everywhere) == sorted(of_job)
     assert beside == "inconclusive"
 
 
 @pytest.mark.parametrize("view", ["PlanView", "JobView", "PlanSaving"])
-def test_a_verdict_is_always_told_and_is_one_of_six_words(api: Api, view: str) -> None:
+def test_a_verdict_is_always_told_and_is_one_of_seven_words(api: Api, view: str) -> None:
     document = api.http(api.token()).get("/api/v1/openapi.json").json()
     schemas = document["components"]["schemas"]
     assert "verdict" in schemas[view]["required"]
     assert schemas["PlanVerdict"]["enum"] == [
-        "not yet", "kept", "fell short", "rolled back", "inconclusive", "not applied",
+        "not yet", "kept", "fell short", "rolled back", "inconclusive", "restored", "not applied",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("undone", "told"), [(Verdict.FELL_SHORT, "rolled back"), (Verdict.KEPT, "kept")]
+    ("undone", "told"), [(Verdict.FELL_SHORT, "rolled back"), (Verdict.KEPT, "restored")]
 )
 def test_the_way_back_from_a_missed_promise_is_told_as_rolled_back(
     api: Api, undone: Verdict, told: str

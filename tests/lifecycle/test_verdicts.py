@@ -72,6 +72,32 @@ def test_the_event_of_the_way_back_says_what_is_rolled_back():
     assert said[-1].endswith("1 replica again: 1 → 2 replicas is rolled back")
 
 
+def test_a_rollback_promises_nothing_and_is_restored_whatever_it_measures():
+    here = failing(PlanState.ROLLED_BACK)
+    here.live(200)
+
+    back, missed = here.plans[0], here.plans[1]
+    assert (back.kind, back.state, back.promised) == (PlanKind.ROLLBACK, PlanState.VERIFIED, None)
+    assert verdicts(back, missed) == ["restored", "rolled back"]
+    assert lifecycle.newest_verdict(here.plans) is PlanVerdict.ROLLED_BACK
+    with here.transaction() as (tx, job):
+        events = tx.events.after(0, job=job.id)
+    (told,) = [e for e in events if e.kind == "plan.Verified" and e.subject == back.generation]
+    assert told.data is not None
+    assert told.data["verdict"] == "restored"
+    assert told.message.startswith("restored: ")
+    assert told.message.endswith(" measured")
+
+
+def test_a_rollback_that_waits_has_no_verdict_yet_and_one_that_failed_was_not_applied():
+    waits, failed = back(2, PlanState.APPROVED), back(3, PlanState.FAILED)
+    assert verdicts(waits, failed, back(4, PlanState.VERIFIED)) == [
+        "not yet",
+        "not applied",
+        "restored",
+    ]
+
+
 def test_events_carry_the_verdict():
     here = failing(PlanState.ROLLED_BACK)
 

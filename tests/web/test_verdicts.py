@@ -75,6 +75,8 @@ def test_the_card_of_a_job_says_what_came_of_its_last_plan(
         badge = seen.page.locator(".rec .badge").first
         expect(badge).to_have_text(verdict)
         assert tone(badge) == {"Kept": "good", "Inconclusive": "mut"}.get(verdict, "bad")
+        # A rollback promised nothing: the card shows the plan whose promise was missed.
+        expect(seen.page.locator(".rec .hd")).to_contain_text("generation 1,")
         track = seen.page.locator(".rec .track")
         expect(track).to_have_accessible_name(re.compile(f"^{verdict.lower()}; station"))
 
@@ -104,7 +106,8 @@ def test_the_plans_of_a_job_say_what_came_of_each(
         expect(seen.page.get_by_role("main")).not_to_contain_text("Verified")
         seen.page.goto(f"{judged.url}/#/jobs/digits")
         badges = seen.page.locator(".plans .badge")
-        expect(badges).to_have_text(["Proposed", "Kept", "Rolled back", "Kept"])
+        expect(badges).to_have_text(["Proposed", "Restored", "Rolled back", "Kept"])
+        assert [tone(badge) for badge in badges.all()] == ["brain", "mut", "bad", "good"]
         shapes = {badge.locator("svg").inner_html() for badge in badges.all()}
         assert len(shapes) == 3
 
@@ -173,7 +176,7 @@ def test_the_command_line_says_the_same_words(judged: Served) -> None:
         timeout=60,
     )
     assert said.returncode == 0, said.stderr
-    for verdict in ("kept", "fell short", "rolled back", "inconclusive", "not yet"):
+    for verdict in ("kept", "fell short", "rolled back", "inconclusive", "restored", "not yet"):
         assert f'"verdict": "{verdict}"' in said.stdout
 
 

@@ -138,5 +138,6 @@ class Reason(StrEnum):
     APPLIED = "Applied"
     KEPT = "PromiseKept"
     FELL_SHORT = "FellShort"
+    RESTORED = "Restored"
     INCONCLUSIVE = "Inconclusive"
     ROLLED_BACK = "RolledBack"

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from brain.errors import BadInput, BrainError, NotAllowed, NotFound
-from brain.types.plan import PlanState, Verdict
+from brain.types.plan import PlanState, PlanVerdict, Verdict
 from brain.types.plan import ScalePlan as Standing
 from brain.types.recommendation import Prediction
 from brain.types.resources import Resources
@@ -76,7 +76,7 @@ def progress(plan: Standing) -> tuple[list[StatusCondition], dict[str, Any]]:
 
 def event_of(plan: Standing) -> tuple[Literal["Normal", "Warning"], str]:
     """Return type and reason of the event about a plan's present phase."""
-    if plan.state is PlanState.VERIFIED and plan.outcome.verdict is Verdict.FELL_SHORT:
+    if plan.state is PlanState.VERIFIED and plan.judged is PlanVerdict.FELL_SHORT:
         return "Warning", str(Reason.FELL_SHORT)
     bad = plan.state in _ENDED_BADLY
     return "Warning" if bad else "Normal", str(plan.state)
@@ -106,6 +106,8 @@ def _complete(plan: Standing) -> StatusCondition:
 
 def _verified(plan: Standing) -> StatusCondition | None:
     verdict, detail = plan.outcome.verdict, plan.outcome.detail
+    if verdict is not None and plan.restores:
+        return _said(PlanCondition.VERIFIED, None, Reason.RESTORED, detail)
     match verdict:
         case None:
             return None

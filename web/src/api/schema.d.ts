@@ -3252,10 +3252,10 @@ export interface components {
         PlanState: "Proposed" | "Approved" | "Applying" | "Applied" | "Verified" | "RolledBack" | "Rejected" | "Superseded" | "Expired" | "Failed";
         /**
          * PlanVerdict
-         * @description The outcome of a plan's promise: every plan has exactly one.
+         * @description The outcome of a plan: every plan has exactly one.
          * @enum {string}
          */
-        PlanVerdict: "not yet" | "kept" | "fell short" | "rolled back" | "inconclusive" | "not applied";
+        PlanVerdict: "not yet" | "kept" | "fell short" | "rolled back" | "inconclusive" | "restored" | "not applied";
         /**
          * PlanView
          * @description A plan with the name of its job, as the inbox lists it.

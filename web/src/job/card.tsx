@@ -25,10 +25,11 @@ export function Card({ job, world, plans }: CardProps) {
   if (active) return <PlanCard job={job} view={active} world={world} />;
   const { decision } = job;
   const newest = plans[0];
-  // What came of the job: the way back from a missed promise was kept, and the job was rolled back.
-  const last = newest && newest.plan.generation === job.plan?.generation ? { ...newest, verdict: job.verdict } : newest;
+  // A rollback promised nothing: the plan that it undid did, and that promise was missed.
+  const undone = newest?.verdict === "restored" && job.verdict === "rolled back";
+  const last = undone ? plans.find(({ verdict }) => verdict === "rolled back") ?? newest : newest;
   if (job.finished_at) return last ? <PlanCard job={job} view={last} world={world} /> : <Undecided job={job} />;
-  if (decision && last && last.plan.updated_at > decision.decided_at && last.plan.state !== "Superseded")
+  if (decision && newest && last && newest.plan.updated_at > decision.decided_at && newest.plan.state !== "Superseded")
     return <PlanCard job={job} view={last} world={world} />;
   if (decision && decision.target.replicas === decision.current.replicas) return <HoldCard job={job} decision={decision} />;
   return last ? <PlanCard job={job} view={last} world={world} /> : <Undecided job={job} />;

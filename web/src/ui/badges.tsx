@@ -42,6 +42,7 @@ const VERDICTS: Partial<Record<PlanVerdict, Look>> = {
   "fell short": { icon: "fell-short", tone: "bad", word: "Fell short" },
   "rolled back": { icon: "rolled-back", tone: "bad", word: "Rolled back" },
   inconclusive: { icon: "inconclusive", tone: "mut", word: "Inconclusive" },
+  restored: { icon: "rolled-back", tone: "mut", word: "Restored" },
 };
 
 /** Conditions that are shown instead of the state they stand beside. */

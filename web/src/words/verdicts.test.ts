@@ -33,6 +33,7 @@ test("a restart changes no size, and says so", () => {
   const plan = (kind: ScalePlan["kind"], to: number): ScalePlan => ({ kind, current: { replicas: 2 }, target: { replicas: to } }) as ScalePlan;
   assert.equal(v.changeOf(plan("resize", 4)), "2 → 4");
   assert.equal(v.changeOf(plan("restart", 2)), "restart of 2");
+  assert.equal(v.tally([told("restored"), told("rolled back", "RolledBack")]), "1 rolled back, 1 restored");
   assert.deepEqual((["restart", "request", "rollback"] as const).map((kind) => v.counts({ plan: plan(kind, 2), verdict: "kept" })), [true, true, false]);
 });
 

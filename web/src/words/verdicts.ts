@@ -35,7 +35,7 @@ export function word({ plan, verdict }: Told): string {
 export function tally(told: readonly Told[]): string {
   const found = new Map<string, number>();
   for (const one of told) found.set(word(one), (found.get(word(one)) ?? 0) + 1);
-  const order = ["kept", "fell short", "rolled back", "inconclusive"];
+  const order = ["kept", "fell short", "rolled back", "inconclusive", "restored"];
   const rank = (one: string): number => (order.includes(one) ? order.indexOf(one) : order.length);
   return [...found].sort(([one], [other]) => rank(one) - rank(other)).map(([said, count]) => `${count} ${said}`).join(", ");
 }
