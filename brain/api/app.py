@@ -26,6 +26,7 @@ from brain.api.events import Bell, Feed
 from brain.api.head import AnsweringHead
 from brain.api.known_heads import KnownHeads
 from brain.api.limits import BodyBudget, RequestRates
+from brain.api.lists import ListMarks
 from brain.api.metrics import Metrics, ServiceCondition
 from brain.api.names import check_names, hosts_of
 from brain.api.relay import ScalerRelay
@@ -96,7 +97,12 @@ def create_app(
         clock=clock,
         home=home,
         bell=bell,
-        feed=Feed(bell, stores, JobRows(settings, clock, sparklines)),
+        feed=Feed(
+            bell,
+            stores,
+            JobRows(settings, clock, sparklines),
+            ListMarks(clock, condition.degraded),
+        ),
         sparklines=sparklines,
         relay=ScalerRelay(bell),
         seal=seal,

@@ -21,6 +21,7 @@ from typing import TypeVar
 from starlette.concurrency import run_in_threadpool
 
 from brain import wire
+from brain.api.lists import ListMarks
 from brain.api.rows import JobRows
 from brain.errors import Unavailable
 from brain.ports import Stores
@@ -148,15 +149,21 @@ class _Held:
 
 
 class Feed:
-    """The newest events, and changes of rows, as frames. Safe to use from any thread.
+    """The newest events, and changes of rows and lists, as frames. Safe to use from any thread.
 
     One task reads while there are streams, and all streams use its result.
     """
 
     def __init__(
-        self, bell: Bell, stores: Stores, rows: JobRows, *, sweep_seconds: float = SWEEP_SECONDS
+        self,
+        bell: Bell,
+        stores: Stores,
+        rows: JobRows,
+        lists: ListMarks,
+        *,
+        sweep_seconds: float = SWEEP_SECONDS,
     ) -> None:
-        self._bell, self._stores, self._rows = bell, stores, rows
+        self._bell, self._stores, self._rows, self._lists = bell, stores, rows, lists
         self._sweep_seconds = sweep_seconds
         self._reading = Lock()
         # Replaced, never changed, so that readers need no lock.
@@ -212,7 +219,7 @@ class Feed:
         before, told = self._held, self.told
         with suppress(Unavailable), self._reading:
             self._caught_up()
-            self._tell_rows()
+            self._tell_changes()
         if self._held is not before or self.told != told:
             self._bell.publish()
 
@@ -260,6 +267,9 @@ class Feed:
             self._rows.forget()
             self._touched.clear()
             self._measured, self._swept_at = frozenset(), at
+            self._lists.forget()
+            with suppress(Unavailable), self._stores.transaction(read_only=True) as tx:
+                self._lists.changes(tx, all=True)
 
     def _caught_up(self) -> _Held:
         rung, held = self._bell.rings, self._held
@@ -282,8 +292,8 @@ class Feed:
             self._swept_at = -inf
         return held.with_news(news)
 
-    def _tell_rows(self) -> None:
-        """Hold frames for jobs that were measured, and for rows that differ."""
+    def _tell_changes(self) -> None:
+        """Hold frames for jobs that were measured, and for rows and lists that differ."""
         now = time.monotonic()
         self._measured |= self._bell.take_measured()
         is_sweep = now - self._swept_at >= self._sweep_seconds
@@ -291,12 +301,17 @@ class Feed:
         if touched or is_sweep:
             with self._stores.transaction(read_only=True) as tx:
                 rows = self._rows.changes(tx, touched, unfinished=is_sweep)
-            for frame in (_measured(sorted(self._measured)), rows):
-                if frame:
-                    self._passing.append((self.told + 1, frame))
+            self._pass(_measured(sorted(self._measured)), rows)
         self._touched, self._measured = set(), frozenset()
         if is_sweep:
             self._swept_at = now
+        if touched or is_sweep:
+            with self._stores.transaction(read_only=True) as tx:
+                self._pass(self._lists.changes(tx, all=is_sweep))
+
+    def _pass(self, *frames: bytes) -> None:
+        for frame in filter(None, frames):
+            self._passing.append((self.told + 1, frame))
 
 
 async def poll(bell: Bell, read: Callable[[], T], done: Callable[[T], bool], wait: float) -> T:
@@ -347,8 +362,9 @@ async def stream(
     """Yield server-sent events after ``after``, in at most one bunch per second.
 
     Each event is ``id`` and ``data`` (an ``Event`` as JSON). ``event: measured`` names jobs with
-    new samples, and ``event: jobs`` has the changed fields of rows in the list of jobs; neither has
-    an id, because neither is repeated after a reconnect. The stream ends once ``ended``, called
+    new samples, ``event: jobs`` has the changed fields of rows in the list of jobs, and ``event:
+    changed`` names other lists that changed; none of these has an id, because none is repeated
+    after a reconnect. The stream ends once ``ended``, called
     after every wait, is true, or once its listener is so far behind that changes of rows are gone.
     """
     async with feed.followed() as publisher:

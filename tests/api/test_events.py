@@ -14,6 +14,7 @@ import pytest
 
 from brain import calls, wire
 from brain.api import events
+from brain.api.lists import ListMarks
 from brain.api.rows import JobRows
 from brain.api.views import Sparklines
 from brain.db import SqlStores
@@ -45,10 +46,15 @@ def _add(api: Api, *kinds: str) -> list[int]:
 
 
 def _data(chunk: bytes) -> list[dict[str, Any]]:
-    """The data of all frames but those that tell of rows."""
-    blocks = [block for block in chunk.decode().split("\n\n") if "event: jobs" not in block]
+    """The data of all frames but those that tell of rows and lists."""
+    told = ("event: jobs", "event: changed")
+    blocks = [block for block in chunk.decode().split("\n\n") if not block.startswith(told)]
     lines = "\n".join(blocks).split("\n")
     return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data:")]
+
+
+def _lists(api: Api) -> ListMarks:
+    return ListMarks(lambda: api.now, api.context.condition.degraded)
 
 
 def _rows(chunk: bytes) -> list[dict[str, Any]]:
@@ -150,7 +156,7 @@ def test_a_row_whose_samples_stop_is_told_by_time_alone(api: Api) -> None:
         tx.jobs.add(job(state=JobState.RUNNING))
         tx.worlds.put(world(stepping_at=NOW))
     rows = JobRows(api.settings, lambda: api.now, Sparklines())
-    feed = events.Feed(api.context.bell, api.stores, rows, sweep_seconds=0.1)
+    feed = events.Feed(api.context.bell, api.stores, rows, _lists(api), sweep_seconds=0.1)
 
     async def told(stream: AsyncIterator[bytes], field: str) -> dict[str, Any]:
         while field not in (row := (await _told(stream))[0]) or row[field] is None:
@@ -175,7 +181,7 @@ def test_a_row_whose_samples_stop_is_told_by_time_alone(api: Api) -> None:
 
 def test_a_job_that_ends_is_told_though_all_others_are_looked_at(api: Api) -> None:
     rows = JobRows(api.settings, lambda: api.now, Sparklines())
-    feed = events.Feed(api.context.bell, api.stores, rows, sweep_seconds=0)
+    feed = events.Feed(api.context.bell, api.stores, rows, _lists(api), sweep_seconds=0)
 
     async def heard() -> list[dict[str, Any]]:
         stream = events.stream(api.context.bell, feed, after=0, heartbeat_seconds=30, ended=_never)
@@ -249,7 +255,7 @@ def test_events_are_told_and_samples_kept_though_rows_cannot_be_read(api: Api) -
     stores = _AwayFor(api.stores)
     rows = JobRows(api.settings, lambda: api.now, Sparklines())
     bell = api.context.bell
-    feed = events.Feed(bell, stores, rows)  # type: ignore[arg-type]
+    feed = events.Feed(bell, stores, rows, _lists(api))  # type: ignore[arg-type]
 
     async def heard() -> bool:
         feed.start()

@@ -13,6 +13,8 @@ export interface Listener {
   measured(jobs: string[]): void;
   /** Rows of the list of jobs changed. */
   rows(changes: Change[]): void;
+  /** These lists changed in a way that no event tells. */
+  lists(names: string[]): void;
   lost(why: Failure | null): void;
 }
 
@@ -77,6 +79,7 @@ function hand(block: string, listener: Listener): string {
     if (line.startsWith("data:")) data += line.slice(5).trim();
   }
   if (kind === "jobs") listener.rows((JSON.parse(data) as { jobs: Change[] }).jobs);
+  else if (kind === "changed") listener.lists((JSON.parse(data) as { lists: string[] }).lists);
   else if (kind === "measured") listener.measured((JSON.parse(data) as { jobs: string[] }).jobs);
   else if (data) listener.event(JSON.parse(data) as BrainEvent);
   return id;

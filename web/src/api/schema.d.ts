@@ -55,8 +55,9 @@ export interface paths {
          * Stream
          * @description Everything that happens, as server-sent events; ``Last-Event-ID`` resumes.
          *
-         *     ``data`` is an ``Event``; ``event: measured`` names jobs with new samples, and ``event: jobs``
-         *     has the changed fields of rows of the list of jobs. Bunches come once a second at most. The
+         *     ``data`` is an ``Event``; ``event: measured`` names jobs with new samples, ``event: jobs``
+         *     has the changed fields of rows of the list of jobs, and ``event: changed`` names other lists
+         *     that changed. Bunches come once a second at most. The
          *     stream ends with the token that opened it.
          */
         get: operations["stream"];

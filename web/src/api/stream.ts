@@ -27,6 +27,7 @@ const listener: Listener = {
   event: (event) => tell("event", event),
   measured: (jobs) => tell("measured", jobs),
   rows: (changes) => tell("rows", changes),
+  lists: (names) => tell("lists", names),
   lost(why) {
     open = false;
     tell("lost", why);

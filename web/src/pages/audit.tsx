@@ -10,7 +10,7 @@ import { instant, moment } from "../words/format.ts";
 import { now } from "../state/now.ts";
 
 export function Audit() {
-  const first = useResource("audit", () => calls.audit(), { every: 30, concerns: (news) => !/^(measured|row)/.test(news.kind) });
+  const first = useResource("audit", () => calls.audit(), { concerns: ({ kind }) => kind === "list.audit" });
   const [older, setOlder] = useState<AuditEntry[]>([]);
   const [token, setToken] = useState<string | null>(null);
   const { value, failure } = first.state.value;

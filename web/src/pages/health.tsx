@@ -2,7 +2,8 @@
 import { jobs, nodes } from "../state/fleet.ts";
 import { heardAt, linked } from "../state/link.ts";
 import { now } from "../state/now.ts";
-import { health } from "../state/session.ts";
+import { useResource } from "../state/resource.ts";
+import { health, refreshHealth } from "../state/session.ts";
 import { Icon } from "../ui/icons.tsx";
 import { Command, Heading, Skeleton } from "../ui/parts.tsx";
 import { Shell } from "../ui/shell.tsx";
@@ -19,6 +20,8 @@ interface Check {
 const SKEW_SECONDS = 5;
 
 export function HealthPage() {
+  // The size of the database and the clocks of senders change with every sample, so that only a question tells them.
+  useResource("health", refreshHealth, { every: 30, concerns: () => false });
   const said = health.value;
   if (!said) return <Shell crumbs={<h1>Health</h1>}><Skeleton label="Asking the doctor" /></Shell>;
   const found = checks();

@@ -34,7 +34,7 @@ const TABS = [
 export function Job() {
   const [name = "", tab = ""] = route.value.rest;
   // Another job may come by the name of this one.
-  const concerns = ({ kind, job }: News): boolean => job === null || job === detail.state.peek().value?.job.id || kind === "job.Queued";
+  const concerns = ({ kind, job }: News): boolean => (job === null && !kind.startsWith("list.")) || job === detail.state.peek().value?.job.id || kind === "job.Queued";
   const detail: Resource<JobDetail> = useResource(`job ${name}`, () => calls.job(name), { concerns });
   const plans = useResource(`plans ${name}`, async () => (await calls.plansOf(name)).items, { concerns: (news) => news.kind !== "measured" && news.kind !== "row" && concerns(news) });
   const { value, failure, at } = detail.state.value;

@@ -1,24 +1,22 @@
 /** Is anything wrong, what did Brain do, what did it save. */
 import { useEffect } from "preact/hooks";
 import type { JobView, PlanView, Recommendation } from "../api/types.ts";
-import * as calls from "../api/calls.ts";
 import { HoursStrip } from "../charts/hours.tsx";
 import { jobLink, jobs, nodes, plans, savings, waiting } from "../state/fleet.ts";
 import { now } from "../state/now.ts";
-import { useResource } from "../state/resource.ts";
 import { link } from "../state/route.ts";
 import { health } from "../state/session.ts";
 import { HoldBadge, PlanBadge, Standing } from "../ui/badges.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { JobTable } from "../ui/jobtable.tsx";
-import { Age, FromTo, Heading, Skeleton, Time, Trouble } from "../ui/parts.tsx";
+import { Age, Aged, FromTo, Heading, Skeleton, Time, Trouble } from "../ui/parts.tsx";
 import { Shell } from "../ui/shell.tsx";
 import { PlanStrip, PromiseStrip, StripKey } from "../ui/strip.tsx";
 import { about, byUrgency, type Concern, concerns, failures, holding, pressing, result } from "../words/attention.ts";
 import { count } from "../words/format.ts";
 import { counts, missed, standing, tally } from "../words/verdicts.ts";
 import { give, money, note, savedOf } from "../words/hours.ts";
-import { Figures } from "./pool.tsx";
+import { Figures, usePool } from "./pool.tsx";
 import { Welcome } from "./welcome.tsx";
 
 const DAY = 86_400_000;
@@ -116,7 +114,7 @@ function Saved() {
   if (of.plans.length === 0) return <Answer question={question} note={note(of)}>Nothing yet</Answer>;
   const { saved_money: earned, saved_hours: hours } = of;
   const more = [give(hours), earned === null ? "" : money(earned, savings.value?.currency ?? "")].filter(Boolean).join(" \u00a0·\u00a0 ");
-  return <Answer question={question} note={note(of)}>{savedOf(hours.value, of.unit)} <small>{more}</small></Answer>;
+  return <Answer question={question} note={note(of)}>{savedOf(hours.value, of.unit)} <small>{more}<Aged at={savings.value?.until ?? ""} /></small></Answer>;
 }
 
 function HoursSection() {
@@ -126,7 +124,7 @@ function HoursSection() {
   const what = of.unit.replace(/-h$/, "");
   return (
     <section class="sec">
-      <Heading title={`${what[0]?.toUpperCase()}${what.slice(1)}-hours`} sub={`last 24 h, quarter-hours, ${count(of.capacity, what)}`} />
+      <Heading title={`${what[0]?.toUpperCase()}${what.slice(1)}-hours`} sub={<>last 24 h, quarter-hours, {count(of.capacity, what)}<Aged at={value.until} /></>} />
       <HoursStrip of={of} since={value.since} until={value.until} plans={(plans.value ?? []).filter(counts)} />
     </section>
   );
@@ -134,7 +132,7 @@ function HoursSection() {
 
 /** Nothing where nobody shares the pool: then it has no price. */
 function PoolSection({ name }: { name: string }) {
-  const { value } = useResource(`pool ${name}`, () => calls.pool(name), { every: 15, concerns: ({ kind }) => /^(plan|job|node)/.test(kind) }).state.value;
+  const { value } = usePool(name).state.value;
   if (!value?.round || value.round.shares.length === 0) return null;
   return (
     <section class="sec">

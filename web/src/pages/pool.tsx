@@ -2,7 +2,7 @@
 import type { JobShare, PoolRound, PoolView } from "../api/types.ts";
 import * as calls from "../api/calls.ts";
 import { jobLink, place } from "../state/fleet.ts";
-import { useResource } from "../state/resource.ts";
+import { type Resource, useResource } from "../state/resource.ts";
 import { link, route } from "../state/route.ts";
 import { health } from "../state/session.ts";
 import { Icon, type IconName, type Tone } from "../ui/icons.tsx";
@@ -24,6 +24,10 @@ const OUTCOMES: Record<string, { icon: IconName; tone: Tone; word: string }> = {
   keeps: { icon: "hold", tone: "mut", word: "Keeps" },
 };
 
+export function usePool(name: string): Resource<PoolView> {
+  return useResource(`pool ${name}`, () => calls.pool(name), { concerns: ({ kind }) => kind === "list.pools" || kind === "list.nodes" });
+}
+
 export function Pool() {
   const named = route.value.rest[0] ?? place.value;
   const known = health.value?.pools ?? [];
@@ -41,7 +45,7 @@ function Unknown({ named, known }: { named: string; known: readonly string[] }) 
 }
 
 function Known({ named }: { named: string }) {
-  const pool = useResource(`pool ${named}`, () => calls.pool(named), { every: 10, concerns: ({ kind }) => /^(plan|job|node|hold)/.test(kind) });
+  const pool = usePool(named);
   const { value, failure } = pool.state.value;
   return (
     <Shell crumbs={<h1>Pool {named}</h1>}>

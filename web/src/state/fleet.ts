@@ -22,20 +22,20 @@ export const jobs = new Resource(() => told.into(allJobs), { concerns: () => fal
 export const plans: Resource<PlanView[]> = new Resource(async () => (await calls.plans()).items, {
   concerns: ({ kind, job }) => /^(plan\.|row\.plan$)/.test(kind) || (kind.startsWith("job.") && proposed().some(({ plan }) => plan.job === job)),
 });
-export const nodes = new Resource(async () => (await calls.nodes()).items, {
-  every: 30,
-  concerns: ({ kind }) => /^(replica|node)\b/.test(kind),
-});
+export const nodes = new Resource(async () => (await calls.nodes()).items, { concerns: ({ kind }) => kind === "list.nodes" });
 export const freezes = new Resource(async () => (await calls.freezes()).items, {
   concerns: ({ kind }) => /freeze|thaw/.test(kind),
 });
-/** Costs the service more than a list; the overview starts it while it is open. */
+/**
+ * Costs the service more than a list; the overview starts it while it is open. Savings grow while nothing happens that
+ * could be told, so time asks for them, five minutes of it: they are sums of a day, and say how old they are.
+ */
 export const savings = new Resource(calls.savings, {
-  every: 60,
+  every: 300,
   quiet: 15,
   concerns: ({ kind }) => /^plan\./.test(kind),
 });
-const doctor = new Resource(refreshHealth, { every: 30, concerns: () => false });
+const doctor = new Resource(refreshHealth, { concerns: ({ kind }) => kind === "list.health" });
 
 export function startFleet(): () => void {
   const stops = [jobs, plans, nodes, freezes, doctor].map((resource) => resource.start());

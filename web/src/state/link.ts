@@ -16,7 +16,10 @@ export const heardAt = signal(Date.now());
 /** When the worker last told anything. */
 let toldAt = 0;
 
-/** What happened, and to which job: an event's kind, `measured`, or `row` (`row.plan` with its plan). Null: news may be missing. */
+/**
+ * What happened, and to which job: an event's kind, `measured`, `row` (`row.plan` with its plan), or `list.` with the
+ * name of a list. Null: news may be missing.
+ */
 export type News = { kind: string; job: string | null };
 type Hearer = (news: News | null) => void;
 const hearers = new Set<Hearer>();
@@ -48,6 +51,9 @@ const listener: Listener = {
   rows(changes) {
     for (const keeper of keepers) keeper(changes);
     for (const { id, plan } of changes) tell({ kind: plan === undefined ? "row" : "row.plan", job: id });
+  },
+  lists(names) {
+    for (const name of names) tell({ kind: `list.${name}`, job: null });
   },
   lost(why) {
     linked.value = false;

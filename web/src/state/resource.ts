@@ -19,7 +19,7 @@ export interface Loaded<T> {
 }
 
 export interface Freshness {
-  /** Seconds between loads without any news, of what changes untold. */
+  /** Seconds between loads without any news, of what nobody can tell; its user says why. */
   every?: number;
   /** News that make it worth loading now; all where absent. */
   concerns?: (news: News) => boolean;

@@ -1,0 +1,56 @@
+"""Changes of lists that no event names, for clients that keep the lists: ``event: changed``."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from brain import wire
+from brain.api import views
+from brain.ports import Clock, Transaction
+
+#: Stands for any time: clients have a clock, and know themselves how long a node has been silent.
+_ANY = datetime.min.replace(tzinfo=UTC)
+
+
+class ListMarks:
+    """The lists as they were last looked at; used in one thread at a time.
+
+    No event tells that a node turned silent, that a round divided a pool anew, that something was
+    written to the audit log, or that a part of the service fails. ``degraded`` returns a sentence
+    for each part that fails.
+    """
+
+    def __init__(self, clock: Clock, degraded: Callable[[], Iterable[str]]) -> None:
+        self._clock, self._degraded = clock, degraded
+        #: A mark for each list: equal marks mean that nothing a client shows has changed.
+        self._seen: dict[str, object] = {}
+
+    def forget(self) -> None:
+        """Forget the lists; those who begin to listen read them first."""
+        self._seen.clear()
+
+    def changes(self, tx: Transaction, *, all: bool) -> bytes:
+        """Return the frame that names the lists that changed since they were last looked at.
+
+        Only the audit log is looked at, with ``all`` all lists. Empty if nothing changed.
+        """
+        found = self._marks(tx) if all else {}
+        found["audit"] = [entry.id for entry in tx.audit.page(after=None, size=1)]
+        lists = [name for name, mark in found.items() if self._seen.get(name, mark) != mark]
+        self._seen |= found
+        return b"event: changed\ndata: %s\n\n" % wire.encode({"lists": lists}) if lists else b""
+
+    def _marks(self, tx: Transaction) -> dict[str, object]:
+        nodes = [
+            replace(node, seen_at=_ANY) for node in views.nodes(tx, tx.nodes.of(), self._clock())
+        ]
+        jobs = Counter((job.pool, job.document.optimize_mode) for job in tx.jobs.unfinished())
+        pools = sorted({node.pool for node in nodes} | {pool for pool, _ in jobs})
+        rounds = [last and last.decided_at for last in map(tx.pools.round, pools)]
+        policies = [(policy.pool, policy.version) for policy in tx.pools.policies()]
+        return {
+            "nodes": nodes,
+            "pools": (rounds, policies, jobs),
+            "health": (pools, tuple(self._degraded())),
+        }
