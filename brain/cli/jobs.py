@@ -14,7 +14,7 @@ from brain.cli.documents import complete, document_of, expect_one, read_document
 from brain.client import BrainClient, error_of
 from brain.errors import BadInput, BrainError
 from brain.types.job import JobState
-from brain.types.plan import PlanKind, PlanState, PlanVerdict
+from brain.types.plan import PlanState, PlanVerdict
 from brain.typeset import percent
 from brain.views import JobOutcome, JobView, Page
 
@@ -29,7 +29,7 @@ COLUMNS = (
     output.Column[JobView]("WAIT", lambda job: percent(job.data_wait_share), right=True, rank=4),
     output.Column[JobView]("MODE", lambda job: job.mode, rank=4),
     output.Column[JobView]("BRAIN", lambda job: _brain(job), rank=3, least=12),
-    output.Column[JobView]("REASON", lambda job: job.reason, least=14),
+    output.Column[JobView]("REASON", lambda job: _reason(job), least=14),
     output.Column[JobView]("AHEAD OF STORAGE", lambda job: _ahead(job), right=True, wide=True),
     output.Column[JobView]("OWNER", lambda job: job.owner, wide=True),
     output.Column[JobView]("PROJECT", lambda job: job.project, wide=True),
@@ -39,7 +39,9 @@ COLUMNS = (
 
 
 #: Told before a hold that followed: what came of a promise is not to be hidden by it.
-_MISSED = frozenset({PlanVerdict.FELL_SHORT, PlanVerdict.ROLLED_BACK})
+MISSED = frozenset({PlanVerdict.FELL_SHORT, PlanVerdict.ROLLED_BACK})
+#: Conditions that are told in the place of a reason why the job is well.
+_NOT_WELL = ("Hung", "Late", "Straggler", "StaleTelemetry", "Undecided")
 
 
 @click.command()
@@ -342,13 +344,18 @@ def _memory(job: JobView) -> str:
     return f"RAM checkpoint: {_ahead(job)} ahead of storage{copied[job.memory.buddy]}"
 
 
+def _reason(job: JobView) -> str:
+    found = (one for one in job.conditions if one.kind in _NOT_WELL)
+    return next((f"{one.kind}: {one.reason}" for one in found), job.reason)
+
+
 def _brain(job: JobView) -> str:
     plan = job.plan
     if plan and plan.active:
         return f"{plan.state} g{plan.generation} → {plan.target.replicas}"
-    if plan and job.verdict in _MISSED:
-        by = "by " if plan.kind is PlanKind.ROLLBACK else ""
-        return f"{job.verdict} {by}g{plan.generation}"
+    if plan and job.verdict in MISSED:
+        # The newest plan is the rollback, not the plan that it undid.
+        return job.verdict if plan.restores else f"{job.verdict} g{plan.generation}"
     if job.decision and job.decision.hold and job.finished_at is None:
         return f"Hold: {job.decision.explanation.code}"
     if plan is None:

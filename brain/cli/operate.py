@@ -38,7 +38,7 @@ NODE_COLUMNS = (
     output.Column[NodeView]("ACCELERATOR", lambda node: node.accelerator, least=8),
     output.Column[NodeView]("CPU", lambda node: _cores(node.reserved, node.capacity), right=True),
     output.Column[NodeView](
-        "MEMORY GiB", lambda node: f"{node.capacity.memory_bytes / 2**30:.1f}", right=True
+        "MEMORY GiB", lambda node: _gibibytes(node.reserved, node.capacity), right=True
     ),
     output.Column[NodeView]("GPUS", lambda node: str(node.capacity.gpus), right=True),
     output.Column[NodeView]("JOBS", lambda node: ", ".join(node.jobs) or "—", rank=2, least=12),
@@ -352,6 +352,11 @@ def _state_of(node: NodeView) -> str:
     if node.left:
         return f"avoided by {', '.join(each.job_name for each in node.left)}"
     return "ready" if node.schedulable else "drained"
+
+
+def _gibibytes(reserved: Resources, capacity: Resources) -> str:
+    used, all = (round(one.memory_bytes / 2**30, 1) for one in (reserved, capacity))
+    return f"{used:g} of {all:g}"
 
 
 def _cores(reserved: Resources, capacity: Resources) -> str:

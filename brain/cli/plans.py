@@ -11,7 +11,7 @@ from brain import calls
 from brain.cli import output
 from brain.cli.amounts import CPU, MEMORY
 from brain.cli.connect import dry_run_option, say_dry_run, with_client
-from brain.cli.jobs import pages
+from brain.cli.jobs import MISSED, pages
 from brain.client import BrainClient
 from brain.errors import BadInput, UnknownPlan
 from brain.types.advice import NoticeKind
@@ -270,6 +270,8 @@ def explain(client: BrainClient, job: str, form: str) -> None:
     seen = detail.job
     text = _why(seen, datetime.now(UTC))
     click.echo(text)
+    if missed := _missed(seen):
+        click.echo(missed)
     for each in seen.conditions:
         if each.kind in _ALSO and each.reason not in text:
             click.echo(f"{each.reason[:1].upper()}{each.reason[1:]}.")
@@ -294,6 +296,17 @@ def what_if(client: BrainClient, job: str, form: str) -> None:
     output.show(scaling.sizes, columns, form, name=lambda size: str(size.replicas))
     if form in ("table", "wide"):
         click.echo(scaling.basis)
+
+
+def _missed(job: JobView) -> str:
+    """Return a sentence on the newest promise if it was missed; empty otherwise."""
+    plan = job.plan
+    if plan is None or job.verdict not in MISSED:
+        return ""
+    if plan.restores:
+        return f"Rolled back by plan {plan.generation}: {plan.explanation.reason}"
+    said = f"Plan {plan.generation}, {plan_change(plan)}, fell short and stays"
+    return f"{said}: {plan.outcome.detail}"
 
 
 def _why(job: JobView, now: datetime) -> str:

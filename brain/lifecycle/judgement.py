@@ -44,7 +44,7 @@ def judge(
         )
     elif holds and not plan.changes_resources:
         if plan.restores and measured is not None:
-            both = f"{quantity(measured.examples_per_second, unit)} measured"
+            both = f"measured {quantity(measured.examples_per_second, unit)}"
         return verified(tx, plan, Verdict.INCONCLUSIVE, both, now, measured)
     comparable = measured and counted(measured, worths)
     if holds:

@@ -111,7 +111,7 @@ def compared(
 ) -> str:
     """Describe in words the comparison that the verdict rests on."""
     rate = measured.examples_per_second * worths.now
-    said = f"{number(rate)} of {quantity(promised.examples_per_second, unit)} promised"
+    said = f"measured {number(rate)} of {quantity(promised.examples_per_second, unit)} promised"
     if number(rate) != number(measured.examples_per_second):
         said += f" ({quantity(measured.examples_per_second, unit)} at another batch, at which an "
         said += f"example is worth {number(worths.now, digits=2)} of a promised one)"

@@ -15,6 +15,8 @@ MOVES = r"(?<=± )[0-9.]+|\b\d\d:\d\d\b|(?<=prediction is )[0-9a-z ]+(?= old)"
 
 def steady(printed: str) -> str:
     """The same without blanks at ends, and without what moves."""
+    # The age of a sample stands at the end of a line, and grows in length, too.
+    printed = re.sub(r"(?<=newest sample is )[0-9a-z ]+(?= old)", "##", printed)
     printed = re.sub(MOVES, lambda known: "#" * len(known[0]), printed)
     return "".join(f"{line.rstrip()}\n" for line in printed.splitlines())
 

@@ -25,6 +25,7 @@ from brain.types.plan import PlanKind, PlanState, Verdict
 from brain.types.recommendation import Recommendation
 from brain.types.resources import Node, NodeName, Resources
 from brain.types.world import Cause, Replica, ReplicaState
+from brain.typeset import quantity
 from tests.web import seed
 from tests.web.browser import PATIENCE, code, launched, visit
 from tests.web.measured import RATE, steps_of
@@ -36,6 +37,8 @@ JOBS = 60
 #: By number: the straggler, who was rolled back, whose promise was missed, who shrank as promised.
 STRAGGLER, ROLLED_BACK, MISSED, SHRUNK = 7, 11, 19, (3, 8, 14, 22, 27, 33, 38, 41)
 ENDED, QUEUED = range(52, 58), range(58, 60)
+#: How many times as long the straggler's steps take.
+SLOWER = 1.35
 #: How long ago jobs began, and how long ago their size changed.
 AGE, CHANGED = timedelta(minutes=40), timedelta(minutes=24)
 #: Samples are stored so far ahead: so long the page stays fresh.
@@ -72,7 +75,7 @@ def _job(tx: Transaction, number: int, now: datetime) -> None:
     document = {"replicas": Bounds(min=1, max=4, start=sizes[-1]), "steps": 30_000}
     running = seed.job(id, name, now, JobState.RUNNING, reason="stepping", **fields)
     tx.jobs.add(replace(running, document=replace(running.document, **document)))
-    slow = {1: 1.35} if number == STRAGGLER else None
+    slow = {1: SLOWER} if number == STRAGGLER else None
     ends = [now - CHANGED, now - CHANGED + timedelta(minutes=6), now + AHEAD]
     since = begun
     for epoch, size in enumerate(sizes, start=1):
@@ -113,12 +116,12 @@ def _plans(tx: Transaction, id: JobId, number: int, now: datetime) -> None:
     if number == MISSED:
         why = "A fourth replica is predicted to add 27 % to 1 370 examples/s."
         plan = _plan(id, 3, 4, at, 1740, Verdict.FELL_SHORT, why, kind=PlanKind.REQUEST)
-        detail = "1 405 of 1 740 examples/s promised"
+        detail = "measured 1 405 of 1 740 examples/s promised"
         tx.plans.add(replace(plan, outcome=replace(plan.outcome, detail=detail)))
     if number == ROLLED_BACK:
         why = "4 replicas are predicted to do 1.87 times as much as 2."
         plan = _plan(id, 2, 4, at, 1810, Verdict.FELL_SHORT, why, state=PlanState.ROLLED_BACK)
-        detail = "1 405 of 1 810 examples/s promised"
+        detail = "measured 1 405 of 1 810 examples/s promised"
         tx.plans.add(replace(plan, outcome=replace(plan.outcome, detail=detail)))
         back = "Generation 1 fell short: 1 405 of 1 810 examples/s, so back to 2 replicas."
         tx.plans.add(
@@ -159,18 +162,17 @@ def _hold(tx: Transaction, id: JobId, number: int, size: int, now: datetime) -> 
         )
         then = f"Look at {_node(number)}: what else runs there?"
     else:
-        code, why = (
-            "not-worth-it",
-            f"{size + 1} replicas would add less than 5 %; a restart costs more.",
-        )
+        other = f"{size + 1} replicas would add" if size < 4 else "3 replicas would save"
+        code, why = "not-worth-it", f"{other} less than 5 %; a restart costs more."
         then = "Brain looks again at every turn."
-    seen = Evidence(label=f"Measured at {size}, 231 windows", value=f"{RATE[size]:.0f} examples/s")
+    rate = RATE[size] / (SLOWER if number == STRAGGLER else 1)
+    seen = Evidence(label=f"Measured at {size}, 231 windows", value=quantity(rate, "examples/s"))
     tx.plans.decide(
         id,
         Recommendation(
             current=here,
             target=here,
-            measured=seed.promise(RATE[size], 9),
+            measured=seed.promise(rate, 9),
             explanation=Explanation(code=code, reason=why, next_step=then, evidence=(seen,)),
             decided_at=now - timedelta(seconds=20),
         ),

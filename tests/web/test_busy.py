@@ -34,6 +34,42 @@ def test_the_overview_answers_what_a_reader_asks(browser: Browser, many: Served)
         expect(heading.locator(".sub")).to_have_text("1 job and 1 node; 2 more wait")
 
 
+def test_each_concern_and_decision_of_the_overview_says_what_its_words_and_numbers_are(
+    browser: Browser, many: Served
+) -> None:
+    with visit(browser, many) as seen:
+        concerns = seen.page.locator(".att li")
+        silent = concerns.filter(has_text="node-6 is silent")
+        expect(silent).to_contain_text("No job of Brain's is on it.")
+        straggler = concerns.filter(has_text="language-08 has a straggler")
+        # Nobody knows since when; the job's own time is that of another change.
+        expect(straggler.locator(".when")).to_be_empty()
+        decisions = seen.page.get_by_role("table", name="Decisions and their reasons")
+        expect(decisions.locator("th")).to_have_text(
+            ["Time", "Outcome", "Job", "Replicas", "Why", "Promise", "vs promise"]
+        )
+        expect(decisions.locator("tr", has_text="language-12")).to_contain_text(
+            "times as much as 2. Measured 1\u202f405 of 1\u202f810 examples/s promised"
+        )
+
+
+def test_the_command_line_answers_what_is_wrong_and_which_promise_was_missed(many: Served) -> None:
+    service = {"BRAIN_URL": many.url, "BRAIN_TOKEN": many.admin}
+
+    def printed(*words: str) -> str:
+        return shown(*words, environment=service, columns=80)
+
+    (straggler,) = [line for line in printed("jobs").splitlines() if " language-08 " in line]
+    assert "  Straggler: ra" in straggler
+    assert "Rolled back by plan 2: Generation 1 fell short: " in printed("explain", "language-12")
+    said = "Plan 1, 3 → 4 replicas, fell short and stays: measured 1 405 of 1 740 examples/s"
+    assert said in printed("explain", "language-20")
+    assert "promised" not in printed("explain", "language-08")
+    (node,) = [line for line in printed("nodes").splitlines() if " node-4 " in line]
+    assert "18 of 20" in node
+    assert "36 of 128" in node
+
+
 def test_a_missed_promise_is_no_hold_and_no_green_mark(browser: Browser, many: Served) -> None:
     said = {"language-12": "rolled back", "language-20": "fell short"}
     with visit(browser, many) as seen:

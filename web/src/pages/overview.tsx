@@ -13,7 +13,7 @@ import { Age, Aged, FromTo, Heading, Skeleton, Time, Trouble } from "../ui/parts
 import { Shell } from "../ui/shell.tsx";
 import { PlanStrip, PromiseStrip, StripKey } from "../ui/strip.tsx";
 import { about, byUrgency, type Concern, concerns, failures, holding, pressing, result } from "../words/attention.ts";
-import { count } from "../words/format.ts";
+import { count, sentences } from "../words/format.ts";
 import { counts, missed, standing, tally } from "../words/verdicts.ts";
 import { give, money, note, savedOf } from "../words/hours.ts";
 import { Figures, usePool } from "./pool.tsx";
@@ -189,6 +189,7 @@ function Decisions({ recent, active }: { recent: readonly PlanView[]; active: re
       <table class="feed">
         <caption class="vh">Decisions and their reasons</caption>
         <colgroup><col class="c-when" /><col class="c-state" /><col class="c-job" /><col class="c-size" /><col /><col class="c-strip" /><col class="c-end" /></colgroup>
+        {rows.length > 0 && <thead><tr><th>Time</th><th>Outcome</th><th>Job</th><th>Replicas</th><th>Why</th><th>Promise</th><th class="num">vs promise</th></tr></thead>}
         <tbody>
           {rows.slice(0, DECISIONS).map(({ key, at, show }) => <tr key={key}><td class="mut"><Time at={at} /></td>{show()}</tr>)}
         </tbody>
@@ -201,7 +202,7 @@ function PlanRow({ view }: { view: PlanView }) {
   const { plan, job_name: name } = view;
   const end = result(view, now.value);
   const open = ["Proposed", "Approved", "Applying"].includes(plan.state);
-  const told = [plan.explanation.reason.replace(/\.$/, ""), plan.outcome.detail].filter(Boolean).join(". ");
+  const told = sentences(plan.explanation.reason, plan.outcome.detail);
   return (
     <>
       <td><PlanBadge told={view} /></td>

@@ -32,7 +32,7 @@ test("equal failures are one concern, which counts each of their jobs", () => {
 
 test("a job with two concerns counts once, one that only waits to start does not", () => {
   const both = job("both", "Degraded", { conditions: [{ kind: "Straggler", reason: "rank 1" }] });
-  const silent = { name: "n1", ready: false, left: [], schedulable: true } as unknown as NodeView;
+  const silent = { name: "n1", ready: false, left: [], jobs: [], schedulable: true } as unknown as NodeView;
   const found = concerns([both, job("queued", "Queued")], [], [silent], null, NOW);
   assert.equal(found.length, 4);
   assert.deepEqual(about(found), { jobs: 1, nodes: 1 });

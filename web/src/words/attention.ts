@@ -105,8 +105,9 @@ function aboutFailures(failed: [Failed, ...Failed[]]): Concern {
 
 function aboutJob(job: JobView): Concern[] {
   const base = { at: job.updated_at, to: ["jobs", address(job)], jobs: [job.id] };
+  // A condition has no time of its own, and the job's may be that of another change.
   const found: Concern[] = notable(job).map(({ kind, reason }) => ({
-    ...base, rank: kind === "Hung" ? 0 : 2, icon: ICONS[kind] ?? "warning", tone: "warn", title: conditionTitle(job, kind), detail: reason,
+    ...base, at: null, rank: kind === "Hung" ? 0 : 2, icon: ICONS[kind] ?? "warning", tone: "warn", title: conditionTitle(job, kind), detail: reason,
   }));
   if (job.state === "Degraded")
     found.push({ ...base, rank: 1, icon: "warning", tone: "warn", title: `${job.name} is degraded`, detail: job.reason });
@@ -147,7 +148,7 @@ function aboutPlans(waiting: readonly PlanView[], now: number): Concern[] {
 function aboutNode(node: NodeView): Concern[] {
   const nodes = [node.name];
   if (!node.ready)
-    return [{ rank: 1, icon: "silent", tone: "warn", title: `${node.name} is silent`, detail: "Its scaler does not report; jobs on it go on, Brain holds.", at: node.seen_at, to: ["nodes"], nodes }];
+    return [{ rank: 1, icon: "silent", tone: "warn", title: `${node.name} is silent`, detail: node.jobs.length === 0 ? "Its scaler does not report. No job of Brain's is on it." : `Its scaler does not report. ${count(node.jobs.length, "job")} on it ${node.jobs.length === 1 ? "goes" : "go"} on, and Brain holds.`, at: node.seen_at, to: ["nodes"], nodes }];
   if (node.left.length)
     return [{ rank: 3, icon: "warning", tone: "warn", title: `${node.name} was left by ${node.left.map((one) => one.job_name).join(", ")}`, detail: node.left.map((one) => one.why).join("; "), at: null, to: ["nodes"], nodes }];
   if (!node.schedulable)

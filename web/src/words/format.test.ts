@@ -95,3 +95,7 @@ test("gain needs a base", () => {
 test("kinds of conditions are written as words", () => {
   assert.equal(f.words("NeverFits"), "Never fits");
 });
+
+test("clauses of the service become sentences, whose numbers are not broken", () => {
+  assert.equal(f.sentences("adds 27 % to 1 370 examples/s.", "", "measured 1 405 of 12 740"), "Adds 27 % to 1\u202f370 examples/s. Measured 1\u202f405 of 12\u202f740");
+});

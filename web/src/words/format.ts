@@ -100,6 +100,12 @@ export function promised(promise: Maybe<Interval>): string {
   return `${compared(promise.examples_per_second)} ${uncertainty(promise)}`;
 }
 
+/** Sentences from clauses of the service, whose numbers stay on one line. */
+export function sentences(...clauses: readonly string[]): string {
+  const said = clauses.filter(Boolean).map((one) => `${one.charAt(0).toUpperCase()}${one.slice(1).replace(/\.$/, "")}`);
+  return said.join(". ").replace(/(\d) (?=\d{3}\b)/g, `$1${NARROW}`);
+}
+
 /** `2 310 of 2 900`: measured against promised; a promise alone keeps its ± where that is short. */
 export function measuredOf(measured: Maybe<Interval>, promise: Maybe<Interval>): string {
   if (!measured && promise) return symmetric(promise) ? promised(promise) : compared(promise.examples_per_second);
