@@ -45,7 +45,7 @@ from brain.typeset import duration
 _DECIDED = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED, JobState.SUSPENDED})
 #: Codes of holds that only news of the job can end, and the seconds until such a job is looked at
 #: all the same.
-_LASTING = frozenset({"off", "manual", "at-best", "no-steps", "stale-telemetry"})
+_LASTING = frozenset({"off", "manual", "at-best", "mixed-groups", "no-steps", "stale-telemetry"})
 _LASTING_SECONDS = 300.0
 #: States of plans that may go on at any turn, even if nothing happens to their own job.
 _WAITING = frozenset({PlanState.APPROVED, PlanState.APPLYING})

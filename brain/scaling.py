@@ -41,8 +41,9 @@ def _what_if(
         # number.
         return WhatIf(replicas=size, prediction=active.promised, measured=sight.at(size))
     try:
-        served = situation if situation is not None and situation.serves else sight
-        prediction, why = served.predict(size), None
+        unlike = situation is not None and (situation.serves or situation.groups)
+        asked = situation if situation is not None and unlike else sight
+        prediction, why = asked.predict(size), None
     except Undetermined as unknown:
         prediction, why = None, str(unknown)
     return WhatIf(replicas=size, prediction=prediction, undetermined=why, measured=sight.at(size))

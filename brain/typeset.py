@@ -10,7 +10,7 @@ import math
 from brain.types.allocation import Allocation
 from brain.types.plan import PlanKind, ScalePlan
 from brain.types.resources import Resources
-from brain.types.roles import RoleSize
+from brain.types.roles import RoleSize, groups_of
 
 MINUS = "\u2212"
 UNKNOWN = "\u2014"
@@ -147,6 +147,9 @@ def reallocation(before: Allocation, after: Allocation) -> str:
     '4 → 5 replicas, ps 1 → 2'
     >>> reallocation(served, served.reserving("worker", Resources(cpu_millis=500)))
     'worker CPU none → 0.5'
+    >>> mixed = Allocation(replicas=3, roles=(("large", RoleSize(processes_per_replica=8)),))
+    >>> reallocation(mixed, Allocation(replicas=4, roles=mixed.roles))
+    '3 → 4 replicas, worker 2 → 3'
     >>> from brain.types.batch import BatchWish
     >>> wish = BatchWish(global_size=512, local_most=64)
     >>> reallocation(one, Allocation(replicas=1, resources=one.resources, batch=wish))
@@ -178,7 +181,9 @@ def reallocated(before: Allocation, after: Allocation, *, each: str = "") -> str
     alike = all(_as_workers(role, before, after) for role, _ in after.roles)
     said = f"{workers}{each}" if alike else f"worker {workers}"
     roles = [_rescaled(role, before, after) for role, _ in after.roles]
-    return ", ".join(filter(None, (said if workers else "", *roles)))
+    rest = groups_of(after.roles) and before.workers != after.workers
+    beside = f"worker {before.workers} → {after.workers}" if rest else ""
+    return ", ".join(filter(None, (beside, said if workers else "", *roles)))
 
 
 def _rescaled(role: str, before: Allocation, after: Allocation) -> str:

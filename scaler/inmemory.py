@@ -6,6 +6,7 @@ from datetime import datetime
 
 from brain.types.job import JobId
 from brain.types.resources import Node, NodeName, PoolName, Resources
+from brain.types.roles import WORKER
 from brain.types.world import ReplicaExit
 from brain.views import DesiredJob
 from scaler.ports import NOTHING, Observed, ReplicaPhase, ReplicaSeen, reserved
@@ -44,7 +45,13 @@ class MemoryBackend:
         )
 
     def start(
-        self, wish: DesiredJob, replica: int, environment: Mapping[str, str], now: datetime
+        self,
+        wish: DesiredJob,
+        replica: int,
+        environment: Mapping[str, str],
+        now: datetime,
+        *,
+        group: str = WORKER,
     ) -> None:
         """Add a replica, which is STARTING until ``run`` is called."""
         mine = self._jobs.setdefault(wish.job, {})
@@ -55,7 +62,8 @@ class MemoryBackend:
             id=replica,
             phase=ReplicaPhase.STARTING,
             generation=wish.wish.generation,
-            resources=reserved(wish),
+            resources=reserved(wish, group),
+            role=group,
             started_at=now,
             adjustable=True,
         )

@@ -190,10 +190,10 @@ class Scaler:
 
     def _act(self, action: Action, order: Order, job: JobId, now: datetime) -> None:
         match action:
-            case Start(replica, _):
+            case Start(replica, _, group):
                 assert order.wish is not None
                 environment = self._credentials.environment(job)
-                self._backend.start(order.wish, replica, environment, now)
+                self._backend.start(order.wish, replica, environment, now, group=group)
             case Reserve(replica):
                 assert order.wish is not None
                 self._backend.reserve(order.wish, replica, now)

@@ -15,7 +15,7 @@ from brain.types.allocation import Allocation
 from brain.types.grace import leave_seconds
 from brain.types.job import JobDocument, JobId
 from brain.types.resources import Node, NodeName, Resources
-from brain.types.roles import WORKER, RoleSize
+from brain.types.roles import WORKER, RoleSize, is_group
 from brain.types.world import ReplicaExit
 from brain.views import DesiredJob
 
@@ -40,6 +40,12 @@ def reserved(wish: DesiredJob, role: str = WORKER) -> Resources:
     own = dict(wish.wish.roles).get(role, RoleSize()).resources
     asked = wish.wish.resources if own is None else own
     return document(wish).resources if asked is None else asked
+
+
+def processes(wish: DesiredJob, group: str = WORKER) -> int:
+    """Return the number of processes that each replica of a group starts."""
+    own = dict(wish.wish.roles).get(group, RoleSize()).processes_per_replica
+    return wish.wish.processes_per_replica if own is None else own
 
 
 def mean(wish: DesiredJob) -> Resources:
@@ -77,7 +83,8 @@ class ReplicaSeen:
     generation: int
     #: Amounts that it reserves while it is alive.
     resources: Resources = NOTHING
-    #: Role in the job's last world; before its first world, it counts as a worker.
+    #: Its group, else its role in the job's last world; before its first world, it counts as a
+    #: worker.
     role: str = WORKER
     started_at: datetime
     #: Set if and only if ENDED, as is ``exit``.
@@ -99,6 +106,11 @@ class ReplicaSeen:
     adjustable: bool = False
     #: Seconds it may take to end once it is asked to: to a safe point, and its script's grace.
     leave_seconds: float = leave_seconds()
+
+    @property
+    def group(self) -> str:
+        """Return the group of the replica; ``worker`` if it is in none."""
+        return self.role if is_group(self.role) else WORKER
 
     @property
     def alive(self) -> bool:
@@ -152,9 +164,15 @@ class JobBackend(Protocol):
         ...
 
     def start(
-        self, wish: DesiredJob, replica: int, environment: Mapping[str, str], now: datetime
+        self,
+        wish: DesiredJob,
+        replica: int,
+        environment: Mapping[str, str],
+        now: datetime,
+        *,
+        group: str = WORKER,
     ) -> None:
-        """Write the replica down, then start its agent.
+        """Write the replica down in its ``group``, then start its agent.
 
         An INTENDED replica is started as it was written down; any other existing replica is left
         alone, so that no id is ever started twice. A replica that cannot be started at all (its

@@ -5,6 +5,7 @@ observed facts. Replica ids count up and are never reused. Growth comes before t
 after it: the coordinator first releases replicas that the world document names.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -12,9 +13,10 @@ from datetime import datetime, timedelta
 from brain.errors import BadInput
 from brain.types.job import FINISHED, Intent, JobState
 from brain.types.resources import Resources
+from brain.types.roles import WORKER, is_group, ranked
 from brain.types.world import UNFIT, ReplicaExit, unfit_nodes
 from brain.views import DesiredJob
-from scaler.ports import Observed, ReplicaPhase, ReplicaSeen, document, mean, reserved
+from scaler.ports import NOTHING, Observed, ReplicaPhase, ReplicaSeen, document, mean, reserved
 
 #: Lifetime, in seconds, below which a lost replica was never of use.
 QUICK = timedelta(seconds=10)
@@ -45,6 +47,8 @@ class Start:
 
     replica: int
     generation: int
+    #: Its group, or ``worker``; one that is written down already stays in its group.
+    group: str = WORKER
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +129,16 @@ def target(wish: DesiredJob) -> int:
     return 0 if idle or wish.wish.intent is not Intent.RUN else wish.wish.replicas
 
 
+def targets(wish: DesiredJob) -> Counter[str]:
+    """Return the number of replicas of each group that should be alive; ``worker`` counts the
+    replicas outside groups.
+    """
+    wished = target(wish)
+    groups = {name: size.replicas for name, size in wish.wish.roles if is_group(name)}
+    beside = Counter(groups if wished else {})
+    return beside + Counter({WORKER: wished - beside.total()})
+
+
 def _cancel_patience(seen: Observed) -> timedelta:
     longest = max((replica.leave_seconds for replica in seen.replicas if replica.alive), default=0)
     return CANCEL_PATIENCE + timedelta(seconds=longest)
@@ -132,18 +146,20 @@ def _cancel_patience(seen: Observed) -> timedelta:
 
 def _towards(wish: DesiredJob, order: Order, seen: Observed, now: datetime) -> Iterator[Action]:
     alive = [replica for replica in seen.replicas if replica.alive]
-    wished = target(wish)
+    wished = targets(wish)
     yield from _adjust(wish, alive)
-    if len(alive) > wished:
-        yield from _shrink(alive, len(alive) - wished, seen, now)
+    surplus = Counter(replica.group for replica in alive) - wished
+    if surplus:
+        yield from _shrink(alive, surplus, seen, now)
+    missing = wished - Counter(replica.group for replica in (*alive, *_away(order, seen, now)))
+    if surplus and not missing:
         return
     if why := _no_more(wish, seen, alive):
         if wished:
             yield Wait(why)
         return
     intended = [replica for replica in alive if replica.phase is ReplicaPhase.INTENDED]
-    missing = wished - len(alive) - _away(order, seen, now)
-    if missing <= 0 and not intended:
+    if not missing and not intended:
         return
     if why := _unusable(wish):
         # Running replicas started from a usable document; they go on.
@@ -153,8 +169,8 @@ def _towards(wish: DesiredJob, order: Order, seen: Observed, now: datetime) -> I
         yield Wait(why)
         return
     for replica in intended:
-        yield Start(replica.id, replica.generation)
-    yield from _grow(wish, max(0, missing), seen, alive)
+        yield Start(replica.id, replica.generation, replica.group)
+    yield from _grow(wish, missing, seen, alive)
 
 
 def _adjust(wish: DesiredJob, alive: list[ReplicaSeen]) -> Iterator[Reserve]:
@@ -187,35 +203,48 @@ def _give_up(wish: DesiredJob, why: str, order: Order, seen: Observed) -> GiveUp
 
 
 def _grow(
-    wish: DesiredJob, missing: int, seen: Observed, alive: list[ReplicaSeen]
+    wish: DesiredJob, missing: Counter[str], seen: Observed, alive: list[ReplicaSeen]
 ) -> Iterator[Action]:
-    need, free, has = mean(wish), seen.free, 0
-    if wish.wish.roles:  # some reserve more than others, all together what their sum is
-        free, has = sum((each.resources for each in alive), free), len(alive)
-    room = need.copies_within(free)
-    fitting = missing if room is None else min(max(0, room - has), missing)
-    if seen.admitted is not None:
-        fitting = min(fitting, max(0, seen.admitted - len(alive)))
-    for replica in range(seen.next_id, seen.next_id + fitting):
-        yield Start(replica, wish.wish.generation)
-    if seen.admitted is not None and len(alive) + fitting >= seen.admitted and fitting < missing:
-        yield Wait(f"its queue admits {seen.admitted} of {target(wish)} replicas")
-    elif fitting < missing:
-        yield Wait(
-            f"{missing - fitting} of {target(wish)} replicas wait for room: each needs "
-            f"{_said(need)}, and {_said(seen.free - need.times(fitting))} are free"
-        )
+    free, held, has, started = seen.free, NOTHING, 0, 0
+    by_rank = bool(ranked(wish.wish.roles))
+    if by_rank:  # some reserve more than others, all together what their sum is
+        held, has = sum((each.resources for each in alive), NOTHING), len(alive)
+    for group in sorted(missing, key=lambda name: (is_group(name), name)):
+        need = mean(wish) if by_rank else reserved(wish, group)
+        room = need.copies_within(free + held)
+        fitting = missing[group] if room is None else min(max(0, room - has), missing[group])
+        if seen.admitted is not None:
+            fitting = min(fitting, max(0, seen.admitted - len(alive) - started))
+        first = seen.next_id + started
+        for replica in range(first, first + fitting):
+            yield Start(replica, wish.wish.generation, group)
+        started += fitting
+        free = free - need.times(fitting)
+        here = len(alive) + started
+        if seen.admitted is not None and here >= seen.admitted and fitting < missing[group]:
+            yield Wait(f"its queue admits {seen.admitted} of {target(wish)} replicas")
+        elif fitting < missing[group]:
+            yield Wait(_no_room(wish, group, missing[group] - fitting, need, free))
+
+
+def _no_room(wish: DesiredJob, group: str, count: int, need: Resources, free: Resources) -> str:
+    of = f" of group {group}" if is_group(group) else ""
+    return (
+        f"{count} of {targets(wish)[group]} replicas{of} wait for room: each needs {_said(need)}, "
+        f"and {_said(free)} are free"
+    )
 
 
 def _shrink(
-    alive: list[ReplicaSeen], surplus: int, seen: Observed, now: datetime
+    alive: list[ReplicaSeen], surplus: Counter[str], seen: Observed, now: datetime
 ) -> Iterator[Action]:
     """Stop only replicas that the world does not name: the coordinator releases the others."""
-    unnamed = [replica for replica in alive if replica.id not in seen.named]
-    # A replica that never started costs nothing to give up; then the newest, which did least.
-    unnamed.sort(key=lambda replica: (replica.phase is not ReplicaPhase.INTENDED, -replica.id))
-    for replica in unnamed[:surplus]:
-        yield from _end(replica, "more replicas run than desired", now)
+    for group, count in sorted(surplus.items()):
+        unnamed = [one for one in alive if one.id not in seen.named and one.group == group]
+        # A replica that never started costs nothing to give up; then the newest, which did least.
+        unnamed.sort(key=lambda replica: (replica.phase is not ReplicaPhase.INTENDED, -replica.id))
+        for replica in unnamed[:count]:
+            yield from _end(replica, "more replicas run than desired", now)
 
 
 def _no_more(wish: DesiredJob, seen: Observed, alive: list[ReplicaSeen]) -> str | None:
@@ -233,20 +262,21 @@ def _recent(wish: DesiredJob, replica: ReplicaSeen) -> bool:
     return replica.generation >= wish.wish.generation
 
 
-def _away(order: Order, seen: Observed, now: datetime) -> int:
+def _away(order: Order, seen: Observed, now: datetime) -> list[ReplicaSeen]:
     """Return replicas that ended after this desired state was confirmed, so they count as present.
 
     Their coordinator may have followed a newer desired state. Once Brain confirms this desired
     state after their end, they really are missing.
     """
     told = (ReplicaExit.LEFT, ReplicaExit.CANCELLED, ReplicaExit.FAILED)
-    return sum(
-        replica.exit in told
+    return [
+        replica
+        for replica in seen.replicas
+        if replica.exit in told
         and replica.ended_at is not None
         and replica.ended_at <= now
         and (order.confirmed_at is None or replica.ended_at > order.confirmed_at)
-        for replica in seen.replicas
-    )
+    ]
 
 
 def _unfit(wish: DesiredJob, seen: Observed, now: datetime) -> str | None:

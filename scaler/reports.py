@@ -34,6 +34,7 @@ def reported(seen: ReplicaSeen, node: NodeName) -> Replica:
     """Return a replica as Brain is told of it; ``node`` is that of a replica which names none."""
     return Replica(
         id=seen.id,
+        role=seen.group,
         node=seen.node or node,
         state=_STATES[seen.phase],
         generation=seen.generation,

@@ -17,7 +17,7 @@ from brain.types.job import BatchBounds, Checkpoint, Job, JobDocument, JobId
 from brain.types.plan import ScalePlan
 from brain.types.recommendation import Recommendation
 from brain.types.resources import PoolName
-from brain.types.roles import role_at
+from brain.types.roles import Roles, groups_of, is_group, ranked, role_at
 from brain.types.telemetry import SourceId, ThroughputSample
 from brain.types.world import Cause, Replica, ReplicaReport, World, WorldEvent, WorldReport
 from tests import builders
@@ -30,6 +30,12 @@ QUICK = Settings(policy_mode="auto", dwell_seconds=10.0, restart_seconds=5.0, ve
 def scaling_by(exponent: float, *, first: float = 0.2) -> Callable[[int], float]:
     """Step seconds of a fixed global batch whose throughput grows as replicas ** exponent."""
     return lambda replicas: first / replicas**exponent
+
+
+def _roles(size: int, roles: Roles) -> list[str]:
+    """The role of each rank; groups have the last ranks."""
+    groups = [name for name, size in groups_of(roles) for _ in range(size.replicas)]
+    return [role_at(rank, ranked(roles)) for rank in range(size - len(groups))] + groups
 
 
 class Laptop:
@@ -116,9 +122,12 @@ class Laptop:
         """Send a coordinator's report."""
         known = self.world
         roles = self.wish().roles
+        plain = builders.world(replicas=size if size is not None else self.size).members
         members = tuple(
-            replace(member, role=role_at(member.group_rank, roles))
-            for member in builders.world(replicas=size if size is not None else self.size).members
+            replace(member, role=name, processes=dict(roles)[name].processes_per_replica or 1)
+            if is_group(name)
+            else replace(member, role=name)
+            for member, name in zip(plain, _roles(len(plain), roles), strict=True)
         )
         made: dict[str, Any] = {
             "epoch": epoch if epoch is not None else (known.epoch if known else 1),
@@ -144,7 +153,9 @@ class Laptop:
             self.wait(1.0)
             self._step += max(1, round(1 / self.step_seconds(self.size)))
             self._sequence += 1
-            samples = [self._sample(world, rank, rank == slow_rank) for rank in range(self.size)]
+            samples = [
+                self._sample(world, rank, rank == slow_rank) for rank in range(world.processes)
+            ]
             with self.stores.transaction() as tx:
                 tx.telemetry.add(samples, received_at=self.now, offset_seconds=self.behind_seconds)
         return self

@@ -25,7 +25,7 @@ from brain.types.grace import MOST_SECONDS
 from brain.types.job import JobCopy, JobDocument, ObjectCondition
 from brain.types.record import Role
 from brain.types.resources import Node
-from brain.types.roles import NAMED, PS
+from brain.types.roles import GROUP_NAME, NAMED, PS
 from brain.types.sharing import PRIORITIES, PoolShares
 from brain.types.world import ReplicaReport, WorldReport
 from brain.views import (
@@ -105,8 +105,9 @@ _RULES: Mapping[str, Mapping[str, Schema]] = {
             "propertyNames": {"enum": list(NAMED)},
             "anyOf": [{"maxProperties": 0}, {"required": [PS]}],
         },
+        "groups": {"propertyNames": {"pattern": f"^{GROUP_NAME}$"}},
     },
-    "DocumentRoleSize": {"replicas": _COUNT},
+    "DocumentRoleSize": {"replicas": _COUNT, "processesPerReplica": _COUNT_OR_NULL},
     "DocumentBounds": {"min": _COUNT, "max": _COUNT | {"maximum": MOST_REPLICAS}, "unit": _COUNT},
     "DocumentResources": {"cpuMillis": _AMOUNT, "memoryBytes": _AMOUNT, "gpus": _AMOUNT},
     "DocumentParallelism": {"tensor": _COUNT, "pipeline": _COUNT},

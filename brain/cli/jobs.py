@@ -166,7 +166,7 @@ def job(client: BrainClient, job: str, watching: bool, form: str) -> None:
             if decision and condition.reason == decision.explanation.reason:
                 continue  # the line `Why` shows it
             click.echo(f"{condition.kind}: {condition.reason}")
-        if said := _memory(detail.job):
+        for said in filter(None, (output.groups(detail.job), _memory(detail.job))):
             click.echo(said)
         for line in output.finding(detail.worlds):
             click.echo(line)

@@ -14,6 +14,7 @@ from brain import wire
 from brain.types.recommendation import Prediction
 from brain.types.world import World
 from brain.typeset import UNKNOWN, number
+from brain.views import JobView
 
 T = TypeVar("T")
 FORMATS = ("table", "wide", "json", "yaml", "name")
@@ -180,6 +181,20 @@ def _lists(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_lists(inner) for inner in value]
     return value
+
+
+def groups(job: JobView) -> str:
+    """Return a line on the groups of a job; empty if its replicas are alike."""
+    said = [
+        f"{one.name} {_from_to(one.replicas, one.replicas_wished)} × {one.processes_per_replica}"
+        for one in job.groups
+    ]
+    total = sum(one.replicas_wished * one.processes_per_replica for one in job.groups)
+    return f"Groups (replicas × processes): {', '.join(said)}; {total} in all" if said else ""
+
+
+def _from_to(now: int, then: int) -> str:
+    return str(now) if now == then else f"{now} → {then}"
 
 
 def finding(worlds: Sequence[World], *, whole: bool = False) -> list[str]:

@@ -135,7 +135,9 @@ def resize(
     metavar="EXAMPLES",
     help="Examples of a step over all workers, for a script that asks for its batch.",
 )
-@click.option("--role", help="Only change replicas of this role: ps, worker, chief or evaluator.")
+@click.option(
+    "--role", help="Only change replicas of this role (ps, worker, chief, evaluator) or group."
+)
 @click.option("--why", default="", help="Reason, recorded in the audit log.")
 @dry_run_option
 @output.output_option
@@ -159,6 +161,7 @@ def edit(
     brain edit digits --memory 4Gi
     brain edit digits --cpu 2 --replicas 3 --dry-run
     brain edit ads --role ps --replicas 3 --memory 2Gi
+    brain edit digits --role large --replicas 2
     brain edit digits --batch 512
     """
     if cpu is memory is replicas is gpus is batch is None:
@@ -270,6 +273,8 @@ def explain(client: BrainClient, job: str, form: str) -> None:
     seen = detail.job
     text = _why(seen, datetime.now(UTC))
     click.echo(text)
+    if said := output.groups(seen):
+        click.echo(said)
     if missed := _missed(seen):
         click.echo(missed)
     for each in seen.conditions:

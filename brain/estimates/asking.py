@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from brain.errors import BadInput
 from brain.estimates.history import pasts, rooms
 from brain.models.estimate import PriceList, estimate
 from brain.models.estimate.past import script_of
@@ -28,8 +29,15 @@ def ask(
     """Return the estimated needs of a job that is not submitted yet; nothing is stored.
 
     Raises:
-        BadInput: the question has impossible fields; the message names the field.
+        BadInput: the question has impossible fields, or the document has groups; the message names
+            the field.
     """
+    if document.groups:
+        raise BadInput(
+            f"groups ({', '.join(document.groups)}) cannot be estimated, because no model predicts "
+            "replicas that differ; leave groups out to estimate the other replicas alone",
+            field="groups",
+        )
     return estimate(
         document,
         limited(document, question, now),

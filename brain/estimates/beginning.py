@@ -37,6 +37,7 @@ def first_amounts(
     """
     mode = document.policy.mode or PolicyMode(settings.policy_mode)
     alone = document.optimize_mode is OptimizeMode.SINGLE_JOB and not document.roles
+    alone = alone and not document.groups
     named = document.resources.memory_bytes or document.resources.cpu_millis != UNSAID.cpu_millis
     if named or mode is not PolicyMode.AUTO or not alone:
         return None

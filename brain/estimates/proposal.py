@@ -22,7 +22,9 @@ from brain.types.roles import WORKER
 from brain.typeset import cores, gibibytes
 
 #: Holds of the size during which amounts may change: nothing is wrong, and no plan is active.
-AMENABLE = frozenset({"at-best", "not-worth-restart", "no-checkpoint", "dwell", "flapping"})
+AMENABLE = frozenset(
+    {"at-best", "mixed-groups", "not-worth-restart", "no-checkpoint", "dwell", "flapping"}
+)
 #: Time for which only a person changes amounts after a plan of amounts was rejected, and for which
 #: amounts that fell short count as too small; and the factor by which more is tried then.
 _CHASTENED, _WISER = timedelta(hours=24), 1.2

@@ -82,7 +82,7 @@ class Refusal(NamedTuple):
 def refusal(reading: HostSample, hosts: Mapping[NodeName, Host | None]) -> Refusal | None:
     """Return the reason why a reading says nothing about a replica; None if it does."""
     node, own = reading.node, reading.replica_readings
-    if hosts.get(node, Host(WORKER, 1)) is None:
+    if hosts.get(node, Host(WORKER, 1)) is None and not own:
         return Refusal(
             "roles", f"replicas of several roles share {node}, so the use of each role is unknown"
         )

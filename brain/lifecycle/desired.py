@@ -14,7 +14,7 @@ from brain.types.batch import BatchWish
 from brain.types.job import Intent, Job, JobState, PolicyMode
 from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.pool import Freeze, FreezeScope
-from brain.types.roles import alike, others, roles_in
+from brain.types.roles import alike, others, ranked, roles_in
 from brain.types.world import Cause, DesiredWorld, World
 
 #: Kind of the stored batch that was chosen.
@@ -143,7 +143,7 @@ def wish(tx: Transaction, job: Job, settings: Settings) -> DesiredWorld:
         replicas=replicas,
         processes_per_replica=target.processes_per_replica,
         unit=document.replicas.unit,
-        minimum=max(document.replicas.min, others(target.roles) + 1),
+        minimum=max(document.replicas.min, others(ranked(target.roles)) + 1),
         patience_seconds=settings.patience_seconds,
         frozen=is_frozen,
         restart_limit=document.restarts.limit,

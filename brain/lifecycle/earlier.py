@@ -41,7 +41,9 @@ def inherit(tx: Transaction, job: Job, now: datetime) -> None:
     ]
     tx.fits.read_ahead([other.id for other in runs], KIND)
     for other in runs:
-        if len(measured) < _HEARD and (seen := points(tx, other)):
+        # A size says little about the speed of replicas that differ.
+        alike = not (job.document.groups or other.document.groups)
+        if alike and len(measured) < _HEARD and (seen := points(tx, other)):
             batch = other.document.batch.global_size
             measured.append(earlier_run(other.id, other.document.name, seen, batch))
         if len(ended) < _ENDED:

@@ -71,7 +71,7 @@ def edit(
             field="cpu_millis",
         )
     at_once = job.state in EMPTY and not frozen(tx, job)
-    _expect_gpus(job, heading, gpus, at_once=at_once)
+    _expect_gpus(job, heading.of(role or WORKER), gpus, at_once=at_once)
     asked = _reshaped(heading, role, replicas, cpu_millis, memory_bytes, gpus)
     if replicas is not None:
         expect_allowed(job, asked.replicas)
@@ -138,7 +138,9 @@ def _reshaped(
     name = role or WORKER
     if role not in (None, WORKER, *dict(heading.roles)):
         known = ", ".join((WORKER, *dict(heading.roles)))
-        raise BadInput(f"role {role} is not a role of the job; it has {known}", field="role")
+        raise BadInput(
+            f"role {role} is neither a role nor a group of the job; it has {known}", field="role"
+        )
     old = heading.of(name)
     amounts = Resources(
         cpu_millis=old.cpu_millis if cpu_millis is None else cpu_millis,
@@ -232,13 +234,13 @@ def _expect_sensible(cpu_millis: int | None, memory_bytes: int | None) -> None:
         )
 
 
-def _expect_gpus(job: Job, heading: Allocation, gpus: int | None, *, at_once: bool) -> None:
+def _expect_gpus(job: Job, heading: Resources, gpus: int | None, *, at_once: bool) -> None:
     """Refuse another number of accelerators while replicas hold theirs.
 
     Raises:
         BadInput: the number is negative, or replicas run.
     """
-    if gpus is None or gpus == heading.resources.gpus:
+    if gpus is None or gpus == heading.gpus:
         return
     name = job.document.name
     if gpus < 0:

@@ -62,6 +62,19 @@ def not_running(situation: Situation) -> Hold | None:
     )
 
 
+def mixed(situation: Situation) -> Hold | None:
+    """Hold a job with groups: the models know only replicas that are alike."""
+    if not situation.groups:
+        return None
+    names = ", ".join(situation.groups)
+    return Hold(
+        code="mixed-groups",
+        reason=f"replicas of {names} differ from the others, and no model predicts such a size",
+        short="no model predicts replicas that differ",
+        next_step="Ask for a size with `brain resize`, or for a group's with `brain edit --role`.",
+    )
+
+
 def under_way(situation: Situation) -> Hold | None:
     """Hold a job with an active plan, of which a job has at most one."""
     plan = situation.active
@@ -265,6 +278,7 @@ ALL = (
     not_running,
     under_way,
     undistributed,
+    mixed,
     rigid,
     *UNSOUND,
     unsaved,

@@ -19,7 +19,7 @@ from brain.types.job import Job, OptimizeMode, PolicyMode
 from brain.types.plan import ScalePlan
 from brain.types.recommendation import Prediction
 from brain.types.resources import NodeName
-from brain.types.roles import PS
+from brain.types.roles import PS, is_group
 from brain.typeset import gibibytes
 
 #: Assumed standard deviation of log throughput in the model of servers; chosen.
@@ -180,9 +180,16 @@ class Situation:
             return Prediction(examples_per_second=rate, low=low, high=high, exploring=True)
         if self.serves and replicas != self.replicas:
             raise Undetermined("its servers were not all read in the last minute", code="no-usage")
+        if self.groups and replicas != self.replicas:
+            raise Undetermined("no model predicts replicas that differ", code="mixed-groups")
         assert self.model is not None, "a measured world has a model"
         nodes = self.present.nodes if replicas == self.present.replicas else None
         return self.model.predict(replicas, nodes=nodes)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Return the names of the job's groups."""
+        return tuple(name for name, _ in self.current.roles if is_group(name))
 
     @property
     def serves(self) -> bool:

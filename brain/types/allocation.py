@@ -16,7 +16,7 @@ class Allocation:
     processes_per_replica: int = 1
     #: Amounts that each replica reserves.
     resources: Resources = Resources()
-    #: Roles of the first replicas; all other replicas are workers.
+    #: Roles of the first replicas, or groups; all other replicas are workers.
     roles: Roles = ()
     #: Chosen replicas on each node; empty: any nodes where they fit. Nodes are not part of the
     #: size: sizes that differ only in nodes are equal.
@@ -63,7 +63,7 @@ class Allocation:
         return Resources(
             cpu_millis=all_of.cpu_millis // self.replicas,
             memory_bytes=all_of.memory_bytes // self.replicas,
-            gpus=self.resources.gpus,
+            gpus=all_of.gpus // self.replicas,
         )
 
     @property
@@ -80,8 +80,20 @@ class Allocation:
 
     @property
     def processes(self) -> int:
-        """Return the WORLD_SIZE of this size."""
-        return self.replicas * self.processes_per_replica
+        """Return the WORLD_SIZE of this size.
+
+        >>> large = RoleSize(replicas=1, processes_per_replica=8)
+        >>> Allocation(replicas=3, processes_per_replica=4, roles=(("large", large),)).processes
+        16
+        """
+        return self.workers * self.processes_per_replica + sum(
+            size.replicas * self.processes_of(role) for role, size in self.roles
+        )
+
+    def processes_of(self, role: str) -> int:
+        """Return the processes of each replica of a role or group."""
+        own = dict(self.roles).get(role, RoleSize()).processes_per_replica
+        return self.processes_per_replica if own is None else own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,14 @@ from brain.errors import BadInput, ImpossibleBounds
 from brain.types.allocation import Allocation, Bounds
 from brain.types.grace import GRACE_SECONDS, MOST_SECONDS
 from brain.types.resources import Resources
-from brain.types.roles import RoleSize, check_resources, check_roles, ordered, others
+from brain.types.roles import (
+    RoleSize,
+    check_groups,
+    check_resources,
+    check_roles,
+    ordered,
+    others,
+)
 
 #: Pattern of names, which appear in URLs, file names and names of cluster objects.
 NAME = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
@@ -150,6 +157,9 @@ class JobDocument:
     #: Replicas that are not workers: ``ps``, ``chief``, ``evaluator``. TF_CONFIG tells each process
     #: the addresses of all others.
     roles: Mapping[str, RoleSize] = field(default_factory=dict)
+    #: Workers that differ from the others in processes and amounts, by the name of their group.
+    #: ``replicas`` counts them, too; Brain changes the size of no group.
+    groups: Mapping[str, RoleSize] = field(default_factory=dict)
     #: Amounts that each replica reserves.
     resources: Resources = UNSAID
     accelerator: str | None = None
@@ -180,7 +190,7 @@ class JobDocument:
     @property
     def tunes(self) -> bool:
         """Return True if the script takes its batch from Brain, which data-parallel scripts can."""
-        whole = self.parallelism == Parallelism()
+        whole = self.parallelism == Parallelism() and not self.groups
         # The option may be part of a single string after a shell's -c.
         flags = {flag for word in self.command for flag in word.split()}
         return whole and (self.batch.tune or "--auto_tunning" in flags)
@@ -202,7 +212,7 @@ class JobDocument:
             replicas=replicas,
             processes_per_replica=self.processes_per_replica,
             resources=self.resources,
-            roles=ordered(self.roles),
+            roles=ordered({**self.roles, **self.groups}),
         )
 
     def check(self) -> None:
@@ -216,6 +226,7 @@ class JobDocument:
         check_name("project", self.project)
         _check_bounds(self.replicas)
         _check_roles(self)
+        _check_groups(self)
         if self.processes_per_replica < 1:
             raise BadInput(
                 f"processesPerReplica {self.processes_per_replica} must be at least 1",
@@ -298,6 +309,44 @@ def _check_roles(document: JobDocument) -> None:
             "roles are for replicas of one process that come one by one; set replicas.unit and "
             "processesPerReplica to 1",
             field="roles",
+        )
+
+
+def _check_groups(document: JobDocument) -> None:
+    groups, bounds = document.groups, document.replicas
+    if not groups:
+        return
+    check_groups(groups)
+    if document.roles:
+        raise BadInput(
+            f"groups ({', '.join(groups)}) cannot be combined with roles, whose replicas are "
+            "alike; leave one of them out",
+            field="groups",
+        )
+    beside = others(ordered(groups))
+    if bounds.min <= beside:
+        raise BadInput(
+            f"replicas.min {bounds.min} counts all groups, and leaves no replica beside {beside} "
+            f"of {', '.join(sorted(groups))}; raise it to {beside + 1}",
+            field="replicas.min",
+        )
+    alike = {
+        "replicas.unit": (bounds.unit, 1),
+        "parallelism.tensor": (document.parallelism.tensor, 1),
+        "parallelism.pipeline": (document.parallelism.pipeline, 1),
+        "batch.tune": (document.batch.tune, False),
+    }
+    for name, (value, plain) in alike.items():
+        if value != plain:
+            raise BadInput(
+                f"{name} {value} is for replicas that are alike; leave it out beside groups",
+                field=name,
+            )
+    if document.optimize_mode is OptimizeMode.CLUSTER:
+        raise BadInput(
+            "optimizeMode cluster divides a pool by a model of replicas that are alike; set "
+            "single-job beside groups",
+            field="optimizeMode",
         )
 
 

@@ -2,9 +2,13 @@
 
 Roles are ``chief``, ``worker``, ``ps`` and ``evaluator``. An evaluator reads the others'
 checkpoints. No ``cluster`` lists it; only its own ``task`` names it.
+
+Any other name is a *group*: workers with their own number of processes and amounts. A replica
+belongs to its group from its start, but gets its role from its rank.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,20 +24,33 @@ CLUSTER = (CHIEF, WORKER, PS)
 SINGLE = (CHIEF, EVALUATOR)
 #: Roles other than the workers', in the order of their ranks.
 NAMED = (CHIEF, PS, EVALUATOR)
+#: Pattern of the names of groups, which appear in labels of a cluster.
+GROUP_NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleSize:
-    """Replicas of a role, and the amounts of each."""
+    """Replicas of a role or group, and the amounts of each."""
 
     replicas: int = 1
+    #: Processes of each replica of a group; None in a role, whose replicas have one.
+    processes_per_replica: int | None = None
     #: Amounts of each replica of the role; None: those of every replica of the job.
     resources: Resources | None = None
 
 
-#: The roles of a job except ``worker``, in the order of their ranks; all other replicas are
-#: workers.
+#: The roles of a job except ``worker``, in the order of their ranks, then its groups by name; all
+#: other replicas are workers.
 Roles = tuple[tuple[str, RoleSize], ...]
+
+
+def is_group(name: str) -> bool:
+    """Return True for the name of a group.
+
+    >>> is_group("large"), is_group("ps"), is_group("worker")
+    (True, False, False)
+    """
+    return name not in (WORKER, *NAMED)
 
 
 def check_roles(roles: Mapping[str, RoleSize], *, gpus: int) -> None:
@@ -55,6 +72,12 @@ def check_roles(roles: Mapping[str, RoleSize], *, gpus: int) -> None:
                 f"roles.{name}.replicas {size.replicas} must be {most}, or leave the role out",
                 field=f"roles.{name}.replicas",
             )
+        if size.processes_per_replica is not None:
+            raise BadInput(
+                f"roles.{name}.processesPerReplica {size.processes_per_replica} has no effect, "
+                "because a replica of a role is one process; leave it out",
+                field=f"roles.{name}.processesPerReplica",
+            )
         if size.resources is None:
             continue
         check_resources(size.resources, f"roles.{name}.resources")
@@ -70,6 +93,45 @@ def check_roles(roles: Mapping[str, RoleSize], *, gpus: int) -> None:
             "add ps, or leave roles out",
             field="roles.ps",
         )
+
+
+def check_groups(groups: Mapping[str, RoleSize]) -> None:
+    """Raise for groups of a document that no replica can be started for.
+
+    Raises:
+        BadInput: the groups cannot be used; the message names field, value and remedy.
+    """
+    for name, size in groups.items():
+        field = f"groups.{name}"
+        if not is_group(name):
+            raise BadInput(
+                f"{field} has the name of a role; rename the group, for example to large",
+                field=field,
+            )
+        if not re.fullmatch(GROUP_NAME, name):
+            raise BadInput(
+                f"{field} is not a name for a group; give up to 63 lower-case letters, digits and "
+                "`-`, and begin and end with a letter or digit",
+                field=field,
+            )
+        if size.replicas < 1:
+            raise BadInput(
+                f"{field}.replicas {size.replicas} must be at least 1, or leave the group out",
+                field=f"{field}.replicas",
+            )
+        if size.processes_per_replica is None:
+            raise BadInput(
+                f"{field}.processesPerReplica is missing; give the number of processes that each "
+                "replica of the group starts, for example 8",
+                field=f"{field}.processesPerReplica",
+            )
+        if size.processes_per_replica < 1:
+            raise BadInput(
+                f"{field}.processesPerReplica {size.processes_per_replica} must be at least 1",
+                field=f"{field}.processesPerReplica",
+            )
+        if size.resources is not None:
+            check_resources(size.resources, f"{field}.resources")
 
 
 def check_resources(asked: Resources, field: str) -> None:
@@ -99,8 +161,18 @@ _Member = TypeVar("_Member", bound=_Placed)
 
 
 def ordered(roles: Mapping[str, RoleSize]) -> Roles:
-    """Return roles in the order of their ranks."""
-    return tuple((name, roles[name]) for name in NAMED if name in roles)
+    """Return roles in the order of their ranks, then groups by name.
+
+    >>> [name for name, _ in ordered({"b": RoleSize(), "ps": RoleSize(), "a": RoleSize()})]
+    ['ps', 'a', 'b']
+    """
+    names = (*(name for name in NAMED if name in roles), *sorted(filter(is_group, roles)))
+    return tuple((name, roles[name]) for name in names)
+
+
+def ranked(roles: Roles) -> Roles:
+    """Return the roles that follow from ranks: those without the groups."""
+    return tuple((name, size) for name, size in roles if not is_group(name))
 
 
 def others(roles: Roles) -> int:
@@ -109,7 +181,8 @@ def others(roles: Roles) -> int:
 
 
 def role_at(rank: int, roles: Roles) -> str:
-    """Return the role of a rank. Rank 0 always trains, because its steps and saves count for all.
+    """Return the role of a rank in a job without groups. Rank 0 always trains, because its steps
+    and saves count for all.
 
     >>> [role_at(rank, (("chief", RoleSize()), ("ps", RoleSize(replicas=2)))) for rank in range(4)]
     ['chief', 'ps', 'ps', 'worker']
@@ -125,9 +198,14 @@ def role_at(rank: int, roles: Roles) -> str:
 
 
 def roles_in(members: Iterable[_Placed]) -> Roles:
-    """Return the roles of members in order of rank."""
+    """Return the roles and groups of members, in the order of ``ordered``."""
     found = Counter(each.role for each in members if each.role != WORKER)
-    return tuple((role, RoleSize(replicas=count)) for role, count in found.items())
+    return ordered({role: RoleSize(replicas=count) for role, count in found.items()})
+
+
+def groups_of(roles: Roles) -> Roles:
+    """Return the groups."""
+    return tuple((name, size) for name, size in roles if is_group(name))
 
 
 def alike(one: Roles, other: Roles) -> bool:
@@ -138,10 +216,12 @@ def alike(one: Roles, other: Roles) -> bool:
 
 
 def leading(members: Iterable[_Member]) -> list[_Member]:
-    """Return the members whose end ends the job: the chief, else the workers; servers never end."""
+    """Return the members whose end ends the job: the chief, else the workers of all groups;
+    servers never end.
+    """
     found = list(members)
     chiefs = [each for each in found if each.role == CHIEF]
-    return chiefs or [each for each in found if each.role == WORKER]
+    return chiefs or [each for each in found if each.role not in NAMED]
 
 
 @dataclass(frozen=True, slots=True, order=True)

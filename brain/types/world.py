@@ -49,7 +49,7 @@ class DesiredWorld:
     batch: BatchWish | None = None
     #: Amounts that each replica shall reserve; None: those of the document.
     resources: Resources | None = None
-    #: Roles of the first replicas, in order of rank; all others are workers.
+    #: Roles of the first replicas, in order of rank, or groups; all others are workers.
     roles: Roles = ()
     #: True: a world of an earlier generation ends at its safe point, even if it has this size, and
     #: all its workers start anew.

@@ -62,7 +62,7 @@ class JobEdit:
     gpus: int | None = None
     #: Examples of an optimizer step over all workers; only for a script that asks for its batch.
     batch: int | None = None
-    #: ``ps``, ``worker``, ``chief`` or ``evaluator``, for a job with roles.
+    #: ``ps``, ``worker``, ``chief`` or ``evaluator``, for a job with roles, or the name of a group.
     role: str | None = None
     why: str = ""
     #: As in ``ResizeRequest``.

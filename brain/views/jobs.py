@@ -44,6 +44,19 @@ class MemoryView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView:
+    """A group of a job; ``worker`` has the replicas outside the other groups."""
+
+    name: str
+    #: Replicas in the latest world, and in the desired world.
+    replicas: int
+    replicas_wished: int
+    processes_per_replica: int
+    #: Resources of each replica.
+    resources: Resources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
     """A job with its observations, as lists and the head of its page show it."""
 
@@ -77,6 +90,8 @@ class JobView:
     processes_per_replica: int
     #: Resources of each replica.
     resources: Resources
+    #: Groups of replicas that differ; empty if all replicas are alike.
+    groups: tuple[GroupView, ...] = ()
     epoch: int | None
     generation: int
     #: ``examples/s``, or ``steps/s`` if the probe saw no batch size.

@@ -296,6 +296,7 @@ class AgentMembership:
             node=NodeName(self.config.node),
             address=self.address,
             processes=self.config.processes,
+            group=self.config.group,
             generation=self._generation,
             last_epoch=worker_group.heard_epoch,
             world_epoch=0 if worker_group.last is None else worker_group.last.epoch,

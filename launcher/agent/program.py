@@ -12,6 +12,7 @@ from pathlib import Path
 
 from brain.errors import BrainError
 from brain.types.places import probe_socket
+from brain.types.roles import WORKER, is_group
 from brain.types.world import ReplicaEnd, ReplicaExit
 from launcher.agent import addresses
 from launcher.agent.membership import AgentMembership
@@ -130,6 +131,7 @@ def replica_config(intent: ReplicaIntent, place: ReplicaPlace) -> LaunchConfig:
     return replace(
         config,
         processes=intent.processes,
+        group=intent.role if is_group(intent.role) else WORKER,
         nodes_min=intent.minimum,
         nodes_max=intent.minimum,
         unit=intent.unit,

@@ -1,6 +1,7 @@
 """Messages of an agent that joins a coordinator, or its successor, or that leaves."""
 
 from brain.types.resources import NodeName
+from brain.types.roles import WORKER
 from brain.types.world import ReplicaExit
 from launcher.messages.message import Message
 from launcher.values.config import VERSION, WorldDocument
@@ -24,6 +25,8 @@ class Hello(Message, tag="Hello", frozen=True, kw_only=True):
     #: host:port where it answers who coordinates.
     address: str
     processes: int
+    #: Group of its replica, or ``worker``.
+    group: str = WORKER
     #: Generation that its replica was started for.
     generation: int
     #: Highest epoch that it has heard of, formed or only prepared.

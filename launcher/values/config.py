@@ -12,6 +12,7 @@ from enum import IntFlag
 
 from brain.types.grace import GRACE_SECONDS
 from brain.types.job import Checkpoint
+from brain.types.roles import WORKER
 from brain.types.world import Cause, Member
 from launcher.command.entrypoint import Entrypoint
 from launcher.command.slurm import SlurmStep
@@ -65,6 +66,8 @@ class LaunchConfig:
     entrypoint: Entrypoint
     #: Worker processes of this agent.
     processes: int = 1
+    #: Group of this replica, or ``worker``.
+    group: str = WORKER
     #: Replicas that the job may have; without a Brain the world is formed inside these bounds.
     nodes_min: int = 1
     nodes_max: int = 1

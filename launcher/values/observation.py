@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from brain.types.grace import SAFE_POINT_SECONDS
 from brain.types.resources import NodeName
-from brain.types.roles import Roles
+from brain.types.roles import WORKER, Roles
 from brain.types.world import Cause, DesiredWorld, Member, ReplicaExit
 from launcher.values.witness import NO_WITNESS, WitnessObserved
 
@@ -23,6 +23,8 @@ class AgentObserved:
     node: NodeName
     address: str
     processes: int
+    #: Group of its replica, or ``worker``.
+    group: str = WORKER
     #: Generation that its replica was started for.
     generation: int = 0
     #: It can start workers quickly; until then it is counted, but not used.

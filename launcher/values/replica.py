@@ -28,6 +28,7 @@ class ReplicaIntent:
     job: str
     name: str
     replica: int
+    #: Role of its pod, or the group of the replica.
     role: str = "worker"
     node: str = "localhost"
     generation: int = 0

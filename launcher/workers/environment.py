@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from string import Template
 
 from brain.errors import BadInput
-from brain.types.roles import WORKER, tasks_of, tf_config
+from brain.types.roles import ranked, roles_in, tasks_of, tf_config
 from launcher.values.config import LaunchConfig, WorldDocument
 from launcher.workers.batch_file import batch_environment
 
@@ -60,7 +60,7 @@ def worker_environment(
     }
     if world.member(group_rank).processes > 1:
         ours["OMP_NUM_THREADS"] = base.get("OMP_NUM_THREADS", "1")
-    if any(member.role != WORKER for member in world.members):
+    if ranked(roles_in(world.members)):
         ours["TF_CONFIG"] = tensorflow_config(world, group_rank)
     ours |= batch_environment(config.batch_file, dlrover=config.tunes_like_dlrover)
     if config.virtual_local_rank:
@@ -70,7 +70,7 @@ def worker_environment(
 
 def role_name(config: LaunchConfig, world: WorldDocument, group_rank: int) -> str:
     """Return the role of a member if the job has roles, else the ``--role`` of its agent."""
-    roles = any(member.role != WORKER for member in world.members)
+    roles = ranked(roles_in(world.members))
     return world.member(group_rank).role if roles else config.role
 
 

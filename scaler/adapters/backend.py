@@ -22,6 +22,7 @@ from brain.errors import BadInput, NotFound
 from brain.types.accelerators import product_in
 from brain.types.job import JobId
 from brain.types.resources import Node, NodeName, PoolName, Resources
+from brain.types.roles import WORKER
 from brain.types.world import ReplicaExit
 from brain.views import DesiredJob
 from scaler.adapters import record as records
@@ -111,7 +112,13 @@ class ForeignBackend:
             )
 
     def start(
-        self, wish: DesiredJob, replica: int, environment: Mapping[str, str], now: datetime
+        self,
+        wish: DesiredJob,
+        replica: int,
+        environment: Mapping[str, str],
+        now: datetime,
+        *,
+        group: str = WORKER,
     ) -> None:
         """Write the replica down, then ask the controller for one more pod.
 

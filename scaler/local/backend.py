@@ -33,7 +33,7 @@ from scaler.local.directory import ReplicaDirectory, how
 from scaler.local.limits import ControlGroups, ReplicaLimits
 from scaler.local.members import Members, environment_of
 from scaler.local.node import LocalMachine
-from scaler.ports import NOTHING, Observed, ReplicaPhase, ReplicaSeen, document, reserved
+from scaler.ports import NOTHING, Observed, ReplicaPhase, ReplicaSeen, document, processes, reserved
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +53,7 @@ class _Intent:
 
     generation: int
     written_at: datetime
+    role: str = WORKER
     resources: Resources = NOTHING
     #: Devices of this replica, in the form of ``CUDA_VISIBLE_DEVICES``.
     gpus: tuple[str, ...] = ()
@@ -138,24 +139,30 @@ class LocalBackend:
         seen = (self._look(self._directory(job, replica), replica, now) for replica in ids)
         return Observed(
             job=job,
-            replicas=tuple(replace(one, role=roles.get(one.id, WORKER)) for one in seen if one),
+            replicas=tuple(replace(one, role=roles.get(one.id, one.role)) for one in seen if one),
             next_id=ids[-1] + 1 if ids else 0,
             named=frozenset(roles),
             free=self._free(now),
         )
 
     def start(
-        self, wish: DesiredJob, replica: int, environment: Mapping[str, str], now: datetime
+        self,
+        wish: DesiredJob,
+        replica: int,
+        environment: Mapping[str, str],
+        now: datetime,
+        *,
+        group: str = WORKER,
     ) -> None:
         """Write the intent, then start the agent, at most once: see ``ReplicaDirectory``."""
         place = self._members.settle(wish.member, wish.job)
         directory = self._directory(wish.job, replica)
         directory.path.parent.mkdir(mode=0o700, exist_ok=True)
-        directory.claim(self._intent(wish, replica, now, place))
+        directory.claim(self._intent(wish, replica, now, place, group))
         intent = directory.intent(_Intent)
         if intent is None or directory.launched() or directory.ending():
             return
-        hold = _enforced(wish)
+        hold = _enforced(wish, intent.role)
         held = self._groups.begin(f"{wish.job}-{replica}", intent.resources, hold)
         write_json(directory.path / "limits.json", held)
         try:
@@ -179,7 +186,7 @@ class LocalBackend:
         if intent is None or agent is None:
             return
         held = self._held(directory, intent)
-        role = self._roles(wish.job).get(replica, WORKER)
+        role = self._roles(wish.job).get(replica, intent.role)
         asked = replace(reserved(wish, role), gpus=intent.resources.gpus)
         changed = self._groups.change(held, asked, _enforced(wish, role), (agent,))
         if changed != held:
@@ -267,6 +274,7 @@ class LocalBackend:
             phase=phase,
             generation=intent.generation,
             resources=held.resources,
+            role=intent.role,
             unenforced=held.unenforced,
             adjustable=phase is ReplicaPhase.RUNNING,
             started_at=intent.written_at,
@@ -326,19 +334,19 @@ class LocalBackend:
                         yield directory, seen
 
     def _intent(
-        self, wish: DesiredJob, replica: int, now: datetime, place: Path | None
+        self, wish: DesiredJob, replica: int, now: datetime, place: Path | None, group: str
     ) -> dict[str, Any]:
-        job = document(wish)
+        job, amounts = document(wish), reserved(wish, group)
         return {
             "v": wire.VERSION,
             "job": wish.job,
             "name": wish.name,
             "replica": replica,
-            "role": "worker",
+            "role": group,
             "node": self._name,
             "generation": wish.wish.generation,
             "command": job.command,
-            "processes": wish.wish.processes_per_replica,
+            "processes": processes(wish, group),
             "directory": job.directory or str(place / "home" if place else Path.home()),
             "checkpoint": wire.plain(job.checkpoint),
             "unit": wish.wish.unit,
@@ -347,9 +355,9 @@ class LocalBackend:
             "brain_url": self._url,
             "token_file": str(job_directory(self._home, wish.job) / "token"),
             "home": str(place / "brain" if place else self._home),
-            "accelerator": self._machine.accelerator if job.resources.gpus else "cpu",
-            "resources": wire.plain(reserved(wish)),
-            "gpus": self._lend(job.resources.gpus, now),
+            "accelerator": self._machine.accelerator if amounts.gpus else "cpu",
+            "resources": wire.plain(amounts),
+            "gpus": self._lend(amounts.gpus, now),
             "written_at": now,
         }
 

@@ -21,7 +21,9 @@ RULES = (
     "sent_at .* is more than 100 years off",
     # Fields that depend on one another.
     r"replicas(: |\.(min|max|unit|start) )",
-    r"roles(\.\w+(\.replicas|\.resources\.gpus))? ",
+    r"roles(\.\w+(\.replicas|\.processesPerReplica|\.resources\.gpus))? ",
+    r"groups(\.[a-z0-9-]+(\.processesPerReplica)?)? ",
+    r"(parallelism|batch)\.\w+ \w+ is for replicas that are alike",
     r"optimizeMode cluster divides",
     r"(budget\.\w+|deadline) needs the length of the job",
     r"batch\.\w+ \d+ is more than",
@@ -39,7 +41,7 @@ RULES = (
     r"pool .* has no scaler",
     r"replicas \d+ (is not within the bounds|counts all roles)",
     r"replicas\.(min|start) \d+ does not fit",
-    r"role .* is not a role of the job",
+    r"role .* is neither a role nor a group of the job",
     r"environment\..*\.from(File|Secret) ",
 )
 

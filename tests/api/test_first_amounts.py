@@ -94,6 +94,7 @@ def test_a_run_that_failed_limits_no_memory(tmp_path: Path):
         {"scriptHash": "b2"},
         {"command": ["python", "train.py", "--hidden", "4096"]},
         {"batch": {"globalSize": 4096}},
+        {"replicas": {"min": 2, "max": 2}, "groups": {"large": {"processesPerReplica": 8}}},
     ],
 )
 def test_what_is_named_or_unlike_or_left_to_people_stays(api: Api, fields: dict[str, Any]):

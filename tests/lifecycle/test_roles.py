@@ -162,7 +162,7 @@ def test_memory_that_a_server_uses_cannot_be_taken():
             "boss",
             {"replicas": 2},
             "role",
-            "boss is not a role of the job; it has worker, chief, ps",
+            "boss is neither a role nor a group of the job; it has worker, chief, ps",
         ),
         ("ps", {"replicas": 0}, "replicas", "replicas 0 of ps must be 1"),
         ("chief", {"replicas": 2}, "replicas", "replicas 2 of chief must be 1 to 1"),
@@ -208,7 +208,11 @@ def test_a_document_of_roles_is_read_as_it_is_written():
     )
     plain = wire.document_plain(document)
     assert plain["roles"] == {
-        "ps": {"replicas": 2, "resources": {"cpuMillis": 500, "memoryBytes": GIB, "gpus": 0}}
+        "ps": {
+            "replicas": 2,
+            "processesPerReplica": None,
+            "resources": {"cpuMillis": 500, "memoryBytes": GIB, "gpus": 0},
+        }
     }
     assert wire.job_document(plain) == document
 

@@ -14,6 +14,7 @@ import pytest
 from brain.client import AsyncBrainClient
 from brain.types.job import JobId
 from brain.types.resources import Resources
+from brain.types.roles import WORKER
 from brain.types.world import ReplicaExit, ReplicaState
 from brain.views import DesiredJob
 from scaler.desired import WishFile, answered
@@ -438,11 +439,17 @@ class FullDisk(MemoryBackend):
     """Has no room for what a job would write down."""
 
     def start(
-        self, wish: DesiredJob, replica: int, environment: Mapping[str, str], now: datetime
+        self,
+        wish: DesiredJob,
+        replica: int,
+        environment: Mapping[str, str],
+        now: datetime,
+        *,
+        group: str = WORKER,
     ) -> None:
         if wish.job == JOB:
             raise OSError(errno.ENOSPC, "No space left on device")
-        super().start(wish, replica, environment, now)
+        super().start(wish, replica, environment, now, group=group)
 
 
 def test_a_full_disk_is_told_and_harms_no_other_job(tmp_path: Path):
@@ -462,11 +469,17 @@ def test_a_full_disk_is_told_and_harms_no_other_job(tmp_path: Path):
 
 class Bug(MemoryBackend):
     def start(
-        self, wish: DesiredJob, replica: int, environment: Mapping[str, str], now: datetime
+        self,
+        wish: DesiredJob,
+        replica: int,
+        environment: Mapping[str, str],
+        now: datetime,
+        *,
+        group: str = WORKER,
     ) -> None:
         if wish.job == JOB:
             raise KeyError("name")
-        super().start(wish, replica, environment, now)
+        super().start(wish, replica, environment, now, group=group)
 
 
 def test_a_bug_that_one_job_meets_harms_no_other_job(tmp_path: Path):

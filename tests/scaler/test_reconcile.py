@@ -341,6 +341,69 @@ def test_roles_wait_for_what_they_reserve_together():
     assert isinstance(waits, Wait)
 
 
+def mixed(replicas: int, large: int, **fields):
+    """A job with a group of replicas that reserve three CPUs each, beside those of one."""
+    asked = wish(replicas, **fields)
+    size = RoleSize(replicas=large, processes_per_replica=8, resources=Resources(cpu_millis=3000))
+    return order(replace(asked, wish=replace(asked.wish, roles=(("large", size),))))
+
+
+def of_large(one):
+    return replace(one, role="large", resources=Resources(cpu_millis=3000))
+
+
+@pytest.mark.parametrize(
+    ("asked", "sight", "actions"),
+    [
+        case(
+            "starts-each-group",
+            mixed(3, 1),
+            seen(),
+            Start(0, 0),
+            Start(1, 0),
+            Start(2, 0, "large"),
+        ),
+        case(
+            "heals-a-loss-in-its-group",
+            mixed(3, 1),
+            seen(replica(0), replica(1), of_large(replica(2, exit=LOST)), named={0, 1, 2}),
+            Start(3, 0, "large"),
+        ),
+        case(
+            "removes-from-the-group-that-shrank",
+            mixed(3, 1),
+            seen(replica(0), replica(1), of_large(replica(2)), of_large(replica(3)), named={0, 1}),
+            Stop(3, SURPLUS),
+        ),
+        case(
+            "moves-a-replica-from-one-group-to-another",
+            mixed(3, 2),
+            seen(replica(0), replica(1), of_large(replica(2)), named={0, 1, 2}),
+            Start(3, 0, "large"),
+        ),
+        case(
+            "fits-each-group-by-its-own-amounts",
+            mixed(3, 1),
+            seen(free=4),
+            Start(0, 0),
+            Start(1, 0),
+            Wait(
+                "1 of 1 replicas of group large wait for room: each needs 3 CPU, and 2 CPU are free"
+            ),
+        ),
+        case("stops-all-groups", mixed(0, 1), seen(of_large(replica(0))), Stop(0, SURPLUS)),
+    ],
+)
+def test_replicas_of_groups_are_counted_apart(asked, sight, actions):
+    decided = tuple(
+        replace(one, reason=one.reason.replace(", 1024.0 GiB", ""))
+        if isinstance(one, Wait)
+        else one
+        for one in decide(asked, sight, NOW)
+    )
+    assert decided == actions
+
+
 def test_a_document_that_cannot_be_used_is_given_up_in_the_same_words_for_ever():
     asked, sight = order(wish(1, minimum=3)), seen(replica(0, exit=ReplicaExit.LOST))
     (given_up,) = decide(asked, sight, NOW)

@@ -1,6 +1,7 @@
 """What a person may write in a job document, and what is refused with which words."""
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -100,3 +101,77 @@ def test_the_document_of_the_guide_is_one():
     assert read.deadline is not None
     assert (read.budget.accelerator_hours, read.budget.cost) == (40, 25)
     assert wire.job_document(wire.document_plain(read)) == read
+
+
+def with_groups(**fields: Any) -> dict[str, Any]:
+    """Two replicas of four processes, and one of eight."""
+    return {
+        "name": "mixed",
+        "command": ["python", "train.py"],
+        "replicas": {"min": 3, "max": 5},
+        "processesPerReplica": 4,
+        "groups": {"large": {"replicas": 1, "processesPerReplica": 8}},
+    } | fields
+
+
+def test_groups_of_a_document_are_part_of_its_size():
+    read = wire.job_document(with_groups())
+    assert (read.allocation.workers, read.allocation.processes) == (2, 16)
+    assert wire.job_document(wire.document_plain(read)) == read
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "says"),
+    [
+        (
+            {"groups": {"large": {"replicas": 1}}},
+            "groups.large.processesPerReplica",
+            "is missing; give the number of processes",
+        ),
+        (
+            {"groups": {"large": {"processesPerReplica": 0}}},
+            "groups.large.processesPerReplica",
+            "groups.large.processesPerReplica 0 must be at least 1",
+        ),
+        (
+            {"groups": {"large": {"replicas": 0, "processesPerReplica": 8}}},
+            "groups.large.replicas",
+            "groups.large.replicas 0 must be at least 1, or leave the group out",
+        ),
+        (
+            {"groups": {"ps": {"processesPerReplica": 8}}},
+            "groups.ps",
+            "has the name of a role; rename the group",
+        ),
+        ({"groups": {"A 4": {"processesPerReplica": 8}}}, "groups.A 4", "lower-case letters"),
+        (
+            {"groups": {"large": {"processesPerReplica": 8, "resources": {"gpus": -1}}}},
+            "groups.large.resources.gpus",
+            "groups.large.resources.gpus -1 is negative; give 0 or more",
+        ),
+        (
+            {"groups": {"large": {"processesPerReplica": 8, "nproc": 2}}},
+            "groups.large.nproc",
+            "groups.large.nproc is not a known field",
+        ),
+        ({"replicas": {"min": 1, "max": 5}}, "replicas.min", "raise it to 2"),
+        ({"replicas": {"min": 4, "max": 8, "unit": 2}}, "replicas.unit", "replicas.unit 2 is for"),
+        ({"parallelism": {"tensor": 2}}, "parallelism.tensor", "leave it out beside groups"),
+        ({"optimizeMode": "cluster"}, "optimizeMode", "set single-job beside groups"),
+        ({"batch": {"tune": True}}, "batch.tune", "leave it out beside groups"),
+        (
+            {"processesPerReplica": 1, "roles": {"ps": {"replicas": 1}}},
+            "groups",
+            "cannot be combined with roles",
+        ),
+        (
+            {"groups": {}, "roles": {"ps": {"processesPerReplica": 2}}},
+            "roles.ps.processesPerReplica",
+            "leave it out",
+        ),
+    ],
+)
+def test_documents_of_impossible_groups_are_refused(fields: dict[str, Any], field: str, says: str):
+    with pytest.raises(BadInput, match=re.escape(says)) as refused:
+        wire.job_document(with_groups(**fields))
+    assert refused.value.field == field

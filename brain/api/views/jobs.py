@@ -1,6 +1,8 @@
 """Views of jobs: as lists show them, in full, and as a scaler needs them."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,8 +19,9 @@ from brain.types.job import Job, JobDocument, JobId
 from brain.types.plan import ScalePlan
 from brain.types.recommendation import Prediction
 from brain.types.resources import PoolName
-from brain.types.world import World
-from brain.views import DesiredJob, DesiredPool, JobDetail, JobView, WorkerView
+from brain.types.roles import WORKER, groups_of
+from brain.types.world import DesiredWorld, Member, World
+from brain.views import DesiredJob, DesiredPool, GroupView, JobDetail, JobView, WorkerView
 
 #: Fields that are shown as they are stored.
 _COPIED = (
@@ -96,13 +99,15 @@ def _job(
     wish, decision = lifecycle.wish(tx, job, settings), tx.plans.decision(job.id)
     throughput, step = seen.throughput(), seen.step(steps)
     ends_at = _ends_at(document, step, seen.step_seconds() if throughput else None, now)
+    members = () if world is None or world.ended_at or job.finished else world.members
     return JobView(
         **{name: getattr(job, name) for name in _COPIED},
         **_declared(document),
         conditions=conditions(tx, job, seen, settings, now) + late(job, ends_at),
         mode=lifecycle.effective_mode(job, settings),
-        replicas=0 if world is None or world.ended_at or job.finished else world.replicas,
+        replicas=len(members),
         replicas_wished=wish.replicas,
+        groups=_groups(job, wish, members),
         epoch=None if world is None else world.epoch,
         generation=wish.generation,
         unit_of_throughput=seen.unit,
@@ -199,6 +204,26 @@ def _declared(document: JobDocument) -> dict[str, Any]:
         "unit": document.replicas.unit,
         "processes_per_replica": document.processes_per_replica,
     }
+
+
+def _groups(job: Job, wish: DesiredWorld, members: Sequence[Member]) -> tuple[GroupView, ...]:
+    """Return the groups of a job, its other replicas first; empty if all replicas are alike."""
+    groups = groups_of(wish.roles)
+    if not groups:
+        return ()
+    size = replace(job.sized(wish.replicas), roles=groups)
+    here = Counter(member.role for member in members)
+    wished = {WORKER: size.workers} | {name: one.replicas for name, one in groups}
+    return tuple(
+        GroupView(
+            name=name,
+            replicas=here[name],
+            replicas_wished=count if wish.replicas else 0,
+            processes_per_replica=size.processes_of(name),
+            resources=size.of(name),
+        )
+        for name, count in wished.items()
+    )
 
 
 def _promised(plans: Sequence[ScalePlan], job: Job, world: World | None) -> Prediction | None:

@@ -1,9 +1,10 @@
 """Questions about an observation that several rules ask."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from brain.types.roles import Roles, role_at, roles_in
+from brain.types.roles import WORKER, Roles, is_group, others, ranked, role_at, roles_in
 from brain.types.world import Cause, DesiredWorld, Member
 from launcher.coordinator.topology import choose, extent
 from launcher.values.observation import AgentObserved, JobObserved, WorldObserved
@@ -18,8 +19,27 @@ def chosen(
     observation: JobObserved, desired: DesiredWorld, previous: Sequence[Member], goal: int
 ) -> tuple[Member, ...]:
     """Return the members that a world of ``goal`` would have now; empty if it cannot be formed."""
-    here = available(observation)
+    here = within_groups(available(observation), previous, desired, goal)
     return choose(previous, here, goal, desired.unit, desired.minimum, observation.rules.shape)
+
+
+def within_groups(
+    agents: Sequence[AgentObserved], previous: Sequence[Member], desired: DesiredWorld, goal: int
+) -> Sequence[AgentObserved]:
+    """Leave out agents beyond the desired size of their group: members stay longest, then the
+    oldest. A world of another size than the desired one takes agents of any group.
+    """
+    groups = {name: size.replicas for name, size in desired.roles if is_group(name)}
+    if not groups or goal != desired.replicas:
+        return agents
+    most = Counter(groups) + Counter({WORKER: goal - others(desired.roles)})
+    known = {member.replica for member in previous}
+    kept = []
+    for agent in sorted(agents, key=lambda agent: (agent.replica not in known, agent.replica)):
+        if most[agent.group] > 0:
+            most[agent.group] -= 1
+            kept.append(agent)
+    return kept
 
 
 def size_of(observation: JobObserved, members: Sequence[Member]) -> int:
@@ -59,9 +79,14 @@ def goal_of(observation: JobObserved, desired: DesiredWorld) -> tuple[int, bool]
 def with_roles(
     observation: JobObserved, desired: DesiredWorld, generation: int, members: Sequence[Member]
 ) -> tuple[Member, ...]:
-    """Give each member of a world that answers ``generation`` its role, by rank."""
-    roles = _roles_of(observation, desired, generation)
-    return tuple(replace(each, role=role_at(rank, roles)) for rank, each in enumerate(members))
+    """Give each member of a world that answers ``generation`` its role, by rank; a member of a
+    group stays in its group.
+    """
+    roles = ranked(_roles_of(observation, desired, generation))
+    return tuple(
+        each if is_group(each.role) else replace(each, role=role_at(rank, roles))
+        for rank, each in enumerate(members)
+    )
 
 
 def _roles_of(observation: JobObserved, desired: DesiredWorld, generation: int) -> Roles:

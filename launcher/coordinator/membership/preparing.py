@@ -9,7 +9,7 @@ higher epoch.
 import math
 from dataclasses import replace
 
-from brain.types.roles import roles_in
+from brain.types.roles import ranked, roles_in
 from brain.types.world import Cause
 from launcher.coordinator.membership import forming
 from launcher.coordinator.membership.facts import goal_of, size_of, warming_until
@@ -46,7 +46,7 @@ def first(
     if preparing is None and (waits := gathering(observation, form, now)):
         return waits
     # The ports of servers are in use while this world trains.
-    if observation.rules.prepare_seconds == 0 or roles_in(form.members):
+    if observation.rules.prepare_seconds == 0 or ranked(roles_in(form.members)):
         return None
     if preparing is None:
         return PrepareWorld(form)

@@ -38,14 +38,15 @@ def compare(observation: JobObserved, world: WorldObserved, now: float) -> Actio
     goal, planned = goal_of(observation, desired)
     size = size_of(observation, world.members)
     anew = planned and desired.anew
-    same = goal == size and not (planned and not alike(roles_in(world.members), desired.roles))
-    same = same and not anew
+    divided = planned and not alike(roles_in(world.members), desired.roles)
+    same = goal == size and not divided and not anew
     if planned and same and goal == desired.replicas:
         return Relabel(desired.generation, desired.replicas)
     if same:
         return _settled(observation, world)
     target = size_of(observation, chosen(observation, desired, world.members, goal))
-    if target < goal and size < goal:
+    # Another division into groups needs newcomers even at the same size.
+    if target < goal and (size < goal or (divided and size == goal)):
         until = max(observation.desired_since, world.since) + desired.patience_seconds
         until = max(until, warming_until(observation)) if target <= size else until
         if now < until:

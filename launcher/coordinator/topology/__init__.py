@@ -96,6 +96,7 @@ def _members(order: Sequence[AgentObserved]) -> tuple[Member, ...]:
             address=agent.address,
             topology=agent.topology,
             port=agent.port,
+            role=agent.group,
         )
         for rank, agent in enumerate(order)
     )

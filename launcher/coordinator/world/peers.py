@@ -49,6 +49,7 @@ class Peer:
             node=hello.node,
             address=hello.address,
             processes=hello.processes,
+            group=hello.group,
             generation=hello.generation,
             ready=self.ready,
             since=self.since,

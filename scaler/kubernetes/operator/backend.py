@@ -15,6 +15,7 @@ from brain import wire
 from brain.errors import BadInput, NotFound, Overloaded, Unavailable
 from brain.types.job import JobId
 from brain.types.resources import Node, PoolName, Resources
+from brain.types.roles import WORKER
 from brain.types.world import ReplicaEnd, ReplicaExit, unfit_nodes
 from brain.views import DesiredJob
 from scaler.kubernetes.kinds import DLROVER, ElasticJob
@@ -113,7 +114,13 @@ class KubernetesBackend(Replicas):
         return going and not self._losses.suspected(one.node)
 
     def start(
-        self, wish: DesiredJob, replica: int, environment: Mapping[str, str], now: datetime
+        self,
+        wish: DesiredJob,
+        replica: int,
+        environment: Mapping[str, str],
+        now: datetime,
+        *,
+        group: str = WORKER,
     ) -> None:
         """Have the pod created.
 

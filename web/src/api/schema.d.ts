@@ -1784,9 +1784,14 @@ export interface components {
         };
         /**
          * RoleSize
-         * @description Replicas of a role, and the amounts of each.
+         * @description Replicas of a role or group, and the amounts of each.
          */
         DocumentRoleSize: {
+            /**
+             * Processes Per Replica
+             * @default null
+             */
+            processesPerReplica: number | null;
             /**
              * Replicas
              * @default 1
@@ -2089,6 +2094,21 @@ export interface components {
          */
         Grade: "good" | "generous" | "wasteful" | "tight" | "short" | "open";
         /**
+         * GroupView
+         * @description A group of a job; ``worker`` has the replicas outside the other groups.
+         */
+        GroupView: {
+            /** Name */
+            name: string;
+            /** Processes Per Replica */
+            processes_per_replica: number;
+            /** Replicas */
+            replicas: number;
+            /** Replicas Wished */
+            replicas_wished: number;
+            resources: components["schemas"]["Resources"];
+        };
+        /**
          * Health
          * @description The state of the service: ``GET /api/v1/health``, for the doctor and the UI's footer.
          */
@@ -2323,6 +2343,10 @@ export interface components {
              * @default null
              */
             epochs: number | null;
+            /** Groups */
+            groups?: {
+                [key: string]: components["schemas"]["DocumentRoleSize"];
+            };
             /**
              * Image
              * @default null
@@ -2622,6 +2646,11 @@ export interface components {
             generation: number;
             /** Gpu Share */
             gpu_share: number | null;
+            /**
+             * Groups
+             * @default []
+             */
+            groups: components["schemas"]["GroupView"][];
             /** Id */
             id: string;
             intent: components["schemas"]["Intent"];
@@ -3665,9 +3694,11 @@ export interface components {
         };
         /**
          * RoleSize
-         * @description Replicas of a role, and the amounts of each.
+         * @description Replicas of a role or group, and the amounts of each.
          */
         RoleSize: {
+            /** Processes Per Replica */
+            processes_per_replica: number | null;
             /**
              * Replicas
              * @default 1

@@ -160,6 +160,12 @@ def elastic_job(document: JobDocument) -> dict[str, Any]:
             "with replicaSpecs.ps",
             field="roles",
         )
+    if document.groups:
+        raise BadInput(
+            f"groups ({', '.join(document.groups)}) work on one machine only, because all pods of "
+            "an ElasticJob's role are alike; leave groups out, or submit the job to the pool local",
+            field="groups",
+        )
     if document.preemptible:
         raise BadInput(
             "an ElasticJob has no field preemptible; leave it out, and set priority",
