@@ -8,6 +8,7 @@ import { HoldBadge, PlanBadge } from "../ui/badges.tsx";
 import { Aged, Button, Command, FromTo, Time } from "../ui/parts.tsx";
 import { GainBar, PromiseStrip } from "../ui/strip.tsx";
 import { change, clock, compared, count, duration, fixed, gain, measuredOf, percent, promised, uncertainty } from "../words/format.ts";
+import { divided, gpusOf, processesOf } from "../words/groups.ts";
 import { changeOf, missed } from "../words/verdicts.ts";
 import { PlanTrack } from "./track.tsx";
 
@@ -96,13 +97,13 @@ function Expiry({ view, job }: { view: PlanView; job: JobView }) {
 }
 
 function Also({ job, plan, world }: { job: JobView; plan: ScalePlan; world: World | null }) {
-  const per = plan.target.processes_per_replica;
   const lines: string[] = [];
   if (plan.state === "Applying") lines.push(`observed: ${count(world?.members.length ?? 0, "replica")}, world ${world?.epoch ?? "—"}`);
   else if (plan.approval) lines.push(`approved by ${plan.approval.by}, ${clock(plan.approval.at, now.value)}`);
-  if (job.resources.gpus > 0)
-    lines.push(`${plan.current.replicas * job.resources.gpus} → ${plan.target.replicas * job.resources.gpus} GPUs`);
-  else lines.push(`${plan.current.replicas * per} → ${plan.target.replicas * per} processes`);
+  const groups = divided(plan.current, plan.target);
+  if (groups) lines.push(groups);
+  if (job.resources.gpus > 0) lines.push(`${gpusOf(plan.current)} → ${gpusOf(plan.target)} GPUs`);
+  else lines.push(`${processesOf(plan.current)} → ${processesOf(plan.target)} processes`);
   return <>{lines.map((line) => <div key={line}>{line}</div>)}</>;
 }
 

@@ -17,7 +17,9 @@ export function Head({ detail }: { detail: JobDetail }) {
       <div>
         <div class="t"><h1 title={job.name}>{job.name}</h1><JobBadge job={job} /><Steering job={job} /></div>
         <p class="m">
-          {job.replicas_min} … {job.replicas_max} replicas of {each(job)}
+          {job.replicas_min} … {job.replicas_max} replicas {job.groups.length > 0
+            ? job.groups.map((one) => <span key={one.name}><i>·</i><span class="nw">{one.name} {one.replicas_wished} × {each(one)}</span></span>)
+            : <>of {each(job)}</>}
           <i>·</i>{job.owner}, project {job.project}
           {job.step !== null && <><i>·</i><span class="nw">step {fixed(job.step)}</span></>}
           {world && <><i>·</i><span class="nw">world {world.epoch}</span></>}
@@ -32,7 +34,7 @@ export function Head({ detail }: { detail: JobDetail }) {
   );
 }
 
-function each({ resources, processes_per_replica: processes }: JobView): string {
+function each({ resources, processes_per_replica: processes }: Pick<JobView, "resources" | "processes_per_replica">): string {
   const parts = [
     resources.gpus > 0 ? count(resources.gpus, "GPU") : "",
     resources.cpu_millis > 0 ? `${cores(resources.cpu_millis)} ${resources.cpu_millis === 1000 ? "core" : "cores"}` : "",
