@@ -18,7 +18,7 @@ export function Head({ detail }: { detail: JobDetail }) {
         <div class="t"><h1 title={job.name}>{job.name}</h1><JobBadge job={job} /><Steering job={job} /></div>
         <p class="m">
           {job.replicas_min} … {job.replicas_max} replicas {job.groups.length > 0
-            ? job.groups.map((one) => <span key={one.name}><i>·</i><span class="nw">{one.name} {one.replicas_wished} × {each(one)}</span></span>)
+            ? job.groups.map((one) => <span key={one.name}><i>·</i><span class="nw">{one.name} {one.replicas_wished > 0 && `${one.replicas_wished} × `}{each(one)}</span></span>)
             : <>of {each(job)}</>}
           <i>·</i>{job.owner}, project {job.project}
           {job.step !== null && <><i>·</i><span class="nw">step {fixed(job.step)}</span></>}
