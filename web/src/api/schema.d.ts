@@ -7948,7 +7948,7 @@ export interface operations {
                 page_token?: string;
                 /** @description Fields to return of each item, separated by commas: id,name,state */
                 fields?: string;
-                /** @description name, pool, accelerator, ready, seen_at; with - before it the order is descending: -name */
+                /** @description name, pool, accelerator, seen_at; with - before it the order is descending: -name */
                 sort?: string;
             };
             header?: never;
