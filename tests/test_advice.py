@@ -170,6 +170,16 @@ def test_loaders_that_their_own_quota_stops_are_starved_though_the_machine_has_m
     assert found.cpu.target > 700, "loading hides behind computing there"
 
 
+def test_a_quota_that_stops_one_node_is_seen_whichever_node_reports_last():
+    laptop = training(resources=Resources(cpu_millis=400))
+    seen = []
+    for _ in range(9):
+        read(laptop, 5, node="held", job_cpu_millis=395, throttled_share=0.6)
+        read(laptop, 5, node="idle", job_cpu_millis=100, throttled_share=0.0)
+        seen.append(used(laptop).role("worker"))
+    assert {one.throttled for one in seen[4:] if one} == {0.6}
+
+
 def storage(stalled: float = 0.0, shm_used: int = 0) -> StorageReading:
     return StorageReading(
         shm_used_bytes=shm_used,

@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import NamedTuple
 
 from brain.models.resources.use import RoleUse
@@ -176,12 +177,22 @@ def role_use(use: RoleUse, parts: Sequence[Part], *, busiest: bool) -> RoleUse:
     use = _with_storage(use, [part.reading for part in parts])
     return replace(
         use,
-        throttled=last.reading.throttled_share or 0.0,
+        throttled=_throttled([part.reading for part in parts]),
         cpu=use.cpu.compact(),
         memory=use.memory.compact(),
         cpu_limit_millis=last.reading.cpu_capacity_millis / last.count,
         memory_limit_bytes=last.reading.memory_capacity_bytes / last.count,
     )
+
+
+def _throttled(readings: Sequence[HostSample]) -> float:
+    """Return the share of periods in which a quota stopped a replica on the node that it held most:
+    the others wait for that one.
+    """
+    shares: dict[NodeName, list[float]] = defaultdict(list)
+    for reading in readings:
+        shares[reading.node].append(reading.throttled_share or 0.0)
+    return max(map(fmean, shares.values()))
 
 
 def with_growth(use: RoleUse, parts: Sequence[Part], steps: int) -> RoleUse:

@@ -447,7 +447,7 @@ def test_what_a_plan_takes_from_servers_is_free_once_it_stands():
         assert fitting(tx, job, job.document.allocation) == 8
     reserve(here, SMALL)
     with here.transaction() as (tx, _):
-        (node,) = views.nodes(tx, here.now)
+        (node,) = views.nodes(tx, tx.nodes.of(), here.now)
         assert node.reserved.cpu_millis == 4000, "two servers have half"
     here.turn()
     assert here.plans[0].state is PlanState.APPLIED
