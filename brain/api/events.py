@@ -177,6 +177,8 @@ class Feed:
         self._measured: frozenset[str] = frozenset()
         self._swept_at = time.monotonic()
         self._publisher: asyncio.Task[None] | None = None
+        #: Ends when the present streams' beginning is known.
+        self._begun: asyncio.Task[None]
         self._followers = 0
 
     @asynccontextmanager
@@ -185,13 +187,17 @@ class Feed:
         if self._publisher is None or self._publisher.done():
             # Earlier measurements concern none of the present streams.
             self._bell.take_measured()
-            # It works for all streams, not for the request that happens to be the first.
-            publishing = self._publish(time.monotonic())
-            self._publisher = asyncio.create_task(publishing, context=Context())
+            # They work for all streams, not for the request that happens to be the first.
+            beginning = run_in_threadpool(self._begin, time.monotonic())
+            self._begun = asyncio.create_task(beginning, context=Context())
+            self._publisher = asyncio.create_task(self._publish(self._begun), context=Context())
             # Streams end with the task and begin anew; its exception is logged.
             self._publisher.add_done_callback(lambda _: self._bell.publish())
         self._followers += 1
         try:
+            # A client reads the lists at its stream's first line, so no earlier state of them may
+            # be what later ones are compared with.
+            await asyncio.wait({self._begun})
             yield self._publisher
         finally:
             self._followers -= 1
@@ -250,8 +256,8 @@ class Feed:
         except Unavailable:
             return []
 
-    async def _publish(self, begun: float) -> None:
-        await run_in_threadpool(self._begin, begun)
+    async def _publish(self, begun: "asyncio.Task[None]") -> None:
+        await begun
         with self._bell.listening(samples=True) as heard:
             rang = True
             while not self._bell.closed:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from brain.api import events
 from brain.api.lists import ListMarks
 from brain.api.rows import JobRows
 from brain.api.views import Sparklines
+from brain.ports import Transaction
 from brain.types.sharing import PoolRound, PoolShares, StoredPolicy
 from tests.api.app import Api
 from tests.builders import NOW, job, node
@@ -115,6 +117,43 @@ def test_a_stream_tells_that_a_node_is_silent_though_nobody_wrote_anything(api: 
         await anext(stream)
         assert await _next(stream) == b": heartbeat\n\n"
         grows_silent(api)
+        while (told := await _next(stream)) == b": heartbeat\n\n":
+            pass
+        return told
+
+    assert asyncio.run(heard()) == b'event: changed\ndata: {"lists":["nodes"]}\n\n'
+
+
+class SlowMarks(ListMarks):
+    """Marks whose first look lasts until the test lets it end."""
+
+    def __init__(self, api: Api) -> None:
+        super().__init__(lambda: api.now, api.context.condition.degraded)
+        self.looks, self.go_on = threading.Event(), threading.Event()
+
+    def changes(self, tx: Transaction, *, all: bool) -> bytes:
+        self.looks.set()
+        assert self.go_on.wait(60)
+        return super().changes(tx, all=all)
+
+
+def test_no_change_falls_between_a_clients_first_look_and_the_streams(api: Api) -> None:
+    api.add_node()
+    marks = SlowMarks(api)
+    rows = JobRows(api.settings, lambda: api.now, Sparklines())
+    feed = events.Feed(api.context.bell, api.stores, rows, marks, sweep_seconds=0.1)
+
+    async def heard() -> bytes:
+        stream = events.stream(
+            api.context.bell, feed, after=feed.start(), heartbeat_seconds=0.05, ended=_never
+        )
+        hello = asyncio.ensure_future(anext(stream))
+        while not marks.looks.is_set():
+            await asyncio.sleep(0)
+        assert not hello.done(), "a client would read the lists now"
+        marks.go_on.set()
+        await hello
+        is_drained(api)
         while (told := await _next(stream)) == b": heartbeat\n\n":
             pass
         return told

@@ -33,12 +33,13 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A service with the fleet of ``seed``."""
-    home = tmp_path_factory.mktemp("seeded")
-    url = f"sqlite:///{home / 'brain.db'}"
-    prepare(url)
-    with closing(SqlStores(url)) as stores:
-        seed.fleet(stores, datetime.now(UTC))
-    yield from _served(home)
+    yield from _seeded(tmp_path_factory.mktemp("seeded"))
+
+
+@pytest.fixture
+def apart(tmp_path: Path) -> Iterator[Served]:
+    """The same for a test that changes what others look at."""
+    yield from _seeded(tmp_path)
 
 
 @pytest.fixture
@@ -58,6 +59,14 @@ def _supersede(stores: Stores, now: datetime) -> int:
         seed.supersede(stores, now, generation=plans[0].generation)
     seed.settle(stores, now)
     return plans[0].generation
+
+
+def _seeded(home: Path) -> Iterator[Served]:
+    url = f"sqlite:///{home / 'brain.db'}"
+    prepare(url)
+    with closing(SqlStores(url)) as stores:
+        seed.fleet(stores, datetime.now(UTC))
+    yield from _served(home)
 
 
 def _served(home: Path) -> Iterator[Served]:

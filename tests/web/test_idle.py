@@ -77,14 +77,14 @@ def test_a_node_that_turns_silent_is_told_though_no_tab_asks(
 
 
 def test_a_round_an_action_and_a_pool_are_told_as_they_come(
-    browser: Browser, served: Served
+    browser: Browser, apart: Served
 ) -> None:
-    with visit(browser, served) as seen, served.stores() as stores, served.client() as admin:
-        seen.page.goto(f"{served.url}/#/audit")
+    with visit(browser, apart) as seen, apart.stores() as stores, apart.client() as admin:
+        seen.page.goto(f"{apart.url}/#/audit")
         expect(seen.page.get_by_role("heading", name="Audit").first).to_be_visible()
         token = admin.send(calls.mint_token("for-the-night", "viewer")).id
         expect(seen.page.get_by_role("main")).to_contain_text(token)
-        seen.page.goto(f"{served.url}/#/pool/attic")
+        seen.page.goto(f"{apart.url}/#/pool/attic")
         expect(seen.page.get_by_text("There is no pool attic")).to_be_visible()
         now, attic = datetime.now(UTC), PoolName("attic")
         with stores.transaction() as tx:
