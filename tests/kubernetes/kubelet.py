@@ -342,8 +342,13 @@ class FakeKubelet:
         if self._closed:
             return
         for node in self._hands.all_of(NODES):
-            if node["metadata"]["name"] not in self._lost:
-                self._hands.renew(node["metadata"]["name"])
+            name, conditions = node["metadata"]["name"], node["status"].get("conditions") or ()
+            if name in self._lost:
+                continue
+            self._hands.renew(name)
+            # A kubelet says that it is well again if its lease was late, and taken for silence.
+            if any((one["type"], one["status"]) == ("Ready", "Unknown") for one in conditions):
+                set_ready(self._hands, name, True)
         self._hands.soon(self._beat, self._beat_seconds)
 
     def _lose(self, name: str) -> None:
@@ -365,6 +370,8 @@ class FakeKubelet:
 
     def _find(self, name: str) -> None:
         self._lost.discard(name)
+        if self._beat_seconds:
+            self._hands.renew(name)
         set_ready(self._hands, name, True)
         for pod in self._on(name):
             running = (pod.get("status") or {}).get("phase") == "Running"
