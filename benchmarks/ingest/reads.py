@@ -45,7 +45,7 @@ OF_A_JOB, OF_A_LIST = 300, 40
 BAR = 3.0
 
 _PLACE = """
-SELECT r.slot * 300000000 + r.within AS instant, r.steps, r.step_seconds_mean,
+SELECT CAST(r.slot AS BIGINT) * 300000000 + r.within AS instant, r.steps, r.step_seconds_mean,
        r.examples_per_second, c.job, c.phase, c.processes
 FROM throughput_contexts c JOIN throughput_rows r ON r.context = c.id
 """
