@@ -201,15 +201,17 @@ def lacks_nodes(tx: Transaction, plan: ScalePlan) -> bool:
 
 
 def provided(tx: Transaction, job: JobId, target: Allocation) -> bool:
-    """Return True if every live replica reserves the target's amounts, as its scaler measured."""
+    """Return True if there are live replicas, and each reserves the target's amounts, as its scaler
+    measured.
+    """
     roles, live = roles_of(tx.worlds.latest(job)), _alive(tx, job)
-    return all(one.resources == target.of(roles.get(one.id, WORKER)) for one in live)
+    return bool(live) and all(one.resources == target.of(roles.get(one.id, WORKER)) for one in live)
 
 
 def enforced(tx: Transaction, job: JobId, target: Allocation) -> bool:
     """Return True if there are live replicas, and each is held to the target's amounts."""
     live = _alive(tx, job)
-    return bool(live) and not any(one.unenforced for one in live) and provided(tx, job, target)
+    return not any(one.unenforced for one in live) and provided(tx, job, target)
 
 
 def roles_of(world: World | None) -> Mapping[int, str]:

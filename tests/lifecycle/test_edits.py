@@ -63,6 +63,12 @@ def has(here: Laptop, amounts: Resources, unenforced: str = "") -> None:
     here.observe(builders.replica(0, **running))
 
 
+def follow(here: Laptop) -> None:
+    """Let the scaler give the replica what Brain wishes, and Brain take its turn."""
+    has(here, here.wish().resources or here.job.document.resources)
+    here.turn()
+
+
 def test_amounts_are_applied_once_the_replica_has_them_and_no_world_changes():
     here = training()
     has(here, Resources(cpu_millis=1000, memory_bytes=2 * GIB))
@@ -83,13 +89,22 @@ def test_amounts_are_applied_once_the_replica_has_them_and_no_world_changes():
     assert here.job.resources == asked
 
 
+def test_amounts_are_not_applied_before_any_replica_is_known():
+    here = training()
+    edit(here, memory_bytes=4 * GIB)
+    here.turn()
+    assert here.plans[0].state is PlanState.APPLYING
+    follow(here)
+    assert here.plans[0].state is PlanState.APPLIED
+
+
 def test_amounts_that_suffice_are_kept():
     here = training()
     measure(here, 60, replica_memory_bytes=GIB)
     edit(here, memory_bytes=int(1.5 * GIB))
-    here.turn()
+    follow(here)
     measure(here, 30, replica_memory_bytes=GIB)
-    here.turn()
+    follow(here)
 
     assert (here.plans[0].state, here.plans[0].outcome.verdict) == (
         PlanState.VERIFIED,
@@ -102,10 +117,10 @@ def test_amounts_that_are_too_little_are_rolled_back_where_brain_may_act():
     here = training(AUTO)
     measure(here, 60, replica_memory_bytes=GIB)
     edit(here, cpu_millis=500)
-    here.turn()
+    follow(here)
     measure(here, 30, replica_memory_bytes=GIB, throttled_share=0.4)
-    here.turn()
-    here.turn()
+    follow(here)
+    follow(here)
 
     back, missed = here.plans
     assert (missed.state, missed.outcome.verdict) == (PlanState.ROLLED_BACK, Verdict.FELL_SHORT)
@@ -119,9 +134,9 @@ def test_stops_are_no_fault_of_a_plan_that_lowers_no_cpu():
     here = training(AUTO)
     measure(here, 60, replica_memory_bytes=GIB)
     edit(here, memory_bytes=int(1.5 * GIB))
-    here.turn()
+    follow(here)
     measure(here, 30, replica_memory_bytes=GIB, throttled_share=0.4)
-    here.turn()
+    follow(here)
 
     assert here.plans[0].outcome.verdict is Verdict.KEPT
 
@@ -129,10 +144,10 @@ def test_stops_are_no_fault_of_a_plan_that_lowers_no_cpu():
 def test_an_amount_where_none_was_is_lowered_too():
     here = training(AUTO, resources=Resources())
     edit(here, cpu_millis=500)
-    here.turn()
+    follow(here)
     measure(here, 30, throttled_share=0.4)
-    here.turn()
-    here.turn()
+    follow(here)
+    follow(here)
 
     assert here.plans[0].kind is PlanKind.ROLLBACK
     assert here.job.resources == Resources()
@@ -141,16 +156,16 @@ def test_an_amount_where_none_was_is_lowered_too():
 def test_in_other_modes_the_verdict_stands_beside_the_amounts_and_a_person_rolls_back():
     here = training(MANUAL)
     edit(here, cpu_millis=500)
-    here.turn()
+    follow(here)
     measure(here, 30, throttled_share=0.4)
-    here.turn()
+    follow(here)
     missed = here.plans[0]
     assert (missed.state, missed.outcome.verdict) == (PlanState.VERIFIED, Verdict.FELL_SHORT)
 
     with here.transaction() as (tx, _):
         given = {"version": None, "why": "", "settings": here.settings, "now": here.now}
         lifecycle.rollback(tx, missed, by="ada", **given)
-    here.turn()
+    follow(here)
 
     assert here.job.resources.cpu_millis == 1000
 
@@ -193,7 +208,7 @@ def test_amounts_and_a_size_are_one_plan():
     assert plan.explanation.reason == "ada asked for 1 → 3 replicas, memory 2 → 1.5 GiB each"
     assert "The size changes at the next safe point." in plan.explanation.next_step
     here.coordinate()
-    here.turn()
+    follow(here)
 
     assert here.plans[0].state is PlanState.APPLIED
     assert (here.size, here.job.resources.memory_bytes) == (3, GIB * 3 // 2)
@@ -203,9 +218,9 @@ def test_a_size_that_a_person_asked_for_stays_though_its_amounts_fell_short():
     here = training(AUTO)
     edit(here, cpu_millis=500, replicas=2)
     here.coordinate()
-    here.turn()
+    follow(here)
     measure(here, 70, throttled_share=0.4)
-    here.turn()
+    follow(here)
 
     missed = here.plans[0]
     assert (missed.state, missed.outcome.verdict) == (PlanState.VERIFIED, Verdict.FELL_SHORT)
@@ -235,7 +250,7 @@ def test_a_job_that_waits_for_too_much_starts_with_what_an_edit_asks_for():
 def test_a_later_size_keeps_the_amounts():
     here = training()
     edit(here, memory_bytes=GIB)
-    here.turn()
+    follow(here)
     with here.transaction() as (tx, job):
         asked = {"by": "ada", "why": "", "settings": here.settings, "now": here.now}
         plan = lifecycle.request(tx, job, 4, **asked)
@@ -283,10 +298,10 @@ def test_nobody_gets_what_was_freed_before_it_is_known_not_to_be_missed():
     here = training()
     measure(here, 60, replica_memory_bytes=GIB // 2)
     edit(here, memory_bytes=GIB)
-    here.turn()
+    follow(here)
     assert (here.plans[0].state, fits(here, 7 * GIB)) == (PlanState.APPLIED, 0)
     measure(here, 30, replica_memory_bytes=GIB // 2)
-    here.turn()
+    follow(here)
     assert (here.plans[0].state, fits(here, 7 * GIB)) == (PlanState.VERIFIED, 1)
 
 
@@ -300,12 +315,12 @@ def test_a_way_back_to_amounts_for_which_no_room_is_left_lapses():
     here = training(AUTO)
     measure(here, 60, replica_memory_bytes=GIB)
     edit(here, memory_bytes=int(1.2 * GIB))
-    here.turn()
+    follow(here)
     with here.stores.transaction() as tx:
         smaller = Resources(cpu_millis=4000, memory_bytes=int(1.5 * GIB))
         tx.nodes.put(replace(builders.node(), capacity=smaller))
     measure(here, 30, replica_memory_bytes=int(1.19 * GIB))
-    here.turn()
+    follow(here)
     assert (here.plans[0].kind, here.plans[0].state) == (PlanKind.ROLLBACK, PlanState.APPROVED)
 
     here.wait(here.settings.proposal_seconds).turn()
