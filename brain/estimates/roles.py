@@ -191,8 +191,9 @@ def _throttled(readings: Sequence[HostSample]) -> float:
     """
     shares: dict[NodeName, list[float]] = defaultdict(list)
     for reading in readings:
-        shares[reading.node].append(reading.throttled_share or 0.0)
-    return max(map(fmean, shares.values()))
+        if reading.throttled_share is not None:
+            shares[reading.node].append(reading.throttled_share)
+    return max(map(fmean, shares.values()), default=0.0)
 
 
 def with_growth(use: RoleUse, parts: Sequence[Part], steps: int) -> RoleUse:
