@@ -18,7 +18,7 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 from brain import calls, cycle
-from brain.api.events import Bell
+from brain.api.bell import Bell
 from brain.api.metrics import Metrics, ServiceCondition
 from brain.client import BrainClient
 from brain.db import SqlStores

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from brain import cycle
-from brain.api.events import Bell
+from brain.api.bell import Bell
 from brain.api.metrics import Metrics, ServiceCondition
 from brain.api.tracing import TracedStores, tracer_of
 from brain.inmemory import MemoryStores

@@ -20,9 +20,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from brain import __version__
 from brain.api import events, ingest, openapi, problems, tracing
 from brain.api.auth import SignIns
+from brain.api.bell import Bell
 from brain.api.compression import Compressing
 from brain.api.deps import Context, note_lost
-from brain.api.events import Bell, Feed
+from brain.api.events import Feed
 from brain.api.head import AnsweringHead
 from brain.api.known_heads import KnownHeads
 from brain.api.limits import BodyBudget, RequestRates

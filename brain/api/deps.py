@@ -15,7 +15,8 @@ from starlette.types import Receive
 
 from brain import wire
 from brain.api import auth, limits, queries
-from brain.api.events import Bell, Feed
+from brain.api.bell import Bell
+from brain.api.events import Feed
 from brain.api.known_heads import KnownHeads
 from brain.api.metrics import Metrics, ServiceCondition
 from brain.api.relay import ScalerRelay

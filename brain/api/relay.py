@@ -14,7 +14,7 @@ from threading import Lock
 
 import uuid_utils
 
-from brain.api.events import Bell
+from brain.api.bell import Bell
 from brain.client import error_of
 from brain.errors import NotFound, Unavailable
 from brain.types.resources import PoolName

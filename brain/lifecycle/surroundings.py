@@ -12,6 +12,7 @@ from typing import Any
 from brain.errors import Undetermined
 from brain.lifecycle.capacity import Room, enforced, fitting, largest_cpus, room
 from brain.lifecycle.desired import changed_at, effective_mode, reached, standing
+from brain.lifecycle.devices import device_examples, sharded_memory
 from brain.lifecycle.distribution import not_distributed
 from brain.lifecycle.observed import ThroughputObserved
 from brain.lifecycle.plans import obstacle
@@ -21,10 +22,8 @@ from brain.models.estimate.past import WorldUse
 from brain.models.fitting import Point
 from brain.models.job import JobModel
 from brain.models.resources.servers import ParameterServer, ServedJob
-from brain.models.resources.sharding import ShardedMemory
 from brain.models.restart import restart_cost
 from brain.models.sizes import Size
-from brain.models.terms import local_batch
 from brain.optimizer import Situation
 from brain.optimizer.guards import RETURNED
 from brain.optimizer.situation import SlowNode
@@ -114,8 +113,8 @@ def situate(
         not_distributed=not_distributed(tx, job, sight, plans, now),
         straggler=_straggler(sight.samples),
         slow=_slow_node(tx, job, sight, now),
-        device_examples=_device_examples(sight, uses),
-        sharded=_sharded(sight, uses),
+        device_examples=device_examples(sight, uses),
+        sharded=sharded_memory(sight, uses),
         data_wait_share=waited,
         cpu_share=_cpu(tx, job, sight, waited, now),
         io_stalled_share=_stalled(tx, job, waited, now),
@@ -306,37 +305,6 @@ def _slow_node(
     if replica not in nodes or len(set(nodes.values())) < 2:
         return None
     return SlowNode(node=nodes[replica], factor=min(one[1] / one[2] for one in seen))
-
-
-def _device_examples(sight: ThroughputObserved, uses: Sequence[WorldUse]) -> float | None:
-    """Return the most examples that a device certainly holds, by readings of its memory in each
-    world; None if unknown.
-    """
-    read = {use.epoch: use for use in uses if use.device_bytes and use.device_total_bytes}
-    points = [*sight.earlier, sight.present]
-    peaks = tuple(
-        (local_batch(point), read[point.epoch].device_bytes or 0.0)
-        for point in points
-        if isinstance(point, Point) and point.examples_per_step and point.epoch in read
-    )
-    capacity = min((use.device_total_bytes or math.inf for use in read.values()), default=0.0)
-    if not peaks:
-        return None
-    from brain.models.resources.gpu_memory import safe_batch
-
-    return safe_batch(peaks, capacity)
-
-
-def _sharded(sight: ThroughputObserved, uses: Sequence[WorldUse]) -> ShardedMemory | None:
-    """Return the device memory of a job that shards its state, at each size where it was read; None
-    if it does not, or none was read.
-    """
-    read = [(use.replicas, use.device_bytes, use.device_total_bytes) for use in uses]
-    known = [(size, used, total) for size, used, total in read if used and total]
-    if not known or not sight.sharded:
-        return None
-    peaks = tuple((size, used) for size, used, _ in known)
-    return ShardedMemory(peaks=peaks, capacity_bytes=min(total for _, _, total in known))
 
 
 def _served(

@@ -19,7 +19,7 @@ from opentelemetry.trace import TracerProvider
 from brain import __version__
 from brain.api import tracing
 from brain.api.app import create_app
-from brain.api.events import Bell
+from brain.api.bell import Bell
 from brain.api.metrics import Metrics, ServiceCondition
 from brain.api.routes import telemetry
 from brain.api.secrets import Seal, write_private

@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from brain import cycle
-from brain.api.events import Bell, last_event_id
+from brain.api.bell import Bell
+from brain.api.events import last_event_id
 from brain.api.metrics import Metrics, ServiceCondition
 from brain.errors import Unavailable
 from brain.pool.rounds import Memo

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from brain import calls, errors
-from brain.api.events import Bell
+from brain.api.bell import Bell
 from brain.api.relay import ScalerRelay
 from brain.types.job import JobCopy
 from brain.types.record import Role

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
-from brain.api.events import Bell
+from brain.api.bell import Bell
 from brain.api.metrics import Metrics, ServiceCondition
 from brain.service.tick import Ticker
 from brain.settings import Settings

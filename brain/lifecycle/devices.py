@@ -1,0 +1,41 @@
+"""Bounds by the memory of a job's accelerators, from what its workers used at each size."""
+
+import math
+from collections.abc import Sequence
+
+from brain.lifecycle.observed import ThroughputObserved
+from brain.models.estimate.past import WorldUse
+from brain.models.fitting import Point
+from brain.models.resources.sharding import ShardedMemory
+from brain.models.terms import local_batch
+
+
+def device_examples(sight: ThroughputObserved, uses: Sequence[WorldUse]) -> float | None:
+    """Return the most examples that a device certainly holds, by readings of its memory in each
+    world; None if unknown.
+    """
+    read = {use.epoch: use for use in uses if use.device_bytes and use.device_total_bytes}
+    points = [*sight.earlier, sight.present]
+    peaks = tuple(
+        (local_batch(point), read[point.epoch].device_bytes or 0.0)
+        for point in points
+        if isinstance(point, Point) and point.examples_per_step and point.epoch in read
+    )
+    capacity = min((use.device_total_bytes or math.inf for use in read.values()), default=0.0)
+    if not peaks:
+        return None
+    from brain.models.resources.gpu_memory import safe_batch
+
+    return safe_batch(peaks, capacity)
+
+
+def sharded_memory(sight: ThroughputObserved, uses: Sequence[WorldUse]) -> ShardedMemory | None:
+    """Return the device memory of a job that shards its state, at each size where it was read; None
+    if it does not, or none was read.
+    """
+    read = [(use.replicas, use.device_bytes, use.device_total_bytes) for use in uses]
+    known = [(size, used, total) for size, used, total in read if used and total]
+    if not known or not sight.sharded:
+        return None
+    peaks = tuple((size, used) for size, used, _ in known)
+    return ShardedMemory(peaks=peaks, capacity_bytes=min(total for _, _, total in known))
