@@ -10,10 +10,11 @@ from brain import lifecycle
 from brain.api import views
 from brain.errors import BadInput, Conflict
 from brain.estimates import asking
+from brain.lifecycle.records import move_job
 from brain.scaling import expected_scaling
 from brain.types.allocation import Bounds
 from brain.types.estimate import EstimateQuestion
-from brain.types.job import ApprovalPolicy, PolicyMode
+from brain.types.job import ApprovalPolicy, JobState, PolicyMode
 from brain.types.plan import PlanState, ScalePlan
 from brain.types.resources import Resources
 from brain.types.roles import RoleSize
@@ -74,6 +75,13 @@ def test_a_person_resizes_each_group_by_itself():
     here.coordinate().train(70)
     assert here.plans[0].state in (PlanState.APPLIED, PlanState.VERIFIED)
     assert shown(here) == [("worker", 2, 2, 1), ("large", 2, 2, 3)]
+
+
+def test_a_job_that_ended_shows_no_groups():
+    here = training()
+    with here.transaction() as (tx, job):
+        move_job(tx, job, JobState.SUCCEEDED, "all workers ended with 0", here.now)
+    assert shown(here) == []
 
 
 def test_a_size_without_a_group_changes_the_other_replicas():

@@ -207,9 +207,11 @@ def _declared(document: JobDocument) -> dict[str, Any]:
 
 
 def _groups(job: Job, wish: DesiredWorld, members: Sequence[Member]) -> tuple[GroupView, ...]:
-    """Return the groups of a job, its other replicas first; empty if all replicas are alike."""
+    """Return the groups of a job, its other replicas first; empty if all replicas are alike, or the
+    job has ended.
+    """
     groups = groups_of(wish.roles)
-    if not groups:
+    if not groups or job.finished:
         return ()
     size = replace(job.sized(wish.replicas), roles=groups)
     here = Counter(member.role for member in members)
