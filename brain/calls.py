@@ -346,7 +346,6 @@ def telemetry(samples: Sequence[Sample], *, sent_at: datetime) -> Call[Receipt]:
 
 
 def freezes() -> Call[Page[Freeze]]:
-    """List the freezes."""
     return _get("/freeze", Page[Freeze])
 
 
@@ -378,7 +377,6 @@ def mint_token(name: str, role: str, *, days: float | None = None) -> Call[NewTo
 
 
 def revoke_token(id: str) -> Call[None]:
-    """Revoke a token."""
     return Call(method="DELETE", path=f"{V1}/tokens/{id}", reads=type(None))
 
 

@@ -127,7 +127,6 @@ class BrainClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connections."""
         self._http.close()
 
     def send(self, call: Call[T]) -> T:
@@ -179,7 +178,6 @@ class AsyncBrainClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._http.aclose()
 
     async def send(self, call: Call[T]) -> T:

@@ -53,8 +53,6 @@ _WAITING = frozenset({PlanState.APPROVED, PlanState.APPLYING})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """The result of one turn."""
-
     pool: PoolName
     at: datetime
     #: Jobs that were started.

@@ -15,7 +15,6 @@ _OF_EXTRA = re.compile(r"([\w.-]+).*;.*extra == .(\w+).")
 
 
 def install(*extras: str) -> str:
-    """Return the command that installs extras."""
     return f"pip install '{_DISTRIBUTION}[{','.join(extras)}]'"
 
 

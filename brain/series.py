@@ -161,7 +161,6 @@ class Buckets:
         return max(1, -(-span // self.points)) * MICROSECOND
 
     def index(self, at: datetime) -> int:
-        """Return the bucket of ``at``."""
         return (at - self.since) // self.width
 
     def drawn(self, readings: Iterable[tuple[int, MetricReading]]) -> list[SeriesBucket]:

@@ -17,8 +17,6 @@ from brain.spelling import meant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The settings of an installation."""
-
     #: Address to listen on; loopback, because a service without configuration serves one machine.
     host: str = "127.0.0.1"
     #: TCP port; 0 takes a free port.

@@ -113,7 +113,6 @@ class Delivery:
         return {job: way.error for job, way in ways.items() if way.error and job in waiting}
 
     async def close(self) -> None:
-        """Close the connections."""
         for way in self.counts.ways.values():
             await _close(way)
 

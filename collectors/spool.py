@@ -178,7 +178,6 @@ class Spool:
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of all segments."""
         return sum(segment.size for segment in self._segments())
 
     @property

@@ -25,7 +25,6 @@ class Stamps:
         self._sequence = -1
 
     def next(self, now: datetime) -> tuple[SourceId, datetime, int]:
-        """Stamp one sample."""
         if self._last is not None and now < self._last - _SET_BACK:
             self._begin()
         if self._last is not None and now <= self._last:

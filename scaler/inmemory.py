@@ -99,7 +99,6 @@ class MemoryBackend:
         return job in self._tokens
 
     def put_token(self, job: JobId, secret: str) -> None:
-        """Keep the token."""
         self._tokens[job] = secret
 
     def environment(self, job: JobId, names: frozenset[str]) -> Mapping[str, str] | None:

@@ -38,7 +38,6 @@ class Bell:
             wake()
 
     def wake(self) -> None:
-        """Wake all listeners."""
         for wake in list(self._listeners.values()):
             wake()
 

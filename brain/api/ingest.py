@@ -171,7 +171,6 @@ def judge(
 
 
 def job_of(sample: Sample) -> JobId:
-    """Return the job of a sample."""
     if isinstance(sample, _PLACED):
         return sample.place.job
     return sample.job

@@ -88,7 +88,6 @@ class Metrics:
         self.skew_seconds = self._gauge("sender_skew_seconds", "Largest clock offset of a sender")
 
     def answered(self, method: str, status: int) -> None:
-        """Count an answer."""
         key = method, status // 100
         counter = self._answered.get(key)
         if counter is None:

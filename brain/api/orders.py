@@ -25,8 +25,6 @@ class Read(Protocol[Row_co]):
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """The orders of one list."""
-
     #: Order without ``sort``.
     default: Order
     #: Types of the fields that can be asked for, by the last part of their names, and of those that

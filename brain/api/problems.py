@@ -74,7 +74,6 @@ def problems(*kinds: type[errors.BrainError]) -> dict[int | str, dict[str, Any]]
 
 
 def problem_of(error: errors.BrainError, request_id: str) -> Problem:
-    """Return the problem document of an error."""
     status = status_of(type(error))
     return Problem(
         type=f"/problems/{type(error).__name__}",
@@ -87,7 +86,6 @@ def problem_of(error: errors.BrainError, request_id: str) -> Problem:
 
 
 def answer(error: errors.BrainError, request_id: str) -> Response:
-    """Return the response for an error."""
     headers = {}
     if isinstance(error, errors.NotSignedIn):
         headers["WWW-Authenticate"] = "Bearer"

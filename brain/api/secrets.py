@@ -24,7 +24,6 @@ class Seal:
         return cls(path.read_bytes().strip())
 
     def close(self, values: Mapping[str, object]) -> bytes:
-        """Seal names and values."""
         return self._fernet.encrypt(msgspec.json.encode(values))
 
     def open(self, sealed: bytes) -> dict[str, object]:

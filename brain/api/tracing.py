@@ -86,7 +86,6 @@ class TracedStores:
             yield tx
 
     def size_bytes(self) -> int:
-        """Return the bytes on storage."""
         return self._stores.size_bytes()
 
     def close(self) -> None:

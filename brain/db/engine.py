@@ -57,7 +57,6 @@ def database_url(url: str) -> sa.URL:
 
 
 def sqlite_file(url: sa.URL) -> Path:
-    """Return the file of an SQLite URL."""
     assert url.database
     return Path(url.database.removeprefix("file:"))
 

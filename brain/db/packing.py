@@ -47,7 +47,6 @@ def packed_gpus(gpus: Iterable[GpuReading]) -> bytes:
 
 
 def gpus_of(devices: Sequence[Device], packed: bytes) -> tuple[GpuReading, ...]:
-    """Return the readings of these devices."""
     if not packed:
         return ()
     used, *scaled = _decode(packed)
@@ -74,7 +73,6 @@ def packed_storage(reading: StorageReading | None) -> bytes | None:
 
 
 def storage_of(packed: bytes | None) -> StorageReading | None:
-    """Return the packed reading."""
     if packed is None:
         return None
     return StorageReading(**dict(zip(_STORAGE, _decode(packed), strict=True)))

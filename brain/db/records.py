@@ -36,8 +36,6 @@ class SqlEvents:
 
 
 class SqlAudit:
-    """``AuditStore``."""
-
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
 
@@ -101,8 +99,6 @@ _GOOD = {
 
 
 class SqlAccess:
-    """``AccessStore``."""
-
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
 

@@ -28,7 +28,6 @@ class Count:
     dropped: int = 0
 
     def add(self, samples: Sequence[Sample]) -> None:
-        """Count samples of one kind."""
         self.highest = max(self.highest, *(each.sequence for each in samples))
         self.stored += len(samples)
         if isinstance(samples[0], LossSample):

@@ -25,7 +25,6 @@ def give_back(connection: sa.Connection, most: int) -> None:
 
 
 def free_bytes(engine: sa.Engine) -> int:
-    """Return the bytes of free pages."""
     return _number(engine, "freelist_count") * _number(engine, "page_size")
 
 

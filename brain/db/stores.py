@@ -59,12 +59,10 @@ class SqlTransaction:
 
     @property
     def jobs(self) -> SqlJobs:
-        """Jobs."""
         return SqlJobs(self._in_turn(), self._jobs)
 
     @property
     def plans(self) -> SqlPlans:
-        """Plans and decisions."""
         return SqlPlans(self._in_turn(), self._plans, self._decisions)
 
     @property
@@ -79,17 +77,14 @@ class SqlTransaction:
 
     @property
     def worlds(self) -> SqlWorlds:
-        """Worlds and replicas."""
         return SqlWorlds(self._in_turn(), self._worlds, self._replicas)
 
     @property
     def nodes(self) -> SqlNodes:
-        """Nodes."""
         return SqlNodes(self._in_turn())
 
     @property
     def events(self) -> SqlEvents:
-        """The events."""
         return SqlEvents(self._in_turn())
 
     @property
@@ -104,7 +99,6 @@ class SqlTransaction:
 
     @property
     def freezes(self) -> SqlFreezes:
-        """The freezes."""
         return SqlFreezes(self._in_turn(), self._freezes)
 
     @property

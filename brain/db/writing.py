@@ -121,7 +121,6 @@ class _Group(NamedTuple):
 
     @property
     def identities(self) -> Sequence[_Identity]:
-        """Return the identity of each sample."""
         return [(self.kind.name, *self.source, sent) for sent, _ in self.instants]
 
 

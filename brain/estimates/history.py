@@ -118,7 +118,6 @@ def rooms(
 
 
 def unsubmitted(document: JobDocument, pool: PoolName, now: datetime) -> Job:
-    """Return an unsubmitted job for the question."""
     return Job(
         id=JobId(""),
         document=document,

@@ -40,7 +40,6 @@ class Counted:
     clock: SourceClock = field(default_factory=SourceClock)
 
     def with_one(self, sample: Sample, clock: SourceClock) -> "Counted":
-        """Return the counts with ``sample`` added."""
         told = sample.dropped if isinstance(sample, LossSample) else 0
         highest = max(self.highest, sample.sequence)
         return Counted(highest, self.stored + 1, self.dropped + told, clock)
@@ -211,7 +210,6 @@ class MemoryTelemetry:
 
 
 def origin(sample: Sample) -> tuple[JobId, SourceId]:
-    """Return the job and the source of any sample."""
     if isinstance(sample, ThroughputSample | SaveSample):
         return sample.place.job, sample.place.source
     return sample.job, sample.source

@@ -75,17 +75,13 @@ class NodeStore(Protocol):
         """Store or replace a node by name."""
         ...
 
-    def of(self, pool: PoolName | None = None) -> Sequence[Node]:
-        """Return the nodes of a pool, or all nodes, by name."""
-        ...
+    def of(self, pool: PoolName | None = None) -> Sequence[Node]: ...
 
     def page(self, *, after: Place | None, size: int, order: Order = NODES) -> Sequence[Node]:
         """Return up to ``size`` nodes behind the place ``after``, by name by default."""
         ...
 
-    def pools(self) -> Sequence[PoolName]:
-        """Return the pools that have a node."""
-        ...
+    def pools(self) -> Sequence[PoolName]: ...
 
     def get(self, name: NodeName) -> Node:
         """Return one node.
@@ -107,9 +103,7 @@ class FreezeStore(Protocol):
         """Remove a freeze; return False if nothing was frozen."""
         ...
 
-    def all(self) -> Sequence[Freeze]:
-        """Return all freezes."""
-        ...
+    def all(self) -> Sequence[Freeze]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,9 +144,7 @@ class PoolStore(Protocol):
         """Remove the policy of a pool; return False if there was none."""
         ...
 
-    def policies(self) -> Sequence[StoredPolicy]:
-        """Return all policies, by pool."""
-        ...
+    def policies(self) -> Sequence[StoredPolicy]: ...
 
     def round(self, pool: PoolName) -> PoolRound | None:
         """Return the latest round of a pool; None if there was none."""

@@ -36,9 +36,7 @@ class JobStore(Protocol):
         """
         ...
 
-    def known(self, ids: Collection[str]) -> frozenset[JobId]:
-        """Return the ``ids`` that are ids of jobs."""
-        ...
+    def known(self, ids: Collection[str]) -> frozenset[JobId]: ...
 
     def put(self, job: Job) -> Job:
         """Store a changed job and return it with its version grown by one.

@@ -50,7 +50,6 @@ class Connections:
         return connection
 
     def forget(self, connection: ClientConnection) -> None:
-        """Forget a connection that is closed."""
         self._table.remove(connection)
         self._closing.pop(connection, None)
         self.metrics.connections.set(len(self._table))

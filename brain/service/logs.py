@@ -22,7 +22,6 @@ class Correlating(logging.Filter):
     """Adds the ids of the request to a record, and of its span if there is one."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Keep the record."""
         ids = {"request_id": REQUEST_ID.get()} if REQUEST_ID.get() else {}
         span = trace.get_current_span().get_span_context()
         if span.is_valid:
@@ -65,7 +64,6 @@ class JsonFormatter(logging.Formatter):
     """A record as one line of JSON, with the fields that were given with it."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname,

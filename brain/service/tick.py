@@ -67,7 +67,6 @@ class _Fenced:
             yield tx
 
     def size_bytes(self) -> int:
-        """Return the bytes on storage."""
         return self._stores.size_bytes()
 
     def close(self) -> None:
@@ -115,7 +114,6 @@ class Ticker:
         self._thread = threading.Thread(target=self._run, name="tick", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def hurry(self) -> None:

@@ -8,8 +8,6 @@ from brain.simulator.applications import Shape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsableNode:
-    """A node that is up."""
-
     index: int
     #: Kind of the node: ``accelerator`` of job documents.
     kind: str

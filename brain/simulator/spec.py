@@ -17,8 +17,6 @@ MOST_TROUBLES = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeKind:
-    """A kind of equal nodes."""
-
     count: int
     #: Accelerators of each node.
     gpus: int
@@ -63,7 +61,6 @@ class Spec:
 
     @property
     def accelerators(self) -> int:
-        """All of them."""
         return sum(kind.count * kind.gpus for kind in self.nodes.values())
 
     @property

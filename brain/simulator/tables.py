@@ -78,8 +78,6 @@ class Timetable:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """An application measured in tables."""
-
     first_batch: int
     largest_batch: int
     epochs: int

@@ -153,5 +153,4 @@ def running(
 
 
 def ended(replica: Replica, how: ReplicaExit, at: datetime) -> Replica:
-    """Return a replica that has ended."""
     return replace(replica, state=ReplicaState.EXITED, exit=how, ended_at=at)

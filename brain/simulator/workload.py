@@ -47,8 +47,6 @@ _YES, _NO = frozenset({"yes", "true", "1"}), frozenset({"no", "false", "0"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """One job of a workload."""
-
     name: str
     at_seconds: float
     application: str

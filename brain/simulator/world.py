@@ -23,8 +23,6 @@ _ROUNDING = 1e-9
 
 @dataclass(slots=True)
 class SimulatedNode:
-    """A node of the simulated cluster."""
-
     index: int
     kind: str
     capacity: int
@@ -47,8 +45,6 @@ class PlacementStay:
 
 @dataclass(slots=True)
 class SimulatedJob:
-    """A job in the simulated world."""
-
     arrival: Arrival
     application: Application
     #: Work of the whole run, done so far, and saved in the last checkpoint, in examples of the
@@ -84,13 +80,10 @@ class SimulatedJob:
 
     @property
     def left(self) -> float:
-        """Return the work left."""
         return self.work - self.done
 
 
 class SimulatedEventKind(StrEnum):
-    """A kind of event in the simulated world."""
-
     STEPPED = "stepped"
     FINISHED = "finished"
     NODE_DOWN = "node down"
@@ -158,7 +151,6 @@ class SimulatedCluster:
 
     @property
     def machines(self) -> tuple[UsableNode, ...]:
-        """Return the nodes that are up."""
         return tuple(
             UsableNode(index=node.index, kind=node.kind, capacity=node.capacity)
             for node in self.nodes

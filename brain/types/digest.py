@@ -44,8 +44,6 @@ def total(costs: Iterable[float | None]) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DigestJob:
-    """A job of the week."""
-
     job: JobId
     name: str
     replica_hours: float

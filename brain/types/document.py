@@ -82,8 +82,6 @@ class Parallelism:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchBounds:
-    """Bounds of the batch, in examples."""
-
     #: Examples per optimizer step over all workers, if the script keeps them fixed.
     global_size: int | None = None
     #: Largest global batch that training bears; with it Brain may choose a batch for goodput, once
@@ -207,7 +205,6 @@ class JobDocument:
         return GRACE_SECONDS
 
     def sized(self, replicas: int) -> Allocation:
-        """Return this job's allocation at ``replicas``."""
         return Allocation(
             replicas=replicas,
             processes_per_replica=self.processes_per_replica,

@@ -51,8 +51,6 @@ class SimilarJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """The work of a run."""
-
     #: Work in the unit of the throughput: examples, or steps if no batch was seen.
     amount: Band
     #: True if the number of steps is the same at any batch.

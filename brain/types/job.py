@@ -171,7 +171,6 @@ class Job:
         return self.document.resources if self.amounts is None else self.amounts
 
     def sized(self, replicas: int) -> Allocation:
-        """Return this job's allocation at ``replicas``."""
         return replace(self.document.sized(replicas), resources=self.resources)
 
     def moved(self, to: JobState, reason: str, now: datetime) -> "Job":

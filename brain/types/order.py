@@ -19,7 +19,6 @@ class Order:
     descending: bool = True
 
     def place(self, row: object) -> Place:
-        """Return the place of a row."""
         found = _getter(self.fields)(row)
         return found if len(self.fields) > 1 else (found,)
 

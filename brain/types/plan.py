@@ -69,8 +69,6 @@ ACTIVE = frozenset({PlanState.PROPOSED, PlanState.APPROVED, PlanState.APPLYING, 
 
 
 class PlanKind(StrEnum):
-    """The purpose of a plan."""
-
     #: Brain's own advice.
     RESIZE = "resize"
     #: A request of a person or program.
@@ -119,8 +117,6 @@ class Approval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The outcome of an applied plan."""
-
     #: World that met the target.
     epoch: int | None = None
     #: Seconds from the old world's last step to the new world's first one.

@@ -19,8 +19,6 @@ class PoolLease:
 
 
 class FreezeScope(StrEnum):
-    """The scope of a freeze."""
-
     ALL = "all"
     PROJECT = "project"
     JOB = "job"

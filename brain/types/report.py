@@ -59,8 +59,6 @@ class IdleNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReport:
-    """The report card of a job."""
-
     job: JobId
     name: str
     replicas: int

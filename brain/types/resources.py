@@ -27,7 +27,6 @@ class Resources:
         return self + other.times(-1)
 
     def times(self, count: int) -> "Resources":
-        """Return ``count`` times this amount."""
         return Resources(
             cpu_millis=self.cpu_millis * count,
             memory_bytes=self.memory_bytes * count,

@@ -204,7 +204,6 @@ def roles_in(members: Iterable[_Placed]) -> Roles:
 
 
 def groups_of(roles: Roles) -> Roles:
-    """Return the groups."""
     return tuple((name, size) for name, size in roles if is_group(name))
 
 
@@ -233,7 +232,6 @@ class Task:
 
 
 def tasks_of(members: Sequence[_Placed]) -> tuple[Task, ...]:
-    """Return the task of each member."""
     seen: dict[str, int] = {}
     found = []
     for each in members:

@@ -82,8 +82,6 @@ def _amounts(name: str, share: ProjectShare) -> Iterator[tuple[str, int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPolicy:
-    """The stored policy of a pool."""
-
     pool: PoolName
     policy: PoolShares
     by: str

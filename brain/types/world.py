@@ -76,8 +76,6 @@ class MemoryCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One replica of a world."""
-
     replica: int
     #: GROUP_RANK of its agent.
     group_rank: int
@@ -96,8 +94,6 @@ class Member:
 
 
 class Cause(StrEnum):
-    """The cause for forming a world."""
-
     START = "start"
     PLAN = "plan"
     #: A worker failed.
@@ -183,7 +179,6 @@ class World:
 
     @property
     def replicas(self) -> int:
-        """The number of replicas in the world."""
         return len(self.members)
 
     @property

@@ -10,8 +10,6 @@ from brain.types.sharing import PoolRound, StoredPolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesPoint:
-    """A bucket of a series."""
-
     at: datetime
     mean: float
     low: float

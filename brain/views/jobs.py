@@ -152,8 +152,6 @@ class JobOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDetail:
-    """One job in full."""
-
     job: JobView
     #: Document as submitted, camelCase; of the environment it shows only names.
     document: Mapping[str, Any]

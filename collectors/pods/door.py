@@ -107,7 +107,6 @@ class Door:
         )
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._http.aclose()
 
     async def get(self, path: str, **query: str) -> dict[str, Any]:

@@ -91,7 +91,6 @@ class ClusterJobs:
 
     @cached_property
     def ids(self) -> frozenset[str]:
-        """Return the jobs' uids."""
         return frozenset(job.job for job in self.all)
 
     @cached_property
@@ -113,7 +112,6 @@ class Stays:
 
     @cached_property
     def placed(self) -> Mapping[str | None, list[PodStay]]:
-        """Return stays by node."""
         return _grouped(self.all.values(), lambda stay: stay.pod.node)
 
     def at(self, namespace: str, name: str, instant: datetime) -> PodStay | None:

@@ -49,8 +49,6 @@ class PodEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSight:
-    """A pod at one reading."""
-
     uid: str
     namespace: str
     name: str
@@ -74,8 +72,6 @@ class PodSight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSight:
-    """A node at one reading."""
-
     name: str
     #: Resources that pods may have of it.
     allocatable: Resources

@@ -115,7 +115,6 @@ class Brain:
             raise
 
     async def close(self) -> None:
-        """Close the connections."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()

@@ -202,7 +202,6 @@ class SoleLeadership:
     async def gone(
         self, members: Sequence[Member], *, lease_expired: bool, in_touch: bool
     ) -> frozenset[int]:
-        """Return no one."""
         return frozenset()
 
     def near(self, address: str) -> bool:

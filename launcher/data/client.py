@@ -45,7 +45,6 @@ class Alone:
         self._serving = Serving()
 
     def ask(self, **body: Any) -> Mapping[str, Any]:
-        """See ``Client``."""
         question = ShardQuestion(replica=0, holder="0", number=0, body=body)
         (answer,) = self._serving.asked(question, time.monotonic())
         return _checked(answer.body)
@@ -64,7 +63,6 @@ class ShardAsking:
         self._lines = self._socket.makefile("rb")
 
     def ask(self, **body: Any) -> Mapping[str, Any]:
-        """See ``Client``."""
         self._number += 1
         self._send({"n": self._number, **body})
         while line := self._lines.readline():
@@ -76,7 +74,6 @@ class ShardAsking:
         )
 
     def tell(self, **body: Any) -> None:
-        """See ``Client``."""
         self._send(body)
 
     def _send(self, body: Mapping[str, Any]) -> None:

@@ -93,8 +93,6 @@ class ShardTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldShard:
-    """A shard that a holder has."""
-
     span: ShardSpan
     #: On the clock of the process that keeps the ledger.
     until: float = math.inf

@@ -44,7 +44,6 @@ class ExampleOrder:
         return place
 
     def place_of(self, example: int) -> int:
-        """Return the place of an example in the order."""
         if self._plain:
             return example
         place = self._unstirred(example)

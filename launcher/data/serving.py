@@ -30,8 +30,6 @@ class ShardQuestion:
 
 @dataclass(frozen=True, slots=True)
 class ShardAnswer:
-    """The answer to one question."""
-
     question: ShardQuestion
     body: Body
 

@@ -58,16 +58,13 @@ class Items(Generic[T]):
 
     @property
     def size(self) -> int:
-        """See ``Source``."""
         return len(self.items)
 
     @property
     def mark(self) -> str:
-        """See ``Source``."""
         return ""
 
     def read(self, start: int, stop: int) -> Iterator[T]:
-        """See ``Source``."""
         if self.size < stop:
             raise BadInput(
                 f"size: example {stop - 1} was asked for, but the data shrank to {self.size} "
@@ -123,16 +120,13 @@ class TextFile:
 
     @property
     def size(self) -> int:
-        """See ``Source``."""
         return self._index.lines
 
     @property
     def mark(self) -> str:
-        """See ``Source``."""
         return self._index.digest.hex()
 
     def read(self, start: int, stop: int) -> Iterator[str]:
-        """See ``Source``."""
         with self._path.open("rb") as file:
             self._check(file.fileno())
             file.seek(self._index.offsets[start // _STRIDE])

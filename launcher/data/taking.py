@@ -58,7 +58,6 @@ class Shards(Generic[T]):
     """One worker's part in a dataset. Iterate over it, or ``take`` some examples at a time."""
 
     def __init__(self, source: Source[T], terms: ShardTerms, asking: Client | None = None) -> None:
-        """Use ``shards``."""
         self._source, self._terms, self._asking = source, terms, asking
         self._opened = False
         self._state: Mapping[str, Any] | None = None

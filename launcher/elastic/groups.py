@@ -203,7 +203,6 @@ class SessionGroup:
         return [each.tolist() for each in found]
 
     def send(self, tensor: torch.Tensor, rank: int) -> None:
-        """Send a tensor to one member."""
         self.group.send([tensor.contiguous()], rank, 0).wait(*self._patience)
 
     def receive(self, tensor: torch.Tensor, rank: int) -> None:

@@ -47,7 +47,6 @@ class RendezvousStore(dist.Store):  # type: ignore[misc]  # torch has no types h
             self._changed.notify_all()
 
     def set(self, key: str, value: Any) -> None:
-        """Set a value for all members."""
         content = value.encode() if isinstance(value, str) else bytes(value)
         self.posted(key, content)
         self._post(key, content)

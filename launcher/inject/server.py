@@ -224,7 +224,6 @@ class Server:
         return self.answer(fds, {"say": "counted", "children": True})
 
     def do_stop(self, message: "dict[str, Any]", fds: "list[int]") -> None:
-        """Stop serving."""
         os._exit(0)
 
     def fork(self) -> int:
@@ -377,7 +376,6 @@ class Pacer:
 
 
 def send(connection: socket.socket, message: "dict[str, Any]") -> None:
-    """Send one whole message."""
     connection.sendall(json.dumps(message).encode())
 
 

@@ -201,7 +201,6 @@ class Comparison:
         return made
 
     def create_module(self, spec: "Any") -> "ModuleType":
-        """The module that is there already."""
         module = self.hidden[spec.name]
         self.specs[spec.name] = module.__spec__
         return module

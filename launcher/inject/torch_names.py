@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from typing import Mapping, NamedTuple
 
     class Name(NamedTuple):
-        """One name that is needed."""
-
         module: str
         name: str
         #: What we do with it.

@@ -26,8 +26,6 @@ class Appoint(Message, tag="Appoint", frozen=True, kw_only=True):
 
 
 class Appointed(Message, tag="Appointed", frozen=True, kw_only=True):
-    """The answer to ``Appoint``."""
-
     epoch: int
     step: int
 
@@ -40,8 +38,6 @@ class Agree(Message, tag="Agree", frozen=True, kw_only=True):
 
 
 class Agreed(Message, tag="Agreed", frozen=True, kw_only=True):
-    """The answer to ``Agree``."""
-
     epoch: int
     step: int
     ok: bool

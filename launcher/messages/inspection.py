@@ -20,8 +20,6 @@ class Check(Message, tag="Check", frozen=True, kw_only=True):
 
 
 class Checked(Message, tag="Checked", frozen=True, kw_only=True):
-    """The answer to ``Check``."""
-
     round: int
     measured: NodeMeasured
 
@@ -35,8 +33,6 @@ class Look(Message, tag="Look", frozen=True, kw_only=True):
 
 
 class Looked(Message, tag="Looked", frozen=True, kw_only=True):
-    """The answer to ``Look``."""
-
     epoch: int
     looks: tuple[StackLook, ...]
 

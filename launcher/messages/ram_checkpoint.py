@@ -30,8 +30,6 @@ class Offer(Message, tag="Offer", frozen=True, kw_only=True):
 
 
 class Piece(Message, tag="Piece", frozen=True, kw_only=True):
-    """A piece of a file."""
-
     data: bytes = b""
     last: bool = False
     #: There is no such file.

@@ -15,8 +15,6 @@ class Asked(Message, tag="Asked", frozen=True, kw_only=True):
 
 
 class Answered(Message, tag="Answered", frozen=True, kw_only=True):
-    """The answer to ``Asked``."""
-
     holder: str
     number: int
     #: Version of the coordinator's ledgers that includes the question's effect.

@@ -13,8 +13,6 @@ class Witness(Message, tag="Witness", frozen=True, kw_only=True):
 
 
 class Witnessed(Message, tag="Witnessed", frozen=True, kw_only=True):
-    """The answer to ``Witness``."""
-
     epoch: int
     path: str
     #: The file is there for this agent, too.

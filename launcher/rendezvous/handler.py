@@ -74,7 +74,6 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
         self._store: Any = None
 
     def get_backend(self) -> str:
-        """Return ``brain``."""
         return "brain"
 
     def get_run_id(self) -> str:

@@ -108,8 +108,6 @@ class PreparationObserved:
 
 
 class WorldPhase(StrEnum):
-    """The phase of a world."""
-
     #: Its workers run, or are being started.
     RUNNING = "running"
     STOPPING = "stopping"

@@ -105,7 +105,6 @@ class Lock:
         return True
 
     def release(self) -> None:
-        """Release the lock."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

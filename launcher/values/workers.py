@@ -74,8 +74,6 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerExit:
-    """The end of one worker."""
-
     rank: int
     local_rank: int
     pid: int

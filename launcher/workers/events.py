@@ -39,7 +39,6 @@ def started(
 def ended(
     config: LaunchConfig, world: WorldDocument, group_rank: int, exit: WorkerExit
 ) -> dict[str, Any]:
-    """Return the event of a worker that ended."""
     state = "TERMINATED" if exit.stopped else "FAILED" if exit.code else "SUCCEEDED"
     worker = _worker(world, group_rank, exit.local_rank, exit.pid, exit.code)
     raw = exit.error.decode(errors="replace") or None if state == "FAILED" else None

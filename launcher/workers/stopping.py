@@ -103,7 +103,6 @@ class Strays:
 
 
 async def wait_at_most(ended: asyncio.Event, seconds: float) -> None:
-    """Wait for an event, at most for ``seconds``."""
     try:
         # Not `wait_for`: in Python 3.11 it swallows a cancellation that comes with the event.
         async with asyncio.timeout(seconds):

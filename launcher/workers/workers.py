@@ -170,7 +170,6 @@ class Workers:
 
     @property
     def world(self) -> WorldDocument:
-        """Return the world of these workers."""
         return self._world
 
     @property

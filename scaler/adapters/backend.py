@@ -207,7 +207,6 @@ class ForeignBackend:
         return read is not None and "token" in self._secret(read)
 
     def put_token(self, job: JobId, secret: str) -> None:
-        """Write the token into the Secret."""
         if (read := self.find(job)) is not None:
             self._write(read, {"token": secret})
 
@@ -311,7 +310,6 @@ class ForeignBackend:
         return next((self._read(kind, obj) for kind, obj in found if obj is not None), None)
 
     def objects(self) -> Iterable[tuple[ForeignKind, Object]]:
-        """Return all jobs, each with its kind."""
         return ((k, obj) for k in self._kinds.values() for obj in self._sources.jobs(k.kind))
 
     def read(self, kind: ForeignKind, obj: Object) -> Training:

@@ -72,7 +72,6 @@ class JobRecord:
         return tuple(each for each in self.entries if each.exit is None)
 
     def entry(self, id: int) -> RecordEntry | None:
-        """Return the entry of a replica."""
         return next((each for each in self.entries if each.id == id), None)
 
     def put(self, entry: RecordEntry) -> "JobRecord":

@@ -52,11 +52,9 @@ class Reflected:
         self._used = self._pods.sum("reserves", reserves, NOTHING)
 
     def jobs(self, kind: Kind) -> Iterable[Object]:
-        """Return all jobs of a kind."""
         return self._jobs[kind]
 
     def job(self, kind: Kind, uid: str) -> Object | None:
-        """Return one job of a kind."""
         return next(iter(self._jobs[kind].by("uid", uid)), None)
 
     def beside(self, kind: ForeignKind, namespace: str) -> Sequence[Object]:
@@ -68,7 +66,6 @@ class Reflected:
         return self._pods.by(label, str(Key(namespace, job)))
 
     def nodes(self) -> Iterable[Object]:
-        """Return all nodes."""
         return self._nodes
 
     def used(self) -> Resources:
@@ -83,11 +80,9 @@ class ListedJobs:
         self._cluster, self._namespaces = cluster, tuple(namespaces) or ("",)
 
     def jobs(self, kind: Kind) -> Iterable[Object]:
-        """Return all jobs of a kind."""
         return [each for where in self._namespaces for each in self._all(kind, where)]
 
     def job(self, kind: Kind, uid: str) -> Object | None:
-        """Return one job of a kind."""
         return next((each for each in self.jobs(kind) if each["metadata"]["uid"] == uid), None)
 
     def beside(self, kind: ForeignKind, namespace: str) -> Sequence[Object]:
@@ -100,7 +95,6 @@ class ListedJobs:
         return self._all(POD, namespace, label_selector=f"{label}={job}")
 
     def nodes(self) -> Iterable[Object]:
-        """Return all nodes."""
         return self._all(NODE, "")
 
     def used(self) -> Resources:

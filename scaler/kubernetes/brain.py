@@ -241,7 +241,6 @@ class OperatorsBrain:
         return self._client.send(replace(call, headers={"Idempotency-Key": key}))
 
     def report_world(self, report: WorldReport) -> None:
-        """Report a world that no coordinator reports."""
         self._client.send(calls.report_world(report))
         self.hurry()
 
@@ -250,7 +249,6 @@ class OperatorsBrain:
         return self._learn(self._client.send(calls.suspend(job)))
 
     def resume(self, job: JobId) -> JobView:
-        """Resume a suspended job."""
         return self._learn(self._client.send(calls.resume(job)))
 
     def cancel(self, job: JobId) -> JobView:

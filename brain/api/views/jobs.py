@@ -131,7 +131,6 @@ def _job(
 
 
 def detail(tx: Transaction, one: Job, settings: Settings, now: datetime) -> JobDetail:
-    """One job in full."""
     return JobDetail(
         job=job(tx, one, settings, now),
         document=document(one),

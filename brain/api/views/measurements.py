@@ -61,7 +61,6 @@ class RecentMeasurements:
 
     @property
     def unit(self) -> str:
-        """The unit of the throughput."""
         return "steps/s" if self.metric == "steps_per_second" else "examples/s"
 
     @property

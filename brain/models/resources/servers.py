@@ -27,8 +27,6 @@ FULL, HOT, EASY = 0.8, 1.3, 0.7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterServer:
-    """One parameter server, as observed."""
-
     cpus: float
     #: Processors that the server uses.
     used_cpus: float

@@ -57,7 +57,6 @@ class JobPlacement:
 
     @property
     def replicas(self) -> int:
-        """Return the number of replicas."""
         return len(self.nodes)
 
 

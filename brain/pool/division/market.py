@@ -55,11 +55,9 @@ class Market:
         return self.grain_millis / _MILLI
 
     def amount(self, resources: Resources) -> int:
-        """Return the granules in ``resources``."""
         return resources.gpus if self.unit == "GPU" else resources.cpu_millis // self.grain_millis
 
     def granules(self, units: int) -> int:
-        """Return the whole granules in ``units``."""
         return units * _MILLI // self.grain_millis
 
 

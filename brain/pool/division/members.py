@@ -61,7 +61,6 @@ class PoolMember:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Return the node of each replica."""
         return self.current.nodes if self.current else ()
 
     @property

@@ -71,8 +71,6 @@ def _spread(memo: Memo, job: Job, kind: str | None) -> Spread:
 
 
 class RoundResult:
-    """The result of a round."""
-
     def __init__(self) -> None:
         self.plans: list[ScalePlan] = []
         self.decisions: dict[JobId, Recommendation] = {}

@@ -9,8 +9,6 @@ from brain.simulator.placing import Placement, UsableNode, of_kind, place
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """A job in a round."""
-
     key: str
     arrived_seconds: float
     #: Accelerators that the owner requested, and the allowed sizes.

@@ -56,7 +56,6 @@ def element(name: str, _content: str = "", /, **attributes: object) -> str:
 
 
 def text(said: str, x: float, y: float, kind: str = "") -> str:
-    """A label."""
     return element("text", escape(said), x=x, y=y, **({"class_": kind} if kind else {}))
 
 
@@ -116,7 +115,6 @@ def count_axis(frame: Frame, most: float) -> tuple[Scale, list[str]]:
 
 
 def share_axis(frame: Frame) -> tuple[Scale, list[str]]:
-    """A scale of shares from 0 to 100 %."""
     left, right, top, bottom = frame.inner
     at = linear(0, 1, bottom, top + 4)
     parts = [text("0", left - 6, bottom + 4, "ax e")]

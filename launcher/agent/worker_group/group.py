@@ -113,7 +113,6 @@ class WorkerGroup:
 
     @property
     def progress(self) -> tuple[Progress, ...]:
-        """Return the progress of the running workers."""
         return () if self._workers is None else self._workers.progress()
 
     def order(self, order: Order) -> None:
@@ -193,7 +192,6 @@ class WorkerGroup:
             self._workers.extend_lease(time.monotonic_ns() + int(seconds * 1e9))
 
     async def end(self) -> None:
-        """Stop all workers."""
         await self._discard()
         if self._workers is not None:
             await self._stop(self.config.grace_seconds)

@@ -5,7 +5,6 @@ from launcher.values.observation import STAY, Action, JobObserved, WaitFor, Worl
 
 
 def decide(observation: JobObserved, now: float) -> Action:
-    """Return the one thing to do now."""
     return forming.alone(observation, _decide(observation, now))
 
 

@@ -38,7 +38,6 @@ _EVENTS = {ReplicaExit.SUCCEEDED: WorldEvent.FINISHED, ReplicaExit.FAILED: World
 
 
 async def carry_out(action: observation.Ordinary, it: CoordinatorState) -> None:  # noqa: C901  one case each
-    """Carry out an action."""
     match action:
         case observation.StayAsIs() | observation.WaitFor():
             return
@@ -272,7 +271,6 @@ def relabel(it: CoordinatorState, generation: int, goal: int) -> None:
 
 
 def release(it: CoordinatorState, replicas: tuple[int, ...]) -> None:
-    """Release agents."""
     it.gone.update(replicas)
     for replica in replicas:
         peer = it.peers.get(replica)

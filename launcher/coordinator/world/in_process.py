@@ -14,7 +14,6 @@ from launcher.values.config import WorldDocument
 
 
 async def carry_out(action: observation.Action, it: CoordinatorState) -> None:
-    """Carry out an action, or begin it."""
     match action:
         case observation.PrepareWorld(form=formed, in_process=True):
             prepare(it, formed)

@@ -38,7 +38,6 @@ class Peer:
 
     @property
     def replica(self) -> int:
-        """Replica of this agent."""
         return self.hello.replica
 
     def seen(self) -> AgentObserved:
@@ -164,7 +163,6 @@ class Peers:
                     peer.connection.abandon()
 
     async def close(self) -> None:
-        """Close all connections."""
         for peer in self:
             await peer.connection.close()
 

@@ -68,7 +68,6 @@ class WitnessOffer:
                 self._tell(member)
 
     def close(self) -> None:
-        """Stop offering."""
         if self._offering is not None:
             self._offering.cancel()
 

@@ -64,8 +64,6 @@ class Failed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedWorker:
-    """One worker that ended with 0."""
-
     rank: int
     replica: int
     node: NodeName
@@ -152,7 +150,6 @@ def hung(
 
 
 def then(diagnosis: Diagnosis, next_step: str) -> Diagnosis:
-    """Return the diagnosis with the next step."""
     return replace(diagnosis, next_step=next_step)
 
 

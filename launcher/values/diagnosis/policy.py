@@ -48,8 +48,6 @@ GO_BACK, GO_ON = "the others go on from the last checkpoint", "the others go on 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consequence:
-    """The consequence of a failure."""
-
     #: Why the job ends; empty if it goes on.
     give_up: str = ""
     #: Replicas that the next world is formed without.

@@ -51,7 +51,6 @@ class StepPart:
 
     @property
     def key(self) -> PartKey:
-        """Return the step of this part."""
         return PartKey(step=self.step, epoch=self.epoch)
 
     @property
@@ -61,7 +60,6 @@ class StepPart:
 
 
 def publish(steps: Path, key: PartKey, writing: Path, part: StepPart) -> None:
-    """Publish the directory ``writing`` as ``part``."""
     directory = steps / str(key)
     directory.mkdir(exist_ok=True)
     names = sorted(os.listdir(writing))
@@ -141,7 +139,6 @@ def prune(steps: Path, *, rank: int) -> None:
 
 
 def drop(steps: Path, part: StepPart) -> None:
-    """Remove one part."""
     directory = steps / str(part.key)
     for name in (f"part-{part.rank}", *part.files, f"safe-{part.rank}", f"stored-{part.rank}"):
         with contextlib.suppress(FileNotFoundError):

@@ -40,8 +40,6 @@ _PATIENCE_SECONDS = 60.0
 
 
 class ForkServer:
-    """The fork server of one agent."""
-
     def __init__(
         self, config: LaunchConfig, say: Callable[[str], None], patience_seconds: float
     ) -> None:

@@ -26,7 +26,6 @@ class RotatedLog:
             return
 
     def close(self) -> None:
-        """Close the descriptor."""
         os.close(self._fd)
 
     def _rotate(self) -> None:

@@ -62,7 +62,6 @@ class Sessions:
         self._flush(local_rank)
 
     def close(self) -> None:
-        """Close all lines."""
         for local_rank in self.here:
             self._drop(self._lines[local_rank], local_rank)
         self._loop.remove_reader(self._listening.fileno())

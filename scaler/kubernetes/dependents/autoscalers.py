@@ -25,7 +25,6 @@ class Autoscalers:
         self._stores: dict[Kind, Store] = {}
 
     def follow(self, kind: Kind, store: Store) -> None:
-        """Read autoscalers of a kind from ``store``."""
         store.index("job", lambda obj: tuple(map(str, targets(kind, obj))))
         self._stores[kind] = store
 

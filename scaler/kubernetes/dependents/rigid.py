@@ -24,7 +24,6 @@ _UNKNOWN = NodeName("")
 
 
 def running(seen: Sequence[ReplicaSeen]) -> tuple[int, ...]:
-    """Return replicas that run."""
     return tuple(
         each.id for each in seen if each.phase is ReplicaPhase.RUNNING and not each.leaving
     )

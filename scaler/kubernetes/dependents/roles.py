@@ -44,7 +44,6 @@ class Roles:
         self._named: dict[str, int] = {}
 
     def pods_of(self, job: ElasticJob) -> list[Object]:
-        """Return pods of those roles."""
         found = self._pods.by("owner", job.metadata.uid)
         return [
             pod for pod in found if (identity.replica_of(pod) or (job.scaled, 0))[0] != job.scaled

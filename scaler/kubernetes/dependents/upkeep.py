@@ -77,7 +77,6 @@ class Upkeep:
         self.forget(metadata["uid"])
 
     def forget(self, job: str) -> None:
-        """Forget a job that is over."""
         self._kept.pop(job, None)
 
     def tell_places(
@@ -127,7 +126,6 @@ class Upkeep:
             log.debug("%s exists already", pod["metadata"]["name"])
 
     def apply(self, kind: Kind, obj: Object) -> None:
-        """Apply an object."""
         self._cluster.apply(kind, obj)
 
     def _labels(self, pod: Object) -> Mapping[str, str]:

@@ -50,8 +50,6 @@ class JobCondition(StrEnum):
 
 
 class PlanCondition(StrEnum):
-    """Conditions of a ScalePlan."""
-
     #: Brain turned the plan into a target. False: that can never happen, and the message says why.
     ACCEPTED = "Accepted"
     #: The target differs from the request: the message says how, and why.
@@ -69,8 +67,6 @@ class PlanCondition(StrEnum):
 
 
 class Reason(StrEnum):
-    """Reasons of conditions."""
-
     VALID = "Valid"
     INVALID = "Invalid"
     SERVED = "AllFieldsServed"

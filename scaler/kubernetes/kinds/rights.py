@@ -12,8 +12,6 @@ _READ = ("get", "list", "watch")
 
 
 class Scope(StrEnum):
-    """Scope in which a right is needed."""
-
     #: In every namespace whose jobs are served.
     JOBS = "jobs"
     #: In the namespace that the operator itself runs in.

@@ -117,7 +117,6 @@ class ElasticJobs:
         self._pace = StatusPace()
 
     def reconcile(self, key: Key) -> Result:
-        """Look at one job."""
         obj = self._jobs.get(key)
         if obj is None or obj["metadata"].get("deletionTimestamp"):
             self.withdrawals.withdraw(key)
@@ -142,7 +141,6 @@ class ElasticJobs:
         return self._keep(obj, job, document, now)
 
     def find(self, job: JobId) -> Object | None:
-        """Return the object of a job."""
         return next(iter(self._jobs.by("uid", job)), None)
 
     # -- one look --------------------------------------------------------------------------------

@@ -126,7 +126,6 @@ class _Reader(threading.Thread):
             log.exception("log of %s", name)
 
     def stop(self) -> None:
-        """Stop reading."""
         self._stopped.set()
         if self._stream is not None:
             self._stream.interrupt()

@@ -49,7 +49,6 @@ class JobMirror:
         say: Say,
         clock: Callable[[], datetime],
     ) -> None:
-        """``find`` returns the object of a job."""
         self._brain, self._backend, self._find = brain, backend, find
         self._autoscalers, self._rules = autoscalers, rules
         self._say, self._clock = say, clock

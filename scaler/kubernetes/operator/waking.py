@@ -21,7 +21,6 @@ class Waking:
         self._loop = asyncio.get_running_loop(), scaler
 
     def job(self, job: JobId) -> None:
-        """Have a job looked at."""
         if self._loop is not None:
             loop, scaler = self._loop
             # The loop may end at any moment, because this process ends.

@@ -53,8 +53,6 @@ _TRAINED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnJob:
-    """A job that no Brain knows."""
-
     id: JobId
     document: JobDocument
     owner: str
@@ -187,7 +185,6 @@ class OwnRule:
         clock: Callable[[], datetime],
         house: Callable[[], Installation] = Installation,
     ) -> None:
-        """``find`` returns the object of a job."""
         self._pool, self._find, self._clock, self._house = PoolName(pool), find, clock, house
         self._jobs: dict[JobId, OwnJob] = {}
         self._lock = threading.RLock()

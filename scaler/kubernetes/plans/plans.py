@@ -89,7 +89,6 @@ class Plans:
         self._moves = Migrations(cluster, pods)
 
     def reconcile(self, key: Key) -> Result:
-        """Look at one plan."""
         obj = self._plans.get(key)
         if obj is None or obj["metadata"].get("deletionTimestamp"):
             return Result()
@@ -119,7 +118,6 @@ class Plans:
         return self._follow(obj, plan, job, now)
 
     def concerned(self, job: Object) -> list[Key]:
-        """Return the plans of a job."""
         name = str(Key(job["metadata"].get("namespace", ""), job["metadata"]["name"]))
         found = self._plans.by("job", name)
         return [Key(each["metadata"]["namespace"], each["metadata"]["name"]) for each in found]

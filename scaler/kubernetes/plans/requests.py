@@ -69,7 +69,6 @@ class Requests:
         return JobId(obj["metadata"]["uid"]) in self._suspended or suspended_here(obj)
 
     def forget(self, job: JobId) -> None:
-        """Forget a job that is over."""
         self._suspended.discard(job)
 
     def deadline(self, obj: Object, job: ElasticJob, view: JobView, now: datetime) -> JobView:

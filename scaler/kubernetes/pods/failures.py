@@ -16,8 +16,6 @@ _STEP_BYTES, _MOST_BYTES = 8 * GIB, 64 * GIB
 
 
 class Remedy(StrEnum):
-    """The remedy that a failure calls for."""
-
     #: Start the same pod again: it was evicted, preempted or killed, or its node is gone.
     RETRY = "retry"
     #: Start again, with more memory.
@@ -30,8 +28,6 @@ class Remedy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PodFailure:
-    """The failure of a pod."""
-
     remedy: Remedy
     #: One sentence.
     detail: str

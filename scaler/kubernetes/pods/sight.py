@@ -117,7 +117,6 @@ def _over(pod: Object, seen: ReplicaSeen, phase: str) -> ReplicaSeen:
 
 
 def ended_as(seen: ReplicaSeen, ending: ReplicaEnd) -> ReplicaSeen:
-    """Return the replica with its end."""
     return replace(
         seen,
         phase=ReplicaPhase.ENDED,

@@ -35,8 +35,6 @@ _NOTICES = frozenset(
 
 
 class NodeLoss(StrEnum):
-    """The loss of a node."""
-
     SILENT = "its node stopped reporting"
     DRAINING = "its node is being drained"
     CORDONED = "its node is cordoned"

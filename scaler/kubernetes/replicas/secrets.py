@@ -26,8 +26,6 @@ _ASIDE = 16
 
 @dataclass(slots=True)
 class _Known:
-    """The content of one Secret."""
-
     #: Replica ids below this may have been used.
     reserved: int = 0
     token: bool = False

@@ -31,8 +31,6 @@ Reconcile = Callable[[Key], Result]
 
 
 class ControllerObserver(Protocol):
-    """The observer of a controller."""
-
     def reconciled(self, outcome: str, seconds: float) -> None:
         """A reconcile ended as ``success``, ``requeue_after``, ``requeue`` or ``error``."""
 

@@ -36,8 +36,6 @@ _MESSAGE_LENGTH = 1024
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """The object of an event."""
-
     api_version: str
     kind: str
     namespace: str
@@ -46,7 +44,6 @@ class About:
 
     @classmethod
     def of(cls, obj: Object) -> "About":
-        """Return the reference to an object."""
         metadata = obj["metadata"]
         return cls(
             obj["apiVersion"],

@@ -46,8 +46,6 @@ Concerns = Callable[[StoreChange], Iterable[Key]]
 
 @dataclass(slots=True)
 class _Watched:
-    """One watched kind."""
-
     store: Store
     reflectors: list[Reflector]
     told: list[Callable[[StoreChange], None]]

@@ -27,8 +27,6 @@ _METHODS = {
 
 
 class RuntimeMetrics:
-    """One registry, and its metrics."""
-
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
         self._requests()
@@ -145,8 +143,6 @@ class RequestSight:
 
 
 class QueueSight:
-    """Observes one queue."""
-
     def __init__(self, metrics: RuntimeMetrics, name: str) -> None:
         self._depth, self._adds = metrics.depth.labels(name), metrics.adds.labels(name)
         self._waited, self._worked = metrics.waited.labels(name), metrics.worked.labels(name)
@@ -169,8 +165,6 @@ class QueueSight:
 
 
 class ControllerSight:
-    """Observes one controller."""
-
     def __init__(self, metrics: RuntimeMetrics, name: str) -> None:
         self._metrics, self._name = metrics, name
         self._seconds, self._active = metrics.seconds.labels(name), metrics.active.labels(name)

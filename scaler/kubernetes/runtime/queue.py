@@ -11,8 +11,6 @@ from scaler.kubernetes.runtime.pace import Backoff, Clock
 
 
 class QueueObserver(Protocol):
-    """The observer of a queue."""
-
     def depth(self, keys: int) -> None:
         """Note that ``keys`` keys wait for a worker."""
 
@@ -81,7 +79,6 @@ class WorkQueue:
         return not self._ready and not self._worked
 
     def add(self, key: Key) -> None:
-        """Queue ``key`` now."""
         with self._changed:
             self._add(key)
 

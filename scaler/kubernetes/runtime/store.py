@@ -123,7 +123,6 @@ class Store:
         return self._objects.get(key)
 
     def keys_in(self, namespace: str = "") -> list[Key]:
-        """Return the keys of a namespace, or of all."""
         with self._lock:
             return [key for key in self._objects if not namespace or key.namespace == namespace]
 

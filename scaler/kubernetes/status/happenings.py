@@ -13,8 +13,6 @@ _START_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """One Event."""
-
     type: Type
     reason: str
     message: str

@@ -1336,7 +1336,6 @@ export interface components {
         };
         /**
          * Cause
-         * @description The cause for forming a world.
          * @enum {string}
          */
         Cause: "start" | "plan" | "failure" | "membership" | "revert";
@@ -1544,10 +1543,7 @@ export interface components {
              */
             worst: components["schemas"]["DigestJob"][];
         };
-        /**
-         * DigestJob
-         * @description A job of the week.
-         */
+        /** DigestJob */
         DigestJob: {
             /** Advice */
             advice: string;
@@ -1594,10 +1590,7 @@ export interface components {
             /** @default null */
             mode: components["schemas"]["PolicyMode"] | null;
         };
-        /**
-         * BatchBounds
-         * @description Bounds of the batch, in examples.
-         */
+        /** BatchBounds */
         DocumentBatchBounds: {
             /**
              * Global Max
@@ -2057,7 +2050,6 @@ export interface components {
         };
         /**
          * FreezeScope
-         * @description The scope of a freeze.
          * @enum {string}
          */
         FreezeScope: "all" | "project" | "job";
@@ -2261,10 +2253,7 @@ export interface components {
             /** Pool */
             pool: string;
         };
-        /**
-         * JobDetail
-         * @description One job in full.
-         */
+        /** JobDetail */
         JobDetail: {
             /** Document */
             document: {
@@ -2500,10 +2489,7 @@ export interface components {
             job: components["schemas"]["JobView"] | null;
             problem: components["schemas"]["Problem"] | null;
         };
-        /**
-         * JobReport
-         * @description The report card of a job.
-         */
+        /** JobReport */
         JobReport: {
             /** Accelerator Share */
             accelerator_share: number | null;
@@ -2792,10 +2778,7 @@ export interface components {
             /** Where */
             where: string;
         };
-        /**
-         * Member
-         * @description One replica of a world.
-         */
+        /** Member */
         Member: {
             /** Address */
             address: string;
@@ -3081,10 +3064,7 @@ export interface components {
          * @enum {string}
          */
         OptimizeMode: "manual" | "single-job" | "cluster";
-        /**
-         * Outcome
-         * @description The outcome of an applied plan.
-         */
+        /** Outcome */
         Outcome: {
             /**
              * Detail
@@ -3245,7 +3225,6 @@ export interface components {
         };
         /**
          * PlanKind
-         * @description The purpose of a plan.
          * @enum {string}
          */
         PlanKind: "resize" | "request" | "rollback" | "restore" | "restart";
@@ -3931,10 +3910,7 @@ export interface components {
              */
             until: string;
         };
-        /**
-         * SeriesPoint
-         * @description A bucket of a series.
-         */
+        /** SeriesPoint */
         SeriesPoint: {
             /**
              * At
@@ -4065,10 +4041,7 @@ export interface components {
             /** Shm Used Bytes */
             shm_used_bytes: number;
         };
-        /**
-         * StoredPolicy
-         * @description The stored policy of a pool.
-         */
+        /** StoredPolicy */
         StoredPolicy: {
             /** By */
             by: string;
@@ -4280,10 +4253,7 @@ export interface components {
             /** Undetermined */
             undetermined: string | null;
         };
-        /**
-         * Work
-         * @description The work of a run.
-         */
+        /** Work */
         Work: {
             amount: components["schemas"]["Band"];
             /** Basis */

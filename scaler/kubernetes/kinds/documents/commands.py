@@ -107,13 +107,11 @@ class Launch:
 
     @property
     def max_restarts(self) -> int | None:
-        """Return ``--max-restarts``."""
         said = self.options.get("max-restarts", "")
         return int(said) if said.isdigit() else None
 
     @property
     def shutdown_timeout(self) -> float | None:
-        """Return ``--shutdown-timeout``."""
         said = self.options.get("shutdown-timeout", "")
         return float(said) if re.fullmatch(r"\d+(\.\d+)?", said) else None
 

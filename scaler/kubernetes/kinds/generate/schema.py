@@ -30,7 +30,6 @@ SCALE = {
 
 
 def definition(kind: type[ElasticJob] | type[ScalePlan]) -> dict[str, Any]:
-    """Return the CustomResourceDefinition of ``kind``."""
     name, plural = kind.__name__, kind.PLURAL
     subresources: dict[str, Any] = {"status": {}}
     if kind is ElasticJob:

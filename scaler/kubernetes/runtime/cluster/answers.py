@@ -26,8 +26,6 @@ class _List(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListPage:
-    """Part of a list."""
-
     items: list[dict[str, Any]]
     #: Version from which a watch continues.
     resource_version: str

@@ -266,7 +266,6 @@ class Cluster:
         return self._write("patch", request, safe=True, lane=self._lane(kind))
 
     def merge_status(self, kind: Kind, namespace: str, name: str, patch: Object) -> dict[str, Any]:
-        """Do ``merge`` on the status subresource."""
         return self.merge(kind, namespace, name, patch, sub="status")
 
     def scale(self, kind: Kind, namespace: str, name: str, replicas: int) -> dict[str, Any]:

@@ -73,7 +73,6 @@ VPA = Kind("autoscaling.k8s.io", "v1", "verticalpodautoscalers", "VerticalPodAut
 
 
 def key_of(obj: Object) -> Key:
-    """Return the key of an object."""
     metadata = obj["metadata"]
     return Key(metadata.get("namespace", ""), metadata["name"])
 
