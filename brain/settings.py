@@ -64,8 +64,10 @@ class Settings:
     rollback_limit: int = 2
     #: Seconds that raw samples are kept (24 h); also the accepted age of a late sample.
     raw_seconds: float = 86_400.0
-    #: Seconds that 1-minute means are kept (30 d).
+    #: Seconds that 1-minute means are kept (30 d); then they become 1-hour means.
     means_seconds: float = 2_592_000.0
+    #: Seconds that 1-hour means are kept (1 y).
+    hours_seconds: float = 31_536_000.0
     #: Seconds that the directory and the output of a job on this machine stay after its end (30 d).
     ended_job_seconds: float = 2_592_000.0
     #: Most bytes of the directories of all ended jobs; the oldest go first (20 GiB).

@@ -100,7 +100,7 @@ class Governed:
             self._tell(tx, reading)
             if self._ticks % _RETIRE == 0:
                 old = _at(reading.at - 1800)
-                tx.telemetry.retire(raw_before=old, means_before=old)
+                tx.telemetry.retire(raw_before=old, means_before=old, hours_before=old)
         if self._ticks % _TURN:
             return self._size
         self._turn(reading.at)

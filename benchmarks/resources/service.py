@@ -61,7 +61,7 @@ class Service:
             )
             estimates.remember(tx, self._job, sight, now)
             if self._sequence % _RETIRE == 0:
-                tx.telemetry.retire(raw_before=now, means_before=now)
+                tx.telemetry.retire(raw_before=now, means_before=now, hours_before=now)
         self._at = now
 
     def cpu_target(self) -> float:

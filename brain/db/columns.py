@@ -178,6 +178,15 @@ class Minute(FunctionElement[datetime]):
     type = Instant()
     inherit_cache = True
     name = "minute"
+    micros = 60_000_000
+
+
+class Hour(Minute):
+    """The beginning of the hour of an instant in microseconds."""
+
+    inherit_cache = True
+    name = "hour"
+    micros = 60 * Minute.micros
 
 
 @compiles(AskedRows, "sqlite")
@@ -220,12 +229,13 @@ def _microseconds_postgresql(element: Microseconds, compiler: SQLCompiler, **kw:
 @compiles(Minute, "sqlite")
 def _minute_sqlite(element: Minute, compiler: SQLCompiler, **kw: Any) -> str:
     column = compiler.process(element.clauses, **kw)
-    return f"({column} - {column} % 60000000)"
+    return f"({column} - {column} % {element.micros})"
 
 
 @compiles(Minute, "postgresql")
 def _minute_postgresql(element: Minute, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"to_timestamp({compiler.process(element.clauses, **kw)} / 60000000 * 60)"
+    column = compiler.process(element.clauses, **kw)
+    return f"to_timestamp({column} / {element.micros} * {element.micros // 1_000_000})"
 
 
 def asked_rows(rows: Iterable[tuple[str, datetime, datetime | None, int | None]]) -> dict[str, str]:

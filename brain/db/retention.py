@@ -1,4 +1,6 @@
-"""Folding of raw samples into 1-minute means, by the rules of brain.series."""
+"""Folding of raw samples into 1-minute means, and of these into 1-hour means, by the rules of
+brain.series.
+"""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -7,7 +9,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from brain.db import samples
-from brain.db.columns import Instant, Micros, Minute, insert
+from brain.db.columns import Hour, Instant, Micros, Microseconds, Minute, insert
 from brain.db.samples import (
     host_contexts,
     host_samples,
@@ -15,7 +17,7 @@ from brain.db.samples import (
     throughput_samples,
 )
 from brain.db.space import give_back
-from brain.db.tables import minute_means, sources
+from brain.db.tables import hour_means, minute_means, sources
 from brain.types.telemetry import Phase
 
 Number = sa.ColumnElement[Any]
@@ -85,12 +87,20 @@ METRICS: Mapping[str, Metric] = {
 }
 
 
-def retire(connection: sa.Connection, *, raw_before: datetime, means_before: datetime) -> int:
+def retire(
+    connection: sa.Connection,
+    *,
+    raw_before: datetime,
+    means_before: datetime,
+    hours_before: datetime,
+) -> int:
     """Fold and delete old samples in the caller's transaction, so all or none."""
     for name, metric in METRICS.items():
         connection.execute(_fold(connection, name, metric, raw_before))
-    dated = minute_means.c.minute < means_before
-    gone = connection.execute(sa.delete(minute_means).where(dated)).rowcount
+    connection.execute(_fold_minutes(connection, means_before))
+    gone = 0
+    for dated in (minute_means.c.minute < means_before, hour_means.c.hour < hours_before):
+        gone += connection.execute(sa.delete(dated.left.table).where(dated)).rowcount
     for contexts, rows, before in (
         (samples.throughput_contexts, samples.throughput_rows, raw_before),
         (samples.host_contexts, samples.host_rows, raw_before),
@@ -149,13 +159,35 @@ def _fold(connection: sa.Connection, name: str, metric: Metric, before: datetime
         # The minute comes first: grouped by job first, SQLite would read every row in that order.
         .group_by(minute, rows.job)
     )
-    columns = ["job", "metric", "minute", "mean", "low", "high", "weight"]
-    statement = insert(connection, minute_means).from_select(columns, folded)
-    # A late sample joins a minute that was folded before.
-    new, known = statement.excluded, minute_means.c
+    return _into(connection, minute_means, folded)
+
+
+def _fold_minutes(connection: sa.Connection, before: datetime) -> Any:
+    old = minute_means.c
+    hour = Hour(Microseconds(old.minute))
+    folded = (
+        sa.select(
+            old.job,
+            old.metric,
+            sa.type_coerce(hour, Instant).label("hour"),
+            *joined(old.mean, old.low, old.high, old.weight),
+        )
+        .where(old.minute < before)
+        # The hour comes first for the same reason.
+        .group_by(hour, old.job, old.metric)
+    )
+    return _into(connection, hour_means, folded)
+
+
+def _into(connection: sa.Connection, means: sa.Table, folded: sa.Select[Any]) -> Any:
+    """Return the statement that joins folded readings to those that are in ``means``: a late
+    sample joins a minute that was folded before, and an hour is folded minute by minute.
+    """
+    statement = insert(connection, means).from_select([c.name for c in means.c], folded)
+    new, known = statement.excluded, means.c
     weight = known.weight + new.weight
     return statement.on_conflict_do_update(
-        index_elements=[known.job, known.metric, known.minute],
+        index_elements=list(means.primary_key),
         set_={
             "mean": (known.mean * known.weight + new.mean * new.weight) / weight,
             "low": sa.case((new.low < known.low, new.low), else_=known.low),

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from brain.db import samples
 from brain.db.columns import ASKED, Microseconds, asked_rows
 from brain.db.retention import METRICS, joined
-from brain.db.tables import minute_means
+from brain.db.tables import hour_means, minute_means
 from brain.ports import SeriesBucket, SeriesStretch
 from brain.series import MICROSECOND, Buckets, MetricReading, buckets
 from brain.types.job import JobId
@@ -20,7 +20,7 @@ def lines(
     connection: sa.Connection, asked: Mapping[JobId, SeriesStretch], *, points: int
 ) -> Mapping[JobId, Sequence[SeriesBucket]]:
     """Return the points of a metric for each job, from raw samples and, where those retired, from
-    means.
+    means of minutes and hours.
 
     One statement serves all jobs with the same metric.
     """
@@ -46,8 +46,8 @@ def _row(job: JobId, drawn: Buckets) -> tuple[str, Any, Any, int]:
 @cache
 def _statement(metric: str) -> sa.CompoundSelect[Any]:
     """Return the statement for readings of raw samples and of means, joined by job and bucket."""
-    raw, means = METRICS[metric], minute_means.c
-    of, asked = raw.table.c, ASKED.c
+    raw, asked = METRICS[metric], ASKED.c
+    of = raw.table.c
     from_raw = _readings(
         raw.table,
         _after(of.corrected_at),
@@ -57,13 +57,16 @@ def _statement(metric: str) -> sa.CompoundSelect[Any]:
         & (of.corrected_at < asked.until_at)
         & raw.says,
     )
-    from_means = _readings(
-        minute_means,
-        _after(Microseconds(means.minute)),
-        joined(means.mean, means.low, means.high, means.weight),
-        (means.minute >= asked.since) & (means.minute < asked.until) & (means.metric == metric),
+    minutes, hours = (
+        _readings(
+            at.table,
+            _after(Microseconds(at)),
+            joined(at.table.c.mean, at.table.c.low, at.table.c.high, at.table.c.weight),
+            (at >= asked.since) & (at < asked.until) & (at.table.c.metric == metric),
+        )
+        for at in (minute_means.c.minute, hour_means.c.hour)
     )
-    return sa.union_all(from_raw, from_means)
+    return sa.union_all(from_raw, minutes, hours)
 
 
 def _after(at: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:

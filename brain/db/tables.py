@@ -156,6 +156,16 @@ minute_means = sa.Table(
     sa.Index("ix_minute_means_minute", "minute", postgresql_using="brin"),
 )
 
+hour_means = sa.Table(
+    "hour_means",
+    metadata,
+    sa.Column("job", Name, primary_key=True),
+    sa.Column("metric", Name, primary_key=True),
+    sa.Column("hour", Instant, primary_key=True),
+    *_real("mean", "low", "high", "weight"),
+    sa.Index("ix_hour_means_hour", "hour", postgresql_using="brin"),
+)
+
 fits = sa.Table(
     "fits",
     metadata,

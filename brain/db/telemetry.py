@@ -232,8 +232,15 @@ class SqlTelemetry:
     ) -> Mapping[JobId, Sequence[SeriesBucket]]:
         return series.lines(self._connection, asked, points=points)
 
-    def retire(self, *, raw_before: datetime, means_before: datetime) -> int:
-        return retention.retire(self._connection, raw_before=raw_before, means_before=means_before)
+    def retire(
+        self, *, raw_before: datetime, means_before: datetime, hours_before: datetime
+    ) -> int:
+        return retention.retire(
+            self._connection,
+            raw_before=raw_before,
+            means_before=means_before,
+            hours_before=hours_before,
+        )
 
     def _placed(self, asked: _Placed[P], given: Mapping[str, object]) -> list[P]:
         """Return samples with their places; equal places share one object, to save time."""

@@ -25,7 +25,8 @@ _TABLES = (
     "decisions",
     "samples",
     "sources",
-    "means",
+    "minutes",
+    "hours",
     "fits",
     "leases",
     "worlds",
@@ -52,7 +53,7 @@ class MemoryTransaction:
         self.jobs = MemoryJobs(rows["jobs"], rows["fits"])
         self.plans = MemoryPlans(rows["plans"], rows["decisions"])
         self.telemetry = MemoryTelemetry(
-            rows["samples"], rows["sources"], rows["means"], rows["worlds"]
+            rows["samples"], rows["sources"], rows["minutes"], rows["hours"], rows["worlds"]
         )
         self.fits = MemoryFits(rows["fits"])
         self.leases = MemoryLeases(rows["leases"])

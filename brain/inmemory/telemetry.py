@@ -1,9 +1,10 @@
-"""Samples and their 1-minute means, on dictionaries."""
+"""Samples, and their means of minutes and hours, on dictionaries."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import TypeVar
 
 from brain.clocks import SourceClock, at_microseconds, corrected, microseconds_of
@@ -27,7 +28,8 @@ S = TypeVar("S", bound=Sample)
 
 #: Identity of a sample within its job: its source, and its time as sent.
 Identity = tuple[type[Sample], SourceId, datetime]
-Minute = tuple[JobId, str, datetime]
+#: A job, a metric, and the beginning of a minute or an hour.
+MeanKey = tuple[JobId, str, datetime]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +54,14 @@ class MemoryTelemetry:
         self,
         samples: Rows[JobId, Mapping[Identity, Sample]],
         sources: Rows[tuple[JobId, SourceId], Counted],
-        means: Rows[Minute, MetricReading],
+        minutes: Rows[MeanKey, MetricReading],
+        hours: Rows[MeanKey, MetricReading],
         worlds: Rows[JobId, Mapping[int, World]],
     ) -> None:
         self._samples = samples
         self._sources = sources
-        self._means = means
+        self._minutes = minutes
+        self._hours = hours
         self._worlds = worlds
 
     def add(
@@ -146,12 +150,19 @@ class MemoryTelemetry:
         seen = [*self._raw(job, metric), *self._folded(job, metric)]
         return drawn.drawn((drawn.index(at), it) for at, it in seen if since <= at < until)
 
-    def retire(self, *, raw_before: datetime, means_before: datetime) -> int:
+    def retire(
+        self, *, raw_before: datetime, means_before: datetime, hours_before: datetime
+    ) -> int:
         gone = sum(self._fold(job, raw_before, means_before) for job in list(self._samples))
-        old = [minute for minute in self._means if minute[2] < means_before]
-        for minute in old:
-            del self._means[minute]
-        return gone + len(old)
+        minutes = [key for key in self._minutes if key[2] < means_before]
+        for job, metric, at in minutes:
+            hour = (job, metric, at.replace(minute=0))
+            _join(self._hours, hour, self._minutes[job, metric, at])
+            del self._minutes[job, metric, at]
+        hours = [key for key in self._hours if key[2] < hours_before]
+        for key in hours:
+            del self._hours[key]
+        return gone + len(minutes) + len(hours)
 
     def _corrected(
         self, samples: Iterable[Sample], offset: int
@@ -182,7 +193,7 @@ class MemoryTelemetry:
                 yield sample.measured_at, reading
 
     def _folded(self, job: JobId, metric: str) -> Iterator[tuple[datetime, MetricReading]]:
-        for (owner, name, at), reading in self._means.items():
+        for (owner, name, at), reading in chain(self._minutes.items(), self._hours.items()):
             if (owner, name) == (job, metric):
                 yield at, reading
 
@@ -195,18 +206,19 @@ class MemoryTelemetry:
                 kept[identity] = sample
                 continue
             for metric, read in METRICS.items():
-                self._mean(job, metric, sample.measured_at, read(sample))
+                reading = read(sample)
+                if reading is not None:
+                    minute = sample.measured_at.replace(second=0, microsecond=0)
+                    _join(self._minutes, (job, metric, minute), reading)
         gone = len(self._samples[job]) - len(kept)
         if gone:
             self._samples[job] = kept
         return gone
 
-    def _mean(self, job: JobId, metric: str, at: datetime, reading: MetricReading | None) -> None:
-        if reading is None:
-            return
-        minute = (job, metric, at.replace(second=0, microsecond=0))
-        known = self._means.get(minute)
-        self._means[minute] = reading if known is None else known.joined(reading)
+
+def _join(means: Rows[MeanKey, MetricReading], key: MeanKey, reading: MetricReading) -> None:
+    known = means.get(key)
+    means[key] = reading if known is None else known.joined(reading)
 
 
 def origin(sample: Sample) -> tuple[JobId, SourceId]:

@@ -137,8 +137,11 @@ class TelemetryStore(Protocol):
         """
         ...
 
-    def retire(self, *, raw_before: datetime, means_before: datetime) -> int:
-        """Fold raw samples older than ``raw_before`` into 1-minute means, drop older means.
+    def retire(
+        self, *, raw_before: datetime, means_before: datetime, hours_before: datetime
+    ) -> int:
+        """Fold raw samples older than ``raw_before`` into 1-minute means, and those older than
+        ``means_before`` into 1-hour means; drop hours that began before ``hours_before``.
 
         Returns the number of deleted rows. A call after a crash at any point is safe.
         """

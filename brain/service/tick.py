@@ -319,10 +319,13 @@ class Ticker:
         now = self._clock()
         oldest = now - timedelta(seconds=self._settings.raw_seconds)
         means = now - timedelta(seconds=self._settings.means_seconds)
+        hours = now - timedelta(seconds=self._settings.hours_seconds)
         # In steps, because on SQLite everything else waits for each transaction.
         for left in range(_STEPS - 1, -1, -1):
             with self._stores.transaction() as tx:
-                tx.telemetry.retire(raw_before=oldest - left * _STEP, means_before=means)
+                tx.telemetry.retire(
+                    raw_before=oldest - left * _STEP, means_before=means, hours_before=hours
+                )
         # In a transaction of its own: the ones above write only samples, and so need not wait for
         # other writers while they hold up ingest.
         with self._stores.transaction() as tx:

@@ -151,7 +151,8 @@ class Service:
         if self._world.now >= self._forgotten_at + _FORGET_SECONDS:
             self._forgotten_at = self._world.now
             before = self._at(self._world.now - _KEPT_SECONDS)
-            tx.telemetry.retire(raw_before=before, means_before=self._now)
+            now = self._now
+            tx.telemetry.retire(raw_before=before, means_before=now, hours_before=now)
 
     @property
     def _now(self) -> datetime:

@@ -66,7 +66,7 @@ def test_series_of_many_jobs_are_the_series_of_each(stores: Stores) -> None:
         )
     }
     with stores.transaction() as tx:
-        tx.telemetry.retire(raw_before=at(-200), means_before=at(-10_000))
+        tx.telemetry.retire(raw_before=at(-200), means_before=at(-10_000), hours_before=at(-10_000))
     with stores.transaction(read_only=True) as tx:
         drawn = tx.telemetry.lines(asked, points=48)
         for id, it in asked.items():

@@ -52,10 +52,14 @@ def drawn(
         return t.telemetry.series(JOB, metric, since=NOW, until=at(seconds), points=points)
 
 
-def retired(stores: Stores, raw_before: float, means_before: float = -1e6) -> int:
+def retired(
+    stores: Stores, raw_before: float, means_before: float = -1e6, hours_before: float = -1e6
+) -> int:
     """Retire, in seconds from NOW."""
     with stores.transaction() as t:
-        return t.telemetry.retire(raw_before=at(raw_before), means_before=at(means_before))
+        return t.telemetry.retire(
+            raw_before=at(raw_before), means_before=at(means_before), hours_before=at(hours_before)
+        )
 
 
 class TestTelemetryStore:
@@ -337,11 +341,24 @@ class TestRetire:
         assert (point.at, point.low, point.high) == (NOW, 0.1, 0.3)
         assert point.mean == pytest.approx(0.2)
 
-    def test_drops_means_that_are_old(self, stores: Stores) -> None:
-        kept(stores, throughput(0), throughput(60))
-        retired(stores, raw_before=120)
-        assert retired(stores, raw_before=120, means_before=60) == 5
-        assert [point.at for point in drawn(stores, "replicas", seconds=120, points=2)] == [at(60)]
+    def test_folds_old_minutes_into_hours(self, stores: Stores) -> None:
+        kept(stores, *(throughput(s, step_seconds=0.1 + s / 1e4) for s in range(0, 7200, 600)))
+        retired(stores, raw_before=7200)
+        before = drawn(stores, "step_seconds", seconds=7200, points=2)
+        # The second call finds an hour that the first one began.
+        assert retired(stores, raw_before=7200, means_before=1800) == 3 * 5
+        assert retired(stores, raw_before=7200, means_before=7200) == 9 * 5
+        after = drawn(stores, "step_seconds", seconds=7200, points=2)
+        assert [point.at for point in after] == [NOW, at(3600)]
+        for was, now in zip(before, after, strict=True):
+            assert (now.mean, now.low, now.high) == pytest.approx((was.mean, was.low, was.high))
+
+    def test_drops_hours_that_are_old(self, stores: Stores) -> None:
+        kept(stores, throughput(0), throughput(3600))
+        retired(stores, raw_before=7200, means_before=7200)
+        assert retired(stores, raw_before=7200, means_before=7200, hours_before=3600) == 5
+        drawn_now = drawn(stores, "replicas", seconds=7200, points=2)
+        assert [point.at for point in drawn_now] == [at(3600)]
 
     def test_keeps_saves_as_long_as_means(self, stores: Stores) -> None:
         kept(stores, save(0), save(60))

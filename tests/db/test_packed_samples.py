@@ -69,7 +69,7 @@ def old_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 def test_samples_of_the_release_before_are_read_as_they_were(old_url: str) -> None:
-    assert missing(old_url) == ("0010", "0011", "0012")
+    assert missing(old_url) == ("0010", "0011", "0012", "0013")
     prepare(old_url, contract=True)
     assert missing(old_url) == ()
     with closing(SqlStores(old_url)) as stores, stores.transaction() as tx:
@@ -97,7 +97,7 @@ def test_sqlite_gives_the_pages_of_retired_samples_back(sqlite_url: str, tmp_pat
             tx.telemetry.add([throughput(n) for n in range(5000)], received_at=NOW)
         assert pages()[0] > empty + 50
         with stores.transaction() as tx:
-            tx.telemetry.retire(raw_before=at(9000), means_before=at(9000))
+            tx.telemetry.retire(raw_before=at(9000), means_before=at(9000), hours_before=at(9000))
     used, free = pages()
     assert used < empty + 20
     assert free == 0

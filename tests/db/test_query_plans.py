@@ -45,7 +45,7 @@ QUESTIONS: dict[str, Callable[[Transaction], object]] = {
     "samples of many jobs": lambda t: t.telemetry.read_ahead({JOB: NOW}, window=MINUTE),
     "last steps": lambda t: _last_steps(t),
     "losses": lambda t: t.telemetry.losses(JOB),
-    "retirement": lambda t: t.telemetry.retire(raw_before=NOW, means_before=NOW),
+    "retirement": lambda t: t.telemetry.retire(raw_before=NOW, means_before=NOW, hours_before=NOW),
     "latest world": lambda t: t.worlds.latest(JOB),
     "replicas of a job": lambda t: t.worlds.replicas(JOB),
     "events": lambda t: t.events.after(7),

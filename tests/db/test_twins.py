@@ -76,9 +76,14 @@ acts: st.SearchStrategy[Act] = st.one_of(
         st.sampled_from([0.0, 0.7, 2.5, 60.0, -30.0]),
     ),
     st.builds(
-        lambda raw, means: (
-            lambda t: t.telemetry.retire(raw_before=at(raw * 60), means_before=at(means * 60 - 120))
+        lambda raw, means, hours: (
+            lambda t: t.telemetry.retire(
+                raw_before=at(raw * 60),
+                means_before=at(means * 60 - 120),
+                hours_before=at(hours * 60 - 180),
+            )
         ),
+        few,
         few,
         few,
     ),

@@ -90,7 +90,7 @@ def test_where_samples_are_gone_the_points_of_worlds_stand_for_them(laptop: Lapt
     lived = Laptop(scaling_by(0.9), cpus=4).start()
     lived.live(200)
     with lived.stores.transaction() as tx:
-        tx.telemetry.retire(raw_before=lived.now, means_before=lived.now)
+        tx.telemetry.retire(raw_before=lived.now, means_before=lived.now, hours_before=lived.now)
     found = replayed(lived, minimum_gain=2.0)
     assert {one.evidence for one in found} <= {PastEvidence.POINTS, PastEvidence.NOTHING}
     assert any(one.verdict is ReplayVerdict.DIFFERENT for one in found)
@@ -165,7 +165,7 @@ def test_what_is_gone_is_not_guessed():
                            replicas=(), events=record.events, points=()),),
     )  # fmt: skip
     with lived.stores.transaction() as tx:
-        tx.telemetry.retire(raw_before=lived.now, means_before=lived.now)
+        tx.telemetry.retire(raw_before=lived.now, means_before=lived.now, hours_before=lived.now)
     found = again.replay(
         lived.stores, bare, policy="brain", settings=QUICK, recorded_settings=QUICK
     )
