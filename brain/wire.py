@@ -252,6 +252,7 @@ def document(data: object, kind: type[T]) -> T:
         raise _of_another_type(found, kind, "") or bad from bad
 
 
+_LISTS = (tuple, list, frozenset, Sequence)
 #: Remedies for values of the wrong type.
 _WRITE: Mapping[Any, str] = {
     int: "not a whole number; write for example 4",
@@ -285,6 +286,8 @@ def _of_another_type(data: object, kind: Any, path: str) -> BadInput | None:
 def _no_value_of(data: object, kind: Any, path: str) -> BadInput | None:
     options = [one for one in get_args(kind) if one is not type(None)] or [kind]
     said = next((_WRITE[one] for one in options if one in _WRITE), None)
+    if get_origin(kind) in _LISTS and not isinstance(data, list):
+        said = "not a list; write for example [a]"
     if path.endswith("Bytes"):
         said = f"not a number of bytes; write for example {4 << 30} for 4 GiB"
     if said is None and (inner := _dataclass_in(kind)) is not None:
@@ -385,7 +388,9 @@ def _each(data: Mapping[str, object], kind: Any, act: Any) -> dict[str, object]:
 
 def _values_of(kind: Any) -> Any:
     """Return the type of the values of a mapping whose keys users choose; None for other types."""
-    return get_args(kind)[1] if get_origin(kind) is not None and len(get_args(kind)) == 2 else None
+    origin = get_origin(kind)
+    is_mapping = isinstance(origin, type) and issubclass(origin, Mapping)
+    return get_args(kind)[1] if is_mapping else None
 
 
 #: Types of a dataclass's fields; reading them takes longer than writing a document.

@@ -175,6 +175,8 @@ def test_every_field_is_named_to_who_slips_at_it(kind: type, path: str):
         (DOCUMENT | {"replicas": 3}, "replicas", "write {min: 3, max: 3}"),
         (DOCUMENT | {"command": "python a.py"}, "command", "write a list: [python, a.py]"),
         (DOCUMENT | {"environment": {"A": 5}}, "environment.A", "environment.A is not text; put"),
+        (DOCUMENT | {"command": {"python": None}}, "command", "not a list; write for example [a]"),
+        (DOCUMENT | {"command": 5}, "command", "command 5 is not a list; write for example [a]"),
     ],
 )
 def test_what_people_write_first_is_refused_with_what_to_write_instead(
