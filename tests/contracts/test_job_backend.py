@@ -15,8 +15,6 @@ from brain.types.resources import Resources
 from brain.types.world import ReplicaExit
 from scaler.adapters.backend import ForeignBackend
 from scaler.adapters.jobset import JOBSET, JobSets
-from scaler.adapters.sources import ListedJobs
-from scaler.inmemory import MemoryBackend
 from scaler.kubernetes.runtime.cluster import Cluster, connect
 from scaler.local import LocalBackend, LocalMachine
 from scaler.ports import JobBackend, ReplicaPhase, ReplicaSeen
@@ -27,6 +25,8 @@ from tests.kubernetes.places import FromDocuments, Machines, machines
 from tests.kubernetes.places import backend as in_a_cluster
 from tests.kubernetes.real import ground
 from tests.scaler.kubeflow import Kubeflow, elastic
+from tests.scaler.listing import ListedJobs
+from tests.scaler.memory_backend import MemoryBackend
 from tests.scaler.wished import AGENT, JOB, NOW, end_all, eventually, wish
 
 CAPACITY = Resources(cpu_millis=4000, memory_bytes=2**33)

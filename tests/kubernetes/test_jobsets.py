@@ -23,7 +23,6 @@ from collectors.pods.sources import JOB_KINDS
 from scaler.adapters.backend import ForeignBackend
 from scaler.adapters.foreign import MANAGED_BY, MAX, WORKERS
 from scaler.adapters.jobset import JOB, JOBSET, JobSets
-from scaler.adapters.sources import ListedJobs
 from scaler.adapters.training import QUEUE, document
 from scaler.kubernetes.runtime.cluster import NAMESPACE, POD, Cluster, Denied, Invalid, connect
 from scaler.ports import ReplicaPhase
@@ -34,6 +33,7 @@ from tests.kubernetes.neighbours.jobset import PlayedJobSets, jobset
 from tests.kubernetes.operating import until
 from tests.kubernetes.scheduling import Scheduler
 from tests.kubernetes.test_guide_kubernetes import DOCUMENTS
+from tests.scaler.listing import ListedJobs
 from tests.scaler.wished import NOW, wish
 from tests.serving import service
 

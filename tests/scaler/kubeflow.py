@@ -8,9 +8,9 @@ from typing import Any
 from scaler.adapters.backend import ForeignBackend
 from scaler.adapters.foreign import MANAGED_BY
 from scaler.adapters.kubeflow import PYTORCHJOB, PyTorchJobs
-from scaler.adapters.sources import ListedJobs
 from scaler.kubernetes.runtime.cluster import HPA, NODE, POD, SECRET, Cluster
 from scaler.kubernetes.runtime.cluster.transport import Stream, TransportAnswer, TransportRequest
+from tests.scaler.listing import ListedJobs
 from tests.scaler.wished import JOB, NOW
 
 _KINDS = {

@@ -14,13 +14,14 @@ from scaler.adapters.__main__ import _parser, serve
 from scaler.adapters.backend import ForeignBackend
 from scaler.adapters.kubeflow import PYTORCHJOB, PyTorchJobs
 from scaler.adapters.record import JobRecord, RecordEntry
-from scaler.adapters.sources import ListedJobs, Reflected
+from scaler.adapters.sources import Reflected
 from scaler.kubernetes.runtime import Manager, connect
 from scaler.kubernetes.runtime.cluster import LEASE, NAMESPACE, POD, Cluster, Kind
 from tests.kubernetes.apiserver import Server, serving
 from tests.kubernetes.kubelet import FakeKubelet
 from tests.kubernetes.operating import until
 from tests.scaler.kubeflow import elastic
+from tests.scaler.listing import ListedJobs
 from tests.scaler.wished import NOW
 
 CRDS = Kind("apiextensions.k8s.io", "v1", "customresourcedefinitions", "X", namespaced=False)

@@ -18,10 +18,10 @@ from brain.types.roles import WORKER
 from brain.types.world import ReplicaExit, ReplicaState
 from brain.views import DesiredJob
 from scaler.desired import WishFile, answered
-from scaler.inmemory import MemoryBackend
 from scaler.loop import Pace, Scaler, _at_most
 from scaler.ports import Observed, ReplicaPhase
 from tests.scaler.brain_twin import BrainTwin
+from tests.scaler.memory_backend import MemoryBackend
 from tests.scaler.wished import JOB, NOW, pool, wish
 
 OTHER = JobId("01998f00-0000-7000-8000-000000000002")

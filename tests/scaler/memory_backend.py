@@ -1,4 +1,4 @@
-"""A ``JobBackend`` without processes: tests and dry runs play the agents' part."""
+"""A ``JobBackend`` without processes: tests play the agents' part."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
