@@ -201,6 +201,43 @@ def test_advice_that_no_scaler_carries_out_is_given_up_and_the_job_goes_on():
     assert here.job.state is JobState.RUNNING
 
 
+def throttled(here: Laptop, minutes: int, *, waits: bool) -> None:
+    """Train for some minutes a rank whose bursts take 0.2 CPU seconds, five in two seconds.
+
+    Its quota stops each burst that needs more than it gives; ``waits``: the step waits for it.
+    """
+    for _ in range(minutes):
+        quota = min(1.0, here.job.resources.cpu_millis / 1000)
+        seconds = 0.2 + 0.2 / quota if waits else 0.4
+        here.step_seconds = lambda _, seconds=seconds: seconds
+        read(
+            here,
+            60,
+            job_cpu_millis=round(1000 * 0.2 / seconds) if waits else 250,
+            throttled_share=0.6 if quota < 1 or not waits else 0.0,
+        )
+
+
+def test_a_rank_that_its_quota_stops_in_bursts_is_mended_and_stays_so():
+    here = training(PolicyMode.AUTO, Resources(cpu_millis=300))
+    throttled(here, 12, waits=True)
+    has = here.job.resources.cpu_millis
+    assert 1000 <= has <= 1300, "from 300, where it trained at half its speed"
+    assert {plan.outcome.verdict for plan in of_amounts(here)} == {Verdict.KEPT}
+
+    made = len(of_amounts(here))
+    throttled(here, 30, waits=True)
+    assert here.job.resources.cpu_millis == has, "half of which it uses on average"
+    assert len(of_amounts(here)) == made
+
+
+def test_bursts_for_which_nothing_waits_get_a_higher_quota_once():
+    here = training(PolicyMode.AUTO, Resources(cpu_millis=300))
+    throttled(here, 20, waits=False)
+    (plan,) = of_amounts(here)
+    assert plan.target.resources.cpu_millis == 390
+
+
 def test_memory_that_leaks_is_not_raised_because_that_only_puts_its_end_off():
     here = training(PolicyMode.AUTO, replace(RESERVED, memory_bytes=int(1.5 * GIB)))
     for minute in range(40):

@@ -250,7 +250,7 @@ def _starved(use: RoleUse, world: WorldUse | None, reserved_millis: float) -> St
     if world is None or not use.known_cpu.weights or not 0 < world.wait_share < 1:
         return None
     wait, limit = world.wait_share, use.cpu_limit(reserved_millis)
-    full = limit > 0 and cpu.censored(use.known_cpu, limit_millis=limit)
+    full = use.held_down(limit)
     stalled = world.io_stalled_share if world.io_readings else None
     signs = cpu.LoaderSigns(data_wait_share=wait, censored=full, io_stalled_share=stalled)
     if not cpu.waits_for_data(signs) or not cpu.loader_bound(signs):

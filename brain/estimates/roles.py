@@ -160,8 +160,23 @@ def by_role(
     return found
 
 
-def role_use(use: RoleUse, parts: Sequence[Part], *, busiest: bool) -> RoleUse:
-    """Return ``use`` with more readings; ``busiest`` counts only each instant's busiest part."""
+def role_use(
+    use: RoleUse,
+    parts: Sequence[Part],
+    *,
+    busiest: bool,
+    mingled: bool = False,
+    quota_millis: float = 0.0,
+) -> RoleUse:
+    """Return ``use`` with more readings.
+
+    Args:
+        use: The use so far.
+        parts: The readings, at least one.
+        busiest: True to count only each instant's busiest part.
+        mingled: True if replicas of other roles share the nodes.
+        quota_millis: CPU that each replica reserves; 0 if none.
+    """
     instants: dict[float, list[Part]] = defaultdict(list)
     for part in parts:
         instants[part.at_seconds].append(part)
@@ -175,14 +190,17 @@ def role_use(use: RoleUse, parts: Sequence[Part], *, busiest: bool) -> RoleUse:
         )
     last = parts[-1]
     use = _with_storage(use, [part.reading for part in parts])
-    return replace(
+    use = replace(
         use,
         throttled=_throttled([part.reading for part in parts]),
+        mingled=mingled,
         cpu=use.cpu.compact(),
         memory=use.memory.compact(),
         cpu_limit_millis=last.reading.cpu_capacity_millis / last.count,
         memory_limit_bytes=last.reading.memory_capacity_bytes / last.count,
     )
+    used = fmean(max(part.cpu_millis for part in some) for some in instants.values())
+    return use.with_quota(quota_millis, used)
 
 
 def _throttled(readings: Sequence[HostSample]) -> float:

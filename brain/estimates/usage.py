@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 
 from brain import wire
 from brain.estimates import memory
@@ -33,7 +34,7 @@ from brain.ports import StoredFit, Transaction
 from brain.types.allocation import Allocation
 from brain.types.estimate import Band
 from brain.types.job import Job
-from brain.types.resources import NodeName
+from brain.types.resources import NodeName, Resources
 from brain.types.roles import PS, WORKER
 from brain.types.telemetry import HostSample, Phase, SourceId, ThroughputSample
 from brain.types.world import World
@@ -125,7 +126,16 @@ def remember(tx: Transaction, job: Job, sight: ThroughputObserved, now: datetime
         hosts = hosts_of(world, tx.worlds.replicas(job.id))
         coupled = waits(job)
         missed = _late(used, heard)
-        kept = folded(used, readings, world, steps, hosts=hosts, coupled=coupled, missed=missed)
+        kept = folded(
+            used,
+            readings,
+            world,
+            steps,
+            hosts=hosts,
+            coupled=coupled,
+            missed=missed,
+            amounts=_size(tx, job).amounts,
+        )
         kept = replace(kept, heard={one.source: one.sequence for one in heard})
         left = lasts(kept, job, world)
         kept = replace(kept, checkpoint_bytes=size, memory_lasts=left)
@@ -227,6 +237,7 @@ def folded(
     hosts: Mapping[NodeName, Host | None] | None = None,
     coupled: bool = True,
     missed: Sequence[HostSample] = (),
+    amounts: Mapping[str, Resources] = MappingProxyType({}),
 ) -> Used:
     """Return ``used`` with more readings and steps of ``world``, oldest first, at least one.
 
@@ -240,6 +251,7 @@ def folded(
         hosts: Replicas by node; None: those of the world alone.
         coupled: True if its workers wait for each other.
         missed: Readings that came too late to be used.
+        amounts: Amounts that each replica of a role reserves.
     """
     hosts = hosts_of(world) if hosts is None else hosts
     newest = max(each[-1].measured_at for each in (readings, steps) if each)
@@ -276,7 +288,13 @@ def folded(
     roles = {one.role: one for one in used.roles}
     for role, some in parts.items():
         before = roles.get(role, RoleUse(role=role))
-        roles[role] = role_use(before, some, busiest=coupled and role == WORKER)
+        roles[role] = role_use(
+            before,
+            some,
+            busiest=coupled and role == WORKER,
+            mingled=len(parts) > 1,
+            quota_millis=float(amounts.get(role, Resources()).cpu_millis),
+        )
     if servers := parts.get(PS):
         made = sum(sample.steps for sample in training)
         roles[PS] = with_growth(roles[PS], servers, made)

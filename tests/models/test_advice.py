@@ -377,7 +377,51 @@ def test_a_quota_that_stops_a_replica_hides_its_need():
 
     assert cpu(seen(990), reserved=reserved).target < 1200
     assert cpu(stopped, reserved=reserved).target == pytest.approx(1250)
-    assert cpu(stopped, reserved=Resources(cpu_millis=2000)).target < 2000
+
+
+def test_a_quota_that_stops_bursts_hides_the_need_although_mean_use_is_far_below_it():
+    stopped = replace(seen(250), throttled=0.4)
+    found = cpu(stopped, reserved=Resources(cpu_millis=300))
+    assert found.target == pytest.approx(360)
+    assert "stopped a replica in 40 % of its periods" in found.reason
+    assert found.reserved_above == 0.4, "readings of seconds show none of it"
+
+
+def test_a_quota_that_may_stop_another_role_raises_nothing_before_use_is_near_it():
+    server = replace(seen(250), throttled=0.4, mingled=True)
+    assert cpu(server, reserved=Resources(cpu_millis=320)).target == 320
+
+
+def under(quota: float, used: float, use: RoleUse | None = None) -> RoleUse:
+    """A worker that its quota stops in 40 % of the periods."""
+    return replace(use or seen(used), throttled=0.4).with_quota(quota, used)
+
+
+def test_cpu_that_was_raised_against_a_quota_is_not_lowered_for_a_day():
+    enough = replace(under(800, 500), throttled=0.0)
+    has = Resources(cpu_millis=960)
+    found = cpu(enough, reserved=has)
+    assert found.target == 960
+    assert "less than 0.96 CPUs stopped a replica within a day" in found.reason
+    assert cpu(enough, reserved=Resources(cpu_millis=880)).target == 880, "it is no reason to raise"
+    assert cpu(enough, now_seconds=73 * HOUR, reserved=has).target < 600
+
+
+def test_a_second_run_begins_with_the_cpu_that_kept_the_first_from_being_stopped():
+    second = RoleUse(role="worker").inheriting(under(800, 500), "first")
+    assert cpu(second).target == pytest.approx(960)
+
+
+@pytest.mark.parametrize(("used", "target"), [(255, 360), (290, 432)])
+def test_a_quota_is_raised_further_only_if_the_replica_took_more(used: float, target: float):
+    raised = under(360, used, under(300, 250))
+    assert cpu(raised, reserved=Resources(cpu_millis=360)).target == pytest.approx(target)
+
+
+def test_a_lower_quota_that_stops_a_replica_does_not_hide_a_higher_one():
+    use = under(300, 250, under(800, 500))
+    assert use.stop is not None
+    assert use.stop.limit_millis == 800
 
 
 def test_a_kill_at_the_reservation_is_not_taken_for_the_whole_machine():

@@ -67,7 +67,7 @@ class RoleSigns:
 
 def advise(use: RoleUse, signs: RoleSigns, *, now_seconds: float) -> ResourceAdvice | None:
     """Return the advice for one role; None if nothing about it was measured."""
-    processor, memory = _cpu(use, signs), _memory(use, signs, now_seconds)
+    processor, memory = _cpu(use, signs, now_seconds), _memory(use, signs, now_seconds)
     if processor is None and memory is None:
         return None
     unresolved = use.unresolved(now_seconds)
@@ -87,7 +87,7 @@ def advise(use: RoleUse, signs: RoleSigns, *, now_seconds: float) -> ResourceAdv
     )
 
 
-def _cpu(use: RoleUse, signs: RoleSigns) -> AmountAdvice | None:
+def _cpu(use: RoleUse, signs: RoleSigns, now_seconds: float) -> AmountAdvice | None:
     share = cpu.percentile(signs.replicas) if signs.coupled else cpu.ASYNCHRONOUS
     reserved = float(signs.reserved.cpu_millis)
     # A server that is busier than that keeps workers in its queue.
@@ -101,15 +101,19 @@ def _cpu(use: RoleUse, signs: RoleSigns) -> AmountAdvice | None:
     said = f"a replica used up to {cores(used)} in {percentile(share)} of the time"
     limit = use.cpu_limit(reserved)
     loader = signs.starved.loader_millis if signs.starved else 0.0
+    held = use.held_down(limit)
     if loader > max(wanted, 1.5 * limit):
         wanted = loader
         said = f"loading of data hides behind computing from {cores(loader)} on"
-    elif limit > 0 and cpu.censored(seen, limit_millis=limit):
+    elif held:
         wanted = max(wanted, cpu.raised(limit, loader, throttled_share=use.throttled))
         said = f"use was at the limit of {cores(limit)}, which hides the need: half as much again"
         if cpu.throttles(use.throttled):
             stopped = f"stopped a replica in {percent(use.throttled)} of its periods"
             said = f"the quota of {cores(limit)} {stopped}, which hides the need"
+    elif (floor := _unstopped(use, reserved, now_seconds)) > wanted:
+        wanted = floor
+        said = f"{said}, but less than {cores(floor)} stopped a replica within a day"
     return _amount(
         seen,
         1.0,
@@ -122,7 +126,21 @@ def _cpu(use: RoleUse, signs: RoleSigns) -> AmountAdvice | None:
         ample=cpu.request(seen, share=_AMPLE, margin=margin),
         learns_days=1.0,
         show=cores,
+        short=use.throttled if held else 0.0,
     )
+
+
+def _unstopped(use: RoleUse, reserved: float, now_seconds: float) -> float:
+    """Return the mCPU below which a quota would stop a replica again; 0 if none is known.
+
+    Use averaged over seconds asks for less than bursts need, so CPU that was raised against a quota
+    would be lowered, fall short and be raised again. A present reservation is not raised by this.
+    """
+    stop = use.stopped(now_seconds)
+    if stop is None:
+        return 0.0
+    enough = cpu.raised(stop.limit_millis, throttled_share=stop.share)
+    return min(enough, reserved) if reserved else enough
 
 
 def _memory(use: RoleUse, signs: RoleSigns, now_seconds: float) -> AmountAdvice | None:
@@ -189,13 +207,15 @@ def _amount(
     ample: float,
     learns_days: float,
     show: Callable[[float], str],
+    short: float = 0.0,
 ) -> AmountAdvice:
     """Return an amount between its bounds, which are wider for shorter histories.
 
     As in Kubernetes' vertical autoscaler the upper bound is ``1 + 1 day / history`` times as high;
     for memory it is ``1 + 0.5 hours / history``, because training repeats itself within hours, with
     the history of each replica that waits for no other; and for servers the forecast, which is
-    renewed as they grow.
+    renewed as they grow. ``short`` is the share of time in which the reservation was too little
+    although use cannot show it.
     """
     target = min(wanted, float(largest)) if largest else wanted
     known = max(_LEAST_DAYS, days)
@@ -210,7 +230,7 @@ def _amount(
         reserved=reserved,
         used=used,
         above=usage.above(target / unit),
-        reserved_above=usage.above(reserved / unit) if reserved else 0.0,
+        reserved_above=max(short, usage.above(reserved / unit)) if reserved else 0.0,
         unused=usage.unused(target / unit),
         reserved_unused=usage.unused(reserved / unit),
         reason=reason,

@@ -21,6 +21,8 @@ _INHERITED = 120.0
 #: Time after which only this run's own use counts: in general, and if earlier runs of its script
 #: used the same until then.
 _OWN_SECONDS, _KNOWN_SECONDS = 600.0, 300.0
+#: Factor of use above which a replica took the CPU that a higher quota gave it.
+_TAKEN = 1.05
 #: Width of a bucket of memory use.
 _BUCKET = 1.05
 
@@ -34,6 +36,26 @@ class MemoryKill:
     at_seconds: float
     #: Memory limit that did not suffice, in bytes.
     limit_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaStop:
+    """A CPU quota that stopped a replica in too many of its scheduler periods."""
+
+    #: The quota in mCPU, and the share of periods in which it stopped the replica.
+    limit_millis: float
+    share: float
+    at_seconds: float
+    #: Mean use then, and under the lower quota that stopped it before; 0: unknown.
+    used_millis: float = 0.0
+    before_millis: float = 0.0
+
+    @property
+    def in_vain(self) -> bool:
+        """Return True if a replica used no more after its quota was raised: nothing waits for the
+        bursts that the quota stops.
+        """
+        return 0 < self.used_millis < _TAKEN * self.before_millis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +106,10 @@ class RoleUse:
     runs: tuple[str, ...] = ()
     #: Largest share of scheduler periods in which a quota stopped a replica, at the last readings.
     throttled: float = 0.0
+    #: True if ``throttled`` may be about a replica of another role on the same node.
+    mingled: bool = False
+    #: Highest quota that lately stopped a replica of this role; None if none did.
+    stop: QuotaStop | None = None
     #: Memory of the fullest server by the steps of this run.
     growth: ServerGrowth = field(default_factory=ServerGrowth)
 
@@ -155,6 +181,46 @@ class RoleUse:
         held = 0 < reserved_millis < self.cpu_limit_millis and cpu.throttles(self.throttled)
         return reserved_millis if held else self.cpu_limit_millis
 
+    def held_down(self, limit_millis: float) -> bool:
+        """Return True if a limit in mCPU holds CPU use down, so that use says nothing of the need.
+
+        A share of stopped periods tells it alone: use that is averaged over seconds stays below a
+        quota that stops each burst. Use must be near the limit if that share may be another role's,
+        or if the last raise was in vain.
+        """
+        stop = self.stopped(self.until_seconds)
+        unsure = self.mingled or (stop is not None and stop.in_vain)
+        share = 0.0 if unsure else self.throttled
+        seen = self.known_cpu
+        return limit_millis > 0 and cpu.censored(
+            seen, limit_millis=limit_millis, throttled_share=share
+        )
+
+    def stopped(self, now_seconds: float) -> QuotaStop | None:
+        """Return the quota that stopped a replica within the last day; None if none did."""
+        stop = self.stop
+        return stop if stop and now_seconds - stop.at_seconds <= _DAY_SECONDS else None
+
+    def with_quota(self, limit_millis: float, used_millis: float) -> Self:
+        """Return the use with the quota under which the newest readings were made, and their mean
+        use, both in mCPU.
+        """
+        if not (limit_millis > 0 and cpu.throttles(self.throttled)) or self.mingled:
+            return self
+        stop = QuotaStop(
+            limit_millis=limit_millis,
+            share=self.throttled,
+            at_seconds=self.until_seconds,
+            used_millis=used_millis,
+        )
+        known = self.stopped(self.until_seconds)
+        if known is not None and known.limit_millis > limit_millis:
+            return self
+        if known is not None:
+            same = known.limit_millis == limit_millis
+            stop = replace(stop, before_millis=known.before_millis if same else known.used_millis)
+        return replace(self, stop=stop)
+
     def unresolved(self, now_seconds: float) -> str:
         """Return why a person must check the memory, which ran out more often in a day than Brain
         may raise it; empty if it did not.
@@ -205,8 +271,13 @@ class RoleUse:
             self,
             earlier=earlier,
             kills=(*(replace(each, epoch=0) for each in other.kills), *self.kills),
+            stop=max(filter(None, (self.stop, other.stop)), key=_limit, default=None),
             runs=(*self.runs, name),
         )
+
+
+def _limit(stop: QuotaStop) -> float:
+    return stop.limit_millis
 
 
 def _peak_bytes(memory: CpuUsage) -> float:
