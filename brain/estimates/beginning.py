@@ -34,6 +34,9 @@ def first_amounts(
 ) -> tuple[Resources, str] | None:
     """Return the amounts of each replica that earlier runs needed, with the reason; None if the
     document names amounts, a person approves changes, or no such run was read for long enough.
+
+    A run whose memory leaked tells nothing of the memory that its script needs. If all did, memory
+    stays open, because a limit below the leak would end a run that the leak allows.
     """
     mode = document.policy.mode or PolicyMode(settings.policy_mode)
     alone = document.optimize_mode is OptimizeMode.SINGLE_JOB and not document.roles
@@ -42,39 +45,44 @@ def first_amounts(
     if named or mode is not PolicyMode.AUTO or not alone:
         return None
     first = document.replicas.first
-    use = _earlier(tx, document, owner)
+    use, leaky = _earlier(tx, document, owner)
     signs = RoleSigns(
         replicas=first, coupled=not document.independent, reserved=Resources(), largest=None
     )
     found = advise(use, signs, now_seconds=now.timestamp())
-    if found is None or found.cpu is None or found.memory is None:
+    if found is None or found.cpu is None or (found.memory is None and not leaky):
         return None
-    cpu, memory = round(found.cpu.target), round(found.memory.target)
+    cpu, memory = round(found.cpu.target), round(found.memory.target) if found.memory else 0
     amounts = replace(document.resources, cpu_millis=cpu, memory_bytes=memory)
     fits = largest(tx, replace(unsubmitted(document, pool, now), amounts=amounts))
     if fits is not None and fits < first:
         return None
+    needed = f"{cores(cpu)} and {gibibytes(memory)}" if memory else cores(cpu)
+    without = f"; memory that leaked in {', '.join(leaky)} is left out" if leaky else ""
     return amounts, (
-        f"each replica begins with {cores(cpu)} and {gibibytes(memory)}, as earlier runs of its "
-        f"script needed ({', '.join(use.runs)}); exploring: its use will correct this"
+        f"each replica begins with {needed}, as earlier runs of its script needed "
+        f"({', '.join(use.runs)}){without}; exploring: its use will correct this"
     )
 
 
-def _earlier(tx: Transaction, document: JobDocument, owner: str) -> RoleUse:
-    """Return a worker's use in the newest runs with equal influences on memory.
+def _earlier(tx: Transaction, document: JobDocument, owner: str) -> tuple[RoleUse, tuple[str, ...]]:
+    """Return a worker's use in the newest runs with equal influences on memory, and the names of
+    those runs whose memory leaked.
 
     A reservation of memory is a limit, so a run that is only similar is no reason for one.
     """
-    mine, use = _followed(document, owner), RoleUse(role=WORKER)
+    mine, use, leaky = _followed(document, owner), RoleUse(role=WORKER), list[str]()
     for job in tx.jobs.page(after=None, size=_ASKED):
         if job.state is JobState.FAILED or _followed(job.document, job.owner) != mine:
             continue
-        seen = used_by(tx.fits.get(job.id, KIND)).role(WORKER)
+        used = used_by(tx.fits.get(job.id, KIND))
+        seen, name = used.role(WORKER), job.document.name
         if seen is not None and seen.days >= _READ / timedelta(days=1):
-            use = use.inheriting(seen, job.document.name)
+            use = use.inheriting(seen, name, leaked=used.leaked)
+            leaky += [name] * used.leaked
         if len(use.runs) == _HEARD:
             break
-    return use
+    return use, tuple(leaky)
 
 
 def _followed(document: JobDocument, owner: str) -> tuple[object, ...]:

@@ -54,6 +54,7 @@ def _past(tx: Transaction, job: Job) -> Past:
         script=script_of(job.document, job.owner),
         succeeded=job.state is JobState.SUCCEEDED,
         failed=job.state is JobState.FAILED,
+        leaked=used.leaked,
         points=() if job.document.groups else tuple(points(tx, job)) or _rough(tx, job),
         uses=used.uses,
         reserved_millis=float(job.resources.cpu_millis),

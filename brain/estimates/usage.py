@@ -84,6 +84,11 @@ class Used:
     rejected_for: Mapping[str, int] = field(default_factory=dict)
     rejected_because: str = ""
 
+    @property
+    def leaked(self) -> bool:
+        """Return True if the memory of workers leaked in any world."""
+        return self.leak_told > 0
+
     def role(self, name: str) -> RoleUse | None:
         """Return the use of a role; None if none was read."""
         return next((one for one in self.roles if one.role == name), None)
@@ -168,9 +173,11 @@ def inherited(tx: Transaction, job: Job) -> Used:
     runs = tx.fits.get(job.id, RUNS)
     roles: dict[str, RoleUse] = {}
     for run in wire.decode(runs.parameters, list[EarlierRun]) if runs else ():
-        for other in used_of(tx, tx.jobs.get(run.job)).roles:
+        used = used_of(tx, tx.jobs.get(run.job))
+        for other in used.roles:
             mine = roles.get(other.role, RoleUse(role=other.role))
-            roles[other.role] = mine.inheriting(other, run.name)
+            leaked = used.leaked and other.role == WORKER
+            roles[other.role] = mine.inheriting(other, run.name, leaked=leaked)
     return Used(roles=tuple(roles.values()))
 
 

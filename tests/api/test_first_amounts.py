@@ -18,18 +18,18 @@ from tests.virtual import Laptop, scaling_by
 GIB = 2**30
 
 
-def ran(home: Path, *, turns: int = 65, failed: bool = False) -> Api:
-    """A Brain that saw one run of a script, a turn each half minute."""
+def ran(home: Path, *, turns: int = 65, failed: bool = False, leaks: float = 0.0) -> Api:
+    """A Brain that saw one run of a script, a turn each half minute in which it keeps ``leaks``."""
     fixed = {"replicas": Bounds(min=1, max=1), "resources": UNSAID, "script_hash": "a1"}
     here = Laptop(scaling_by(0.9), **fixed).start()
-    for _ in range(turns):
+    for turn in range(turns):
         here.train(5).wait(25)
         reading = builders.host(
             int(here.now.timestamp()),
             job=here.id,
             measured_at=here.now,
             job_cpu_millis=700,
-            job_memory_bytes=GIB,
+            job_memory_bytes=round(GIB + leaks * turn),
         )
         with here.stores.transaction() as tx:
             tx.telemetry.add([reading], received_at=here.now)
@@ -81,6 +81,22 @@ def test_a_run_read_only_at_its_start_limits_no_memory(tmp_path: Path):
 
 def test_a_run_that_failed_limits_no_memory(tmp_path: Path):
     assert begun(ran(tmp_path, failed=True)) is None
+
+
+def test_what_a_leak_filled_is_reserved_by_no_later_run(tmp_path: Path):
+    api = ran(tmp_path, leaks=0.1 * GIB)
+    amounts = begun(api)
+    with api.client(name="ada") as client:
+        estimate = client.send(calls.estimate(document(), EstimateQuestion()))
+    with api.stores.transaction(read_only=True) as tx:
+        (told,) = [e.message for e in tx.events.after(0) if e.kind == "job.amounts"]
+        assert [e.kind for e in tx.events.after(0)].count("job.memory-leak") == 1
+    assert amounts is not None
+    assert 700 < amounts.cpu_millis < 900
+    assert amounts.memory_bytes == 0
+    assert "memory that leaked in digits is left out" in told
+    assert estimate.sizes[0].memory_bytes is None
+    assert "Memory: digits leaked, so what they used is left out." in estimate.missing
 
 
 @pytest.mark.parametrize(

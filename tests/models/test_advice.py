@@ -407,6 +407,14 @@ def test_cpu_that_was_raised_against_a_quota_is_not_lowered_for_a_day():
     assert cpu(enough, now_seconds=73 * HOUR, reserved=has).target < 600
 
 
+def test_a_run_that_leaked_tells_later_ones_its_cpu_and_not_its_memory():
+    first = replace(seen(900, 8 * GIB), first_bytes=2 * GIB, kills=killed(44).kills)
+    second = RoleUse(role="worker").inheriting(first, "first", leaked=True)
+    assert cpu(second).target == pytest.approx(1035, rel=0.05)
+    assert asked(second).memory is None
+    assert (second.kills, second.earlier.rise) == ((), 0.0)
+
+
 def test_a_second_run_begins_with_the_cpu_that_kept_the_first_from_being_stopped():
     second = RoleUse(role="worker").inheriting(under(800, 500), "first")
     assert cpu(second).target == pytest.approx(960)

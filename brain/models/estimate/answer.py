@@ -144,6 +144,8 @@ def _missing(
             f"Cost: no price is known for an hour on {kinds}; --price {unpriced[0]}=…, or the "
             "setting accelerator_prices."
         )
+    if leaky := asked.needs.leaky:
+        found.append(f"Memory: {', '.join(leaky)} leaked, so what they used is left out.")
     if starved := asked.needs.starved:
         found.append(
             f"Loading: similar jobs waited for data {percent(starved)} of each step and used all "

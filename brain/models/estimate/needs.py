@@ -84,17 +84,25 @@ class Needs:
         return found
 
     def memory_bytes(self, seconds: float | None) -> Band | None:
-        """Return the memory that a replica should reserve for ``seconds`` of training."""
+        """Return the memory that a replica should reserve for ``seconds`` of training; runs whose
+        memory leaked do not count.
+        """
 
         def wanted(use: WorldUse) -> float:
             return host_memory.request(use.memory_bytes, grows=_growth(use), seconds=seconds or 0.0)
 
+        sound = [use for one in self.alike if not one.past.leaked for use in one.past.uses]
         return self._over(
-            [use for use in self._uses() if use.memory_bytes > 0],
+            [use for use in sound if use.readings and use.memory_bytes > 0],
             value=wanted,
             low=lambda use: use.memory_bytes,
             high=lambda use: 1.5 * wanted(use),
         )
+
+    @property
+    def leaky(self) -> list[str]:
+        """Return the names of similar jobs whose memory leaked."""
+        return [one.past.name for one in self.alike if one.past.leaked]
 
     def device_bytes(self, accelerator: str, batch: float) -> tuple[Band, float] | None:
         """Return the peak of a device's memory at a local batch, and the memory of the device;

@@ -197,6 +197,8 @@ class Past:
     succeeded: bool
     #: True if the job failed; its use may be the reason.
     failed: bool = False
+    #: True if its memory leaked, so that its use exceeds the need.
+    leaked: bool = False
     #: One point per measured world, oldest first.
     points: tuple[Point, ...] = ()
     uses: tuple[WorldUse, ...] = ()

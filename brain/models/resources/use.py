@@ -259,18 +259,21 @@ class RoleUse:
             replica_seconds=self.replica_seconds + read * len(memory_bytes),
         )
 
-    def inheriting(self, other: "RoleUse", name: str) -> Self:
-        """Return the use with that of an earlier run beside it."""
+    def inheriting(self, other: "RoleUse", name: str, *, leaked: bool = False) -> Self:
+        """Return the use with that of an earlier run beside it; if that run's memory leaked, its
+        memory and its kills are left out, because they say nothing of the need.
+        """
         known = self.earlier
-        earlier = EarlierUse(
-            cpu=known.cpu.merged(other.cpu, most=_INHERITED),
-            memory=known.memory.merged(other.memory, most=_INHERITED),
-            rise=max(known.rise, other.rise),
-        )
+        earlier = replace(known, cpu=known.cpu.merged(other.cpu, most=_INHERITED))
+        kills: tuple[MemoryKill, ...] = ()
+        if not leaked:
+            kills = tuple(replace(each, epoch=0) for each in other.kills)
+            memory = known.memory.merged(other.memory, most=_INHERITED)
+            earlier = replace(earlier, memory=memory, rise=max(known.rise, other.rise))
         return replace(
             self,
             earlier=earlier,
-            kills=(*(replace(each, epoch=0) for each in other.kills), *self.kills),
+            kills=(*kills, *self.kills),
             stop=max(filter(None, (self.stop, other.stop)), key=_limit, default=None),
             runs=(*self.runs, name),
         )
