@@ -1,7 +1,7 @@
 """What do operator and Brain cost a cluster, and what do they survive?
 
     make bench-kubernetes
-    BRAIN_BENCH_KUBECONFIG=~/.kube/config make bench-kubernetes   # rows of that cluster, too
+    BRAIN_BENCH_KUBECONFIG=~/.kube/config make bench-kubernetes   # then on that cluster, too
 
 The programs are those that the chart starts (``python -m brain.service``, on SQLite, and
 ``brain-scale --kubernetes``), with its defaults. Jobs and plans are applied as users apply them;
@@ -10,7 +10,8 @@ emulated API server (behind TLS, in a process of its own, its nodes and kubelets
 programs run in the same way, with kinds of their own. CPU seconds are user and system of Brain and
 operator together, from the first job's birth until the last one's status says Running, and
 memory is the most that was ever resident. Failures are real: SIGKILL, a server that listens no
-more, watches that are answered 410. On another cluster only nodes and kubelets are played.
+more, watches that are answered 410. On another cluster only nodes and kubelets are played, and
+faults are those of a proxy before its API server: the cluster itself is not broken.
 """
 
 import argparse
@@ -24,7 +25,6 @@ from benchmarks.base import BASE, checkout
 from benchmarks.kubernetes import faults
 from benchmarks.kubernetes.births import Life, live, placed
 from benchmarks.kubernetes.plans import beside_kopf
-from benchmarks.kubernetes.programs import server
 from benchmarks.report import Row, markdown, publish
 
 #: Kubeconfig of the cluster of the second part.
@@ -32,38 +32,58 @@ VARIABLE = "BRAIN_BENCH_KUBECONFIG"
 _PODS_PER_JOB = 16
 #: What repeated runs differ by.
 _NOISE = 0.9
+#: Parts that only the emulator can play.
+_EMULATED = frozenset({"crowd", "slow"})
 
 
-def beside_base(jobs: int, idle_seconds: float) -> Iterator[Row]:
-    """The same jobs under an older commit, and more than three times as many under this one."""
-    with tempfile.TemporaryDirectory(prefix="brain-bench-base-") as place:
-        folders = ("brain", "scaler", "launcher", "collectors", "migrations", "deploy")
-        before = live(jobs, idle_seconds, older=checkout(Path(place), *folders))
-    few, many = live(jobs, idle_seconds), live(jobs * 10 // 3, idle_seconds)
-    of = f"emulator: {jobs} jobs × 1 pod"
+def births(jobs: int, idle_seconds: float, kubeconfig: str) -> Iterator[Row]:
+    """Jobs of one pod, then more than three times as many.
+
+    On the emulator an older commit's programs run the same jobs first; another cluster, whose
+    kinds stay as they are, makes as many batch/Jobs.
+    """
+    before = None if kubeconfig else _base(jobs, idle_seconds)
+    few = live(jobs, idle_seconds, kubeconfig=kubeconfig)
+    of = f"{few.name}: {jobs} jobs × 1 pod"
+    told = f"the last runs after {few.seconds:.0f} s"
     yield Row(
         metric=f"{of}: CPU from birth to Running",
         value=few.cpu_seconds,
         unit="s",
-        peer=BASE,
-        peer_value=before.cpu_seconds,
-        ratio_bar=5.0,
-        note=f"the last runs after {few.seconds:.0f} s, the peer's after {before.told}",
+        peer=BASE if before else "",
+        peer_value=before.cpu_seconds if before else None,
+        ratio_bar=5.0 if before else None,
+        note=f"{told}, the peer's after {before.told}" if before else told,
     )
     yield Row(
         metric=f"{of}: CPU while idle",
         value=few.idle_percent,
         unit="% of a core",
-        peer=BASE,
-        peer_value=before.idle_percent,
-        ratio_bar=20.0,
+        peer=BASE if before else "",
+        peer_value=before.idle_percent if before else None,
+        ratio_bar=20.0 if before else None,
         note=f"over {idle_seconds:.0f} s",
     )
-    yield from _writes(of, few, jobs)
-    yield from _growth(few, many, jobs)
+    if kubeconfig:
+        yield Row(
+            metric=f"{of}: until the last pod has a node",
+            value=few.bound_seconds,
+            unit="s",
+            peer="batch/Job",
+            peer_value=placed(kubeconfig, "batch_jobs", jobs),
+        )
+    yield from _writes(of, few)
+    yield from _growth(few, live(jobs * 10 // 3, idle_seconds, kubeconfig=kubeconfig))
 
 
-def _writes(of: str, life: Life, jobs: int) -> Iterator[Row]:
+def _base(jobs: int, idle_seconds: float) -> Life:
+    with tempfile.TemporaryDirectory(prefix="brain-bench-base-") as place:
+        folders = ("brain", "scaler", "launcher", "collectors", "migrations", "deploy")
+        return live(jobs, idle_seconds, older=checkout(Path(place), *folders))
+
+
+def _writes(of: str, life: Life) -> Iterator[Row]:
+    jobs = life.jobs
     told = ", ".join(f"{what} {count / jobs:.2g}" for what, count in life.writes.most_common())
     yield Row(
         metric=f"{of}: writes per job, birth to Running",
@@ -75,19 +95,20 @@ def _writes(of: str, life: Life, jobs: int) -> Iterator[Row]:
     yield Row(metric=f"{of}: the operator's memory", value=life.memory_mib, unit="MiB", bar=150.0)
 
 
-def _growth(few: Life, many: Life, jobs: int) -> Iterator[Row]:
+def _growth(few: Life, many: Life) -> Iterator[Row]:
     """Cost per job beside that of fewer jobs: at most linear where the ratio is 1."""
     for what, unit, one, other in (
         ("CPU from birth to Running", "ms", 1000 * many.cpu_seconds, 1000 * few.cpu_seconds),
         ("CPU while idle", "‰ of a core", 10 * many.idle_percent, 10 * few.idle_percent),
     ):
         yield Row(
-            metric=f"emulator: {many.jobs} jobs × 1 pod: {what}, per job",
+            metric=f"{many.name}: {many.jobs} jobs × 1 pod: {what}, per job",
             value=one / many.jobs,
             unit=unit,
-            peer=f"{jobs} jobs",
+            peer=f"{few.jobs} jobs",
             peer_value=other / few.jobs,
             ratio_bar=_NOISE,
+            note="" if many.running == many.jobs else f"{many.running} run",
         )
 
 
@@ -95,54 +116,33 @@ def crowd(foreign: int) -> Row:
     """Memory beside so many pods that are none of ours."""
     found = live(10, 1.0, others=foreign)
     return Row(
-        metric=f"emulator: the operator's memory beside {foreign:,} foreign pods",
+        metric=f"{found.name}: the operator's memory beside {foreign:,} foreign pods",
         value=found.memory_mib,
         unit="MiB",
         bar=150.0,
     )
 
 
-def gangs(jobs: int) -> Iterator[Row]:
-    """Jobs of many pods."""
-    life = live(jobs, 0.0, pods=_PODS_PER_JOB)
-    of = f"emulator: {jobs} jobs × {_PODS_PER_JOB} pods"
+def gangs(jobs: int, kubeconfig: str) -> Iterator[Row]:
+    """Jobs of many pods; on another cluster beside its scheduler alone."""
+    life, pods = live(jobs, 0.0, pods=_PODS_PER_JOB, kubeconfig=kubeconfig), jobs * _PODS_PER_JOB
+    of = f"{life.name}: {jobs} jobs × {_PODS_PER_JOB} pods"
     yield Row(metric=f"{of}: until the last runs", value=life.seconds, unit="s")
+    if kubeconfig:
+        yield Row(
+            metric=f"{of}: until the last has a node",
+            value=life.bound_seconds,
+            unit="s",
+            peer="the scheduler alone",
+            peer_value=placed(kubeconfig, "pods", pods),
+            ratio_bar=1.0,
+        )
     yield Row(
         metric=f"{of}: writes per pod",
-        value=life.writes["pods"] / (jobs * _PODS_PER_JOB),
+        value=life.writes["pods"] / pods,
         unit="",
         bar=2.0,
-        note=f"all writes {life.writes.total() / (jobs * _PODS_PER_JOB):.3g}",
-    )
-
-
-def elsewhere(kubeconfig: str, jobs: int, many: int, idle_seconds: float) -> Iterator[Row]:
-    """What another cluster shows: no older commit, and no faults."""
-    with server(kubeconfig) as api:
-        name = api.name
-    life = live(jobs, idle_seconds, kubeconfig=kubeconfig)
-    of = f"{name}: {jobs} jobs × 1 pod"
-    batch = placed(kubeconfig, "batch_jobs", jobs)
-    yield Row(metric=f"{of}: CPU from birth to Running", value=life.cpu_seconds, unit="s")
-    yield Row(metric=f"{of}: CPU while idle", value=life.idle_percent, unit="% of a core")
-    yield Row(
-        metric=f"{of}: until the last pod has a node",
-        value=life.bound_seconds,
-        unit="s",
-        peer="batch/Job",
-        peer_value=batch,
-    )
-    yield from _writes(of, life, jobs)
-    pods = many * _PODS_PER_JOB
-    life = live(many, 0.0, pods=_PODS_PER_JOB, kubeconfig=kubeconfig)
-    yield Row(
-        metric=f"{name}: {many} jobs × {_PODS_PER_JOB} pods: until the last has a node",
-        value=life.bound_seconds,
-        unit="s",
-        peer="the scheduler alone",
-        peer_value=placed(kubeconfig, "pods", pods),
-        ratio_bar=1.0,
-        note=f"writes per pod {life.writes.total() / pods:.3g}",
+        note=f"all writes {life.writes.total() / pods:.3g}",
     )
 
 
@@ -153,33 +153,33 @@ def main() -> None:
     parser.add_argument("--idle-seconds", type=float, default=45.0)
     named = os.environ.get(VARIABLE, "")
     parser.add_argument("--kubeconfig", default=named, help=f"another cluster; else {VARIABLE}")
-    parts = ("jobs", "gangs", "crowd", "plans", "slow", "failover", "faults", "elsewhere")
+    parts = ("jobs", "gangs", "crowd", "plans", "slow", "failover", "faults")
     parser.add_argument("--only", choices=parts, action="append")
+    parser.add_argument("--skip-emulator", action="store_true", help="the other cluster alone")
     options = parser.parse_args()
 
     def some(count: int) -> int:
         return max(1, round(count * options.scale))
 
-    of: dict[str, Callable[[], Iterator[Row]]] = {
-        "jobs": lambda: beside_base(some(300), options.idle_seconds),
-        "gangs": lambda: gangs(some(200)),
-        "crowd": lambda: iter([crowd(some(50_000))]),
-        "plans": lambda: beside_kopf(some(1000), some(200)),
-        "slow": lambda: iter([faults.slow_server(some(100))]),
-        "failover": lambda: faults.failover(some(150)),
-        "faults": lambda: faults.survived(some(50), 60.0 * min(1.0, options.scale)),
-        "elsewhere": lambda: (
-            elsewhere(options.kubeconfig, some(300), some(200), options.idle_seconds)
-            if options.kubeconfig
-            else iter(())
-        ),
+    of: dict[str, Callable[[str], Iterator[Row]]] = {
+        "jobs": lambda at: births(some(300), options.idle_seconds, at),
+        "gangs": lambda at: gangs(some(200), at),
+        "crowd": lambda at: iter([crowd(some(50_000))]),
+        "plans": lambda at: beside_kopf(some(1000), some(200), at),
+        "slow": lambda at: iter([faults.slow_server(some(100))]),
+        "failover": lambda at: faults.failover(some(150), at),
+        "faults": lambda at: faults.survived(some(50), 60.0 * min(1.0, options.scale), at),
     }
+    named = options.only or parts
+    todo = [] if options.skip_emulator else [(name, "") for name in named]
+    if options.kubeconfig:
+        todo += [(name, options.kubeconfig) for name in named if name not in _EMULATED]
     table, began = [], time.monotonic()
-    for name in options.only or parts:
-        for row in of[name]():
+    for name, at in todo:
+        for row in of[name](at):
             print(f"{time.monotonic() - began:5.0f} s  {row.metric}: {row.value}", flush=True)
             table.append(row)
-    if options.only or options.scale != 1.0:
+    if options.only or options.skip_emulator or options.scale != 1.0:
         print(markdown(table))
         return
     publish("kubernetes", "Operator and Brain on Kubernetes", table)

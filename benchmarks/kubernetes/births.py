@@ -19,6 +19,8 @@ _FIRST = 9999
 class Life:
     """So many jobs of one run of the product."""
 
+    #: The cluster's, as rows name it.
+    name: str
     jobs: int
     cpu_seconds: float
     #: Until the last pod has a node, and until the last job's status says Running.
@@ -77,6 +79,7 @@ def _live(api: Server, it: Product, jobs: int, pods: int, idle_seconds: float) -
     state = api.ask("state")
     idle = _idle(it, idle_seconds) if idle_seconds else 0.0
     return Life(
+        name=api.name,
         jobs=jobs,
         cpu_seconds=used,
         bound_seconds=bound_seconds,

@@ -4,10 +4,13 @@ What is made there goes again with its namespace and its nodes; the kinds stay.
 """
 
 import re
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+from aiohttp import web
 
 from benchmarks.kubernetes import workload
 from scaler.kubernetes.kinds.upgrade import upgrade
@@ -15,11 +18,15 @@ from scaler.kubernetes.operator.jobs import JOB
 from scaler.kubernetes.runtime import Manager, StoreChange
 from scaler.kubernetes.runtime.cluster import POD, Cluster, Kind, connect
 from scaler.kubernetes.status.plan_status import PLAN
-from tests.kubernetes.clusters import MARK, client
+from tests.kubernetes.apiserver.server import kubeconfig as write_kubeconfig
+from tests.kubernetes.apiserver.wire.faults import Faults
+from tests.kubernetes.apiserver.wire.listening import Listening
+from tests.kubernetes.clusters import MARK, client, upstream_of
 from tests.kubernetes.eventually import eventually
 from tests.kubernetes.kubelet import FakeKubelet
 from tests.kubernetes.real.cluster import controlled
 from tests.kubernetes.real.outside import Outside, path
+from tests.kubernetes.real.passing import Passing, Upstream
 
 #: Pods of the benchmark go to its nodes.
 _THERE = {
@@ -32,11 +39,38 @@ _NOT_OURS = re.compile(r"elasticjobs/$|scaleplans/$|pods/(status|binding)|nodes|
 _COUNTED = re.compile(r"apiserver_request_total\{(.*)\} (\S+)")
 
 
+class _Between(Listening):
+    """Passes requests on to the API server of a kubeconfig, and breaks what is to break."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        super().__init__("between")
+        self.faults = Faults()
+        self._passing = Passing(Upstream(*upstream_of(kubeconfig)), self.faults)
+        self.start()
+
+    def application(self) -> web.Application:
+        """What passes on."""
+        return self._passing.application()
+
+    def end_watches(self) -> None:
+        """End every watch cleanly."""
+        self._passing.end_watches()
+
+    def expire(self) -> None:
+        """End every watch as if its past were forgotten."""
+        self.call(lambda: self._passing.end_watches(expire=True))
+
+
 class Elsewhere:
     """Carries out what the benchmark asks of a real cluster."""
 
-    def __init__(self, kubeconfig: Path) -> None:
+    def __init__(self, directory: Path, kubeconfig: Path, *, faulty: bool) -> None:
+        #: Stands before the API server where faults are wanted.
+        self._between = _Between(kubeconfig) if faulty else None
         self.url, self.kubeconfig = "", kubeconfig
+        if self._between is not None:
+            self.url = self._between.url
+            self.kubeconfig = write_kubeconfig(directory, self.url, "admin", "", "default")
         self._http = client(kubeconfig, "benchmark")
         self.name = f"Kubernetes {self._http.get('/version').json()['gitVersion']}"
         self.seen, self._before = workload.Seen(), Counter[str]()
@@ -66,6 +100,11 @@ class Elsewhere:
         made = [workload.job(first + n, **what, **_THERE) for n in range(count)]
         return self._create((workload.GROUP, "elasticjobs"), made)
 
+    def plans(self, count: int, jobs: int) -> dict[str, Any]:
+        """Create plans for so many jobs."""
+        made = [workload.plan(n, jobs) for n in range(count)]
+        return self._create((workload.GROUP, "scaleplans"), made)
+
     def pods(self, count: int) -> dict[str, Any]:
         """Create pods that nobody but the scheduler cares for."""
         made = [workload.bare_pod(f"bare-{n:05}") for n in range(count)]
@@ -91,6 +130,24 @@ class Elsewhere:
         self._before = self._writes()
         return {}
 
+    def first_after(self, at: float) -> dict[str, Any]:
+        """When the first pod was made after an instant."""
+        return {"at": min((each for each in self.seen.made if each > at), default=None)}
+
+    def outage(self, seconds: float) -> dict[str, Any]:
+        """Refuse connections for a while."""
+        assert self._between is not None, "no proxy stands before this cluster"
+        with self._between.outage():
+            time.sleep(seconds)
+        return {}
+
+    def storm(self, times: int) -> dict[str, Any]:
+        """Answer the next watches with 410, and end those that there are."""
+        assert self._between is not None, "no proxy stands before this cluster"
+        self._between.faults.answer(410, times=times, watches=True, agent="brain-scaler")
+        self._between.expire()
+        return {}
+
     def _writes(self) -> Counter[str]:
         found: Counter[str] = Counter()
         for labels, count in _COUNTED.findall(self._http.get("/metrics").text):
@@ -104,6 +161,8 @@ class Elsewhere:
     def close(self) -> None:
         """Take away what was made."""
         self._manager.stop()
+        if self._between is not None:
+            self._between.close()
         self._kubelet.close()
         # Nobody would confirm that pods of these nodes ended.
         for pod in self.hands.all_of(("", "pods")):

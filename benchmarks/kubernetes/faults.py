@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 
+from benchmarks.kubernetes import workload
 from benchmarks.kubernetes.births import begin
 from benchmarks.kubernetes.programs import product, server
 from benchmarks.report import Row
@@ -28,9 +29,10 @@ def slow_server(jobs: int) -> Row:
     )
 
 
-def failover(jobs: int) -> Iterator[Row]:
+def failover(jobs: int, kubeconfig: str = "") -> Iterator[Row]:
     """Kill the leader of two operators while jobs keep coming."""
-    with server() as api, product(api, lease_seconds=None) as it:
+    served = workload.NAMESPACE if kubeconfig else ""
+    with server(kubeconfig) as api, product(api, None, served, lease_seconds=None) as it:
         begin(api)
         it.start_operator()
         # The second has to know the lease and the jobs before it can be of use.
@@ -46,7 +48,7 @@ def failover(jobs: int) -> Iterator[Row]:
         state, after = api.ask("state"), api.ask("first_after", at=killed_at + 0.2)
     took = None if after["at"] is None else after["at"] - killed_at
     yield Row(
-        metric="emulator: failover to a second operator",
+        metric=f"{api.name}: failover to a second operator",
         value=took,
         unit="s",
         bar=10.0,
@@ -54,16 +56,17 @@ def failover(jobs: int) -> Iterator[Row]:
     )
     lost = 1 + jobs - state["running"]
     yield Row(
-        metric="emulator: jobs lost, and pods doubled, by it",
+        metric=f"{api.name}: jobs lost, and pods doubled, by it",
         value=lost + state["made"] - 1 - jobs,
         unit="",
         bar=0.0,
     )
 
 
-def survived(jobs: int, outage_seconds: float) -> Iterator[Row]:
+def survived(jobs: int, outage_seconds: float, kubeconfig: str = "") -> Iterator[Row]:
     """Jobs that are born after each fault; all of one operator's life."""
-    with server() as api, product(api) as it:
+    served = workload.NAMESPACE if kubeconfig else ""
+    with server(kubeconfig, faulty=True) as api, product(api, None, served) as it:
         begin(api)
         made = 0
 
@@ -73,12 +76,12 @@ def survived(jobs: int, outage_seconds: float) -> Iterator[Row]:
             api.ask("jobs", first=first, count=jobs)
             done = api.until("running", 1 + made, _PATIENCE_SECONDS)
             took = time.monotonic() - began if done else None
-            return Row(metric=f"emulator: {jobs} jobs {name}", value=took, unit="s", bar=bar)
+            return Row(metric=f"{api.name}: {jobs} jobs {name}", value=took, unit="s", bar=bar)
 
         api.ask("outage", seconds=0.0)
-        yield again("after a restart of the API server", 15.0)
+        yield again("after all connections broke", 15.0)
         api.ask("storm", times=5)
         yield again("in a storm of 410", 45.0)
         api.ask("outage", seconds=outage_seconds)
         it.start_again()
-        yield again(f"after an outage of {outage_seconds:.0f} s", 45.0)
+        yield again(f"after an outage of {outage_seconds:g} s", 45.0)

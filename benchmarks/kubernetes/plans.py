@@ -10,11 +10,13 @@ from benchmarks.report import Row
 
 _PATIENCE_SECONDS = 600.0
 _MOST_REPLICAS = 8
+_STATUS = "scaleplans/status"
 
 
-def beside_kopf(plans: int, jobs: int) -> Iterator[Row]:
+def beside_kopf(plans: int, jobs: int, kubeconfig: str = "") -> Iterator[Row]:
     """So many plans at once, for running jobs of one pod: those of a job supersede one another."""
-    with server() as api, product(api) as it:
+    served = workload.NAMESPACE if kubeconfig else ""
+    with server(kubeconfig) as api, product(api, None, served) as it:
         begin(api)
         api.ask("jobs", first=0, count=jobs, most=_MOST_REPLICAS)
         assert api.until("running", 1 + jobs, _PATIENCE_SECONDS), api.ask("state")
@@ -25,8 +27,8 @@ def beside_kopf(plans: int, jobs: int) -> Iterator[Row]:
         done = api.until("answered", plans, _PATIENCE_SECONDS)
         seconds, used = time.monotonic() - began, it.cpu_seconds() - cpu
         state, memory = api.ask("state"), it.operators[0].use().memory_mib
-    peer_seconds, peer_cpu, peer_memory = _kopf(plans)
-    of = f"emulator: {plans:,} ScalePlans for {jobs} jobs"
+    peer_seconds, peer_cpu, peer_memory = _kopf(plans, kubeconfig)
+    of = f"{api.name}: {plans:,} ScalePlans for {jobs} jobs"
     yield Row(
         metric=f"{of}: until the last is answered",
         value=seconds if done else None,
@@ -52,13 +54,13 @@ def beside_kopf(plans: int, jobs: int) -> Iterator[Row]:
         bar=150.0,
         ratio_bar=1.0,
     )
-    statuses = state["writes"].get(f"{workload.GROUP}/scaleplans/status", 0)
+    statuses = sum(n for what, n in state["writes"].items() if what.endswith(_STATUS))
     yield Row(metric=f"{of}: statuses written per plan", value=statuses / plans, unit="")
 
 
-def _kopf(plans: int) -> tuple[float, float, float]:
+def _kopf(plans: int, kubeconfig: str) -> tuple[float, float, float]:
     """Seconds, CPU seconds and MiB of kopf for so many."""
-    with server() as api:
+    with server(kubeconfig) as api:
         api.ask("plans", count=plans, jobs=1)
         began = time.monotonic()
         program = Program("benchmarks.kubernetes.peer", environment={"KUBECONFIG": api.kubeconfig})

@@ -141,10 +141,16 @@ class Server:
 
 
 @contextmanager
-def server(kubeconfig: str = "", older: Path | None = None) -> Iterator[Server]:
-    """A fresh emulator with our kinds, or those of an older commit; or the cluster of that file."""
+def server(
+    kubeconfig: str = "", older: Path | None = None, *, faulty: bool = False
+) -> Iterator[Server]:
+    """A fresh emulator with our kinds, or those of an older commit; or the cluster of that file.
+
+    ``faulty``: that cluster is asked through a proxy which breaks what is to break.
+    """
     kinds = older / "deploy/crds" if older else SHIPPED
     more = [f"--kubeconfig={kubeconfig}"] if kubeconfig else []
+    more += ["--faulty"] if faulty else []
     with tempfile.TemporaryDirectory(prefix="brain-bench-") as directory:
         told = (directory, f"--definitions={kinds}", *more)
         program = Program("benchmarks.kubernetes.server", *told, talks=True)

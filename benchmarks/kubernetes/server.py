@@ -135,11 +135,12 @@ def main() -> None:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--definitions", type=Path, required=True, help="folder of the kinds")
     parser.add_argument("--kubeconfig", type=Path, help="a cluster instead of the emulator")
+    parser.add_argument("--faulty", action="store_true", help="reach that cluster by a proxy")
     options = parser.parse_args()
     # Objects live long here: looking for cycles among them costs more than it frees.
     gc.set_threshold(100_000, 50, 100)
     held: Emulated | Elsewhere = (
-        Elsewhere(options.kubeconfig)
+        Elsewhere(options.directory, options.kubeconfig, faulty=options.faulty)
         if options.kubeconfig
         else Emulated(options.directory, options.definitions)
     )
