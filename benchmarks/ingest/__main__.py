@@ -51,6 +51,7 @@ def measured(kind: str) -> Iterator[Row]:
         nodes = services.node_senders(service, FEW)
         flat = services.plain_senders(plain, FEW, batch=1)
         arms = ((plain, flat), (brain, one), (brain, hundred), (brain, nodes), *stores.values())
+        services.settle(brain)
         # Connections, code and statements are warm.
         for running, clients in arms:
             cost(running, clients, seconds=1.0)

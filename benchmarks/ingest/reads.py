@@ -22,7 +22,7 @@ import psycopg
 import sqlalchemy as sa
 
 from benchmarks.ingest import services
-from benchmarks.ingest.services import Database, Running
+from benchmarks.ingest.services import Database
 from benchmarks.report import Row, publish
 from brain import wire
 from brain.db import SqlStores, prepare
@@ -96,7 +96,7 @@ def measured(kind: str, samples: int) -> list[Row]:
         bare = _bare(at)
         bare("ANALYZE", ())
         with services.brain(at) as (brain, service):
-            _settle(brain)
+            services.settle(brain)
             return list(_compared(kind, service, bare, now))
 
 
@@ -135,16 +135,6 @@ def fill(tx: Transaction, numbers: range, samples: int, now: datetime) -> None:
 def job_id(number: int) -> JobId:
     """The id of a job of the fleet."""
     return JobId(f"0197f000-0000-7000-8000-{number:012d}")
-
-
-def _settle(brain: Running) -> None:
-    """Wait until the service has no more work of its own than waiting takes."""
-    used = brain.cpu_seconds
-    while True:
-        time.sleep(2)
-        used, before = brain.cpu_seconds, used
-        if used - before < 0.1:
-            return
 
 
 Ask = Callable[[str, Sequence[object]], object]

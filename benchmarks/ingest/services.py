@@ -33,6 +33,8 @@ from tests import postgresql
 from tests.serving import Service, service
 
 _TICK = os.sysconf("SC_CLK_TCK")
+#: Seconds after its start by which a service has begun its hourly retention for the first time.
+_FIRST_RETENTION_SECONDS = 32.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,17 @@ def brain(at: Database) -> Iterator[tuple[Running, Service]]:
         service(Path(home), f"--database-url={at.url}", *flags, cold=True) as running,
     ):
         yield Running(running.url, (running.process.pid, *at.pids)), running
+
+
+def settle(running: Running) -> None:
+    """Wait until a service that has just started is done with the work that it does hourly."""
+    time.sleep(_FIRST_RETENTION_SECONDS)
+    used = running.cpu_seconds
+    while True:
+        time.sleep(2)
+        used, before = running.cpu_seconds, used
+        if used - before < 0.1:
+            return
 
 
 @contextmanager

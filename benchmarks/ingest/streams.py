@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
-from benchmarks.ingest.services import Running, database, fanout
+from benchmarks.ingest.services import Running, database, fanout, settle
 from benchmarks.ingest.services import brain as brain_over
 from benchmarks.report import Row, publish
 from brain import wire
@@ -40,6 +40,7 @@ class _Stream:
 def measured(kind: str) -> Row:
     """The row of one kind of database."""
     with database(kind) as at, brain_over(at) as (brain, service), fanout() as bare:
+        settle(brain)
         return asyncio.run(_measured(kind, brain, service, bare))
 
 

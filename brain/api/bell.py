@@ -13,7 +13,7 @@ class Bell:
         self._listeners: dict[object, Callable[[], None]] = {}
         #: Listeners that are also woken by samples.
         self._measuring: dict[object, Callable[[], None]] = {}
-        #: Streams; one task reads the frames that all of them wait for.
+        #: Those who write to streams the frames that one task reads for all.
         self._following: dict[object, Callable[[], None]] = {}
         self._counting = Lock()
         #: Number of rings for commits, without those for samples.
@@ -69,27 +69,30 @@ class Bell:
         """Within the block each ring sets the event; with ``samples``, rings for samples do,
         too.
         """
-        with self._heard_by(self._listeners, *([self._measuring] if samples else [])) as heard:
+        heard, more = asyncio.Event(), [self._measuring] if samples else []
+        with self._heard_by(heard.set, self._listeners, *more):
             yield heard
 
     @contextmanager
-    def following(self) -> Iterator[asyncio.Event]:
-        """Within the block the event is set whenever frames are ready for streams."""
-        with self._heard_by(self._following) as heard:
-            yield heard
+    def following(self, act: Callable[[], None]) -> Iterator[None]:
+        """Within the block ``act`` runs on the loop whenever frames are ready for streams."""
+        with self._heard_by(act, self._following):
+            yield
 
     @contextmanager
-    def _heard_by(self, *groups: dict[object, Callable[[], None]]) -> Iterator[asyncio.Event]:
-        loop, heard, me = asyncio.get_running_loop(), asyncio.Event(), object()
+    def _heard_by(
+        self, act: Callable[[], object], *groups: dict[object, Callable[[], None]]
+    ) -> Iterator[None]:
+        loop, me = asyncio.get_running_loop(), object()
 
         def wake() -> None:
             if not loop.is_closed():
-                loop.call_soon_threadsafe(heard.set)
+                loop.call_soon_threadsafe(act)
 
         for listeners in groups:
             listeners[me] = wake
         try:
-            yield heard
+            yield
         finally:
             for listeners in groups:
                 del listeners[me]

@@ -68,15 +68,45 @@ def compressed_well(data: bytes, encoding: str) -> bytes:
     return _WELL[encoding](data)
 
 
-async def gzipped_stream(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Return a gzip stream of ``chunks``, each readable as soon as it arrives."""
-    checksum, length, head = 0, 0, _GZIP_HEAD
+class GzipStream:
+    """A gzip stream of chunks, each readable as soon as it arrives."""
+
+    def __init__(self) -> None:
+        self._checksum = self._length = 0
+
+    def packed(self, chunk: bytes) -> bytes:
+        """Return the next chunk, packed."""
+        head = b"" if self._length else _GZIP_HEAD
+        self.count(chunk)
+        return head + _deflated(chunk)
+
+    def repeated(self, chunk: bytes) -> bytes:
+        """Return a chunk that is not the first, packed for any stream; ``count`` it if it is
+        sent.
+        """
+        return _deflated(chunk)
+
+    def count(self, chunk: bytes) -> None:
+        """Count a chunk that is sent."""
+        self._checksum = zlib.crc32(chunk, self._checksum)
+        self._length += len(chunk)
+
+    def end(self) -> bytes:
+        """Return the end of the stream."""
+        ends = self._checksum.to_bytes(4, "little") + (self._length & 0xFFFFFFFF).to_bytes(
+            4, "little"
+        )
+        return (b"" if self._length else _GZIP_HEAD) + b"\x03\x00" + ends
+
+
+async def gzipped_stream(
+    chunks: AsyncIterator[bytes], stream: GzipStream | None = None
+) -> AsyncIterator[bytes]:
+    """Return a gzip stream of ``chunks``, to which others may add through ``stream``."""
+    stream = stream or GzipStream()
     async for chunk in chunks:
-        checksum, length = zlib.crc32(chunk, checksum), length + len(chunk)
-        yield head + _deflated(chunk)
-        head = b""
-    ends = checksum.to_bytes(4, "little") + (length & 0xFFFFFFFF).to_bytes(4, "little")
-    yield head + b"\x03\x00" + ends
+        yield stream.packed(chunk)
+    yield stream.end()
 
 
 @lru_cache(maxsize=_CHUNKS)

@@ -21,7 +21,7 @@ from brain.api.known_heads import KnownHeads
 from brain.api.metrics import Metrics, ServiceCondition
 from brain.api.relay import ScalerRelay
 from brain.api.secrets import Seal
-from brain.api.token_watch import TokenWatch
+from brain.api.token_watch import Look, TokenWatch
 from brain.api.views import Sparklines
 from brain.api.writer import TelemetryWriter
 from brain.errors import (
@@ -39,6 +39,8 @@ _log = logging.getLogger("brain.api")
 
 T = TypeVar("T")
 
+#: Part of the time between two checks of a long answer's token after which the next is prepared.
+_AHEAD = 0.6
 #: Methods that change nothing.
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -154,19 +156,21 @@ class TokenMonitor:
         Raises:
             NotSignedIn: the token is no longer valid.
         """
-        if not self._due():
+        if not self.due():
             return
         look, now = self._here.watch.look(self._token.id), self._here.clock()
-        end = self._token.expires_at
-        if self._token.id in look.doubtful or (end is not None and end <= now):
+        if self._is_doubtful(look, now):
             auth.check(self._here.stores, self._token.sha256, now)
         self._looked = (look.revocations, look.at)
 
     async def ended(self) -> bool:
         """True if the sign-in is over; False while the stores cannot tell."""
-        if not self._due():
+        if not self.due():
             return False
         try:
+            await self._here.watch.looked(self._token.id)
+            if not self.is_behind():
+                return False
             await run_in_threadpool(self.check)
         except NotSignedIn:
             return True
@@ -174,12 +178,37 @@ class TokenMonitor:
             return False
         return False
 
-    def _due(self) -> bool:
+    def is_behind(self) -> bool:
+        """Return True if ``ended`` has to be asked before more is answered; only on the event loop.
+
+        Half of the time before a check is due, one look at all tokens begins in the background, so
+        that long answers hardly ever wait for it.
+        """
+        watch, id, (count, at) = self._here.watch, self._token.id, self._looked
+        age, seconds = self._here.monotonic() - at, self._here.settings.heartbeat_seconds
+        is_news = self._here.bell.revocations != count
+        if not is_news and age < seconds * _AHEAD:
+            return False
+        look = watch.shared(id)
+        if look is not None and not self._is_doubtful(look, self._here.clock()):
+            self._looked = (look.revocations, look.at)
+            return False
+        if look is None and not is_news and age < seconds:
+            watch.begin(id)
+            return False
+        return True
+
+    def due(self) -> bool:
+        """Return True if the token has to be checked before more is answered."""
         count, at = self._looked
         age = self._here.monotonic() - at
         return self._here.bell.revocations != count or age >= (
             self._here.settings.heartbeat_seconds
         )
+
+    def _is_doubtful(self, look: Look, now: datetime) -> bool:
+        end = self._token.expires_at
+        return self._token.id in look.doubtful or (end is not None and end <= now)
 
 
 async def token_of(request: Request, here: Here, who: Who) -> AsyncIterator[TokenMonitor]:

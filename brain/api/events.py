@@ -22,6 +22,7 @@ from starlette.concurrency import run_in_threadpool
 
 from brain import wire
 from brain.api.bell import Bell
+from brain.api.fanout import Bunch, Connected, Fanout, Follower, Place, heard_within
 from brain.api.lists import ListMarks
 from brain.api.rows import JobRows
 from brain.errors import Unavailable
@@ -88,6 +89,8 @@ class Feed:
         self._measured: frozenset[str] = frozenset()
         self._swept_at = time.monotonic()
         self._publisher: asyncio.Task[None] | None = None
+        #: The streams.
+        self.fanout = Fanout(bell, self.bunch)
         #: Ends when the present streams' beginning is known.
         self._begun: asyncio.Task[None]
         self._followers = 0
@@ -103,7 +106,7 @@ class Feed:
             self._begun = asyncio.create_task(beginning, context=Context())
             self._publisher = asyncio.create_task(self._publish(self._begun), context=Context())
             # Streams end with the task and begin anew; its exception is logged.
-            self._publisher.add_done_callback(lambda _: self._bell.publish())
+            self._publisher.add_done_callback(lambda _: self.fanout.wake())
         self._followers += 1
         try:
             # A client reads the lists at its stream's first line, so no earlier state of them may
@@ -167,13 +170,25 @@ class Feed:
         except Unavailable:
             return []
 
+    def bunch(self, place: Place, found: Sequence[tuple[int, bytes]] | None = None) -> Bunch | None:
+        """Return the frames behind a place; None if not all of them are held.
+
+        ``found`` are events that were read from the stores because they are no longer held.
+        """
+        after, told = place
+        found, passing = self.after(after) if found is None else found, self.passing(told)
+        if found is None or passing is None:
+            return None
+        chunk = b"".join(frame for _, frame in (*found, *passing))
+        return Bunch(chunk, (found[-1][0] if found else after, told + len(passing)))
+
     async def _publish(self, begun: "asyncio.Task[None]") -> None:
         await begun
         with self._bell.listening(samples=True) as heard:
             rang = True
             while not self._bell.closed:
                 if not rang:
-                    await _wait(heard, self._sweep_seconds)
+                    await heard_within(heard, self._sweep_seconds)
                 heard.clear()
                 await run_in_threadpool(self.catch_up)
                 rang = await _gathered(self._bell, heard)
@@ -243,7 +258,7 @@ async def poll(bell: Bell, read: Callable[[], T], done: Callable[[T], bool], wai
             left = deadline - time.monotonic()
             if done(value) or left <= 0 or bell.closed:
                 return value
-            await _wait(heard, left)
+            await heard_within(heard, left)
 
 
 async def watch(bell: Bell, stores: Stores) -> None:
@@ -275,6 +290,7 @@ async def stream(
     after: int,
     heartbeat_seconds: float,
     ended: Callable[[], Awaitable[bool]],
+    connected: Connected | None = None,
 ) -> AsyncIterator[bytes]:
     """Yield server-sent events after ``after``, in at most one bunch per second.
 
@@ -283,22 +299,26 @@ async def stream(
     changed`` names other lists that changed; none of these has an id, because none is repeated
     after a reconnect. The stream ends once ``ended``, called
     after every wait, is true, or once its listener is so far behind that changes of rows are gone.
+    With ``connected``, most bunches are written there while this waits, and are not yielded.
     """
     async with feed.followed() as publisher:
-        told = feed.told
+        follower = Follower((after, feed.told), connected)
         yield b"retry: 1000\n: hello\n\n"
-        with bell.following() as heard:
+        with feed.fanout.joined(follower):
             while not (bell.closed or publisher.done() or await ended()):
-                heard.clear()
-                found, rows = feed.after(after), feed.passing(told)
-                if found is None:
-                    found = await run_in_threadpool(feed.read, after)
-                if rows is None:
+                follower.heard.clear()
+                bunch = feed.bunch(follower.place)
+                if bunch is None:
+                    found = await run_in_threadpool(feed.read, follower.place[0])
+                    bunch = feed.bunch(follower.place, found)
+                if bunch is None:
                     return
-                after, told = ([after, *(id for id, _ in found)][-1], told + len(rows))
-                if found or rows:
-                    yield b"".join(frame for _, frame in (*found, *rows))
-                elif not await _wait(heard, heartbeat_seconds):
+                follower.place = bunch.place
+                if bunch.chunk:
+                    follower.wrote_at = time.monotonic()
+                    yield bunch.chunk
+                elif not await follower.wait(heartbeat_seconds):
+                    follower.wrote_at = time.monotonic()
                     yield b": heartbeat\n\n"
 
 
@@ -315,15 +335,5 @@ async def _gathered(bell: Bell, heard: asyncio.Event) -> bool:
     deadline, rang = time.monotonic() + COALESCE_SECONDS, heard.is_set()
     while not bell.closed and (left := deadline - time.monotonic()) > 0:
         heard.clear()
-        rang |= await _wait(heard, left)
+        rang |= await heard_within(heard, left)
     return rang
-
-
-async def _wait(heard: asyncio.Event, seconds: float) -> bool:
-    try:
-        # Not `wait_for`: in Python 3.11 it swallows a cancellation that comes with the event.
-        async with asyncio.timeout(seconds):
-            await heard.wait()
-    except TimeoutError:
-        return False
-    return True

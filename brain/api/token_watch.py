@@ -1,11 +1,15 @@
 """The tokens of long answers, which are read together: one question for all open streams."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import Context
 from math import inf
 from threading import Lock
 from typing import NamedTuple
+
+from starlette.concurrency import run_in_threadpool
 
 from brain.errors import Unavailable
 from brain.ports import Stores
@@ -44,6 +48,7 @@ class TokenWatch:
         self._watched: Counter[str] = Counter()
         self._lock = Lock()
         self._last, self._not_before = Look(-1, -inf), -inf
+        self._looking: asyncio.Task[Look] | None = None
 
     @contextmanager
     def watching(self, token: str) -> Iterator[None]:
@@ -57,6 +62,30 @@ class TokenWatch:
                 self._watched[token] -= 1
                 self._watched += Counter()
 
+    def shared(self, token: str) -> Look | None:
+        """Return the look that another stream took just before; None if there is none."""
+        last = self._last
+        return last if self._counts_for(token, last) else None
+
+    async def looked(self, token: str) -> None:
+        """Wait for a look at all tokens, which is shared by all who wait on the event loop.
+
+        Raises:
+            Unavailable: the stores cannot be read.
+        """
+        if self.shared(token) is None:
+            await asyncio.shield(self.begin(token))
+
+    def begin(self, token: str) -> "asyncio.Future[Look]":
+        """Begin a look in a thread, unless one is under way; only on the event loop."""
+        if self._looking is None or self._looking.done():
+            looking = run_in_threadpool(self.look, token)
+            # It belongs to no request, so it has no span of one.
+            self._looking = asyncio.create_task(looking, context=Context())
+            # An error is for those who wait; nobody may.
+            self._looking.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return self._looking
+
     def look(self, token: str) -> Look:
         """Return a look at a token, which another stream may have taken just before.
 
@@ -64,7 +93,7 @@ class TokenWatch:
             Unavailable: the stores cannot be read.
         """
         with self._lock:
-            if not self._counts_for(token):
+            if not self._counts_for(token, self._last):
                 self._last = self._read(frozenset({*self._watched, token}))
             return self._last
 
@@ -79,8 +108,7 @@ class TokenWatch:
             self._not_before = self._monotonic() + _AWAY_SECONDS
             raise
 
-    def _counts_for(self, token: str) -> bool:
-        last = self._last
+    def _counts_for(self, token: str, last: Look) -> bool:
         return (
             token in last.among
             and last.revocations == self._revocations()

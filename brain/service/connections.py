@@ -73,8 +73,13 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
         except BrainError as refused:
             self._refuse(refused)
             return
-        # Given to the app with each request, so that it can record the sign-in.
-        self.app_state: dict[str, Any] = {**self.app_state, "connection": self._admitted}
+        # Given to the app with each request, so that it can record the sign-in, and write parts of
+        # a long answer from outside its task.
+        self.app_state: dict[str, Any] = {
+            **self.app_state,
+            "connection": self._admitted,
+            "write": self.write_part,
+        }
         self._watch_head()
         if self._shared.tls is None:
             super().connection_made(transport)
@@ -106,6 +111,8 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
         self._forget()
         if self.flow is not None:
             super().connection_lost(error)
+        # It holds this object.
+        self.app_state = {}
 
     def data_received(self, data: bytes) -> None:
         """Pass on received data, unless the sender was refused."""
@@ -134,6 +141,25 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
             self._first = data[:MOST_BYTES]
         self._unparsed += data
         self._parse()
+
+    def write_part(self, part: bytes) -> bool:
+        """Write a part, framed as HTTP sends it, of the body that an app sends in parts.
+
+        Returns False, and writes nothing, if the client does not read, or the app has not begun.
+        """
+        cycle = self.cycle
+        if (
+            cycle.response_complete
+            or cycle.disconnected
+            or not cycle.chunked_encoding
+            # The newest request is a later one.
+            or self.pipeline
+            or self.flow.write_paused
+            or self.transport.is_closing()
+        ):
+            return False
+        self.transport.write(part)
+        return True
 
     @property
     def _is_between(self) -> bool:

@@ -11,7 +11,7 @@ class DirectRequest:
 
     __slots__ = ("_connection", "disconnected", "keep_alive", "response_complete")
     #: Its body is whole, and its answer is written in one piece.
-    more_body = response_started = False
+    more_body = response_started = chunked_encoding = False
 
     def __init__(self, connection: Any) -> None:
         self._connection, self.keep_alive = connection, True

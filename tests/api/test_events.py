@@ -263,7 +263,8 @@ def test_events_are_told_and_samples_kept_though_rows_cannot_be_read(api: Api) -
         bell.ring()
         bell.ring(measured=frozenset({"j1"}))
         stores.away, stores.begun = frozenset({2}), 0
-        with bell.following() as following:
+        following = asyncio.Event()
+        with bell.following(following.set):
             feed.catch_up()
             await asyncio.sleep(0)
             assert [each for each, _ in feed.after(0) or ()] == [id]

@@ -3,14 +3,15 @@
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import Header, Query, Response
+from fastapi import Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from brain import errors
 from brain.api import events, routers
-from brain.api.compression import encoding_for, gzipped_stream
+from brain.api.compression import GzipStream, encoding_for, gzipped_stream
 from brain.api.deps import AboutJob, Context, Here, OwnToken, TokenMonitor
+from brain.api.fanout import Connected
 from brain.api.problems import problems
 from brain.errors import BadInput
 from brain.types.record import Event
@@ -29,6 +30,7 @@ router = routers.router("watching")
 )
 async def stream(
     here: Here,
+    request: Request,
     token: OwnToken,
     last_event_id: Annotated[str | None, Header()] = None,
     accept_encoding: Annotated[str, Header(include_in_schema=False)] = "",
@@ -50,10 +52,13 @@ async def stream(
         "Vary": "Accept-Encoding",
         "X-Accel-Buffering": "no",
     }
-    chunks = _counted(here, token, after)
-    if encoding_for(accept_encoding, ("gzip",)):
+    gzip = GzipStream() if encoding_for(accept_encoding, ("gzip",)) else None
+    write = getattr(request.state, "write", None)
+    connected = None if write is None else Connected(write, token.is_behind, gzip)
+    chunks = _counted(here, token, after, connected)
+    if gzip is not None:
         headers["Content-Encoding"] = "gzip"
-        chunks = gzipped_stream(chunks)
+        chunks = gzipped_stream(chunks, gzip)
     return StreamingResponse(chunks, media_type="text/event-stream", headers=headers)
 
 
@@ -94,7 +99,9 @@ def _check_id(name: str, id: int) -> int:
     return id
 
 
-async def _counted(here: Context, token: TokenMonitor, after: int) -> AsyncIterator[bytes]:
+async def _counted(
+    here: Context, token: TokenMonitor, after: int, connected: Connected | None
+) -> AsyncIterator[bytes]:
     with here.metrics.streams.track_inprogress():
         async for chunk in events.stream(
             here.bell,
@@ -102,5 +109,6 @@ async def _counted(here: Context, token: TokenMonitor, after: int) -> AsyncItera
             after=after,
             heartbeat_seconds=here.settings.heartbeat_seconds,
             ended=token.ended,
+            connected=connected,
         ):
             yield chunk
