@@ -2,16 +2,21 @@
 every few minutes while it runs.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from brain import wire
+from brain.errors import Undetermined
 from brain.lifecycle import work
 from brain.lifecycle.observed import KIND, RUNS, points
 from brain.models.earlier import EarlierRun, earlier_run
 from brain.models.estimate.past import script_of
+from brain.models.job import fit
 from brain.models.remaining import Finished
+from brain.models.terms import terms_of
 from brain.ports import StoredFit, Transaction
-from brain.types.job import Job
+from brain.types.job import Job, JobId
+from brain.types.resources import PoolName
 
 #: Newest jobs that are searched for runs of the script; runs whose measurements are used, and runs
 #: whose ends are used.
@@ -25,6 +30,24 @@ def hear(tx: Transaction, job: Job, now: datetime) -> None:
     heard = tx.fits.get(job.id, RUNS)
     if heard and (now - heard.fitted_at).total_seconds() >= _AGAIN_SECONDS:
         inherit(tx, job, now)
+
+
+def compared(tx: Transaction, pool: PoolName) -> dict[JobId, Mapping[str, float]]:
+    """Return the log step times on each kind of accelerator, of one configuration, of those of the
+    newest jobs of a pool that were measured on several kinds; the oldest job first.
+    """
+    jobs = [job for job in tx.jobs.fitted(KIND, among=_ASKED) if job.pool == pool]
+    tx.fits.read_ahead([job.id for job in jobs], KIND)
+    found = dict[JobId, Mapping[str, float]]()
+    for job in reversed(jobs):
+        seen = points(tx, job)
+        if len({point.accelerator for point in seen}) > 1:
+            try:
+                model = fit(seen[-1], seen[:-1], terms=terms_of(job.document))
+            except Undetermined:
+                continue
+            found[job.id] = model.times.ratios
+    return found
 
 
 def inherit(tx: Transaction, job: Job, now: datetime) -> None:

@@ -4,11 +4,11 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from brain.errors import Undetermined
 from brain.models.earlier import work_done
 from brain.models.fitting import Point
 from brain.models.job import JobModel
 from brain.models.sizes import Size
+from brain.models.step_time.kinds import KindSpeeds, SpeedRatio, learn
 from brain.models.terms import Batching
 from brain.optimizer import guards
 from brain.optimizer.guards import Hold
@@ -23,10 +23,6 @@ from brain.types.resources import NodeName
 
 #: Number of sizes of one job that are all compared; of more, those above 16 grow by a fifth each.
 _SIZES = 40
-#: Standard deviation of log goodput on a kind of accelerator that a job never ran on. The job gets
-#: credit for it, because there is something to learn: the kind may be half as good or twice as good
-#: (the kinds of the published tables differ by up to four times).
-_UNTRIED = 0.5
 #: Factor on the goodput of a size that breaks a limit of the owner which another size keeps: the
 #: job gets the breaking size only if the other finds no room.
 _UNTENABLE = 0.5
@@ -76,6 +72,8 @@ class PoolMember:
 #: Codes of holds that only spare a job a restart; such a job changes all the same if a job of
 #: higher priority waits.
 YIELDING = frozenset({"dwell", "flapping"})
+#: What a pool knows of its kinds of accelerator before any job had two of them.
+UNKNOWN_KINDS = learn(())
 #: Holds in the order of their interest to a person. No job of a pool is rigid: other jobs may take
 #: resources that it does not need.
 GUARDS = tuple(guard for guard in guards.ALL if guard is not guards.rigid)
@@ -160,6 +158,7 @@ def member(
     earlier: Sequence[Point] = (),
     hold: Hold | None = None,
     spread: Spread = ANYWHERE,
+    speeds: KindSpeeds = UNKNOWN_KINDS,
 ) -> PoolMember:
     """Return a running job as a member.
 
@@ -170,6 +169,7 @@ def member(
         earlier: The job's worlds before the present one, from which its work so far is counted.
         hold: A reason to leave the job alone, used if no guard has a reason.
         spread: The job's replicas that fit the nodes of its present kind.
+        speeds: Speeds of the pool's kinds, by what its jobs measured.
     """
     asked = [guard for guard in GUARDS if situation.slow is None or guard is not guards.straggling]
     hold = next((found for guard in asked if (found := guard(situation))), hold)
@@ -184,13 +184,17 @@ def member(
     left = narrowed(situation, BESIDE_OTHERS)
     sizes = _sizes(left)
     kinds = kinds[:1] if left.untenable else kinds  # no other kind is known to keep the limit
-    drawn = {kind: _curve(left, model, kind, sizes, spread, own=kind == kinds[0]) for kind in kinds}
+    own = _own_curve(left, model, sizes, spread)
+    drawn = {kinds[0]: own} | {
+        kind: _other_curve(left, model, kind, sizes, speeds.ratio(kind, kinds[0]))
+        for kind in kinds[1:]
+    }
     curves = {kind: curve for kind, curve in drawn.items() if curve is not None}
     yields: dict[str, Curve] = {}
     if hold is not None or guards.climbs(situation) or left.untenable:
         lower = [size for size in fits_devices(situation).sizes if size <= situation.replicas]
-        own = _curve(situation, model, kinds[0], lower, spread, own=True)
-        yields = {} if own is None else {kinds[0]: own}
+        least = _own_curve(situation, model, lower, spread)
+        yields = {} if least is None else {kinds[0]: least}
     base = min((float(curve.rows[0, 2]) for curve in curves.values()), default=1.0)
     speed = situation.rate * model.worth(situation.replicas) / base
     return PoolMember(
@@ -244,43 +248,42 @@ def _drawn(known: Sequence[tuple[Size, Prediction]], rates: Sequence[float]) -> 
     )
 
 
-def _curve(
-    situation: Situation,
-    model: JobModel,
-    kind: str,
-    sizes: Sequence[int],
-    spread: Spread,
-    *,
-    own: bool,
+def _own_curve(
+    situation: Situation, model: JobModel, sizes: Sequence[int], spread: Spread
 ) -> Curve | None:
-    """Return the goodput of sizes that can be predicted; of two sizes only on a new kind."""
-    asked = (
-        shapes(situation, sizes, spread)
-        if own
-        else [Size(replicas=size, accelerator=kind) for size in sizes]
-    )
-    known = _foreseen(model, asked)
+    """Return the goodput of sizes on the present kind; None if none can be predicted."""
+    known = _foreseen(model, shapes(situation, sizes, spread))
+    if not known:
+        return None
+    rates = [found.examples_per_second * model.worth(size) for size, found in known]
+    hoped = [trial(situation, size.replicas) for size, _ in known]
+    rates = [r * (t.factor if t else 1.0) for r, t in zip(rates, hoped, strict=True)]
+    if situation.untenable:
+        rates = [
+            rate * _UNTENABLE if size.replicas == situation.replicas else rate
+            for rate, (size, _) in zip(rates, known, strict=True)
+        ]
+    return _drawn(known, rates)
+
+
+def _other_curve(
+    situation: Situation, model: JobModel, kind: str, sizes: Sequence[int], ratio: SpeedRatio
+) -> Curve | None:
+    """Return the goodput of sizes on another kind; None if none can be predicted.
+
+    On a kind that the job never had, it is that of the present kind times what the kind is hoped
+    to be worth to it.
+    """
+    known = _foreseen(model, [Size(replicas=size, accelerator=kind) for size in sizes])
     if known:
-        rates = [found.examples_per_second * model.worth(size) for size, found in known]
-        if own:
-            hoped = [trial(situation, size.replicas) for size, _ in known]
-            rates = [r * (t.factor if t else 1.0) for r, t in zip(rates, hoped, strict=True)]
-            if situation.untenable:
-                rates = [
-                    rate * _UNTENABLE if size.replicas == situation.replicas else rate
-                    for rate, (size, _) in zip(rates, known, strict=True)
-                ]
-        return _drawn(known, rates)
-    if own:
+        return _drawn(known, [found.examples_per_second * model.worth(at) for at, found in known])
+    here = _foreseen(model, [Size(replicas=size) for size in sizes])
+    if not here:
         return None
-    looks = sorted({sizes[0], situation.replicas})
-    try:
-        like = [situation.predict(size).examples_per_second for size in looks]
-    except Undetermined:
-        return None
-    credit = math.exp(_UNTRIED)
-    worth = [credit * rate * model.worth(size) for size, rate in zip(looks, like, strict=True)]
-    return Curve.of(looks, worth, _UNTRIED)
+    hope = math.exp(ratio.log_hoped)
+    rates = [hope * found.examples_per_second * model.worth(size) for size, found in here]
+    doubts = [math.hypot(deviation(found), ratio.deviation) for _, found in here]
+    return Curve.of([size.replicas for size, _ in here], rates, doubts)
 
 
 def _attained(situation: Situation, earlier: Sequence[Point], model: JobModel) -> float:

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from brain.lifecycle.capacity import Holding, Ledger, holding
+from brain.lifecycle.earlier import compared
 from brain.models.job import JobModel
+from brain.models.step_time.kinds import KindSpeeds, learn
 from brain.pool.division import PoolMember
 from brain.ports import Mark, Transaction
 from brain.types.job import Job, JobId, JobState
@@ -14,6 +16,8 @@ from brain.types.resources import Node, PoolName
 
 #: Number of changed jobs above which one query for all is faster than one query for each.
 _MANY = 50
+#: The most jobs, the newest ones, by which kinds of accelerator are compared.
+_COMPARED = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +56,10 @@ class Memo:
         #: Models from earlier runs of waiting jobs' scripts, with the jobs' work if that is known;
         #: every turn asks for them.
         self.foreseen: dict[JobId, tuple[JobModel, float | None] | None] = {}
+        #: Log step times by kind of accelerator, of one configuration, by job, ended jobs included;
+        #: None: not read yet.
+        self._compared: dict[JobId, Mapping[str, float]] | None = None
+        self._speeds = learn(())
         self.nodes: tuple[Node, ...] = ()
         self.ledger = Ledger((), ())
         self._jobs: dict[JobId, Job] = {}
@@ -103,6 +111,22 @@ class Memo:
         """
         last = self.looked.get(id)
         return last is None or last.mark != self.marks[id] or now >= last.again_at
+
+    def speeds(self, tx: Transaction, id: JobId, model: JobModel | None) -> KindSpeeds:
+        """Return the speeds of the pool's kinds of accelerator, by the newest jobs that had
+        several; ``model`` is that of the job that asks.
+        """
+        known = compared(tx, self.pool) if self._compared is None else self._compared
+        told = {} if model is None else model.times.ratios
+        if len(told) > 1 and known.get(id) != told:
+            known.pop(id, None)
+            known[id] = told
+            for oldest in list(known)[:-_COMPARED]:
+                del known[oldest]
+        elif self._compared is not None:
+            return self._speeds
+        self._compared, self._speeds = known, learn(known.values())
+        return self._speeds
 
     def size(self, id: JobId) -> int:
         """Return the replicas that a job would have if it ran."""

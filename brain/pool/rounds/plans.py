@@ -13,7 +13,7 @@ from brain.optimizer.guards import Hold
 from brain.pool.allocator import JobPlacement, Prices
 from brain.pool.division import Division, PoolMember, advise, divide, facts, member, shares, waiting
 from brain.pool.division.market import DivisibleNodes, giving_way, kind_of, kinds_of
-from brain.pool.division.members import beside_slow
+from brain.pool.division.members import UNKNOWN_KINDS, beside_slow
 from brain.pool.division.shapes import Spread
 from brain.pool.rounds.cache import Memo
 from brain.pool.rounds.findings import undecided
@@ -58,6 +58,7 @@ def joined(
         earlier=sight.earlier,
         hold=hold,
         spread=_spread(memo, job, kind),
+        speeds=memo.speeds(tx, job.id, sight.model) if len(kinds) > 1 else UNKNOWN_KINDS,
     )
 
 

@@ -317,6 +317,41 @@ def test_a_job_moves_to_a_kind_it_never_tried_where_a_scaler_can_move_it():
     assert fleet.held() == {"fast": 2}
 
 
+def begun_fast() -> Fleet:
+    """One job had both kinds of accelerator and ended; another is on fast ones, beside idle slow
+    ones.
+    """
+    fleet = mixed(migrate=True)
+    fleet.live(60)
+    assert fleet.held() == {"fast": 2}
+    fleet.finish("digits")
+    _usable(fleet, slow=False)
+    both = Bounds(min=2, max=2)
+    fleet.submit("letters", scaling_by(0.9), resources=Resources(gpus=1), replicas=both)
+    fleet.live(4)
+    _usable(fleet, slow=True)
+    return fleet
+
+
+def _usable(fleet: Fleet, *, slow: bool) -> None:
+    with fleet.stores.transaction() as tx:
+        tx.nodes.put(replace(tx.nodes.get(NodeName("slow")), schedulable=slow))
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["goes on", "restarted"])
+def test_a_job_is_not_tried_on_a_kind_that_slowed_others_down(restarted: bool):
+    fleet = begun_fast()
+    if restarted:
+        fleet.memo = Memo(POOL)
+
+    fleet.live(60)
+
+    assert fleet.held() == {"fast": 2}
+    with fleet.stores.transaction(read_only=True) as tx:
+        worlds = tx.worlds.of(fleet.jobs["letters"].id)
+    assert len(worlds) == 1
+
+
 def test_a_pool_without_a_node_says_what_a_job_waits_for():
     fleet = Fleet({})
     fleet.submit("digits", scaling_by(0.9))
