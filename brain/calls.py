@@ -38,6 +38,7 @@ from brain.views import (
     Page,
     PlanDecision,
     PlanView,
+    PodSeen,
     PoolView,
     ResizeRequest,
     ScalerAnswer,
@@ -291,6 +292,16 @@ def report_world(report: WorldReport) -> Call[None]:
 def report_replicas(report: ReplicaReport) -> Call[None]:
     """Report the observations of a scaler. Repeating a report changes nothing."""
     return _tell(f"/jobs/{report.job}/replicas", report)
+
+
+def pod(job: str, replica: int) -> Call[PodSeen]:
+    """Ask the cluster if a replica's pod stays; for agents and the scaler alone.
+
+    ``Unavailable`` while no scaler of the pool answers.
+    """
+    call: Call[PodSeen] = _get(f"/jobs/{job}/replicas/{replica}/pod", PodSeen)
+    # The cluster is asked.
+    return replace(call, timeout_seconds=60.0)
 
 
 def wishes(

@@ -70,6 +70,7 @@ ACCESS: Mapping[str, frozenset[Role]] = {
     "GET /api/v1/jobs/{job}/world": _READERS | _PROGRAMS,
     "POST /api/v1/jobs/{job}/world": _PROGRAMS,
     "POST /api/v1/jobs/{job}/replicas": _SCALERS,
+    "GET /api/v1/jobs/{job}/replicas/{replica}/pod": _PROGRAMS,
     "GET /api/v1/jobs/{job}/environment": _SCALERS,
     "POST /api/v1/jobs/{job}/token": _SCALERS,
     "GET /api/v1/savings": _READERS,

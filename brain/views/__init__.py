@@ -45,6 +45,8 @@ from brain.views.models import (
 )
 from brain.views.relay import (
     LogsRequest,
+    PodRequest,
+    PodSeen,
     RelayedError,
     ScalerAnswer,
     ScalerRequest,
@@ -80,6 +82,8 @@ __all__ = [
     "Page",
     "PlanDecision",
     "PlanView",
+    "PodRequest",
+    "PodSeen",
     "PoolView",
     "Problem",
     "RelayedError",

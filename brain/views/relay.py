@@ -34,12 +34,32 @@ class LogsRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PodRequest:
+    """A request to look up a replica's pod in the cluster itself, not in a copy."""
+
+    job: JobId
+    replica: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSeen:
+    """A replica's pod, as the cluster answered after the request."""
+
+    #: True if the pod runs and nobody deleted it: then no later pod of its job was told to form a
+    #: world by itself.
+    stays: bool
+    #: Why it does not stay; empty if it does.
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScalerRequest:
-    """A request with its id for the answer; exactly one of the two kinds is set."""
+    """A request with its id for the answer; exactly one of the kinds is set."""
 
     id: str
     submit: SubmitRequest | None = None
     logs: LogsRequest | None = None
+    pod: PodRequest | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +79,7 @@ class ScalerAnswer:
     job: JobId | None = None
     #: Printed output, in whole lines.
     text: str = ""
+    pod: PodSeen | None = None
     #: True if more parts follow.
     more: bool = False
     refusal: RelayedError | None = None

@@ -19,6 +19,7 @@ from launcher.agent.listener import AgentListener
 from launcher.agent.network_check.measurement import measure
 from launcher.agent.search import Found, Search
 from launcher.agent.worker_group.group import WorkerGroup
+from launcher.coordinator.continuity import Continuity
 from launcher.coordinator.coordinator import Coordinator
 from launcher.coordinator.leadership import Leadership
 from launcher.coordinator.witness_file import WitnessFile
@@ -52,6 +53,7 @@ class AgentMembership:
         lease_seconds: float = 3.0,
         port: int = 0,
         worker_group: Callable[..., WorkerGroup] = WorkerGroup,
+        continuity: Continuity | None = None,
     ) -> None:
         self.config, self.host, self.address = config, host, ""
         #: Port at which it answers; 0 lets the kernel choose.
@@ -68,6 +70,7 @@ class AgentMembership:
         self._worker_group = worker_group(
             config, host, memory=self._ram_checkpoint, tell=self._tell, phase=self._enter, say=say
         )
+        self.continuity = continuity or Continuity(None, pause_seconds=math.inf, say=say)
         self._connection: Connection | None = None
         self.witness = WitnessFile()
         #: Time at which the coordinator was last heard, and its own clock then.
@@ -118,7 +121,8 @@ class AgentMembership:
         self._status(self.address, "starting")
         self._handle_signals()
         home = self._leading.keep_home(self._lead)
-        works = (self._worker_group.obey(), self._worker_group.warm(), self._beat(), home)
+        lasting = self.continuity.keep(lambda: self.coordinates)
+        works = (self._worker_group.obey(), self._worker_group.warm(), self._beat(), home, lasting)
         tasks = [asyncio.create_task(work) for work in works]
         serving = asyncio.create_task(self._serve())
         try:
@@ -127,7 +131,8 @@ class AgentMembership:
             await self._worker_group.end()
             connection = self._connection
             serving.cancel()
-            await self._ram_checkpoint.drain(hurry=self._hurry.is_set())
+            hurry = self._hurry.is_set() or self.continuity.denied.is_set()
+            await self._ram_checkpoint.drain(hurry=hurry)
             if connection is not None:
                 await connection.close()
             await self._leading.let_go()
@@ -175,18 +180,27 @@ class AgentMembership:
     async def _until_ended(
         self, serving: "asyncio.Task[ReplicaEnd]", background: "list[asyncio.Task[None]]"
     ) -> ReplicaEnd:
-        """Wait for the job's end or a second signal; a crash of a background task is raised."""
+        """Wait for the job's end, a second signal, or word that others run in this agent's place;
+        a crash of a background task is raised.
+        """
         hurry = asyncio.ensure_future(self._hurry.wait())
+        denied = asyncio.ensure_future(self.continuity.denied.wait())
+        ends = (serving, hurry, denied)
         try:
-            await asyncio.wait([serving, hurry, *background], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([*ends, *background], return_when=asyncio.FIRST_COMPLETED)
             for task in background:
                 if task.done():
                     task.result()
+            if denied.done():
+                self.say(f"{self.continuity.detail}; it ends without another save")
+                await self._worker_group.kill()
+                return self._gone(self.continuity.detail)
             if serving.done():
                 return serving.result()
             return self._gone("a second signal asked the agent to end")
         finally:
             hurry.cancel()
+            denied.cancel()
 
     async def _serve(self) -> ReplicaEnd:
         while True:
@@ -210,6 +224,7 @@ class AgentMembership:
                     self._hear(message)
             finally:
                 self._connection, self._search.following = None, ""
+                self._worker_group.hold_on(False)
                 self._worker_group.order(messages.Discard(epoch=0))
                 connection.shut()  # else it stays open until it is collected
             self.say("the coordinator is gone")
@@ -332,7 +347,9 @@ class AgentMembership:
             case messages.Lease(epoch=epoch, at=at):
                 self._answered_at = at
                 self._worker_group.take_batch(message.batch)
+                self._worker_group.hold_on(message.asking)
                 if message.seconds:
+                    self.continuity.followed(message.sent_ns / 1e9)
                     self._worker_group.extend_lease(
                         epoch, message.sent_ns + int(message.seconds * 1e9)
                     )

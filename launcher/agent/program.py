@@ -6,9 +6,10 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from brain.errors import BrainError
 from brain.types.places import probe_socket
@@ -38,6 +39,7 @@ from launcher.coordinator.brain import (
     read_token,
     service_url,
 )
+from launcher.coordinator.continuity import Continuity
 from launcher.coordinator.coordinator import Coordinator
 from launcher.coordinator.leadership import (
     EndpointLeadership,
@@ -57,6 +59,9 @@ from launcher.workers import events
 from launcher.workers.collector import keep_collector, undelivered
 from launcher.workers.processes.failures import failure_report, hand_on_error
 from launcher.workers.processes.process import Guard
+
+if TYPE_CHECKING:
+    from brain.views import PodSeen
 
 #: Exit code of an agent whose replica is run by another one already.
 BUSY = 75
@@ -164,6 +169,8 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> ReplicaEnd:
     asked = _brain(intent)
     fixed = fixed_desired_world(config, 0.0)
     token = digest(read_token(intent.token_file))
+    seconds = lease_seconds(config)
+    continuity = Continuity(pod_question(intent), pause_seconds=seconds, say=say)
 
     async def leadership(mine: str) -> Leadership:
         return (
@@ -176,7 +183,7 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> ReplicaEnd:
         reports = Reports(job.directory / "reports", _brain(intent))
         rules = WorldRules(barren_worlds=_BARREN_WORLDS, spares=intent.spares)
         terms = terms_of(agent.config, address=agent.address, token_sha256=token, rules=rules)
-        terms = replace(terms, linger_seconds=600.0)
+        terms = replace(terms, linger_seconds=600.0, asks=continuity.asks)
         last = last_desired_world(fixed, agent.last)
         desired_worlds: DesiredWorlds = (
             FixedDesiredWorld(fixed)
@@ -192,6 +199,7 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> ReplicaEnd:
             say=say,
             last=agent.last,
             witness=agent.witness,
+            continuity=continuity,
         )
 
     def status(address: str, phase: str) -> None:
@@ -216,7 +224,8 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> ReplicaEnd:
         coordinate=coordinate,
         status=status,
         say=say,
-        lease_seconds=lease_seconds(config),
+        lease_seconds=seconds,
+        continuity=continuity,
     )
     return await _with_collector(membership, config)
 
@@ -226,6 +235,20 @@ def _brain(intent: ReplicaIntent) -> Brain | None:
     if given is None:
         return None
     return Brain(lambda: service_url(intent.home, given), intent.token_file)
+
+
+def pod_question(intent: ReplicaIntent) -> "Callable[[], Awaitable[PodSeen]] | None":
+    """Return the question to the cluster if the replica's pod stays; None without pod or Brain."""
+    brain = None if intent.place_file is None else _brain(intent)
+    if brain is None:
+        return None
+
+    async def ask() -> "PodSeen":
+        from brain import calls  # late, as the client
+
+        return await brain.send(calls.pod(intent.job, intent.replica))
+
+    return ask
 
 
 async def _by_hand(config: LaunchConfig, scratch: Path) -> int:

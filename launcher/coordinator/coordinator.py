@@ -12,6 +12,7 @@ from collections.abc import Callable
 from brain.types.world import DesiredWorld, ReplicaExit
 from launcher import messages
 from launcher.coordinator.brain import DesiredWorlds, Reports
+from launcher.coordinator.continuity import Continuity
 from launcher.coordinator.hangs import HangWatch
 from launcher.coordinator.leadership import Leadership
 from launcher.coordinator.membership import decide
@@ -50,6 +51,7 @@ class Coordinator:
         last: WorldDocument | None = None,
         clock: Callable[[], float] = time.monotonic,
         witness: WitnessFile | None = None,
+        continuity: Continuity | None = None,
     ) -> None:
         self._leadership, self._desired_worlds, self._reports, self._last = (
             leadership,
@@ -70,7 +72,10 @@ class Coordinator:
         self._it = CoordinatorState(terms, self._journal, self._peers, say, clock, witness)
         self._witnessing = WitnessOffer(self._it, leadership.near)
         # An agent that is started anew looks at home, and would begin the job there.
-        self._heartbeats = Heartbeats(self._it, lambda: leadership.holds() and not leadership.home)
+        self._continuity = continuity or Continuity(None, pause_seconds=math.inf, say=say)
+        self._heartbeats = Heartbeats(
+            self._it, lambda: leadership.holds() and not leadership.home, self._continuity
+        )
         self._checking = NetworkChecks(terms.check, self._peers)
         self._shards = ShardServer(place, self._peers, say, clock)
         self._waiting = ""
@@ -113,7 +118,10 @@ class Coordinator:
                 if self._deposed or not self._leadership.holds():
                     self._it.say("another agent coordinates; this one follows")
                     return
-                await self._turn()
+                if self._continuity.broken:
+                    await asyncio.sleep(_PROOF_SECONDS)
+                else:
+                    await self._turn()
                 for task in tasks:
                     if task.done():  # they never end but by a bug, which must be seen
                         task.result()

@@ -86,6 +86,8 @@ class Lease(Message, tag="Lease", frozen=True, kw_only=True):
     seconds: float
     #: Time of the answer by the coordinator's clock; the next heartbeat returns it as ``heard``.
     at: float = 0.0
+    #: The coordinator was paused and asks if others were started in its place: held workers wait.
+    asking: bool = False
     #: The batch for scripts that ask for one; None: they keep their own.
     batch: BatchWish | None = None
 

@@ -11,10 +11,18 @@ import pytest
 from brain import calls, errors
 from brain.api.bell import Bell
 from brain.api.relay import ScalerRelay
-from brain.types.job import JobCopy
+from brain.types.job import JobCopy, JobId
 from brain.types.record import Role
 from brain.types.resources import PoolName
-from brain.views import LogsRequest, RelayedError, ScalerAnswer, ScalerRequest, SubmitRequest
+from brain.views import (
+    LogsRequest,
+    PodRequest,
+    PodSeen,
+    RelayedError,
+    ScalerAnswer,
+    ScalerRequest,
+    SubmitRequest,
+)
 from tests.api.app import Api, digits
 from tests.builders import node
 
@@ -227,3 +235,43 @@ def test_an_answer_whose_reader_takes_no_more_is_refused() -> None:
         await parts.aclose()
 
     asyncio.run(run())
+
+
+def test_an_agent_is_told_what_the_cluster_says_of_its_pod(api: Api) -> None:
+    made(api)
+    seen = PodSeen(stays=False, detail="its pod was deleted from the cluster")
+    with (
+        scaler(api, lambda request: [ScalerAnswer(pod=seen)]) as asked,
+        api.client(Role.AGENT, job="uid-1") as agent,
+    ):
+        assert agent.send(calls.pod("uid-1", 3)) == seen
+    assert asked[0].pod == PodRequest(job=JobId("uid-1"), replica=3)
+
+
+def test_a_scaler_that_knows_no_pods_proves_nothing(api: Api) -> None:
+    made(api)
+    with (
+        scaler(api, lambda request: [ScalerAnswer()]),
+        api.client(Role.AGENT, job="uid-1") as agent,
+        pytest.raises(errors.Unavailable, match="upgrade the operator"),
+    ):
+        agent.send(calls.pod("uid-1", 3))
+
+
+def test_an_agent_asks_for_no_pod_of_another_job(api: Api) -> None:
+    made(api)
+    with (
+        api.client(Role.AGENT, job="other") as agent,
+        pytest.raises(errors.NotAllowed, match="another job"),
+    ):
+        agent.send(calls.pod("uid-1", 3))
+
+
+def test_on_one_machine_there_are_no_pods_to_ask_for(api: Api) -> None:
+    with api.client() as client:
+        id = client.send(calls.submit(digits(), pool="local")).id
+    with (
+        api.client(Role.AGENT, job=id) as agent,
+        pytest.raises(errors.BadInput, match="pool local has no pods"),
+    ):
+        agent.send(calls.pod(id, 0))

@@ -7,6 +7,7 @@ container would find in its image it finds on this machine's ``PATH``.
 """
 
 import contextlib
+import math
 import os
 import shutil
 import signal
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from launcher.workers.processes import reaper
 from tests.kubernetes import kubelet_status
 from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.apiserver.core.store import Key
@@ -45,6 +47,8 @@ class _Run:
     grace_seconds: float = 30.0
     #: Set when the node is lost: processes die and nobody is told.
     lost: bool = False
+    #: True from the pause of its node: its kubelet, which was paused too, ends nothing any more.
+    paused: bool = False
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     thread: threading.Thread | None = None
 
@@ -53,12 +57,19 @@ class ProcessKubelet:
     """The kubelet of every node of a cluster; use it as a context manager.
 
     ``environ``: what every container finds as if its image set it. ``directory``: where volumes
-    and logs go (``<directory>/<namespace>/<pod>-<uid>/``).
+    and logs go (``<directory>/<namespace>/<pod>-<uid>/``). ``host_address``: what pods of the
+    host's network get.
     """
 
     def __init__(
-        self, cluster: Handed, directory: Path, *, environ: Mapping[str, str] | None = None
+        self,
+        cluster: Handed,
+        directory: Path,
+        *,
+        environ: Mapping[str, str] | None = None,
+        host_address: str = "127.0.0.1",
     ) -> None:
+        self._host_address = host_address
         self._hands = cluster.hands
         self._directory = directory
         self._environ = {
@@ -100,6 +111,18 @@ class ProcessKubelet:
         run = self._runs[namespace, name]
         for process in tuple(run.processes.values()):
             _signal(process, number)
+
+    def pause(self, name: str, namespace: str = "default") -> None:
+        """Pause the machine under a pod, its kubelet included."""
+        run = self._runs[namespace, name]
+        run.paused = True
+        for process in tuple(run.processes.values()):
+            _signal_all(process, signal.SIGSTOP)
+
+    def resume(self, name: str, namespace: str = "default") -> None:
+        """Let a paused pod's processes go on; its kubelet stays away, and ends none of them."""
+        for process in tuple(self._runs[namespace, name].processes.values()):
+            _signal_all(process, signal.SIGCONT)
 
     def lose_node(self, name: str) -> None:
         """Kill everything on a node and never tell of it."""
@@ -168,7 +191,7 @@ class ProcessKubelet:
         # Kubelets of tests that run at the same time must not share addresses.
         high, low = divmod(os.getpid(), 250)
         network = f"127.{low + 1}.{(high + number // 250) % 250 + 1}"
-        address = "127.0.0.1" if host else f"{network}.{number % 250 + 2}"
+        address = self._host_address if host else f"{network}.{number % 250 + 2}"
         namespace, name = key_of(pod)
         uid = pod["metadata"]["uid"]
         directory = self._directory / namespace / f"{name}-{uid[:8]}"
@@ -325,11 +348,12 @@ class ProcessKubelet:
 
     def _stop(self, run: _Run) -> None:
         """End a pod's processes: SIGTERM, and SIGKILL after its grace."""
-        for process in run.processes.values():
+        for process in () if run.paused else run.processes.values():
             _signal(process, signal.SIGTERM)
-        until = time.monotonic() + run.grace_seconds
+        until = math.inf if run.paused else time.monotonic() + run.grace_seconds
         while any(process.poll() is None for process in run.processes.values()):
-            if time.monotonic() > until or run.lost or run.grace_seconds == 0:
+            at_once = run.grace_seconds == 0 and not run.paused
+            if time.monotonic() > until or run.lost or at_once:
                 for process in run.processes.values():
                     _signal(process, signal.SIGKILL)
             time.sleep(_POLL_SECONDS)
@@ -355,6 +379,16 @@ def _signal(process: "subprocess.Popen[bytes]", number: int) -> None:
     """Signal a container's whole session; its members may outlive the first process."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
+
+
+def _signal_all(process: "subprocess.Popen[bytes]", number: int) -> None:
+    """Signal a container's first process and its descendants, of which some may come meanwhile."""
+    signalled: set[int] = set()
+    while more := reaper.members({process.pid}, set()).keys() - signalled:
+        for pid in more:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        signalled |= more
 
 
 @contextlib.contextmanager

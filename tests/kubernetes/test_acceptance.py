@@ -220,9 +220,9 @@ class Cluster:
 
 
 @contextmanager
-def cluster(directory: Path) -> Iterator[Cluster]:
+def cluster(directory: Path, **kubelet_terms: Any) -> Iterator[Cluster]:
     """A cluster with two nodes of ours, with Brain and an operator beside it; nothing that names
-    ``directory`` outlives it, or this process."""
+    ``directory`` outlives it, or this process. ``kubelet_terms``: as for ``ProcessKubelet``."""
     home = directory / "home"
     home.mkdir(mode=0o700)
     with ExitStack() as stack:
@@ -230,7 +230,9 @@ def cluster(directory: Path) -> Iterator[Cluster]:
         server = stack.enter_context(ground(directory))
         # What pods learn of their imports outlives them, as on a volume: a host knows it already.
         environ = {"OMP_NUM_THREADS": "1", "PYTHONPATH": "", "XDG_CACHE_HOME": str(CACHE)}
-        kubelet = stack.enter_context(process_kubelet(server, directory / "pods", environ=environ))
+        kubelet = stack.enter_context(
+            process_kubelet(server, directory / "pods", environ=environ, **kubelet_terms)
+        )
         scheduler = Scheduler(server)
         stack.callback(scheduler.close)
         gpus = {"tencent.com/vcuda-core": "800"}

@@ -144,5 +144,7 @@ def test_whatever_goes_wrong_requests_are_taken_on(monkeypatch: pytest.MonkeyPat
             raise ValueError("an answer that nobody reads")
 
     never = cast(Any, None)
-    relay.RelayedRequests(cast(Any, Failing()), "kubernetes", submit=never, logs=never).follow(stop)
+    relay.RelayedRequests(
+        cast(Any, Failing()), "kubernetes", submit=never, logs=never, pod=never
+    ).follow(stop)
     assert len(asked) == 3

@@ -1,18 +1,53 @@
 """Requests that a pool's scaler takes and answers, because it has the rights in its cluster."""
 
+from contextlib import aclosing
 from typing import Annotated
 
-from fastapi import Query, Request, Response
+from fastapi import Path, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
 
 from brain import errors, wire
 from brain.api import routers
-from brain.api.deps import Body, Here, Who, answer, json_body
+from brain.api.deps import AboutJob, Body, Here, Who, answer, json_body
 from brain.api.problems import problems
+from brain.api.routes.jobs import LOCAL
 from brain.api.routes.worlds import LONGEST_WAIT
+from brain.types.job import Job
 from brain.types.resources import PoolName
-from brain.views import Page, ScalerAnswer, ScalerRequest
+from brain.views import Page, PodRequest, PodSeen, ScalerAnswer, ScalerRequest
 
 router = routers.router("worlds")
+
+
+@router.get(
+    "/jobs/{job}/replicas/{replica}/pod",
+    response_model=PodSeen,
+    responses=problems(errors.UnknownJob, errors.BadInput, errors.Unavailable),
+)
+async def replica_pod(about: AboutJob, replica: Annotated[int, Path(ge=0)]) -> Response:
+    """The cluster's answer about a replica's pod, for an agent that was paused.
+
+    The scaler of the job's pool asks the cluster after this request.
+    """
+
+    def found() -> Job:
+        with about.here.stores.transaction(read_only=True) as tx:
+            return about.job(tx)
+
+    job = await run_in_threadpool(found)
+    if job.pool == LOCAL:
+        raise errors.BadInput(
+            f"pool {job.pool} has no pods; its agents hold locks on their directories instead",
+            field="job",
+        )
+    asked = ScalerRequest(id="", pod=PodRequest(job=job.id, replica=replica))
+    async with aclosing(about.here.relay.ask(job.pool, asked)) as parts:
+        said = (await anext(parts)).pod
+    if said is None:
+        raise errors.Unavailable(
+            f"the scaler of pool {job.pool} does not look up pods; upgrade the operator"
+        )
+    return answer(said)
 
 
 @router.get("/pools/{pool}/requests", response_model=Page[ScalerRequest], responses=problems())

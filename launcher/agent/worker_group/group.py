@@ -147,6 +147,10 @@ class WorkerGroup:
         if self._workers is not None and epoch == self.epoch:
             self._workers.extend_lease(until_ns)
 
+    def hold_on(self, asking: bool) -> None:
+        """Keep held workers while their coordinator is ``asking`` if others succeeded them."""
+        self._standstill.asking = asking
+
     def beat(self) -> None:
         """Extend the lease of workers at the gate, for ever."""
         if self._next is not None and (seconds := self._next.world.lease_seconds):
@@ -190,6 +194,13 @@ class WorkerGroup:
         if self._workers is not None and self._workers.world.lease_seconds:
             seconds = self.config.grace_seconds + FAILING_SECONDS + KILL_SECONDS
             self._workers.extend_lease(time.monotonic_ns() + int(seconds * 1e9))
+
+    async def kill(self) -> None:
+        """End all workers at once, before they can save: others may run in their place."""
+        await self._discard()
+        if self._workers is not None:
+            self._workers.end_held()
+            await self._stop(0)
 
     async def end(self) -> None:
         await self._discard()

@@ -27,6 +27,9 @@ class Standstill:
         self._stopped = Lasting(messages.HEARTBEAT_SECONDS)
         #: Workers that stopped themselves because their lease ran out.
         self._held = Lasting(messages.HEARTBEAT_SECONDS)
+        self._told_held: frozenset[int] = frozenset()
+        #: Their coordinator asks if others succeeded them: they are held until it knows.
+        self.asking = False
 
     def end_stopped(self, workers: Workers) -> None:
         """End workers that somebody stopped, as soon as a silent host would be given up: their
@@ -37,14 +40,15 @@ class Standstill:
             return
         workers.resume_held()
         now = time.monotonic()
-        held = self._held.seen(workers.held, now)
-        if new := [str(pid) for pid, seconds in held.items() if not seconds]:
-            say(_HELD.format(", ".join(new)))
-        for pid, seconds in held.items():
+        held = frozenset(workers.held)
+        if new := held - self._told_held:
+            say(_HELD.format(", ".join(map(str, sorted(new)))))
+        self._told_held = held
+        for pid, seconds in self._held.seen(() if self.asking else held, now).items():
             if seconds >= _HELD_LEASES * lease:
                 say(_NOT_RENEWED.format(pid, seconds))
                 os.kill(pid, signal.SIGKILL)
-        others = held.keys() | {exit.pid for exit in workers.exits}
+        others = held | {exit.pid for exit in workers.exits}
         running = [pid for pid in workers.pids if pid not in others]
         stopped_seconds = max(lease - messages.HEARTBEAT_SECONDS, 0.0)
         for pid in self.overdue(states(running), now, stopped_seconds):

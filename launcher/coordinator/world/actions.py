@@ -232,7 +232,7 @@ def document_of(it: CoordinatorState, formed: observation.FormWorld) -> WorldDoc
         run_id=terms.run_id,
         coordinator=terms.address,
         lease_seconds=terms.lease_seconds if terms.replaceable else 0.0,
-        holds=terms.replaceable and (terms.by_hand or _near(formed.members)),
+        holds=terms.replaceable and (terms.by_hand or terms.asks or _near(formed.members)),
         restart_count=ledger.failures,
         unchecked=ledger.unchecked,
         max_restarts=it.desired.restart_limit if it.desired is not None else 0,

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from brain.types.world import MemoryCheckpoint, WorldEvent
 from launcher import messages
+from launcher.coordinator.continuity import Continuity
 from launcher.coordinator.membership import may_renew, quorum_at
 from launcher.coordinator.world.monitor import WorldMonitor
 from launcher.coordinator.world.peers import Peer
@@ -19,9 +20,11 @@ _QUORUM_SECONDS_PER_MEMBER = 1e-5
 class Heartbeats:
     """Heartbeats of one coordinator's agents. No heartbeat triggers a decision."""
 
-    def __init__(self, it: CoordinatorState, holds: Callable[[], bool]) -> None:
+    def __init__(
+        self, it: CoordinatorState, holds: Callable[[], bool], continuity: Continuity
+    ) -> None:
         """``holds``: True while new agents find the coordinator where they look for it."""
-        self._it, self._holds = it, holds
+        self._it, self._holds, self._continuity = it, holds, continuity
         #: Time and epoch of the last look-up of the quorum, and its result.
         self._quorum = -math.inf, 0, 0.0
         #: End and epoch of the last lease, and the count of agents lost before it.
@@ -32,12 +35,12 @@ class Heartbeats:
         it, now = self._it, self._it.clock()
         monitor = it.monitor
         peer.confirmed_at = max(peer.confirmed_at, beat.heard)
-        seconds = 0.0
-        if monitor is not None and beat.epoch in monitor.ending(peer.replica):
+        seconds, asking = 0.0, self._continuity.broken
+        if monitor is not None and beat.epoch in monitor.ending(peer.replica) and not asking:
             seconds = it.terms.lease_seconds
         if monitor is not None and beat.epoch == monitor.document.epoch:
             monitor.went(beat.progress, self.offset(peer, beat.now_ns))
-            if it.terms.replaceable:
+            if it.terms.replaceable and not asking:
                 seconds = self._lease(monitor, now)
             # Before its first step was told, the past is still that of the world before.
             if it.journal.ledger.stepped and any(each.rank == 0 for each in beat.progress):
@@ -45,7 +48,12 @@ class Heartbeats:
             self._remember(monitor, peer.replica, beat.memory)
         batch = None if it.desired is None else it.desired.batch
         return messages.Lease(
-            epoch=beat.epoch, sent_ns=beat.now_ns, seconds=seconds, at=now, batch=batch
+            epoch=beat.epoch,
+            sent_ns=beat.now_ns,
+            seconds=seconds,
+            at=now,
+            asking=asking,
+            batch=batch,
         )
 
     def _lease(self, monitor: WorldMonitor, now: float) -> float:

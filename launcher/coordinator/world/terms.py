@@ -26,6 +26,8 @@ class CoordinatorTerms:
     replaceable: bool = True
     #: Neither a scaler nor a manager of jobs starts its agents elsewhere.
     by_hand: bool = False
+    #: After a pause the cluster is asked if others were started in these agents' places.
+    asks: bool = False
     grace_seconds: float = GRACE_SECONDS
     #: Name of the program that the job runs.
     program: str = ""

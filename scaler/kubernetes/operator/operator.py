@@ -31,6 +31,7 @@ from scaler.kubernetes.operator.logs import send_logs
 from scaler.kubernetes.operator.options import OperatorOptions
 from scaler.kubernetes.operator.probes import serving
 from scaler.kubernetes.operator.relay import RelayedRequests
+from scaler.kubernetes.operator.staying import ask_for_pod
 from scaler.kubernetes.operator.submissions import Submissions
 from scaler.kubernetes.operator.waking import Waking
 from scaler.kubernetes.operator.without_brain import AsyncOwnRule, OwnRule
@@ -152,7 +153,11 @@ class Operator:
         self._plan_queue = plan.queue
         submissions = Submissions(manager.cluster, options.submit_to, self.jobs.mirror.take)
         self.relay = RelayedRequests(
-            self._client, options.pool, submit=submissions.submit, logs=self._send_logs
+            self._client,
+            options.pool,
+            submit=submissions.submit,
+            logs=self._send_logs,
+            pod=lambda asked: ask_for_pod(manager.cluster, self.jobs.find(asked.job), asked),
         )
         self.brain.told = self._told
         self.backend.held_up = self._look_at

@@ -7,7 +7,15 @@ from collections.abc import Callable
 from brain import calls, errors
 from brain.errors import BrainError
 from brain.types.job import JobId
-from brain.views import LogsRequest, RelayedError, ScalerAnswer, ScalerRequest, SubmitRequest
+from brain.views import (
+    LogsRequest,
+    PodRequest,
+    PodSeen,
+    RelayedError,
+    ScalerAnswer,
+    ScalerRequest,
+    SubmitRequest,
+)
 from scaler.kubernetes.brain import BrainPort
 
 log = logging.getLogger(__name__)
@@ -31,8 +39,10 @@ class RelayedRequests:
         *,
         submit: Callable[[SubmitRequest], JobId | None],
         logs: Callable[[LogsRequest, Callable[[str, bool], None]], None],
+        pod: Callable[[PodRequest], PodSeen],
     ) -> None:
-        self._client, self._pool, self._submit, self._logs = client, pool, submit, logs
+        self._client, self._pool = client, pool
+        self._submit, self._logs, self._pod = submit, logs, pod
 
     def follow(self, stop: threading.Event) -> None:
         """Take requests until ``stop`` is set."""
@@ -68,6 +78,10 @@ class RelayedRequests:
                 self._logs(
                     request.logs, lambda text, more: send(ScalerAnswer(text=text, more=more))
                 )
+            elif request.pod is not None:
+                send(ScalerAnswer(pod=self._pod(request.pod)))
+            else:
+                raise errors.BadInput("this operator does not know the request; upgrade it")
         except _Unread:
             return
         except BrainError as why:

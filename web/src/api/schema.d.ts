@@ -381,6 +381,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/jobs/{job}/replicas/{replica}/pod": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Replica Pod
+         * @description The cluster's answer about a replica's pod, for an agent that was paused.
+         *
+         *     The scaler of the job's pool asks the cluster after this request.
+         */
+        get: operations["replica_pod"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/jobs/{job}/report": {
         parameters: {
             query?: never;
@@ -3283,6 +3305,29 @@ export interface components {
             verdict: components["schemas"]["PlanVerdict"];
         };
         /**
+         * PodRequest
+         * @description A request to look up a replica's pod in the cluster itself, not in a copy.
+         */
+        PodRequest: {
+            /** Job */
+            job: string;
+            /** Replica */
+            replica: number;
+        };
+        /**
+         * PodSeen
+         * @description A replica's pod, as the cluster answered after the request.
+         */
+        PodSeen: {
+            /**
+             * Detail
+             * @default
+             */
+            detail: string;
+            /** Stays */
+            stays: boolean;
+        };
+        /**
          * PolicyMode
          * @description The mode in which plans are approved.
          * @enum {string}
@@ -3857,6 +3902,8 @@ export interface components {
              */
             more: boolean;
             /** @default null */
+            pod: components["schemas"]["PodSeen"] | null;
+            /** @default null */
             refusal: components["schemas"]["RelayedError"] | null;
             /**
              * Text
@@ -3866,12 +3913,13 @@ export interface components {
         };
         /**
          * ScalerRequest
-         * @description A request with its id for the answer; exactly one of the two kinds is set.
+         * @description A request with its id for the answer; exactly one of the kinds is set.
          */
         ScalerRequest: {
             /** Id */
             id: string;
             logs: components["schemas"]["LogsRequest"] | null;
+            pod: components["schemas"]["PodRequest"] | null;
             submit: components["schemas"]["SubmitRequest"] | null;
         };
         /**
@@ -6341,6 +6389,86 @@ export interface operations {
             };
             /** @description UnknownVersion */
             426: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Overloaded */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    replica_pod: {
+        parameters: {
+            query?: {
+                /** @description Project of a job that the path gives by name */
+                project?: string;
+            };
+            header?: never;
+            path: {
+                replica: number;
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PodSeen"];
+                };
+            };
+            /** @description NotSignedIn */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description NotAllowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description UnknownJob */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description BadInput */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };

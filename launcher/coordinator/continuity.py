@@ -1,0 +1,96 @@
+"""Pauses of an agent in a pod, and the cluster's word that nobody took its place meanwhile.
+
+A cluster may delete a paused pod by force and start others, which form a world of their own; the
+agent in the pod cannot know that. After a pause that outlasts a lease, the agent therefore renews
+no lease and forms no world before the cluster has said that its pod stays.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from brain.errors import BrainError
+
+if TYPE_CHECKING:
+    from brain.views import PodSeen
+
+#: Seconds between two looks at the clock, and between two questions while nobody answers.
+_LOOK_SECONDS = 0.5
+_WAITS = "held: this agent was paused; workers wait for proof that no other world was begun: {}"
+
+
+class Continuity:
+    """Whether this process ran without a pause that others may have taken for its end.
+
+    ``denied`` is set once the cluster said that the pod does not stay: its agent must end at once.
+    """
+
+    def __init__(
+        self,
+        ask: "Callable[[], Awaitable[PodSeen]] | None",
+        *,
+        pause_seconds: float,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``ask`` asks the cluster; None: nobody starts other agents in this one's place, or nobody
+        can be asked.
+        """
+        self._ask, self._pause_seconds = ask, pause_seconds
+        self._say, self._clock = say, clock
+        self._looked_at = clock()
+        #: End of the last pause that nobody was asked about yet.
+        self._broken_at: float | None = None
+        self.denied = asyncio.Event()
+        #: Why the pod does not stay.
+        self.detail = ""
+        self._told = ""
+
+    @property
+    def asks(self) -> bool:
+        """True if there is somebody to ask after a pause."""
+        return self._ask is not None
+
+    @property
+    def broken(self) -> bool:
+        """True from the end of a pause until the cluster has said that the pod stays."""
+        now = self._clock()
+        if self._ask is not None and now - self._looked_at > self._pause_seconds:
+            self._broken_at = now
+        self._looked_at = now
+        return self._broken_at is not None
+
+    def followed(self, sent_at: float) -> None:
+        """Note that a coordinator renewed the lease in answer to a heartbeat of ``sent_at``."""
+        if self.broken and self._broken_at is not None and sent_at > self._broken_at:
+            self._broken_at = None
+
+    async def keep(self, coordinates: Callable[[], bool]) -> None:
+        """Look at the clock for ever, and ask after a pause while this agent ``coordinates``."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if self.broken and coordinates() and not self.denied.is_set():
+                await self._find_out()
+
+    async def _find_out(self) -> None:
+        """Ask once. An answer from before another pause proves nothing."""
+        assert self._ask is not None
+        asked_at = self._clock()
+        try:
+            seen = await self._ask()
+        except BrainError as silent:
+            self._tell(_WAITS.format(silent))
+            return
+        if not seen.stays:
+            self.detail = f"this agent was paused, and others may run in its place: {seen.detail}"
+            self.denied.set()
+        elif self.broken and self._broken_at is not None and self._broken_at <= asked_at:
+            self._broken_at = None
+            self._tell("this agent was paused; its pod stays, so its world goes on")
+            self._told = ""
+
+    def _tell(self, text: str) -> None:
+        if text != self._told:
+            self._told = text
+            self._say(text)

@@ -1,0 +1,51 @@
+"""Asks the API server if a replica's pod stays, for an agent that was paused.
+
+A pod forms a world without members of the last one only if the operator names it as the place where
+agents meet; and the operator names a pod only once the pods before it are gone. Ids of replicas
+count up, so a pod that stays proves that no later pod was named.
+"""
+
+from brain.errors import NotFound
+from brain.views import PodRequest, PodSeen
+from scaler.kubernetes.kinds.reading import read_elastic_job
+from scaler.kubernetes.pods import identity
+from scaler.kubernetes.runtime.cluster import POD, Cluster, Object
+
+_GONE = PodSeen(stays=False, detail="its pod was deleted from the cluster")
+
+
+def ask_for_pod(cluster: Cluster, job: Object | None, request: PodRequest) -> PodSeen:
+    """Return the API server's answer, which no store of this operator can be older than.
+
+    ``job`` is the job's ElasticJob; None if this operator has none.
+
+    Raises:
+        NotFound: there is no such ElasticJob.
+        Unavailable, NotAllowed: the API server does not answer, or refuses to.
+        BadInput: the ElasticJob is invalid.
+    """
+    if job is None:
+        raise NotFound(f"job {request.job}: this operator has no ElasticJob of this uid")
+    read = read_elastic_job(job)
+    name = identity.pod_name(read.metadata.name, read.scaled, request.replica)
+    try:
+        pod = cluster.get(POD, read.metadata.namespace, name)
+    except NotFound:
+        return _GONE
+    return seen_as(pod) if identity.scaled_of(pod) == (request.job, request.replica) else _GONE
+
+
+def seen_as(pod: Object) -> PodSeen:
+    """Return if a pod runs on, by its object: one that was asked to end does not.
+
+    >>> seen_as({"metadata": {}, "status": {"phase": "Running"}})
+    PodSeen(stays=True, detail='')
+    """
+    metadata, phase = pod["metadata"], (pod.get("status") or {}).get("phase")
+    if "deletionTimestamp" in metadata:
+        return PodSeen(stays=False, detail="its pod is being deleted")
+    if identity.ENDING in (metadata.get("annotations") or {}):
+        return PodSeen(stays=False, detail="the operator wrote down that its pod had ended")
+    if phase != "Running":
+        return PodSeen(stays=False, detail=f"its pod is {phase or 'without a phase'}")
+    return PodSeen(stays=True)
