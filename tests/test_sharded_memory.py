@@ -19,8 +19,8 @@ CARDS = Resources(cpu_millis=8000, memory_bytes=64 * GIB, gpus=4)
 class Carded(Laptop):
     """A job on four devices that wait for each other so long that one would be as fast."""
 
-    def __init__(self, state_gib: float, *, told: str | None) -> None:
-        self.state_gib, self.told = state_gib, told
+    def __init__(self, state_gib: float, *, told: str | None = None, counted: bool = False) -> None:
+        self.state_gib, self.told, self.counted = state_gib, told, counted
         bounds = Bounds(min=1, max=4, start=4)
         super().__init__(
             lambda replicas: 0.2 * replicas,
@@ -49,6 +49,7 @@ class Carded(Laptop):
                 "local_batch": 16,
                 "gns_unavailable": self.told,
                 "exchange_wait_seconds": waits,
+                "sharded_bytes": round(self.state_gib * GIB / self.size) if self.counted else None,
             }
             card = GpuReading(
                 index=0,
@@ -80,6 +81,25 @@ def test_a_job_is_shrunk_no_further_than_its_sharded_state_surely_fits(told: str
         "its state is sharded over its workers: each may hold 23 GiB there, of the 24 GiB of its "
         "device"
     )
+
+
+def test_only_the_state_that_is_counted_is_larger_at_smaller_sizes():
+    here = Carded(18, counted=True)
+    here.go_on(300)
+    assert here.size == 1, "20 of 24 GiB; if all of the 6.5 GiB were divided it would be 26"
+
+
+def test_counted_state_that_does_not_fit_keeps_a_job_larger():
+    here = Carded(40, counted=True)
+    here.go_on(300)
+    assert here.size == 2, "22 GiB, and 42 with one"
+    assert "its state is sharded over its workers: each may hold 42 GiB there" in here.why_not()[1]
+
+
+def test_a_part_of_unknown_size_counts_like_all_of_the_memory():
+    here = Carded(0, counted=True)
+    here.go_on(300)
+    assert here.size == 1
 
 
 def test_a_small_state_keeps_no_job_large_because_it_is_sharded():

@@ -225,8 +225,10 @@ def _impossible(sample: Sample) -> str | None:
         if not _SHORTEST_STEP <= seconds <= _LONGEST_STEP:
             return f"{name} {seconds:g} is not a possible time of a step; leave this window out"
     others = sample.data_wait_seconds, sample.examples_per_second or 0.0
-    return _beyond(("data_wait_seconds", "examples_per_second"), others, _LARGEST) or (
-        _impossible_gradients(sample)
+    return (
+        _beyond(("data_wait_seconds", "examples_per_second"), others, _LARGEST)
+        or _impossible_gradients(sample)
+        or _impossible_part(sample)
     )
 
 
@@ -242,6 +244,7 @@ def _is_ordinary(sample: ThroughputSample) -> bool:
         and -_LARGEST <= (sample.examples_per_second or 0.0) <= _LARGEST
         and 0 <= (sample.exchange_wait_seconds or 0.0) <= _LONGEST_STEP
         and sample.gns_unavailable is None
+        and sample.sharded_bytes is None
         and _norms(sample) == _NO_NORMS
     )
 
@@ -261,6 +264,14 @@ def _impossible_share(sample: HostSample) -> str | None:
     if used is not None and used < 0:
         return f"replica_memory_bytes {used} is negative; leave it out"
     return None
+
+
+def _impossible_part(sample: ThroughputSample) -> str | None:
+    """Return the reason why a worker cannot hold such a part of a divided state."""
+    held = sample.sharded_bytes or 0
+    if held < 0:
+        return f"sharded_bytes {held} is negative; give 0 if the size is unknown"
+    return _beyond(("sharded_bytes",), (held,), _LARGEST)
 
 
 def _impossible_gradients(sample: ThroughputSample) -> str | None:

@@ -79,6 +79,7 @@ throughput_contexts, throughput_rows = _kind(
         *_whole("accumulation"),
         sa.Column("gns_unavailable", sa.String),
         sa.Column("met", sa.Boolean),
+        *_whole("sharded_bytes", nullable=True),
     ],
     [
         sa.Column("steps", sa.Integer, nullable=False),

@@ -38,4 +38,9 @@ def sharded_memory(sight: ThroughputObserved, uses: Sequence[WorldUse]) -> Shard
     if not known or not sight.sharded:
         return None
     peaks = tuple((size, used) for size, used, _ in known)
-    return ShardedMemory(peaks=peaks, capacity_bytes=min(total for _, _, total in known))
+    part, world = sight.sharded_bytes, sight.world
+    return ShardedMemory(
+        peaks=peaks,
+        capacity_bytes=min(total for _, _, total in known),
+        state_bytes=part * world.replicas if part and world else None,
+    )

@@ -70,8 +70,19 @@ class ThroughputObserved:
 
     @property
     def sharded(self) -> bool:
-        """Return True if the probe saw that each worker holds only a part of the parameters."""
-        return any((one.gns_unavailable or "").startswith(SHARDED) for one in self.samples)
+        """Return True if the probe saw that workers divide state among them."""
+        return self.sharded_bytes is not None or any(
+            (one.gns_unavailable or "").startswith(SHARDED) for one in self.samples
+        )
+
+    @property
+    def sharded_bytes(self) -> int | None:
+        """Return the bytes of the largest worker's part of divided state; 0 if its size is unknown,
+        None if nothing is divided.
+        """
+        parts = {one.place.rank: one.sharded_bytes for one in self.samples}
+        known = [part for part in parts.values() if part is not None]
+        return None if not known else 0 if 0 in known else max(known)
 
     @property
     def now(self) -> Prediction | None:

@@ -16,7 +16,8 @@ from brain.types.resources import NodeName
 SourceId = NewType("SourceId", str)
 
 
-#: Beginning of ``ThroughputSample.gns_unavailable`` if workers hold only a part of the parameters.
+#: Beginning of ``ThroughputSample.gns_unavailable`` if workers hold only a part of the parameters;
+#: probes of earlier releases tell nothing else of divided state.
 SHARDED = "parameters are sharded"
 
 
@@ -91,6 +92,10 @@ class ThroughputSample:
     #: True if this worker met another one so far: a process group of several, an elastic session or
     #: a shard of Brain, a peer by MPI or Horovod. None from an older probe.
     met: bool | None = None
+    #: Bytes of this worker's part of the state that workers divide among them: optimizer state, and
+    #: gradients and parameters where they are divided, too. 0: its size is unknown; None: the
+    #: workers divide nothing, or the probe does not tell.
+    sharded_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from .sharding import is_sharded
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterable
@@ -25,7 +27,7 @@ def trained_by(optimizer: Any) -> list[Any]:
     own = [each for group in optimizer.param_groups for each in group["params"]]
     own = [each for each in own if each.requires_grad]
     for each in own:
-        if hasattr(each, "device_mesh") or getattr(each, "_fsdp_flattened", False):
+        if is_sharded(each):
             raise NotComparable("parameters are sharded (FSDP or tensor parallelism)")
         if hasattr(each, "ds_id"):
             raise NotComparable("parameters are sharded (DeepSpeed ZeRO)")

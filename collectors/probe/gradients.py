@@ -52,6 +52,7 @@ class Gradients:
         self.probe = probe
         self.networks: Any = weakref.WeakSet()
         self.scalers: Any = weakref.WeakSet()
+        self.zeros: Any = weakref.WeakSet()
         # The step after which the next one may be sampled, and how many lie between two.
         self.due = WARMUP_STEPS
         self.every = GRADIENT_STEPS

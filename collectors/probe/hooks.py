@@ -43,6 +43,7 @@ class Finder:
             "torch.optim.optimizer": _hook_optimizers,
             "torch.nn.parallel.distributed": _remember("DistributedDataParallel", "networks"),
             "torch.amp.grad_scaler": _remember("GradScaler", "scalers"),
+            "deepspeed.runtime.zero.stage_1_and_2": _remember("DeepSpeedZeroOptimizer", "zeros"),
             "torch.utils.data.dataloader": _hook_loaders,
             "torch.serialization": _hook_files({"save": _argument(1, "f")}, _argument(0, "f")),
             "torch.distributed.checkpoint.state_dict": _hook_state_dicts,

@@ -21,7 +21,7 @@ def samples(measured: tuple[Any, ...]) -> list[Any]:
     """Turn one measurement into samples: (kind, monotonic nanoseconds, fields)."""
     if measured[0] == "save":
         return [measured]
-    _, at_ns, step, window, gradients, met = measured
+    _, at_ns, step, window, gradients, met, sharded = measured
     phases: dict[int, list[Any]] = {}
     for entry in window:
         phases.setdefault(entry[0], []).append(entry)
@@ -29,6 +29,9 @@ def samples(measured: tuple[Any, ...]) -> list[Any]:
         ("throughput", at_ns, dict(_summary(entries), phase=PHASES[phase], step=step, met=met))
         for phase, entries in sorted(phases.items(), reverse=True)
     ]
+    if sharded is not None:
+        for _, _, fields in found:
+            fields["sharded_bytes"] = sharded
     # The last one is of training where any is.
     found[-1][2].update(_compared(*gradients))
     return found

@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 
-from . import fields, files, measures, peers, sizes, tensorflow
+from . import fields, files, measures, peers, sharding, sizes, tensorflow
 from .gradients import Gradients
 from .hooks import Finder
 from .sender import Sender
@@ -76,6 +76,7 @@ class Probe:
         self.nested = threading.local()
         self.writing = 0
         self.gradients = Gradients(self)
+        self.part = sharding.Part()
 
     def install(self) -> None:
         """Hook into observed modules as they are imported, say hello, and stay out of forks."""
@@ -97,6 +98,7 @@ class Probe:
             self.sender.flush_window()
             self.config = dict(self.config, **place)
             self.rank, self.processes = rank, processes
+            self.part.due = self.steps + 1
             self.met = self.met or processes > 1
             self.control[fields.FIRST] = 0
             self.fresh = True
@@ -240,7 +242,9 @@ class Probe:
         if self.window:
             told = self.gradients.told()
             self.met = self.met or peers.met()
-            self.sender.hand(("steps", now, self.steps, self.window, told, self.met))
+            optimizer = self.main_alive and self.main_alive()
+            held = self.part.read(self.steps, optimizer, self.gradients.zeros)
+            self.sender.hand(("steps", now, self.steps, self.window, told, self.met, held))
             self.window = []
         self.opened = now
 

@@ -175,6 +175,7 @@ NORMS: dict[str, Any] = {
         (NORMS | {"gns_big_batch": 32}, "gns_big_batch 32 must be larger than gns_small_batch 32"),
         ({"exchange_wait_seconds": -0.1}, "exchange_wait_seconds -0.1 is negative"),
         ({"gns_unavailable": "x" * 201}, "gns_unavailable has 201 characters"),
+        ({"sharded_bytes": -1}, "sharded_bytes -1 is negative; give 0 if the size is unknown"),
     ],
 )
 def test_gradient_norms_that_cannot_be_are_rejected_by_name(

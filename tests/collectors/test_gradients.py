@@ -288,6 +288,80 @@ for (x,) in data(steps=40):
     assert reasons(workers) == {"parameters are sharded (FSDP or tensor parallelism)"}
 
 
+def parts(workers: Sequence[Worker]) -> list[set[int | None]]:
+    """The bytes of the part that each worker told, once its state was there."""
+    return [{one.sharded_bytes for one in each.windows[-2:]} for each in workers]
+
+
+#: Warnings of torch itself, which tests take for errors.
+QUIET = "import warnings; warnings.simplefilter('ignore')\n"
+STEPS = (
+    "    optimizer.zero_grad(); ddp(x).mean().backward(); optimizer.step()\n    time.sleep(0.02)\n"
+)
+
+
+def test_the_optimizer_s_state_that_workers_divide_is_counted_and_noise_is_measured_on(
+    tmp_path: Path,
+) -> None:
+    script = f"""{QUIET}
+from torch.distributed.optim import ZeroRedundancyOptimizer
+ddp = join()
+optimizer = ZeroRedundancyOptimizer(net.parameters(), torch.optim.Adam, lr=0.001)
+for (x,) in data(steps=120):
+{STEPS}leave()
+"""
+    workers = trained(tmp_path, script)
+    # One of the two layers each: two moments of 32 numbers, and the steps.
+    assert parts(workers) == [{2 * 32 * 4 + 4}, {2 * 32 * 4 + 4}]
+    assert read(workers), "gradients are whole"
+
+
+def test_parameters_and_gradients_count_where_they_are_divided_too(tmp_path: Path) -> None:
+    script = f"""
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+dist.init_process_group("gloo", init_method=store, rank=rank, world_size=size)
+ddp = net = torch.nn.Linear(64, 32, bias=False)
+fully_shard(net, mesh=init_device_mesh("cpu", (size,)))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.001, momentum=0.9)
+for (x,) in data(steps=120):
+{STEPS}leave()
+"""
+    part = 16 * 64 * 4
+    assert parts(trained(tmp_path, script)) == [{3 * part}, {3 * part}]
+
+
+@pytest.mark.parametrize(("stage", "bytes"), [(1, 32 * 4 * 2), (2, 32 * 4 * 3), ("offloaded", 0)])
+def test_deepspeed_s_optimizer_is_known_by_what_is_around_it(
+    tmp_path: Path, stage: int | str, bytes: int
+) -> None:
+    """It needs a device, which is not here; the stand-in has its name and its attributes."""
+    package = tmp_path / "deepspeed" / "runtime" / "zero"
+    package.mkdir(parents=True)
+    for each in (package, package.parent, package.parent.parent):
+        (each / "__init__.py").touch()
+    (package / "stage_1_and_2.py").write_text(
+        "class DeepSpeedZeroOptimizer:\n"
+        "    def __init__(self, init_optimizer, partition_grads, cpu_offload):\n"
+        "        self.optimizer, self.partition_gradients = init_optimizer, partition_grads\n"
+        "        self.cpu_offload = cpu_offload\n"
+    )
+    script = f"""
+sys.path.insert(0, {str(tmp_path)!r})
+from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
+part = torch.nn.Parameter(torch.zeros(32))
+inner = torch.optim.SGD([part], lr=0.001, momentum=0.9)
+optimizer = DeepSpeedZeroOptimizer(inner, {stage == 2}, {stage == "offloaded"})
+for (x,) in data(steps=120):
+    part.grad = torch.ones(32); optimizer.optimizer.step(); time.sleep(0.02)
+"""
+    assert parts(trained(tmp_path, script, size=1)) == [{bytes}]
+
+
+def test_workers_that_divide_nothing_tell_no_part(tmp_path: Path) -> None:
+    assert parts(trained(tmp_path, PLAIN)) == [{None}, {None}]
+
+
 def test_workers_without_ddp_say_so(tmp_path: Path) -> None:
     script = "for (x,) in data():\n    net(x).mean().backward(); optimizer.step()\n"
     said = {"no DistributedDataParallel around the optimizer's parameters"}

@@ -76,7 +76,9 @@ class TestTelemetryStore:
         )
         unavailable = ("disk: no counters",)
         machine = host(0, gpus=(GPU,), storage=space, unavailable=unavailable, **group)
-        compared = throughput(1, exchange_wait_seconds=0.01, gns_unavailable="FSDP", **NORMS)
+        compared = throughput(
+            1, exchange_wait_seconds=0.01, gns_unavailable="FSDP", sharded_bytes=2**33, **NORMS
+        )
         kept(stores, unseen, compared, save(), machine)
         with stores.transaction() as t:
             assert t.telemetry.throughput(JOB, since=NOW) == [unseen, compared]

@@ -9,26 +9,36 @@ from brain.models.resources.use import USABLE
 class ShardedMemory:
     """The most device memory that workers used at each size that was read.
 
-    With FSDP or ZeRO a worker of ``n`` holds an ``n``-th of the sharded state, so a peak of ``b``
-    bytes at ``n`` workers becomes at most ``b n / n'`` at ``n' < n``: as if all of it were sharded,
-    because its fixed part is unknown. No peak is larger than one that was read at fewer workers.
+    Workers divide state ``S`` among them (FSDP, ZeRO). A worker of ``n`` holds ``S / n``, so a peak
+    of ``b`` bytes at ``n`` workers becomes ``b + S / n' - S / n`` at ``n' < n``. If ``S`` is
+    unknown, all of the peak counts as divided. No peak is larger than one at fewer workers.
 
     >>> memory = ShardedMemory(peaks=((4, 10e9),), capacity_bytes=24e9)
     >>> memory.most(2), memory.fits(2), memory.fits(1)
     (20000000000.0, True, False)
     >>> ShardedMemory(peaks=((4, 10e9), (2, 18e9)), capacity_bytes=24e9).fits(2)
     True
+    >>> known = ShardedMemory(peaks=((4, 10e9),), capacity_bytes=24e9, state_bytes=8e9)
+    >>> known.most(2), known.fits(1)
+    (12000000000.0, True)
     """
 
     #: Replicas, at least one entry, and the bytes of the fullest device.
     peaks: tuple[tuple[int, float], ...]
     #: Bytes of the smallest device.
     capacity_bytes: float
+    #: Bytes of the divided state, over all workers that share one; None: unknown.
+    state_bytes: float | None = None
 
     def most(self, replicas: int) -> float:
         """Return an upper bound of the bytes that a worker needs at a size."""
-        return min(used * max(1.0, size / replicas) for size, used in self.peaks)
+        return min(self._at(replicas, size, used) for size, used in self.peaks)
 
     def fits(self, replicas: int) -> bool:
         """Return True if a device surely holds a worker's part at a size."""
         return self.most(replicas) <= USABLE * self.capacity_bytes
+
+    def _at(self, replicas: int, size: int, used: float) -> float:
+        """Return the bytes at a size by those ``used`` at another one."""
+        part = used if self.state_bytes is None else min(used, self.state_bytes / size)
+        return used + part * max(0.0, size / replicas - 1)

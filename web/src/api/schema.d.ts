@@ -4211,6 +4211,11 @@ export interface components {
             replicas: number;
             /** Sequence */
             sequence: number;
+            /**
+             * Sharded Bytes
+             * @default null
+             */
+            sharded_bytes: number | null;
             /** Step */
             step: number;
             /** Step Seconds */

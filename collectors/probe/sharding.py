@@ -1,0 +1,70 @@
+"""The bytes of a worker's part of the state that workers divide among them."""
+
+from __future__ import annotations
+
+import sys
+
+from .measures import WARMUP_STEPS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterable
+
+#: A divided state of unknown size.
+UNKNOWN = 0
+
+
+class Part:
+    """This worker's part; read rarely, because a large network has many tensors."""
+
+    def __init__(self) -> None:
+        self.due = WARMUP_STEPS
+        self.bytes: int | None = None
+
+    def read(self, steps: int, optimizer: Any, zeros: Iterable[Any]) -> int | None:
+        """Return the bytes, at most as old as half of the steps."""
+        if optimizer is not None and steps >= self.due:
+            self.due = 2 * steps
+            self.bytes = sharded_bytes(optimizer, zeros)
+        return self.bytes
+
+
+def is_sharded(parameter: Any) -> bool:
+    """Return True if a parameter is a part of a larger one (FSDP, tensor parallelism)."""
+    return hasattr(parameter, "device_mesh") or getattr(parameter, "_fsdp_flattened", False)
+
+
+def sharded_bytes(optimizer: Any, zeros: Iterable[Any]) -> int | None:
+    """Return the bytes of this worker's part; ``UNKNOWN`` if its size is unknown, None if each
+    worker has the whole.
+
+    The part is the optimizer's state; gradients and parameters count where they are divided, too.
+    ``zeros``: the optimizers of DeepSpeed's stages 1 and 2, each around another one.
+    """
+    module = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")
+    divides = getattr(module, "ZeroRedundancyOptimizer", None)
+    if divides is not None and isinstance(optimizer, divides):
+        local = getattr(optimizer, "optim", None)  # it may come with the first steps
+        return UNKNOWN if local is None else _state_bytes(local)
+    own = [each for group in optimizer.param_groups for each in group["params"]]
+    for zero in list(zeros):
+        if getattr(zero, "optimizer", None) is optimizer:
+            if getattr(zero, "cpu_offload", False):
+                return UNKNOWN
+            # The optimizer's parameters are this worker's part of a copy in full precision.
+            copies = 2 if getattr(zero, "partition_gradients", False) else 1
+            return _state_bytes(optimizer) + copies * _bytes_of(own)
+    if any(map(is_sharded, own)):
+        return _state_bytes(optimizer) + 2 * _bytes_of(own)
+    return UNKNOWN if any(hasattr(each, "ds_id") for each in own) else None
+
+
+def _state_bytes(optimizer: Any) -> int:
+    """Return the bytes of the tensors in an optimizer's state."""
+    return sum(_bytes_of(state.values()) for state in list(optimizer.state.values()))
+
+
+def _bytes_of(values: Iterable[Any]) -> int:
+    """Return the bytes of those values that are tensors; of a distributed one, those held here."""
+    local = [getattr(each, "_local_tensor", each) for each in values]
+    return sum(each.numel() * each.element_size() for each in local if hasattr(each, "numel"))
