@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 
 class Batch:
-    """The batch that this worker takes now."""
+    """The batch of this worker in the present world: micro-batch, accumulation and learning-rate
+    factor.
+    """
 
     def __init__(
         self, local: int, accumulation: int = 1, environ: Mapping[str, str] | None = None

@@ -173,8 +173,8 @@ class _Memory:
         room = parts.room(self.root)
         if last > room:
             raise Unavailable(
-                f"it has {last >> 20} MiB, but shared memory has room for {max(room, 0) >> 20}; "
-                "give the container more (--shm-size)"
+                f"the last checkpoint has {last >> 20} MiB, but shared memory has room for "
+                f"{max(room, 0) >> 20} MiB; give the container more (--shm-size)"
             )
 
     def agreed(self, place: Path) -> parts.PartKey | None:

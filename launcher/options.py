@@ -127,7 +127,11 @@ def auto_config(
     found: dict[str, Any] = {}
     if (count := environment.get("NODE_NUM")) and options.get("nnodes", "1:1") == "1:1":
         if not count.isdecimal() or int(count) < 1:
-            raise BadInput(f"--auto_config: NODE_NUM={count} is no number of nodes", field="nnodes")
+            raise BadInput(
+                f"--auto_config: NODE_NUM={count} is not a number of nodes; give a whole number "
+                "of at least 1",
+                field="nnodes",
+            )
         found["nnodes"] = count
         found["network_check"] = bool(options.get("network_check")) or int(count) >= 4
     if options.get("nproc_per_node", "1") == "1" and any(map(os.path.exists, DEVICE_FILES)):
@@ -152,7 +156,7 @@ def nodes(said: str) -> tuple[int, int]:
     least = int(found[1])
     most = int(found[2] or least)
     if not 0 < least <= most:
-        raise BadInput(f"--nnodes={said}: MIN must be between 1 and MAX", field="nnodes")
+        raise BadInput(f"--nnodes={said}: MIN must be at least 1 and at most MAX", field="nnodes")
     return least, most
 
 
@@ -169,7 +173,7 @@ def processes_of(said: str, interpreter: str, environment: Mapping[str, str]) ->
         return cpus, "cpu"
     if not re.fullmatch(r"[a-z_0-9]+", said):
         raise BadInput(
-            f"--nproc-per-node={said} is none of auto, cpu, gpu, xpu or a number",
+            f"--nproc-per-node={said} is not valid; give auto, cpu, gpu, xpu or a number",
             field="nproc_per_node",
         )
     count, name = _ask_devices(said, interpreter, environment)
@@ -190,7 +194,11 @@ def std(said: str, flag: str) -> dict[int | None, Std]:
     if re.fullmatch(r"[0-3]", said):
         return {None: Std(int(said))}
     if not re.fullmatch(r"\d+:[0-3](,\d+:[0-3])*", said):
-        raise BadInput(f"{flag}={said} is neither 0 to 3 nor RANK:0..3,…", field=flag.lstrip("-"))
+        raise BadInput(
+            f"{flag}={said} is not valid; give 0 to 3 for all ranks, or RANK:VALUE pairs such as "
+            "0:1,1:3",
+            field=flag.lstrip("-"),
+        )
     return {int(rank): Std(int(value)) for rank, value in (p.split(":") for p in said.split(","))}
 
 
@@ -209,7 +217,10 @@ def signals(said: str, flag: str = "signals-to-handle") -> tuple[str, ...]:
     given = tuple(name.strip() for name in said.split(",") if name.strip())
     for name in given:
         if name not in signal.Signals.__members__ or name in ("SIGKILL", "SIGSTOP"):
-            raise BadInput(f"--{flag}: {name} is no signal to handle", field=flag.replace("-", "_"))
+            raise BadInput(
+                f"--{flag}: a process cannot handle {name}; give names of signals such as SIGTERM",
+                field=flag.replace("-", "_"),
+            )
     return given
 
 
@@ -287,8 +298,8 @@ def _grace(options: Mapping[str, Any], environment: Mapping[str, str]) -> float:
         seconds = math.nan
     if not math.isfinite(seconds):
         raise BadInput(
-            f"TORCH_ELASTIC_SHUTDOWN_TIMEOUT={said} is no number of seconds; give "
-            f"{GRACE_SECONDS:.0f} for example",
+            f"TORCH_ELASTIC_SHUTDOWN_TIMEOUT={said} is not a number of seconds; give for example "
+            f"{GRACE_SECONDS:.0f}",
             field="shutdown_timeout",
         )
     return seconds
@@ -312,8 +323,8 @@ def _hang_seconds(options: Mapping[str, Any], environment: Mapping[str, str]) ->
         seconds = -1.0
     if not 0 <= seconds < math.inf:
         raise BadInput(
-            f"--hang-seconds={said} is not a duration; give seconds, or 0 to turn the search "
-            "for hangs off",
+            f"--hang-seconds={said} is not a duration; give seconds, or 0 to turn the check for "
+            "hangs off",
             field="hang_seconds",
         )
     return seconds
@@ -322,7 +333,9 @@ def _hang_seconds(options: Mapping[str, Any], environment: Mapping[str, str]) ->
 def _on_hang(options: Mapping[str, Any], environment: Mapping[str, str]) -> str:
     said = options.get("on_hang") or environment.get("BRAIN_ON_HANG") or ""
     if said not in ("", "report", "restart"):
-        raise BadInput(f"BRAIN_ON_HANG={said} is neither report nor restart", field="on_hang")
+        raise BadInput(
+            f"BRAIN_ON_HANG={said} is not valid; give report or restart", field="on_hang"
+        )
     return said
 
 
@@ -340,7 +353,8 @@ def _events(options: Mapping[str, Any]) -> bool:
     said = options.get("event_log_handler", "null")
     if said not in ("null", "console", "dynamic_rendezvous"):
         raise BadInput(
-            f"--event-log-handler={said} is none of null and console", field="event_log_handler"
+            f"--event-log-handler={said} is not valid; give null or console",
+            field="event_log_handler",
         )
     return bool(said == "console")
 

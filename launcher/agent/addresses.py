@@ -19,8 +19,8 @@ def host(local_addr: str | None, endpoint: str) -> str:
         free_port(local_addr)
     except BadInput as foreign:
         raise BadInput(
-            f"--local-addr={local_addr} is not an address of this machine; give one of its "
-            "own, or drop the flag",
+            f"--local-addr={local_addr} is not an address of this machine; give one of this "
+            "machine's addresses, or drop the flag",
             field="local_addr",
         ) from foreign
     return local_addr

@@ -171,7 +171,7 @@ class AgentMembership:
                 epoch = 0 if self.last is None else self.last.epoch
                 connection.send(messages.Elsewhere(coordinator=self._search.following, epoch=epoch))
         except BadInput as stranger:
-            self.say(f"a connection is dropped: {stranger}")
+            self.say(f"a connection to the coordinator is refused: {stranger}")
         finally:
             await connection.close()
 
@@ -232,7 +232,9 @@ class AgentMembership:
     def _connected(self, connection: Connection) -> None:
         self._connection, self._heard_at, self._answered_at = connection, time.monotonic(), 0.0
         if self._leading.coordinator is None:
-            self.say(f"waiting: a place in the world coordinated at {self._search.following}")
+            self.say(
+                f"waiting: no place yet in the world whose coordinator is {self._search.following}"
+            )
         self._search.arrived()
         if self._worker_group.ready:  # it may have become so between hello and welcome
             connection.send(messages.Ready())
@@ -246,7 +248,8 @@ class AgentMembership:
         pause = _SEEK_SECONDS
         if self._search.leadership.home:
             self.say(
-                f"waiting: an agent of job {self.config.job} at {self._search.leadership.home}"
+                f"waiting: no agent of job {self.config.job} answers yet at "
+                f"{self._search.leadership.home}"
             )
         while True:
             if self.last is None and time.monotonic() - began > self._join_seconds:
@@ -257,7 +260,7 @@ class AgentMembership:
                 return ReplicaEnd(exit=ReplicaExit.FAILED, exit_code=1, detail=late)
             self._leading.stand_down()
             if self.leaving is not None and self._leading.coordinator is None:
-                return self._gone("asked to end while no agent coordinated")
+                return self._gone("the agent was told to end before any agent coordinated the job")
             found = await self._search.look(own=self._leading.coordinator is not None)
             if found is False and self._leading.begin():
                 continue

@@ -33,7 +33,7 @@ ACCELERATORS = ("nvidia.com/gpu", "ascend-npu", "mthreads.com/gpu")
 DLROVER = (
     _value(
         "--node_unit",
-        "Replicas come and go in multiples of this.",
+        "Number of replicas that are added or removed together.",
         alias="--node-unit",
         type="int",
         default="1",
@@ -133,7 +133,8 @@ OURS = (
     ),
     _value(
         "--hang-seconds",
-        "A world hangs if it shows no sign of life for so many seconds; 0 turns the check off.",
+        "Seconds without a sign of life after which a world counts as hanging; 0 turns the check "
+        "off.",
         environment="BRAIN_HANG_SECONDS",
         type="float",
         default="300",
@@ -152,7 +153,7 @@ OURS = (
     ),
     _value(
         "--world",
-        "Processes to start instead of --nnodes: DESIRED[:MIN[:MAX]].",
+        "Number of processes, instead of --nnodes: DESIRED[:MIN[:MAX]].",
         environment="BRAIN_WORLD",
         default="",
     ),
@@ -164,8 +165,8 @@ OURS = (
     ),
     _value(
         "--preload",
-        "Modules to import ahead: learned (the default), torch, none, or parked (each worker "
-        "does it).",
+        "Modules to import before workers start: learned (those of earlier runs, the default), "
+        "torch, none, or parked (processes that wait for work import them).",
         environment="BRAIN_PRELOAD",
         choices=("learned", "torch", "none", "parked"),
         default="learned",

@@ -40,7 +40,7 @@ def command(
     script = os.path.join(os.path.dirname(interpreter), "torchrun")
     # ``-m`` would put the working directory in front of the standard library.
     begin = [script] if os.path.exists(script) else ["-m", "torch.distributed.run"]
-    note = "BRAIN_OFF=1: plain torchrun runs this"
+    note = "BRAIN_OFF=1: plain torchrun runs this script"
     if dropped:
-        note += f"; it has no {', '.join(dict.fromkeys(dropped))}"
+        note += f"; torchrun has no {', '.join(dict.fromkeys(dropped))}"
     return [interpreter, *begin, *kept], note

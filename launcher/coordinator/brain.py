@@ -144,7 +144,7 @@ class DesiredByBrain:
                 said = await self._ask(desired)
             except BrainError as silent:
                 if pause == _FIRST_RETRY_SECONDS:
-                    say(f"{silent}; the last desired world stands until it answers")
+                    say(f"{silent}; the last desired world stays in force until Brain answers")
                     desired = desired or self._remembered(tell)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LAST_RETRY_SECONDS)
@@ -163,8 +163,9 @@ class DesiredByBrain:
             self._place.keep("wish", desired)
         except OSError as full:
             say(
-                f"wish.json cannot be written ({full}): while Brain is away a successor would not "
-                "know the desired world; make room on the disk"
+                f"wish.json cannot be written ({full}): if this agent ends while Brain is "
+                "unreachable, the next coordinator will not know the desired world; free space "
+                "on the disk"
             )
 
     def _remembered(self, tell: Callable[[DesiredWorld], None]) -> DesiredWorld | None:

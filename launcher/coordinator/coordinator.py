@@ -116,7 +116,7 @@ class Coordinator:
         try:
             while not self.over:
                 if self._deposed or not self._leadership.holds():
-                    self._it.say("another agent coordinates; this one follows")
+                    self._it.say("another agent is the coordinator; this agent joins it")
                     return
                 if self._continuity.broken:
                     await asyncio.sleep(_PROOF_SECONDS)
@@ -399,7 +399,9 @@ class Coordinator:
             async with asyncio.timeout(self._it.terms.linger_seconds):
                 await self._reports.drained()
         except TimeoutError:
-            self._it.say("Brain is away; the next agent of this job will tell it the rest")
+            self._it.say(
+                "Brain is unreachable; the next agent of this job will send the remaining reports"
+            )
 
     def _bye(self) -> messages.Bye:
         ledger = self._journal.ledger

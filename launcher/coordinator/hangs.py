@@ -138,7 +138,7 @@ class HangWatch:
         found = finding(quiet, looks, monitor, step)
         # A script without an observed step may never make one.
         restart = terms.restart and self._pace.steps > 0
-        what = "its world is ended and formed anew" if restart else "it is left as it is"
+        what = "the world ends, and a new one forms" if restart else "the world continues unchanged"
         found = replace(found, next_step=what)
         monitor.stands_still(found, HANG_EXIT if restart else None)
         self._it.journal.tell(

@@ -56,7 +56,9 @@ class ShardServer:
         try:
             found = self._place.find("shards", _Books)
         except BadInput as torn:
-            self._say(f"shards begin without the saved ledgers: {torn}")
+            self._say(
+                f"the saved ledgers of shards cannot be read, so every dataset starts again: {torn}"
+            )
             found = None
         if found is not None:
             self._adopt(found.version, found.books, "shards.json")
@@ -92,7 +94,9 @@ class ShardServer:
         try:
             self._serving.adopt(version, json.loads(books), self._clock())
         except (BadInput, ValueError) as damaged:
-            self._say(f"shards begin without {source}: {damaged}")
+            self._say(
+                f"the ledgers of shards in {source} are damaged, so they are not used: {damaged}"
+            )
 
     def left(self, replica: int) -> None:
         """Note that an agent is gone."""
@@ -146,5 +150,6 @@ class ShardServer:
             self._place.keep("shards", books, durable=False)
         except OSError as full:
             self._say(
-                f"shards.json cannot be written ({full}): a successor would not have it; make room"
+                f"shards.json cannot be written ({full}); if this agent ends, the next "
+                "coordinator lacks the progress of shards; free space on the disk"
             )

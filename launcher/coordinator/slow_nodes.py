@@ -91,5 +91,6 @@ def worth(
     return (
         f"replica {slow.replica} on {slow.node} takes {slow.ratio:.2f} times as long for its own "
         f"share of a step as usual; {len(rest)} replicas without it are quicker than "
-        f"{len(monitor.document.members)} with it, and it leaves at the next safe point"
+        f"{len(monitor.document.members)} with it, so replica {slow.replica} leaves at the next "
+        "safe point"
     )

@@ -81,7 +81,13 @@ class WitnessFile:
         if there and not message.in_force:
             there = await _in_thread(lambda: os.path.lexists(message.path))
             if not there:
-                self._note(message.path, trouble=f"this host does not see {message.path}")
+                self._note(
+                    message.path,
+                    trouble=(
+                        f"this host does not see the witness {message.path}; mount the "
+                        "checkpoint's storage there"
+                    ),
+                )
         return messages.Witnessed(epoch=message.epoch, path=message.path, seen=there)
 
     def take(self, known: WitnessObserved, replica: int) -> None:

@@ -1,4 +1,4 @@
-"""Elastic data: which examples a world trains, whatever its size, none lost and none repeated.
+"""Data for worlds that change size: each epoch trains each example once, whatever the changes.
 
 Scripts use it through ``launcher.elastic``: ``Sampler`` is for indexed data that all ranks train in
 step, ``shards`` is for data that each worker takes at its own pace. Neither numpy nor torch is

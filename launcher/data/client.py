@@ -16,7 +16,7 @@ _ERRORS = {"BadInput": BadInput, "Conflict": Conflict, "Unavailable": Unavailabl
 
 
 class Client(Protocol):
-    """A client that sends one question after the other."""
+    """The interface of a worker to the ledgers of its datasets."""
 
     #: Epoch of the world that this worker was started in.
     world: int
@@ -32,7 +32,7 @@ class Client(Protocol):
         ...
 
     def tell(self, **body: Any) -> None:
-        """Send a message that needs no answer."""
+        """Send a message, and do not wait for an answer."""
         ...
 
 
@@ -50,7 +50,7 @@ class Alone:
         return _checked(answer.body)
 
     def tell(self, **body: Any) -> None:
-        """Do nothing: no other process depends on this one."""
+        """Do nothing, because no other process shares these ledgers."""
 
 
 class ShardAsking:
@@ -79,7 +79,7 @@ class ShardAsking:
     def _send(self, body: Mapping[str, Any]) -> None:
         if os.getpid() != self._pid:
             raise BadInput(
-                "shards belong to the process of a rank; in a DataLoader with workers use a "
+                "only the process of a rank can take shards, not a worker of a DataLoader; use a "
                 "Sampler, or num_workers=0"
             )
         try:
@@ -92,7 +92,7 @@ class ShardAsking:
 
 @cache
 def client() -> Client:
-    """Return this process's client.
+    """Return the client of this process: of the agent's socket, or without an agent a local one.
 
     Raises:
         BadInput: there are several workers, and no agent to divide the shards.
@@ -111,7 +111,7 @@ def client() -> Client:
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world > 1:
         raise BadInput(
-            f"shards: no agent divides them among {world} workers here; start these with "
+            f"shards: no agent divides them among {world} workers here; start the workers with "
             "brain-run, or use a Sampler",
             field="shards",
         )

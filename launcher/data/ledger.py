@@ -1,4 +1,4 @@
-"""The ledger of a dataset's shards: to do, doing, done. Pure values, no clock and no sockets.
+"""The ledger of a dataset's shards: which are to do, being trained or done. Pure: no clock, no I/O.
 
 A dataset is cut into *shards*, ranges of examples. Each epoch goes through the shards in an order
 of its own. A shard that is given out is *doing* until its holder says that it is done. If the
@@ -65,7 +65,9 @@ class ShardTerms:
 
     def __post_init__(self) -> None:
         if self.size < 1:
-            raise BadInput(f"{self.name}: it has no examples; give some", field="size")
+            raise BadInput(
+                f"{self.name}: the dataset has no examples; give at least one", field="size"
+            )
         for name in ("shard", "epochs"):
             if (count := getattr(self, name)) < 1:
                 raise BadInput(f"{name}: {count} is below 1; give at least 1", field=name)
@@ -76,7 +78,7 @@ class ShardTerms:
         return -(-self.size // self.shard)
 
     def check(self, other: "ShardTerms", *, where: str) -> None:
-        """Refuse other data, or another order, under the same name.
+        """Compare with terms of the same dataset from ``where``: data and order must be the same.
 
         Raises:
             BadInput: the terms differ; the message names the difference.
@@ -86,7 +88,7 @@ class ShardTerms:
             if mine != theirs:
                 raise BadInput(
                     f"{self.name}: {what} was {theirs!r} {where} and is {mine!r} now ({name}); "
-                    "keep the earlier value, or use another name",
+                    "keep the earlier value, or give the dataset another name",
                     field=name,
                 )
 
@@ -100,7 +102,7 @@ class HeldShard:
 
 @dataclass(frozen=True, slots=True)
 class ShardLedger:
-    """The ledger of one dataset. Methods that change something return another one."""
+    """The ledger of one dataset. It is immutable: methods that change it return a new ledger."""
 
     terms: ShardTerms
     #: Source of fresh shards: the epoch, and the number of its shards that were given out.
@@ -120,7 +122,7 @@ class ShardLedger:
     def ask(
         self, holder: str, done: ShardSpan | None, now: float
     ) -> "tuple[ShardLedger, ShardSpan | None]":
-        """Note that ``done`` is done, and give the next shard; None if there is none to give now.
+        """Mark ``done`` as trained, and give the holder the next shard; None if none is free now.
 
         A request that is repeated because its answer was lost gets the same answer.
 
@@ -141,7 +143,7 @@ class ShardLedger:
         return self._without(holder)._returned(mine.span.rest(trained))
 
     def lapse(self, now: float) -> "ShardLedger":
-        """Take back shards that were held for too long."""
+        """Take back the shards whose leases have run out, so that other workers can get them."""
         after = self
         for holder, held in self.doing.items():
             if held.until <= now:
@@ -172,7 +174,9 @@ class ShardLedger:
         return replace(after, lapsed=frozenset())
 
     def state(self) -> dict[str, Any]:
-        """Return the state that ``cut`` left, as plain values."""
+        """Return the ledger's state as plain values, for a checkpoint; the ledger is one that
+        ``cut`` returned.
+        """
         return {
             "v": _VERSION,
             "terms": {name: getattr(self.terms, name) for name in ("name", *_FIXED)},
@@ -245,8 +249,8 @@ class ShardLedger:
         if done not in self.back:
             raise Conflict(
                 f"{self.terms.name}: the lease of examples {done.start} to {done.stop} ran out "
-                f"after {self.terms.lease_seconds:g} s and another worker has them; they are "
-                "trained twice. Give longer leases, or shorter shards"
+                f"after {self.terms.lease_seconds:g} s and another worker got these examples, so "
+                "they are trained twice; give longer leases or smaller shards"
             )
         back = tuple(span for span in self.back if span != done)
         return replace(self, back=back, lapsed=self.lapsed - {(holder, done)})
@@ -298,7 +302,7 @@ class ShardLedger:
 
 @contextmanager
 def whole(name: str) -> Iterator[None]:
-    """Refuse a state that lacks a field, or has a field of another type."""
+    """Check that a state has all its fields, each of its type."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError) as bad:

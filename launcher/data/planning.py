@@ -7,7 +7,7 @@ from brain.errors import BadInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Micro:
-    """One micro-batch of one rank."""
+    """One micro-batch of one rank: its number of examples, and the weight of its mean loss."""
 
     #: Number of examples that count; 0 for a filler, which keeps this rank in step.
     size: int

@@ -50,7 +50,7 @@ class ShardRelay:
         self._books = messages.Shared(version=0, books=b"{}")
 
     def asks(self, holder: str, number: int, body: Mapping[str, Any]) -> messages.Asked:
-        """Take a worker's question."""
+        """Return the message that asks the coordinator, and remember it until it is answered."""
         worker = self._workers.setdefault(holder, _Worker())
         worker.asked[number] = body
         return _asked(holder, number, body)
@@ -62,7 +62,7 @@ class ShardRelay:
             worker.opened[name].at = at
 
     def answered(self, message: messages.Answered) -> Mapping[str, Any] | None:
-        """Take the coordinator's answer; None if no worker waits for it."""
+        """Return the body of the coordinator's answer; None if no worker waits for that answer."""
         worker = self._workers.get(message.holder)
         asked = None if worker is None else worker.asked.pop(message.number, None)
         if worker is None or asked is None:

@@ -1,4 +1,4 @@
-"""Indices for training in step; the state is the epoch and the examples trained in it, no more.
+"""A sampler for training in step. Its state is the epoch and the number of examples trained in it.
 
 Each epoch has one order, the same for every world. A step trains the next ``global_batch`` places
 of it; the part of each rank depends only on the world of that step. So after k steps exactly the

@@ -80,7 +80,7 @@ class Serving:
         return self._done(self._handle(question, now), now)
 
     def left(self, replica: int, now: float) -> list[ShardAnswer]:
-        """Note that an agent is gone with all its workers."""
+        """Take back the shards of all workers of an agent that is gone."""
         self._queue = [each for each in self._queue if each.replica != replica]
         for dataset in self._datasets.values():
             for holder, each in list(dataset.holders.items()):
@@ -111,7 +111,9 @@ class Serving:
         self.version, self._datasets = version, datasets
 
     def settle(self, now: float) -> list[ShardAnswer]:
-        """Note that all agents were heard; a holder that did not come back is gone."""
+        """Take back the shards of holders that did not report to this coordinator, once all agents
+        have.
+        """
         if self.settled:
             return []
         self.settled, queue, self._queue = True, self._queue, []
@@ -129,7 +131,7 @@ class Serving:
         return self._done([answer for each in asked for answer in self._handle(each, now)], now)
 
     def dump(self) -> dict[str, Any]:
-        """Return the whole state, for a successor."""
+        """Return all ledgers and open requests as plain values, for the next coordinator."""
         return {
             name: {
                 "ledger": dataset.ledger.dump(),

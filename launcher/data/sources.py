@@ -29,7 +29,7 @@ _VERSION = 1
 
 
 class Source(Protocol[T_co]):
-    """A dataset whose examples have numbers."""
+    """A dataset whose examples are numbered from 0 to ``size`` − 1."""
 
     @property
     def size(self) -> int:

@@ -1,4 +1,4 @@
-"""Shards for a script: an iterable, with its state for the checkpoint."""
+"""``shards``: an iterable over a dataset, of which each worker takes shards as it needs them."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -148,7 +148,7 @@ class Shards(Generic[T]):
         self._state = state
 
     def close(self) -> None:
-        """Take no more shards; other workers get the rest of this one."""
+        """Stop taking shards. Other workers get the untrained rest of the present shard."""
         if self._opened:
             self._ask("close", at=self._trained)
             self._span, self._items, self._opened = None, iter(()), False

@@ -1,4 +1,4 @@
-"""Changing the world without ending its processes: three lines in a script.
+"""``elastic.join``: let a job's world change while the processes of its script keep running.
 
     session = elastic.join(model, optimizer)                  # after both were made
     while session.steps < 1000:

@@ -58,7 +58,7 @@ class _Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedState:
-    """One process's part of the job's state."""
+    """The objects whose state newcomers need: the network, the optimizers, and others by name."""
 
     module: torch.nn.Module
     optimizers: Sequence[torch.optim.Optimizer]
@@ -67,7 +67,7 @@ class CarriedState:
 
 
 def give(group: SessionGroup, rank: int, held: CarriedState, loop: Mapping[str, Any]) -> None:
-    """Send the state to one member, with ``loop`` unchanged."""
+    """Send this process's state to one member of the new world, together with ``loop``."""
     tensors: list[torch.Tensor] = []
     outline = {
         "loop": dict(loop),
@@ -84,7 +84,9 @@ def give(group: SessionGroup, rank: int, held: CarriedState, loop: Mapping[str, 
 
 
 def take(group: SessionGroup, rank: int, held: CarriedState) -> dict[str, Any]:
-    """Receive the state from one member; return ``loop``."""
+    """Receive the state from one member of the new world into this process; return that member's
+    ``loop``.
+    """
     length = torch.zeros(1, dtype=torch.int64, device=group.device)
     group.receive(length, rank)
     words = torch.empty(int(length), dtype=torch.uint8, device=group.device)

@@ -47,7 +47,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coming:
-    """A worker's knowledge of the next world."""
+    """A worker's knowledge of the next world, if one is coming."""
 
     plan: Plan | None = None
     built: bool = False
@@ -62,7 +62,7 @@ class Coming:
 
     @property
     def now(self) -> bool:
-        """True if no worker waits for a step."""
+        """True if the world changes at once, because no worker waits for a common step."""
         return self.plan is not None and self.plan.now
 
     @property
@@ -71,7 +71,7 @@ class Coming:
         return self.built and (self.now or self.committed)
 
     def about(self, epoch: int) -> bool:
-        """True if ``epoch`` is that of the next world."""
+        """True if the next world has this epoch."""
         return self.plan is not None and self.plan.epoch == epoch
 
     def planned(self, plan: Plan, world: int) -> Coming:
@@ -88,7 +88,7 @@ class Coming:
         return replace(self, at=step) if self.about(epoch) else self
 
     def decided(self, epoch: int) -> Coming:
-        """Note that all workers agreed: there is no way back."""
+        """Note that all workers agreed to change; from now on the change cannot be undone."""
         return replace(self, committed=True) if self.about(epoch) else self
 
     def dropped(self, epoch: int) -> Coming:

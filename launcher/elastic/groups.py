@@ -182,10 +182,10 @@ def _result(future: torch.futures.Future[Any]) -> Any:
 
 
 class SessionGroup:
-    """The members of one world, connected."""
+    """The process group of one world, over which its members exchange tensors."""
 
     def __init__(self, group: Any, backend: Any, ends: set[Address], device: torch.device) -> None:
-        """Use ``build``."""
+        """Only ``build`` calls this."""
         self.rank, self.size, self.group = group.rank(), group.size(), group
         self._backend, self._ends, self._cuda = backend, ends, device.type == "cuda"
         #: Where tensors are that are exchanged. It is the script's: each thread has a current
@@ -213,7 +213,7 @@ class SessionGroup:
             tensor.copy_(into)
 
     def end(self) -> None:
-        """Make every exchange raise at all members, now and later."""
+        """End the group: every exchange, open or future, raises at all members."""
         self.ended = True
         if self._cuda:
             self._backend.abort()

@@ -41,8 +41,8 @@ def member(steps: Callable[[], int], device: torch.device) -> SessionMember | No
         )
     if dist.is_initialized():
         say(
-            "this world can only change by restarts, because the script made a process group "
-            "itself; leave init_process_group out, since elastic.join connects the processes"
+            "this world can only change by restarts, because the script called "
+            "init_process_group; remove the call, because elastic.join connects the processes"
         )
         return None
     _wait_at_gate()
@@ -53,7 +53,7 @@ def member(steps: Callable[[], int], device: torch.device) -> SessionMember | No
         sys.modules["_brain_elastic"].failing = made.failing  # type: ignore[attr-defined]
         return made
     except OSError as cannot:
-        say(f"this world changes by restarts alone: {cannot}")
+        say(f"this world can only change by restarts: {cannot}")
         return None
 
 

@@ -26,7 +26,7 @@ class Line:
         self._thread = threading.Thread(target=self._listen, name="brain-elastic", daemon=True)
 
     def open(self) -> None:
-        """Begin to listen."""
+        """Start the thread that receives messages."""
         self._thread.start()
 
     def say(self, what: str, **fields: Any) -> None:

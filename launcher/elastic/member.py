@@ -88,7 +88,7 @@ class SessionMember:
         return self._wait(lambda: self._coming.due(self._steps()))
 
     def begun(self) -> None:
-        """Wait until the first world has formed."""
+        """Wait until this process's first world has formed."""
         self._wait(lambda: Due.MOVE if self._coming.certain else Due.WAIT, JOIN_SECONDS)
 
     def relieved(self) -> Due:
@@ -96,7 +96,7 @@ class SessionMember:
         return self._wait(lambda: self._coming.relief())
 
     def take(self) -> tuple[Plan, SessionGroup]:
-        """Make the next world the present one."""
+        """Move to the next world, which becomes the present one."""
         with self._changed:
             plan, group = self._coming.plan, self._next
             assert plan is not None

@@ -5,7 +5,9 @@ from typing import Protocol
 
 
 class StatePart(Protocol):
-    """A micro-batch, or the whole step."""
+    """The part of an optimizer step that this process computes next: one micro-batch, or the whole
+    step.
+    """
 
     @property
     def weight(self) -> float:

@@ -79,7 +79,7 @@ def _stateful(state: Mapping[str, Any]) -> None:
 
 
 class Session:
-    """One process's part in the worlds of its job. Made by ``join``."""
+    """This process's membership in the worlds of its job, as ``join`` returns it."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Session:
         steps: int,
         parallel: dict[str, Any],
     ) -> None:
-        """Use ``join``."""
+        """Only ``join`` calls this."""
         self.module, self.optimizers, self.sampler = module, optimizers, sampler
         #: Optimizer steps of the job, the same on all ranks.
         self.steps = steps

@@ -1,4 +1,4 @@
-"""The store of a world that is being built: its members leave their addresses for each other there.
+"""A key-value store, in which members of a forming world publish their addresses to each other.
 
 It is a store for torch's process groups without a server of its own. A value travels through the
 agents and their coordinator to all members; ``get`` waits until it arrives. The store opens no
@@ -22,7 +22,7 @@ class Over(RuntimeError):
 
 
 class RendezvousStore(dist.Store):  # type: ignore[misc]  # torch has no types here
-    """The store of one world; its values are bytes."""
+    """The key-value store of one world; keys are strings, values are bytes."""
 
     def __init__(self, post: Callable[[str, bytes], None], patience_seconds: float) -> None:
         """``post`` sends a value to all other members."""
@@ -71,6 +71,6 @@ class RendezvousStore(dist.Store):  # type: ignore[misc]  # torch has no types h
         with self._changed:
             while not self.check(keys):
                 if self._over:
-                    raise Over("the world that was being built was dropped")
+                    raise Over("the world that was forming was given up")
                 if not self._changed.wait(until - time.monotonic()):
                     raise TimeoutError(f"no member has published {', '.join(keys)}")

@@ -92,7 +92,7 @@ class Names:
             if getattr(error, "of_storage", False):
                 raise
         except Exception as error:  # noqa: BLE001 - the script's rename is not ours to break
-            self.say("names are not looked after: %r" % (error,))
+            self.say("a renamed checkpoint is not kept in memory: %r" % (error,))
 
     def _on_open(self, path: Any, mode: Any, flags: int) -> None:
         if flags & (os.O_WRONLY | os.O_RDWR) and isinstance(path, (str, bytes, os.PathLike)):

@@ -351,8 +351,8 @@ def _say(name: str, library: str, ahead: "str | None", own: "str | None", notice
     with_ours = "without it" if ahead is None else "with %s" % ahead
     its = "%s=%s was set" % (name, own) if own is not None else "%s was removed" % name
     said = (
-        "brain: %s before the script imports %s, which was imported ahead %s; since %s, this run "
-        "goes on so, and its next start imports nothing ahead\n"
+        "brain: %s before the script imports %s, which was imported ahead %s; because %s, this "
+        "run continues as it is, and its next start imports nothing ahead\n"
     )
     _tell(said % (its, library, with_ours, noticed))
 

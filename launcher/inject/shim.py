@@ -44,7 +44,7 @@ def start(config: dict[str, Any]) -> None:
         _shim.install()
     except Exception as cannot:  # noqa: BLE001 - a failing shim costs the speed, never the job
         _shim = None
-        _tell("brain: checkpoints are saved as always: %r\n" % (cannot,))
+        _tell("brain: checkpoints go directly to storage: %r\n" % (cannot,))
 
 
 def inode(path: str) -> int:
@@ -208,7 +208,7 @@ class Shim:
             raise Slow("%s belongs to another user" % path)
         links = 1 if seen is None else seen.st_nlink
         if seen is not None and links > 1 and links > 1 + self._own_links(path, seen.st_ino):
-            raise Slow("%s has other hard links, which a save shall change too" % path)
+            raise Slow("%s has other hard links, which a save must change, too" % path)
         return path
 
     def _own_links(self, path: str, inode: int) -> int:
@@ -358,7 +358,7 @@ class _Finder:
             try:
                 self.shim.patch(module)
             except Exception as cannot:  # noqa: BLE001 - an import must not fail through us
-                self.shim._say("checkpoints are saved as always: %r" % (cannot,))
+                self.shim._say("checkpoints go directly to storage: %r" % (cannot,))
 
         loader.exec_module = exec_module
 

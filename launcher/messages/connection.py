@@ -86,7 +86,10 @@ class Connection:
         except msgspec.DecodeError as bad:
             raise BadInput(f"not a valid message: {bad}") from bad
         if not isinstance(message, kind):
-            raise BadInput(f"{type(message).__name__} is not expected here")
+            raise BadInput(
+                f"a message {type(message).__name__} is not expected here; the peer may run "
+                "another version"
+            )
         return message
 
     async def _body(self) -> bytes:

@@ -174,4 +174,4 @@ def _leave_word(directory: Path, log: Path) -> None:
     try:
         log.write_bytes(wire.encode(short))
     except OSError as cannot:
-        say(f"the agent's end cannot be written to {log}: {cannot}")
+        say(f"the reason for the agent's end cannot be written to {log}: {cannot}")

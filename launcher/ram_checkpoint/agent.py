@@ -185,7 +185,7 @@ class RamCheckpoint:
             self.hold = SharedMemory.open(root, Path(config.home) / REGISTRY, say, self._news)
         except Unavailable as without:
             self.off = str(without)
-            say(f"{without}; checkpoints are saved as always")
+            say(f"{without}; checkpoints go directly to storage")
             return
         self._sharing = PartSharing(self.hold.root / "steps", config.job, self._token_sha256)
 
@@ -194,7 +194,11 @@ class RamCheckpoint:
     ) -> None:
         lost = await hold.settled(exit.pid)
         if lost is not None and exit.code == 0:
-            exit = replace(exit, code=1, message=f"its last checkpoint could not be saved: {lost}")
+            exit = replace(
+                exit,
+                code=1,
+                message=(f"the agent's last checkpoint could not be written to storage: {lost}"),
+            )
         tell(exit)
 
     async def _bring(self, sharing: PartSharing, path: str) -> None:

@@ -143,7 +143,7 @@ class Flusher:
         slot.missed_since = slot.missed_since or now
         if now - slot.missed_since < LOST_SECONDS:
             return False
-        self.lost.append(f"{slot.first}: its name is gone")
+        self.lost.append(f"{slot.first} was deleted before the file was written to storage")
         return True
 
     def finished(self, since: float) -> bool:

@@ -198,16 +198,17 @@ class SharedMemory:
             if code == 0 and not self.root.is_dir():
                 if self._closing:
                     return
-                self._say(f"{self.root} was removed; checkpoints are saved as always")
+                self._say(f"{self.root} was removed; checkpoints go directly to storage")
                 return
             at_once = began is None or time.monotonic() - began < _AT_ONCE_SECONDS
             failures = failures + 1 if at_once else 0
             if self._closing and failures >= _FAILURES:
                 self._say(
-                    f"{self.root} could not be written to storage; the next start tries again"
+                    f"the checkpoint in {self.root} could not be written to storage; the next "
+                    "start tries again"
                 )
                 return
-            self._say(f"the flusher of the memory checkpoint ended with {code}; another follows")
+            self._say(f"the flusher of the memory checkpoint ended with {code}; another one starts")
             if failures:
                 await asyncio.sleep(_AT_ONCE_SECONDS)
             if self._flusher.stdin is not None:

@@ -93,7 +93,7 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
             try:
                 return self._enter(turn)
             except _Gone as why:
-                _log.info("world %s is given up: %s", turn.world.epoch, why)
+                _log.info("the rendezvous of world %s failed: %s", turn.world.epoch, why)
                 self._guest.failed(str(why))
 
     def num_nodes_waiting(self) -> int:
@@ -114,7 +114,7 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
         """End the job: torchrun calls this when its workers ended well, and when it gives up."""
         failed = sys.exc_info()[1]
         if failed is not None:
-            self._guest.close(f"an agent gave up: {failed!r}"[:500])
+            self._guest.close(f"an agent left the rendezvous: {failed!r}"[:500])
         return self._guest.finish(self._asked.close_seconds)
 
     def _next(self) -> RendezvousTurn:

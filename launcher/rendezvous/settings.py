@@ -112,8 +112,8 @@ def _endpoint(said: str) -> str:
         host, port = said, ""
     if not host or not (port or "0").isdecimal() or int(port or 0) > 65535:
         raise BadInput(
-            f"--rdzv-endpoint={said} is not HOST:PORT; give the address of one of the machines, "
-            f"the same to all agents, {said or 'node0'}:{DEFAULT_PORT} for example",
+            f"--rdzv-endpoint={said} is not HOST:PORT; give every agent the address of the same "
+            f"machine, for example {said or 'node0'}:{DEFAULT_PORT}",
             field="rdzv_endpoint",
         )
     return f"{host}:{port or DEFAULT_PORT}"

@@ -49,8 +49,8 @@ async def keep_collector(home: str, say: Callable[[str], None]) -> None:
             deaf_looks = 0 if _is_bound(socket_path) else deaf_looks + 1
             if deaf_looks == _DEAF_LOOKS:
                 say(
-                    f"samples of this machine are lost: the collector of another machine holds "
-                    f"{lock}; set BRAIN_HOME to a directory of this machine's own"
+                    "samples of this machine are lost: the collector of another machine holds "
+                    f"{lock}; set BRAIN_HOME to a directory that only this machine uses"
                 )
         await asyncio.sleep(_LOOK_SECONDS if started or held(lock) else pause)
 

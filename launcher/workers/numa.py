@@ -40,7 +40,8 @@ def bindings(
         ) from untold
     if not all(found):
         raise BadInput(
-            f"--numa-binding={mode} leaves a worker without any CPU that we may use; drop the flag",
+            f"--numa-binding={mode} leaves a worker without a CPU that this process may use; drop "
+            "the flag",
             field="numa_binding",
         )
     return [tuple(sorted(cpus)) for cpus in found]

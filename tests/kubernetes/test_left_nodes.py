@@ -19,7 +19,7 @@ def test_the_next_pod_keeps_off_it(tmp_path: Path) -> None:
     ):
         pods.start(wish(), 0, {}, NOW)
         first = eventually("it is on a node", lambda: bound(pods))
-        leave(server, first, "an accelerator of it failed")
+        leave(server, first, "an accelerator of the node failed")
         eventually("it has left", lambda: pods.observe(JOB, NOW).replicas[0].exit)
 
         pods.start(wish(), 1, {}, NOW)

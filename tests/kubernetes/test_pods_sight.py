@@ -55,9 +55,9 @@ def test_the_agents_own_word_says_how_it_ended():
 
 
 def test_the_agents_own_word_says_that_the_node_is_not_to_be_chosen_again():
-    word = WORD.replace("}", ', "unfit": "an accelerator of it failed"}')
+    word = WORD.replace("}", ', "unfit": "an accelerator of the node failed"}')
 
-    assert look(ended(0, message=word), 3).unfit == "an accelerator of it failed"
+    assert look(ended(0, message=word), 3).unfit == "an accelerator of the node failed"
     assert look(ended(0, message=WORD), 3).unfit == ""
 
 

@@ -103,7 +103,7 @@ def test_a_coordinator_that_hangs_is_succeeded_and_follows_when_it_goes_on(
         assert it.coordinator() == 1 - hung
         # Not their number: the agent that goes on may be in a third world already.
         eventually(lambda: not {*frozen} & {*it.workers()}, "an end of the worker that was frozen")
-        eventually(lambda: "this one follows" in it.logs(), "an agent that stands down")
+        eventually(lambda: "this agent joins it" in it.logs(), "an agent that stands down")
         assert len([r for r in it.brain.reports() if r.event is WorldEvent.LOST]) == 1
 
 

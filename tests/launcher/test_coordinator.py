@@ -175,9 +175,9 @@ def test_a_world_forms_when_all_have_said_hello(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"token_sha256": digest("guessed")}, "token: not that of the job"),
-        ({"job": "another"}, "job: this is"),
-        ({"v": 99}, "v: agent speaks 99, its coordinator 1"),
+        ({"token_sha256": digest("guessed")}, "token: this is not the token of the job"),
+        ({"job": "another"}, "job: the endpoint serves job"),
+        ({"v": 99}, "v: the agent speaks version 99 and the coordinator version 1"),
     ],
 )
 def test_strangers_are_refused_with_the_reason(
@@ -246,7 +246,9 @@ def test_an_agent_whose_node_is_sick_is_let_go_with_the_reason(tmp_path: Path) -
 
             assert bye.exit is ReplicaExit.LEFT
             assert bye.unfit == bye.detail
-            assert bye.unfit.startswith("n2 is left, because an accelerator of it failed")
+            assert bye.unfit.startswith(
+                "the job leaves n2, because an accelerator of the node failed"
+            )
 
     run(story())
 

@@ -251,7 +251,9 @@ def test_another_bug_or_another_step_is_tried_again(before: Occurrence) -> None:
 
 def test_others_that_stayed_are_not_said_to_go_back() -> None:
     told = consequence([bug(3)], spare=True, staying=True).told
-    assert told == "the others go on at once, it restarts in place and joins them"
+    assert told == (
+        "the other replicas continue at once; the failed replica restarts in place and joins them"
+    )
 
 
 def test_what_never_stepped_is_tried_as_often_as_is_allowed() -> None:
@@ -276,7 +278,7 @@ def test_transient_faults_restart_in_place() -> None:
     assert (told.leave, told.give_up, told.told) == (
         (),
         "",
-        "it restarts in place, from the last checkpoint",
+        "the workers restart in place, from the last checkpoint",
     )
 
 

@@ -134,7 +134,7 @@ def test_a_job_without_checkpoints_is_not_resized(tmp_path: Path) -> None:
         it.start(generation=1)
         held = it.brain.told(WorldEvent.HELD, generation=1)
 
-        assert "to resize this job would lose" in held.detail
+        assert "a resize would lose" in held.detail
         assert it.workers() == before
 
 

@@ -155,7 +155,7 @@ def test_a_world_that_does_not_reach_its_first_step_is_told_with_every_rank(tmp_
         agent.terminate()
         agent.communicate(timeout=60)
     assert "in the first step; rank 1" in said
-    assert "train.py:6 in sleep_for_ever; it is left as it is" in said
+    assert "train.py:6 in sleep_for_ever; the world continues unchanged" in said
     assert "rank 0: state S" in said
 
 

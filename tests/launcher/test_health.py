@@ -100,6 +100,6 @@ def test_a_bug_that_comes_back_at_its_step_ends_the_job(tmp_path: Path) -> None:
         last = it.brain.told(WorldEvent.LOST, 60, final=True)
 
     assert (first.kind, first.rank, first.step) == (FailureKind.CODE, 1, 12)
-    assert first.next_step == "it restarts in place, from the last checkpoint"
+    assert first.next_step == "the workers restart in place, from the last checkpoint"
     assert (end.exit, end.exit_code, last.epoch) == (ReplicaExit.FAILED, 1, 2)
     assert "failed 2 times at step 12" in end.detail

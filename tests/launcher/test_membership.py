@@ -143,7 +143,9 @@ def test_after_patience_a_planned_growth_takes_what_there_is() -> None:
 def test_a_planned_growth_for_which_nobody_came_is_held() -> None:
     seen = planned(2, observation(1, 0, world=world(0)))
 
-    assert decide(seen, LATE) == HoldWorld("only 1 of 2 replicas came, so the world cannot grow")
+    assert decide(seen, LATE) == HoldWorld(
+        "only 1 of 2 replicas have arrived, so the world cannot grow"
+    )
 
 
 def test_without_a_checkpoint_the_hold_says_what_it_would_lose() -> None:
@@ -151,7 +153,7 @@ def test_without_a_checkpoint_the_hold_says_what_it_would_lose() -> None:
     action = decide(seen, NOW + 600)
 
     assert isinstance(action, HoldWorld)
-    assert "to resize this job would lose 10 minutes of work" in action.reason
+    assert "a resize would lose 10 minutes of work" in action.reason
 
 
 def test_a_declared_checkpoint_is_waited_for() -> None:
@@ -231,7 +233,7 @@ def test_a_restart_without_a_checkpoint_is_held_with_the_reason() -> None:
 
     held = decide(seen, NOW)
     assert isinstance(held, HoldWorld)
-    assert "to restart this job would lose 17 minutes of work" in held.reason
+    assert "a restart would lose 17 minutes of work" in held.reason
 
 
 def test_a_plan_that_is_withdrawn_lets_the_workers_run_on() -> None:
@@ -242,7 +244,7 @@ def test_a_world_that_never_steps_is_not_resized() -> None:
     idle = world(0, stepping=False, since=NOW)
     seen = planned(2, observation(1, 0, 1, world=idle, desired_since=NOW))
 
-    assert decide(seen, NOW) == WaitFor("the world has not stepped yet", NOW + 120)
+    assert decide(seen, NOW) == WaitFor("the world has not made a step yet", NOW + 120)
     assert isinstance(decide(seen, NOW + 120), HoldWorld)
 
 

@@ -158,7 +158,7 @@ def test_thirty_joiners_at_once_are_one_change() -> None:
     seen = replace(seen, desired=desired(64, patience_seconds=0.1))
     action = decide(seen, NOW + 0.05)
 
-    assert decide(seen, NOW + 0.04) == WaitFor("others may come or go as well", NOW + 0.05)
+    assert decide(seen, NOW + 0.04) == WaitFor("more agents may come or go", NOW + 0.05)
     assert isinstance(action, PrepareWorld)
     assert len(action.form.members) == 31
 
@@ -173,7 +173,7 @@ def test_agents_that_die_together_make_one_change() -> None:
     seen = observation(4, 0, 1, world=ended(0, 1, 2, 3, by=Cause.MEMBERSHIP), rules=RULES)
     seen = replace(seen, gone=frozenset({2, 3}), stirred_at=NOW)
 
-    assert decide(seen, NOW + 0.01) == WaitFor("others may come or go as well", NOW + 0.05)
+    assert decide(seen, NOW + 0.01) == WaitFor("more agents may come or go", NOW + 0.05)
     assert isinstance(decide(seen, NOW + 0.05), FormWorld)
 
 
@@ -191,7 +191,7 @@ def test_a_joiner_that_is_ready_waits_a_moment_for_one_that_is_about_to_be() -> 
     seen = observation(4, world=world(0, goal=4), agents=warm, stirred_at=NOW, rules=RULES)
     seen = replace(seen, desired=desired(4, patience_seconds=0))
 
-    assert decide(seen, NOW + 0.5) == WaitFor("others may come or go as well", NOW + 1)
+    assert decide(seen, NOW + 0.5) == WaitFor("more agents may come or go", NOW + 1)
     assert isinstance(decide(seen, NOW + 1), PrepareWorld)
 
 

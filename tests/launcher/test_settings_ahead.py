@@ -149,7 +149,7 @@ def test_a_script_that_never_made_settings_is_not_listened_to(tmp_path: Path) ->
     assert ran() == ("1 True\n", "")
     said, told = ran(CHOSEN="2")
     assert said == "1 True\n"
-    assert "since an earlier run of it made no settings, this run goes on so" in told
+    assert "because an earlier run of it made no settings, this run continues as it is" in told
     assert ran(CHOSEN="2")[0] == "2 False\n"
 
 

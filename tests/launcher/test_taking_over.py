@@ -247,7 +247,7 @@ def test_a_successor_with_half_of_them_and_the_old_coordinator_waits_for_the_lea
 def test_nothing_is_decided_while_an_agent_has_to_tell_of_a_later_world() -> None:
     seen = observation(2, 0, world=world(0, 1, failed=1), behind=True)
 
-    assert decide(seen, NOW) == WaitFor("an agent has yet to report a later world")
+    assert decide(seen, NOW) == WaitFor("an agent knows a later world and has not yet reported it")
 
 
 def test_a_member_that_is_silent_beyond_its_lease_ends_the_world() -> None:

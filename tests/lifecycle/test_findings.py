@@ -70,12 +70,12 @@ def test_a_world_that_stands_still_is_told_without_a_change_of_state() -> None:
 
 def test_a_person_reads_one_line_or_all_of_it() -> None:
     here = Laptop(scaling_by(0.9), cpus=4).start()
-    lost(here, replace(FOUND, next_step="it restarts in place"))
+    lost(here, replace(FOUND, next_step="the workers restart in place"))
     assert here.world is not None
 
     assert finding([here.world]) == [
         f"Failed (world 1, code): {FOUND.sentence}",
-        "  Then: it restarts in place",
+        "  Then: the workers restart in place",
     ]
     assert "  | Traceback …" in finding([here.world], whole=True)
     assert finding([]) == []

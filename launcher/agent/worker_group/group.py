@@ -86,7 +86,10 @@ class WorkerGroup:
             async with asyncio.timeout(_WARM_SECONDS):
                 await self._fork_server.ready()
         except TimeoutError:
-            self._say(f"imports took longer than {_WARM_SECONDS:.0f} s; no world waits for them")
+            self._say(
+                f"imports in advance took longer than {_WARM_SECONDS:.0f} s; worlds no longer "
+                "wait for them"
+            )
         self.ready = True
         self._tell(messages.Ready())
         await asyncio.Event().wait()
@@ -280,7 +283,7 @@ class WorkerGroup:
         self.heard_epoch = max(self.heard_epoch, world.epoch)
         pids = () if self._workers is None else self._workers.pids
         if not capacity.enough(capacity.available_bytes(), capacity.held_bytes(pids)):
-            short = "memory is too short for workers beside those that train"
+            short = "the machine has too little memory for new workers beside those that train"
             return self._reports.refused(world.epoch, short)
         try:
             self._next = await Workers.prepare(

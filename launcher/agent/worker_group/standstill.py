@@ -13,10 +13,13 @@ from launcher.workers.workers import Workers
 
 #: Leases that a worker is held for before it is ended and its world begins again.
 _HELD_LEASES = 2
-_HELD = "held: processes {}, whose leases ran out, until it is proved that no other world was begun"
+_HELD = (
+    "the leases of processes {} ran out; the processes pause until it is certain that no other "
+    "world began"
+)
 _NOT_RENEWED = (
-    "process {} was held for {:g} s without proof that no other world began; it is ended, and "
-    "its world starts again from the checkpoint"
+    "process {} paused for {:g} s, and another world may have begun; the agent ends the process, "
+    "and its world starts again from the checkpoint"
 )
 
 
@@ -53,7 +56,8 @@ class Standstill:
         stopped_seconds = max(lease - messages.HEARTBEAT_SECONDS, 0.0)
         for pid in self.overdue(states(running), now, stopped_seconds):
             say(
-                f"process {pid} was stopped for {stopped_seconds:g} s and is ended; its world waits"
+                f"process {pid} was stopped by a signal for {stopped_seconds:g} s, and its world "
+                "waits for it; the agent ends the process"
             )
             os.kill(pid, signal.SIGKILL)
 

@@ -34,7 +34,7 @@ def at_safe_point(
         if resting(observation, world):
             return STAY
         return HoldWorld(
-            f"no checkpoint was seen or declared: to {what} this job would lose {span(age)} of work"
+            f"no checkpoint was seen or declared, so a {what} would lose {span(age)} of work"
         )
     if world.parking is None:
         if resting(observation, world):

@@ -11,7 +11,7 @@ def decide(observation: JobObserved, now: float) -> Action:
 def _decide(observation: JobObserved, now: float) -> Action:
     world = observation.world
     if observation.behind:
-        return WaitFor("an agent has yet to report a later world")
+        return WaitFor("an agent knows a later world and has not yet reported it")
     if world is None or world.phase is WorldPhase.ENDED:
         return forming.between(observation, now)
     if world.phase is WorldPhase.STOPPING:

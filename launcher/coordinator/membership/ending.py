@@ -44,7 +44,9 @@ def trouble(observation: JobObserved, world: WorldObserved, now: float) -> Actio
         )
     if world.unbuilt and not world.in_process:
         return _unmet(observation, world, now)
-    return Revert("it stepped without loading the checkpoint") if world.unloaded else None
+    return (
+        Revert("the script made a step without loading the checkpoint") if world.unloaded else None
+    )
 
 
 def intent(observation: JobObserved, world: WorldObserved, now: float) -> Action | None:

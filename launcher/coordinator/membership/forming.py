@@ -55,7 +55,7 @@ def between(observation: JobObserved, now: float) -> Action:
     if world is not None and not _may_form(observation, world, now):
         return _silence(observation, world, now)
     if size < goal and now < (until := settled_at(observation)):
-        return WaitFor("others may come or go as well", until)
+        return WaitFor("more agents may come or go", until)
     generation, aim = _answers(observation, desired, size, goal)
     members = with_roles(observation, desired, generation, members)
     form = FormWorld(members, _cause(observation), generation, aim)

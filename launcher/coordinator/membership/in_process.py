@@ -48,11 +48,13 @@ def change(
     if not isinstance(form, FormWorld) or not _stays(world, form.members):
         return None
     if world.broken:  # they ended with 0, else an earlier rule had applied: the training is over
-        return WaitFor("some workers have ended, the others are about to")
+        return WaitFor("some workers have ended, and the others will end soon")
     there = world.preparing
     if there is None:
         if now < observation.build_after:
-            return WaitFor("members did not meet; they try again", observation.build_after)
+            return WaitFor(
+                "the new world's members could not connect; they try again", observation.build_after
+            )
         waits = preparing.gathering(observation, form, now)
         return waits or (
             PrepareWorld(form, in_process=True) if observation.rules.prepare_seconds else None
@@ -65,8 +67,10 @@ def change(
         return Switch(there.form)
     until = there.since + _JOIN_SECONDS
     if now >= until:
-        return DiscardWorld(f"its members did not meet in {_JOIN_SECONDS:.0f} s")
-    return WaitFor(f"a world of {len(there.form.members)} replicas is built beside this one", until)
+        return DiscardWorld(f"its members could not connect within {_JOIN_SECONDS:.0f} s")
+    return WaitFor(
+        f"a world of {len(there.form.members)} replicas forms while this one trains", until
+    )
 
 
 def heal(observation: JobObserved, world: WorldObserved, now: float, cause: Cause) -> Action | None:
@@ -111,7 +115,7 @@ def settling(observation: JobObserved, world: WorldObserved, now: float) -> Acti
         return None
     until = world.since + _GO_OVER_SECONDS
     late = StopWorld(Cause.MEMBERSHIP)
-    return WaitFor("members go over into the next world", until) if now < until else late
+    return WaitFor("members move to the next world", until) if now < until else late
 
 
 def _stays(world: WorldObserved, members: Sequence[Member]) -> bool:

@@ -55,7 +55,7 @@ def first(
     until = preparing.since + observation.rules.prepare_seconds
     if now >= until:
         return DiscardWorld(
-            f"its workers were not at the gate in {observation.rules.prepare_seconds:.0f} s"
+            f"its workers were not ready within {observation.rules.prepare_seconds:.0f} s"
         )
     return WaitFor(f"workers of a world of {len(form.members)} replicas get ready", until)
 
@@ -80,4 +80,4 @@ def gathering(observation: JobObserved, form: FormWorld, now: float) -> WaitFor 
         return None
     warm = min(observation.stirred_at + _GATHER_SECONDS, warming_until(observation))
     until = max(forming.settled_at(observation), warm)
-    return WaitFor("others may come or go as well", until) if now < until else None
+    return WaitFor("more agents may come or go", until) if now < until else None

@@ -62,7 +62,7 @@ def compare(observation: JobObserved, world: WorldObserved, now: float) -> Actio
             return Swap(planned=False)
         until = max(observation.desired_since, world.since) + observation.rules.first_step_seconds
         late = HoldWorld("the job has not made a step yet")
-        return WaitFor("the world has not stepped yet", until) if now < until else late
+        return WaitFor("the world has not made a step yet", until) if now < until else late
     what = "restart" if anew else "resize"
     return changing.at_safe_point(observation, world, now, Swap(planned=planned, anew=anew), what)
 
@@ -77,7 +77,7 @@ def _short(
     observation: JobObserved, world: WorldObserved, planned: bool, here: int, goal: int
 ) -> Action:
     if planned:
-        return HoldWorld(f"only {here} of {goal} replicas came, so the world cannot grow")
+        return HoldWorld(f"only {here} of {goal} replicas have arrived, so the world cannot grow")
     return _settled(observation, world)
 
 

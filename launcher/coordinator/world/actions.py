@@ -275,7 +275,7 @@ def release(it: CoordinatorState, replicas: tuple[int, ...]) -> None:
     for replica in replicas:
         peer = it.peers.get(replica)
         unfit = "" if peer is None else peer.unfit
-        why = unfit or "let go by the coordinator"
+        why = unfit or "released by the coordinator"
         bye = messages.Bye(exit=ReplicaExit.LEFT, exit_code=0, detail=why, unfit=unfit)
         it.peers.release(replica, bye)
 

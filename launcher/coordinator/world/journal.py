@@ -44,7 +44,7 @@ class Journal:
                 try:
                     await asyncio.to_thread(settle, path)
                 except OSError as full:
-                    self._say(f"{path.name} may not outlive a power cut: {full}")
+                    self._say(f"{path.name} may be lost if the machine loses power: {full}")
 
     def open(self, last: WorldDocument | None) -> WorldDocument | None:
         """Read the files of the last coordinator; return ``last`` if this machine has none."""
@@ -107,7 +107,9 @@ class Journal:
             path = self._reports.put(report)
         except OSError as full:
             path = None
-            self._say(f"a report is in memory only: {full}")
+            self._say(
+                f"a report to Brain cannot be written to disk and is kept only in memory: {full}"
+            )
         if path is not None:
             self._settle_later(path)
         if report.detail:
@@ -140,7 +142,8 @@ class Journal:
             path = self._place.keep(name, value, durable=False)
         except OSError as full:
             self._say(
-                f"{name}.json cannot be written ({full}): a successor would not have it; make room"
+                f"{name}.json cannot be written ({full}); if this agent ends, the next "
+                "coordinator lacks this file; free space on the disk"
             )
             return
         if durable:

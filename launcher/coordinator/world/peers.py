@@ -132,7 +132,7 @@ class Peers:
                 peer.heard_at = self._clock()
                 self._listener.heard(peer, message)
         except BadInput as bad:
-            self._say(f"replica {hello.replica} is dropped: {bad}")
+            self._say(f"replica {hello.replica} is disconnected: {bad}")
         finally:
             self._end(peer, proved=not peer.turned)
 
@@ -158,7 +158,7 @@ class Peers:
                 continue
             for peer in self:
                 if now - peer.heard_at >= self._lease_seconds:
-                    self._say(f"replica {peer.replica} is silent, its lease has run out")
+                    self._say(f"replica {peer.replica} is silent, and its lease has run out")
                     self._end(peer, proved=False)
                     peer.connection.abandon()
 
@@ -175,27 +175,36 @@ class Peers:
     def _refusal(self, hello: messages.Hello) -> messages.Refused | None:
         if hello.v != VERSION:
             return messages.Refused(
-                reason=f"v: agent speaks {hello.v}, its coordinator {VERSION}; "
-                "start both from the same version"
+                reason=(
+                    f"v: the agent speaks version {hello.v} and the coordinator version "
+                    f"{VERSION}; install the same version of Brain on both machines"
+                )
             )
         if hello.job != self._job:
             return messages.Refused(
-                reason=f"job: this is {self._job} at the endpoint, not {hello.job}; give another "
-                "--rdzv-endpoint, or the same --rdzv-id to join"
+                reason=(
+                    f"job: the endpoint serves job {self._job}, not {hello.job}; give another "
+                    f"--rdzv-endpoint, or join with --rdzv-id {self._job}"
+                )
             )
         if not messages.same(hello.token_sha256, self._token_sha256):
-            return messages.Refused(reason="token: not that of the job; give the agent that one")
+            return messages.Refused(
+                reason=("token: this is not the token of the job; give the agent the job's token")
+            )
         if hello.program and self._program and hello.program != self._program:
             return messages.Refused(
-                reason=f"job: the agents of {self._job} at this endpoint run {self._program}, not "
-                f"{hello.program}; two jobs need two endpoints or two ids (--rdzv-id)"
+                reason=(
+                    f"job: the agents of {self._job} at this endpoint run {self._program}, not "
+                    f"{hello.program}; give one of the two jobs another endpoint or another "
+                    "--rdzv-id"
+                )
             )
         if known := self._here.get(hello.replica):
             other = (
                 ""
                 if known.hello.address == hello.address
                 else (
-                    f" from {known.hello.address}; of two agents with one id the first one counts"
+                    f" from {known.hello.address}; if two agents use one id, the first one keeps it"
                 )
             )
             reason = f"replica: {hello.replica} is connected already{other}"

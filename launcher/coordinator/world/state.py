@@ -322,14 +322,14 @@ class CoordinatorState:
             return ""
         if monitor.port_taken:
             port = monitor.document.master_port
-            return f"another program took port {port}, where the workers were to meet"
+            return f"another program took port {port}, at which the workers rendezvous"
         found = self.found(cause, monitor)
         if found is not None:
             return found.sentence
         if monitor.torn_because:
             return f"workers could not reach each other: {monitor.torn_because}"
         if monitor.in_process and not monitor.formed:
-            return "members did not go over into it in time"
+            return "members did not move to the new world in time"
         return "a replica left" if cause is Cause.MEMBERSHIP else ""
 
     def found(self, cause: Cause, monitor: WorldMonitor | None = None) -> Diagnosis | None:

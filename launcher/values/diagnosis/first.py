@@ -29,9 +29,11 @@ MEANING = {
     FailureKind.NETWORK: "a connection broke or timed out, and no peer's failure explains it",
     FailureKind.STORAGE: "storage refused to read or write",
     FailureKind.CRASH: "native code crashed",
-    FailureKind.KILLED: "a person or program killed it; the kernel counted no lack of memory",
+    FailureKind.KILLED: (
+        "a person or program killed the process; the kernel counted no lack of memory"
+    ),
     FailureKind.HANG: "no worker moved",
-    FailureKind.NODE: "its agent and machine are gone",
+    FailureKind.NODE: "the agent and its machine are gone",
 }
 
 

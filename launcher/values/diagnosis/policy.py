@@ -43,7 +43,10 @@ class Occurrence:
 
 
 #: What the other workers do.
-GO_BACK, GO_ON = "the others go on from the last checkpoint", "the others go on at once"
+GO_BACK, GO_ON = (
+    "the other replicas continue from the last checkpoint",
+    ("the other replicas continue at once"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,13 +96,16 @@ def consequence(
     sick = _sick(history)
     if sick and spare and last.replica is not None:
         return Consequence(
-            leave=(last.replica,), told=f"{last.node} is left, because {sick}; the others go on"
+            leave=(last.replica,),
+            told=(f"the job leaves {last.node}, because {sick}; the other replicas continue"),
         )
     if sick:
-        return Consequence(told=f"{sick}, but the world cannot do without it: it restarts in place")
+        return Consequence(
+            told=(f"{sick}, but the world needs this node: its workers restart in place")
+        )
     if staying:
-        return Consequence(told=f"{GO_ON}, it restarts in place and joins them")
-    return Consequence(told="it restarts in place, from the last checkpoint")
+        return Consequence(told=f"{GO_ON}; the failed replica restarts in place and joins them")
+    return Consequence(told="the workers restart in place, from the last checkpoint")
 
 
 def _repeats(history: Sequence[Occurrence]) -> bool:
@@ -123,9 +129,9 @@ def _sick(history: Sequence[Occurrence]) -> str:
     if last.node is None or last.kind not in _OF_NODES:
         return ""
     if last.kind is FailureKind.DEVICE:
-        return "an accelerator of it failed"
+        return "an accelerator of the node failed"
     row = history[-SAME_NODE:]
     alone = len(row) == SAME_NODE and all(
         each.node == last.node and each.kind in _OF_NODES for each in row
     )
-    return f"it failed first {SAME_NODE} times in a row" if alone else ""
+    return f"the node failed first {SAME_NODE} times in a row" if alone else ""

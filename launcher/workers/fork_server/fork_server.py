@@ -168,7 +168,10 @@ class ForkServer:
         if told is None:
             return
         if told.again:
-            self._once(f"a worker starts again: it sets {', '.join(told.names)} before its imports")
+            self._once(
+                "a worker starts again in a fresh interpreter, because the script sets "
+                f"{', '.join(told.names)} before its imports"
+            )
         self._learned = self._learned.differing(told, self._text())
         self._keep()
         if self._learned.plain:

@@ -109,7 +109,7 @@ class Learned:
         if not told.again:
             why = f"it sets {names} before its imports, and does other things before that"
         elif told.environment is None:
-            why = f"it sets or removes {names} before its imports, as no fork server can"
+            why = f"it sets or removes {names} before its imports, which a fork server cannot do"
         elif self.exact and told.environment != self.environment:
             why = f"it varies {names} before its imports"
         else:

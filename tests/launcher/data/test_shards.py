@@ -165,7 +165,7 @@ def test_a_state_that_comes_too_late_is_refused() -> None:
 
 def test_several_workers_need_somebody_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(BadInput, match="start these with brain-run"):
+    with pytest.raises(BadInput, match="start the workers with brain-run"):
         shards("train", 10).take(1)
 
 
@@ -385,4 +385,6 @@ def test_a_coordinator_begins_without_books_that_are_damaged(tmp_path: Path, boo
     server.begin()
     server.settle()
     assert server.settled
-    assert [line.partition(": ")[0] for line in said] == ["shards begin without shards.json"]
+    assert [line.partition(", ")[0] for line in said] == [
+        "the ledgers of shards in shards.json are damaged"
+    ]

@@ -60,7 +60,7 @@ def test_what_is_not_built_in_its_time_is_given_up_and_takes_the_ordinary_way() 
     late = PreparationObserved(form=grown(0, 1, 2), since=-500.0, in_process=True)
     saved = world(0, 1, goal=3, sessions=frozenset({0, 1}), preparing=late)
     assert isinstance(decide(seen(3, (0, 1, 2), saved), 100.0), DiscardWorld)
-    given_up = replace(saved, preparing=replace(late, failed="its members did not meet"))
+    given_up = replace(saved, preparing=replace(late, failed="its members could not connect"))
     assert decide(seen(3, (0, 1, 2), given_up), 100.0) == ParkWorld()
 
 
@@ -151,7 +151,9 @@ def test_workers_that_cannot_reach_each_other_meet_anew_when_no_cause_is_seen() 
 
 def test_growth_that_could_not_be_built_is_tried_again_after_a_while() -> None:
     rests = seen(3, (0, 1, 2), elastic(0, 1, goal=3), build_after=101.0)
-    assert decide(rests, 100.0) == WaitFor("members did not meet; they try again", 101.0)
+    assert decide(rests, 100.0) == WaitFor(
+        "the new world's members could not connect; they try again", 101.0
+    )
     assert decide(rests, 101.0) == PrepareWorld(grown(0, 1, 2), in_process=True)
 
 
