@@ -127,7 +127,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--slots",
         type=_positive,
-        help="offer this many × 1000 mCPU instead of the CPUs and their quota",
+        help="number of CPUs (1000 mCPU each) to offer to jobs; default: the CPUs and their quota",
     )
     cluster = parser.add_argument_group("in a cluster")
     cluster.add_argument(

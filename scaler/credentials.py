@@ -48,7 +48,9 @@ class Credentials:
         known = wish.job in self._environments or not _names(wish)
         if known and self._backend.has_token(wish.job):
             return None
-        return self._refused.get(wish.job, "waiting for Brain to issue its token and environment")
+        return self._refused.get(
+            wish.job, ("the replica waits until Brain issues its token and environment")
+        )
 
     def environment(self, job: JobId) -> Mapping[str, str]:
         """Return the environment of a job, once nothing is lacking."""

@@ -313,7 +313,12 @@ class Scaler:
         except Unavailable:
             raise
         except BrainError as why:
-            log.warning("agents of %s run here and are left alone; Brain says: %s", job, why)
+            log.warning(
+                "agents of %s run here, and the scaler does not touch them, because Brain "
+                "answered: %s",
+                job,
+                why,
+            )
             return
         if detail.job.state in FINISHED:
             del self._doubtful[job]

@@ -1,4 +1,4 @@
-"""The port to the place where replicas run: the scaler's demands on a backend.
+"""``JobBackend``, the interface of the scaler to the place where replicas run.
 
 ``tests/contracts/test_job_backend.py`` holds every backend, the in-memory twin included, to the
 contract here.
@@ -43,7 +43,7 @@ def reserved(wish: DesiredJob, role: str = WORKER) -> Resources:
 
 
 def processes(wish: DesiredJob, group: str = WORKER) -> int:
-    """Return the number of processes that each replica of a group starts."""
+    """Return the number of worker processes that each replica of a group starts."""
     own = dict(wish.wish.roles).get(group, RoleSize()).processes_per_replica
     return wish.wish.processes_per_replica if own is None else own
 
@@ -75,7 +75,7 @@ class ReplicaPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSeen:
-    """One replica as it was observed."""
+    """One replica, as the backend observed it."""
 
     id: int
     phase: ReplicaPhase
@@ -156,7 +156,7 @@ class JobBackend(Protocol):
         ...
 
     def jobs(self) -> Sequence[JobId]:
-        """Return every job that has any files or objects here, running or not."""
+        """Return the ids of all jobs with files or objects in this place, running or not."""
         ...
 
     def observe(self, job: JobId, now: datetime) -> Observed:
@@ -198,7 +198,7 @@ class JobBackend(Protocol):
     def close(
         self, job: JobId, replica: int, exit: ReplicaExit, detail: str, now: datetime
     ) -> None:
-        """Write down how a GONE or INTENDED replica ended; leave a living one alone."""
+        """Record how a GONE or INTENDED replica ended; do nothing to a living replica."""
         ...
 
     def has_token(self, job: JobId) -> bool:
@@ -210,7 +210,9 @@ class JobBackend(Protocol):
         ...
 
     def environment(self, job: JobId, names: frozenset[str]) -> Mapping[str, str] | None:
-        """Return the values of ``names`` as a living agent got them; None if none lives."""
+        """Return the environment variables ``names`` that a living agent was started with; None if
+        no agent of the job lives.
+        """
         ...
 
     def clear(self, job: JobId) -> None:

@@ -348,7 +348,9 @@ def _end(replica: ReplicaSeen, why: str, now: datetime) -> Iterator[Action]:
         yield Stop(replica.id, why)
     elif _passed(replica.asked_at, timedelta(seconds=replica.leave_seconds), now):
         yield Stop(
-            replica.id, f"{why}; asked to stop {replica.leave_seconds:.0f} s ago", force=True
+            replica.id,
+            f"{why}; the replica did not stop within {replica.leave_seconds:.0f} s",
+            force=True,
         )
 
 

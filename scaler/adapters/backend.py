@@ -322,7 +322,7 @@ class ForeignBackend:
             return self.read(kind, obj)
         except BadInput as odd:
             named = kind.kind.kind, obj["metadata"]["name"]
-            log.warning("%s %s is left alone: %s", *named, odd)
+            log.warning("Brain does not change %s %s: %s", *named, odd)
             return None
 
     def _pods(self, read: Training) -> list[Object]:

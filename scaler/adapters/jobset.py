@@ -122,7 +122,7 @@ def _fixed(name: str, role: Mapping[str, Any], *, elastic: bool) -> str | None:
     """Return why the number of pods cannot change; None if it can."""
     spec, path = role["template"]["spec"], f"replicated Job {role['name']} of JobSet {name}"
     if role.get("replicas", 1) != 1:
-        return f"{path} has replicas {role['replicas']}, which JobSet keeps for good; use 1"
+        return f"{path} has replicas {role['replicas']}, a number that JobSet never changes; use 1"
     if spec.get("completionMode") == "NonIndexed":
         return f"{path} is NonIndexed, so its size is fixed; leave completionMode out"
     if spec.get("completions") != spec.get("parallelism", 1):
@@ -132,7 +132,7 @@ def _fixed(name: str, role: Mapping[str, Any], *, elastic: bool) -> str | None:
         )
     if not elastic:
         return (
-            f"{path} has no --nnodes=MIN:MAX in its command, so its pods were told a fixed number "
-            "of nodes; give the bounds and create it anew"
+            f"{path} has no --nnodes=MIN:MAX in its command, so its pods start with a fixed "
+            "number of nodes; add the bounds and create the JobSet again"
         )
     return None

@@ -191,7 +191,7 @@ class LocalBackend:
         changed = self._groups.change(held, asked, _enforced(wish, role), (agent,))
         if changed != held:
             write_json(directory.path / "limits.json", changed)
-            log.info("replica %d of %s reserves %s", replica, wish.name, changed.resources)
+            log.info("replica %d of %s now reserves %s", replica, wish.name, changed.resources)
 
     def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
         """Send SIGTERM, or with ``force`` SIGKILL, to the agent alone: its workers die with it."""

@@ -95,7 +95,10 @@ class ControlGroups:
             lowers = not 0 < held.resources.memory_bytes <= hold.memory_bytes
             if hold.memory_bytes and used > hold.memory_bytes * (_FULL if lowers else 1):
                 # The message has no amount, which changes; telemetry has the replica's use.
-                why = f"memory {_gib(hold.memory_bytes)} is too little above the present use"
+                why = (
+                    f"memory {_gib(hold.memory_bytes)} is too close to the present use, so the "
+                    "earlier limit stays"
+                )
                 return replace(held, unenforced=why)
             lacking += _put(Path(memory), "memory", *_memory_files(hold.memory_bytes))
             if lacking and resources != held.resources:  # the kernel keeps the earlier limit

@@ -80,7 +80,7 @@ def test_a_number_of_jobs_is_for_good_and_another_manager_is_left_alone():
     many = JobSets().training(made).refusal
     made["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"
 
-    assert "has replicas 3, which JobSet keeps for good" in (many or "")
+    assert "has replicas 3, a number that JobSet never changes" in (many or "")
     assert "managed by kueue" in (JobSets().training(made).refusal or "")
 
 

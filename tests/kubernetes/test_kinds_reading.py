@@ -121,7 +121,7 @@ BAD: dict[str, tuple[Edit, str, str]] = {
     "a command of numbers": (
         lambda o: main_of(o).update(command=["python", 3]),
         "spec.replicaSpecs.worker.template.spec.containers.0.command",
-        "put each one in quotes",
+        "put each item in quotes",
     ),
     "a malformed quantity": (
         lambda o: main_of(o)["resources"]["limits"].update(memory="3Gib"),

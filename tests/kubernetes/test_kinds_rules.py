@@ -70,7 +70,7 @@ BAD: dict[str, tuple[Kind, Object, str]] = {
     "a role nobody knows": (
         JOBS,
         job(*RUN, spec={"replicaSpecs": {"boss": {}}}),
-        "replicaSpecs may have worker",
+        "replicaSpecs has an unknown role",
     ),
     "a deadline of nobody knows what": (
         JOBS,

@@ -358,7 +358,7 @@ def test_nothing_goes_before_others_run():
 
     said = carried_out(hands, a_pod(0, moved_by="p"), a_pod(1, "Pending"), wished=1)
 
-    assert (said, hands.evicted) == ("1 pods move once 1 others run elsewhere", [])
+    assert (said, hands.evicted) == ("1 pods move once 1 replacements run elsewhere", [])
 
 
 def test_what_others_stand_in_for_is_evicted():

@@ -360,11 +360,15 @@ def test_amounts_that_a_vertical_autoscaler_owns_are_left_to_it(stage: Stage, tm
         where = {"name": "up", "namespace": place.namespace}
         named = {"apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler"}
         place.cluster.create(VPA, {**named, "metadata": where, "spec": spec})
-        place.says(made, "Conflict", "True", "VerticalPodAutoscaler", "up sets what replicas")
+        place.says(
+            made, "Conflict", "True", "VerticalPodAutoscaler", "up sets the amounts of replicas"
+        )
         before = seen(stage, place)
-        failed(place, made, advised(place, made, LESS), "so Brain does not")
+        failed(place, made, advised(place, made, LESS), "so Brain does not change them")
         asked = place.apply(plan({"memory": "3Gi"}))
-        place.says(made, "Reserved", "False", "VerticalPodAutoscaler", "so Brain does not")
+        place.says(
+            made, "Reserved", "False", "VerticalPodAutoscaler", "so Brain does not change them"
+        )
         assert seen(stage, place) == before
 
         off = {"spec": {"updatePolicy": {"updateMode": "Off"}}}

@@ -94,7 +94,7 @@ def test_a_quota_counts_all_containers_that_change():
     change = ({"requests": {"memory": "1Gi"}}, {"requests": {"memory": "2Gi"}})
     assert bounds.beyond_quota([quota], [change] * 2) == ""
     assert bounds.beyond_quota([quota], [change] * 3) == (
-        "ResourceQuota q has 2Gi of memory 6Gi left, and the change needs 3Gi more; "
+        "ResourceQuota q has 2Gi of memory 6Gi left, but the change needs 3Gi more; "
         "raise the quota, or ask for less"
     )
     scoped = quota | {"spec": spec | {"scopes": ["BestEffort"]}}

@@ -91,7 +91,10 @@ def test_without_a_brain_jobs_are_admitted_and_healed_and_a_resize_waits(
     it.create(job(tmp_path))
     it.until("two replicas run", lambda: runs(it, 2))
     goes_on(it, tmp_path, "begun")
-    assert condition(it, "Telemetry") == ("False", "there is no Brain to measure for")
+    assert condition(it, "Telemetry") == (
+        "False",
+        "the operator runs without a Brain, so nothing is measured",
+    )
 
     # A lost replica is replaced, the one that coordinates too, by whichever operator there is.
     before = it.pods()

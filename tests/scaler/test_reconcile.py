@@ -116,7 +116,7 @@ def test_replicas_come(asked, sight, actions):
             "ends-what-does-not-listen",
             order(wish(0)),
             seen(replica(0, asked=55)),
-            Stop(0, f"{SURPLUS}; asked to stop 55 s ago", force=True),
+            Stop(0, f"{SURPLUS}; the replica did not stop within 55 s", force=True),
         ),
         case("waits-for-a-save-and-the-default-grace", order(wish(0)), seen(replica(0, asked=54))),
         case(
@@ -161,7 +161,7 @@ def test_replicas_go(asked, sight, actions):
             "ends-who-does-not-listen",
             order(None),
             seen(replica(0, asked=60)),
-            Stop(0, f"{OVER}; asked to stop 55 s ago", force=True),
+            Stop(0, f"{OVER}; the replica did not stop within 55 s", force=True),
         ),
         case(
             "never-starts-an-intent",
@@ -436,7 +436,7 @@ def test_gpus_that_are_not_there_are_named():
     assert "each needs 0 CPU, 2 GPU" in waits.reason
 
 
-SICK = "an accelerator of it failed"
+SICK = "an accelerator of the node failed"
 
 
 def test_the_only_node_gets_no_replica_while_it_is_left_as_sick():
@@ -446,7 +446,7 @@ def test_the_only_node_gets_no_replica_while_it_is_left_as_sick():
 
     assert waits == Wait(
         "replica 1 left this node, and none starts here before 12:59 UTC or the next plan: "
-        "an accelerator of it failed"
+        "an accelerator of the node failed"
     )
 
 

@@ -39,8 +39,8 @@ class Autoscalers:
             )
         if name := found.get(VPA):
             said[Reason.VERTICAL] = (
-                f"VerticalPodAutoscaler {name} sets what replicas reserve, so Brain does not; "
-                "set its updateMode to Off to let Brain do it"
+                f"VerticalPodAutoscaler {name} sets the amounts of replicas, so Brain does not "
+                "change them; set its updateMode to Off to let Brain change them"
             )
         return said
 

@@ -125,10 +125,10 @@ class Gangs:
         if len(ready.pods) == len(waiting):
             return ""
         why = f" ({counted(ready.refusals)})" if ready.refusals else ""
-        kept = "" if begun else " and holds nothing until then"
+        kept = "" if begun else ", and reserves nothing until then"
         return (
-            f"{len(waiting) - len(ready.pods)} pods wait for room{why}: the job starts once "
-            f"{least} pods fit together{kept}"
+            f"{len(waiting) - len(ready.pods)} pods wait for room{why}; the job starts once "
+            f"{least} pods fit at the same time{kept}"
         )
 
     def _since(self, broke: datetime, mine: Sequence[Object]) -> datetime:

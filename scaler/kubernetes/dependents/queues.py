@@ -166,7 +166,7 @@ class Queues:
             self._delete(self._of(obj["metadata"]["uid"]).values())
         known = (obj.get("status") or {}).get("conditions") or ()
         was = any(each.get("type") == JobCondition.ADMITTED for each in known)
-        return ((True, Reason.NO_QUEUE, "it is in no queue of Kueue"),) if was else ()
+        return ((True, Reason.NO_QUEUE, "the job is in no queue of Kueue"),) if was else ()
 
     def _renewed(
         self, job: ElasticJob, queue: str, have: Mapping[int, Object], least: int, unit: int

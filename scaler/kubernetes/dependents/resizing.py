@@ -195,7 +195,7 @@ class Resizing:
         if left and due and now >= due:
             for pod in left:
                 end(pod)
-            return Resized(Reason.RESTARTS, f"{_named(left)} restart to get other amounts")
+            return Resized(Reason.RESTARTS, f"{_named(left)} restart to get their new amounts")
         return _told(todo, found, due, bool(left))
 
     def _way(self, pod: Object, document: Resources, wanted: Resources) -> Next:
@@ -283,7 +283,11 @@ def _told(
         return Resized(max((found[_uid(pod)].reason for pod in todo), key=_gravity), said)
     if due is None:
         return Resized(
-            Reason.WAITS_FOR_RESTART, f"{said}. Brain restarts no pod for its own advice"
+            Reason.WAITS_FOR_RESTART,
+            (
+                f"{said}. These pods get their new amounts at their next restart, because Brain "
+                "does not restart pods for its own advice"
+            ),
         )
     return Resized(
         Reason.WAITS_FOR_RESTART,

@@ -196,7 +196,8 @@ def _check_container(container: object, path: str) -> None:
     for word in ("command", "args"):
         if not _texts(container.get(word) or []):
             raise BadInput(
-                f"{path}.{word} {container[word]!r} is not a list of texts; put each one in quotes",
+                f"{path}.{word} {container[word]!r} is not a list of strings; put each item in "
+                "quotes",
                 field=f"{path}.{word}",
             )
     for name in ("env", "ports", "volumeMounts"):
@@ -229,7 +230,8 @@ def _check_role(role: str, path: str) -> None:
         near = get_close_matches(role.lower(), known, n=1)
         hint = f"did you mean {near[0]}?" if near else "rename it"
         raise BadInput(
-            f"{path}: {role!r} is not a role; known: {', '.join(known)}; {hint}", field=path
+            f"{path} has the unknown role {role!r}; the roles are {', '.join(known)}; {hint}",
+            field=path,
         )
 
 

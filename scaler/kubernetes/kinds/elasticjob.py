@@ -90,8 +90,10 @@ class ReplicaSpec(Fields, frozen=True, kw_only=True):
             cel="!has(self.unit) || !has(self.maxReplicas) || (has(self.minReplicas) "
             "? (self.minReplicas + self.unit - 1) / self.unit * self.unit <= self.maxReplicas "
             ": self.unit <= self.maxReplicas)",
-            message="no multiple of unit lies from minReplicas to maxReplicas; raise maxReplicas "
-            "to one",
+            message=(
+                "no multiple of unit lies between minReplicas and maxReplicas; raise maxReplicas "
+                "to such a multiple"
+            ),
         ),
     )
 
@@ -143,17 +145,23 @@ class ElasticJobSpec(Fields, frozen=True, kw_only=True):
         Rule(
             cel="self.replicaSpecs.all(role, role in "
             "['worker', 'ps', 'chief', 'evaluator', 'dlrover-master'])",
-            message="replicaSpecs may have worker, ps, chief, evaluator and dlrover-master; rename "
-            "the role",
+            message=(
+                "replicaSpecs has an unknown role; rename it to worker, ps, chief, evaluator or "
+                "dlrover-master"
+            ),
         ),
         Rule(
             cel="!('worker' in self.replicaSpecs) || has(self.replicaSpecs['worker'].template)",
-            message="worker has no template: give the role one, since a job without workers has "
-            "no scale",
+            message=(
+                "worker has no template: give the role one, since a job without workers has no "
+                "scale"
+            ),
         ),
         Rule(
             cel="has(self.steps) || !has(self.deadline) && !has(self.budget)",
-            message="deadline and budget need the length of the job; declare steps",
+            message=(
+                "deadline or budget is set, but the length of the job is unknown; declare steps"
+            ),
         ),
         Rule(
             cel="self.managedBy == oldSelf.managedBy",

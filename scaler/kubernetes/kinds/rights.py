@@ -44,31 +44,37 @@ RIGHTS: tuple[Right, ...] = (
         group=GROUP,
         resources=("elasticjobs/status", "scaleplans/status"),
         verbs=("get", "patch"),
-        why="says what became of jobs and plans",
+        why="writes the status of jobs and plans",
     ),
     Right(
         group=GROUP,
         resources=("scaleplans",),
         verbs=(*_READ, "create", "patch", "delete"),
-        why="shows Brain's plans as objects, answers people's, collects finished ones",
+        why=(
+            "creates an object for each of Brain's plans, answers those that people create, and "
+            "deletes finished ones"
+        ),
     ),
     Right(
         group="",
         resources=("pods",),
         verbs=(*_READ, "create", "patch", "delete"),
-        why="makes replicas and ends them; `patch` opens gates and tells where others are",
+        why=(
+            "creates and deletes the pods of replicas; `patch` removes scheduling gates and gives "
+            "pods the addresses of others"
+        ),
     ),
     Right(
         group="",
         resources=("pods/resize",),
         verbs=("patch",),
-        why="changes in place what running replicas reserve",
+        why="changes the reservations of running replicas in place",
     ),
     Right(
         group="",
         resources=("limitranges", "resourcequotas"),
         verbs=("list",),
-        why="sees before it changes amounts what the namespace allows",
+        why="checks what the namespace allows before it changes a replica's amounts",
     ),
     Right(
         group="",
@@ -92,25 +98,28 @@ RIGHTS: tuple[Right, ...] = (
         group="",
         resources=("services",),
         verbs=("get", "create", "patch"),
-        why="gives the coordinator and parameter servers names",
+        why="gives the coordinator and the parameter servers stable DNS names",
     ),
     Right(
         group="",
         resources=("secrets",),
         verbs=("get", "create", "patch"),
-        why="gives each job's agents their token, and a submitted job its environment; never lists",
+        why=(
+            "gives each job's agents their token, and each submitted job its environment; the "
+            "operator never lists Secrets"
+        ),
     ),
     Right(
         group="",
         resources=("events",),
         verbs=("create", "patch"),
-        why="tells what happened where `kubectl describe` shows it",
+        why="writes Events, which `kubectl describe` shows",
     ),
     Right(
         group="scheduling.volcano.sh",
         resources=("podgroups",),
         verbs=("get", "list", "create", "patch"),
-        why="gangs of jobs with `BatchScheduler: volcano`",
+        why="creates the PodGroups of jobs with `BatchScheduler: volcano`",
     ),
     Right(
         group="kueue.x-k8s.io",
@@ -122,7 +131,7 @@ RIGHTS: tuple[Right, ...] = (
         group="kueue.x-k8s.io",
         resources=("workloads/status",),
         verbs=("get", "patch"),
-        why="gives the quota back of jobs that ended or were evicted",
+        why="returns the quota of jobs that ended or were evicted",
     ),
     Right(
         group="kubeflow.org",
@@ -153,46 +162,46 @@ RIGHTS: tuple[Right, ...] = (
         group="autoscaling",
         resources=("horizontalpodautoscalers",),
         verbs=_READ,
-        why="keeps out of the way of an autoscaler on the same job",
+        why="detects a HorizontalPodAutoscaler of the same job, and then only advises",
     ),
     Right(
         group="autoscaling.k8s.io",
         resources=("verticalpodautoscalers",),
         verbs=_READ,
-        why="changes no amounts where a VerticalPodAutoscaler does",
+        why="detects a VerticalPodAutoscaler of the same job, and then changes no amounts",
     ),
     Right(
         group="metrics.k8s.io",
         resources=("pods",),
         verbs=("get", "list"),
-        why="usage of pods into which no probe is injected",
+        why="reads the usage of pods into which no probe is injected",
     ),
     Right(
         group="coordination.k8s.io",
         resources=("leases",),
         verbs=("get", "list"),
-        why="refuses to start beside DLRover's own controller",
+        why="detects DLRover's own controller, beside which the operator refuses to start",
     ),
     Right(
         group="coordination.k8s.io",
         resources=("leases",),
         verbs=("get", "list", "create", "patch", "update"),
         scope=Scope.OWN,
-        why="one of several operators leads",
+        why="elects the one leader among several operators",
     ),
     Right(
         group="",
         resources=("pods",),
         verbs=("get",),
         scope=Scope.OWN,
-        why="reads from its own pod which image to copy into jobs",
+        why="reads from its own pod the image that it copies into jobs",
     ),
     Right(
         group="",
         resources=("nodes",),
         verbs=_READ,
         scope=Scope.CLUSTER,
-        why="knows what could fit, ranks by topology, sees lost nodes",
+        why="reads capacity, topology and lost nodes",
     ),
     Right(
         group="metrics.k8s.io",
@@ -217,6 +226,6 @@ INSTALL_RIGHTS: tuple[Right, ...] = (
         resources=("elasticjobs", "scaleplans"),
         verbs=("list",),
         scope=Scope.CLUSTER,
-        why="sees whether stored objects use fields that an older schema would drop",
+        why="checks whether stored objects use fields that an older schema would drop",
     ),
 )

@@ -24,8 +24,8 @@ _MOST_BYTES, _MOST_PIECES = 1 << 18, 16
 #: Pods that one request reads at once; further pods follow as these end.
 _MOST_READERS = 64
 _MORE = (
-    f"brain: {_MOST_READERS} replicas are read at a time, others as these end; name one with "
-    "--replica\n"
+    f"brain: {_MOST_READERS} replicas are read at a time, and the others once these end; choose "
+    "one replica with --replica\n"
 )
 _STARTED = ("Running", "Succeeded", "Failed")
 

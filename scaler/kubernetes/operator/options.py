@@ -65,7 +65,8 @@ def operator_options(said: argparse.Namespace, home: Path) -> OperatorOptions:
     token = "" if url is None else (said.token_file or home / "scaler.token").read_text().strip()
     if url is None and said.submit_to:
         raise BadInput(
-            "--submit-to needs a Brain for users to submit to; leave it out with --brain none",
+            "--submit-to needs a Brain that takes submissions; leave --submit-to out, or give "
+            "--brain a URL",
             field="submit-to",
         )
     return OperatorOptions(
@@ -105,7 +106,7 @@ def _submit_to(named: Sequence[str], served: Sequence[str]) -> tuple[str, ...]:
 def _lease(namespace: str, seconds: float) -> ElectionTerms:
     if seconds < 1.0:
         raise BadInput(
-            f"--lease-seconds {seconds:g} is too short for a network; give about 7",
+            f"--lease-seconds {seconds:g} is too short for the delays of a network; give about 7",
             field="lease-seconds",
         )
     return ElectionTerms(

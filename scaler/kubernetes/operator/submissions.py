@@ -131,9 +131,8 @@ class Submissions:
             labels = there["metadata"].get("labels") or {}
             if not identity.selector(metadata["name"]).items() <= labels.items():
                 raise Conflict(
-                    f"Secret {namespace}/{name}, which should get the job's environment, "
-                    "belongs to something else; delete the Secret, or choose another name for "
-                    "the job"
+                    f"Secret {namespace}/{name}, which should get the job's environment, belongs "
+                    "to another object; delete the Secret, or choose another name for the job"
                 ) from None
             # An earlier job of this name owns the existing Secret, which goes with that job; this
             # one stays.

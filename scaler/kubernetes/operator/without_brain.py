@@ -161,7 +161,7 @@ def _all_gone(job: OwnJob, last: Replica, now: datetime) -> OwnJob:
     # A failure counts once: the next report finds the job starting.
     failures, limit = job.failures + 1, job.document.restarts.limit
     if failures > limit:
-        why = f"it was lost {failures} times, more than restarts.limit {limit}"
+        why = f"the job was lost {failures} times, more than restarts.limit {limit}"
         return job.moved(JobState.FAILED, why, now, failures=failures)
     why = f"replica {last.id} was lost; another one starts from the checkpoint"
     return job.moved(JobState.STARTING, why, now, failures=failures)

@@ -104,7 +104,7 @@ class Migrations:
             return f"a disruption budget keeps {', '.join(kept)} in place for now"
         if len(due) < len(moving):
             waiting = len(moving) - len(due)
-            return f"{waiting} pods move once {wished - ready} others run elsewhere"
+            return f"{waiting} pods move once {wished - ready} replacements run elsewhere"
         return ""
 
     def _evict(self, pod: Object) -> bool:

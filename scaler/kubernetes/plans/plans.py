@@ -143,7 +143,7 @@ class Plans:
     def _ask(self, obj: Object, plan: ScalePlan, job: Object, now: datetime) -> Result:
         """Turn a request into a target, once: the answer to the same key is always the same."""
         if plan.spec.expires_at is not None and now >= plan.spec.expires_at:
-            message = f"it expired at {plan.spec.expires_at.isoformat()}; create another"
+            message = f"the plan expired at {plan.spec.expires_at.isoformat()}; create another plan"
             return self._shown.refuse(obj, Reason.EXPIRED, message, now, job=job, phase="Expired")
         own = own_generation(plan)
         if own is not None and plan.metadata.labels.get(SCALE_TYPE) == AUTO:
@@ -157,7 +157,7 @@ class Plans:
             return self._shown.refuse(obj, Reason.JOB_ENDED, message, now, job=job)
         if own is not None and own <= view.generation:
             message = (
-                f"it was made for generation {own}, but generation {view.generation} is in "
+                f"the plan was made for generation {own}, but generation {view.generation} is in "
                 "force; check the job again and create a plan without that annotation"
             )
             return self._shown.refuse(obj, Reason.STALE, message, now, job=job)
@@ -180,7 +180,7 @@ class Plans:
             answer = self._brain.resize(id, size, why, key, by, resources=reserved)
         except AWAY as away:
             return self._shown.wait(
-                obj, Reason.NO_BRAIN, f"Brain is unreachable and is asked again: {away}", now
+                obj, Reason.NO_BRAIN, f"Brain is unreachable; the operator tries again: {away}", now
             )
         except REFUSED as refusal:
             return self._shown.refuse(obj, why_refused(refusal), str(refusal), now, job=job)
@@ -226,7 +226,7 @@ class Plans:
             self._shown.state(obj, moved(), "Verified", now)
         elif plan.spec.expires_at is not None and now >= plan.spec.expires_at:
             self._moves.stop(plan, job)
-            message = "it expired before others ran elsewhere; the remaining pods stay"
+            message = "the plan expired before replacements ran elsewhere; the remaining pods stay"
             return self._shown.refuse(obj, Reason.EXPIRED, message, now, phase="Expired")
         return Result(requeue_after_seconds=SOON_SECONDS)
 

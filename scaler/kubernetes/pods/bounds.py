@@ -56,9 +56,8 @@ def beyond_quota(quotas: Sequence[Object], more: Sequence[tuple[Amounts, Amounts
             if wanted > left:
                 name, quota = key.rpartition(".")[2], obj["metadata"]["name"]
                 return (
-                    f"ResourceQuota {quota} has {said(name, left)} of {key} {hard} left, and "
-                    f"the change needs {said(name, wanted)} more; raise the quota, or ask for "
-                    "less"
+                    f"ResourceQuota {quota} has {said(name, left)} of {key} {hard} left, but the "
+                    f"change needs {said(name, wanted)} more; raise the quota, or ask for less"
                 )
     return ""
 

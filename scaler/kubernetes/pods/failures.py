@@ -56,7 +56,7 @@ def failure(pod: Object) -> PodFailure:
     ended = terminated(pod)
     if ended is None:
         return PodFailure(
-            Remedy.RETRY, f"{reason or 'lost without a reason'} on {_node(pod)}{said}"
+            Remedy.RETRY, f"{reason or 'lost for an unknown reason'} on {_node(pod)}{said}"
         )
     code = ended.get("exitCode")
     if ended.get("reason") == "OOMKilled" or code == 247:

@@ -91,7 +91,7 @@ class Correlator:
         message = message[:_MESSAGE_LENGTH]
         key: tuple[object, ...] = (about, type, reason, message)
         if self._many(about, type, reason, message, elapsed):
-            key, message = key[:3], f"one of many of this reason: {message}"
+            key, message = key[:3], f"one of many events with this reason: {message}"
         entry, at = self._known.pop(key, (None, 0.0))
         if entry is None or elapsed - at > SAME_SECONDS:
             entry = RecordedEvent(about, type, reason, message, _name(key, about, now), 0, now, now)
@@ -226,7 +226,9 @@ class Recorder:
                 self._write(entry)
             except BrainError as why:
                 self.dropped += 1
-                log.info("event %s of %s: %s", entry.reason, entry.about.name, why)
+                log.info(
+                    "event %s of %s cannot be written: %s", entry.reason, entry.about.name, why
+                )
             except Exception:
                 # An error over one event must not stop the next one.
                 self.dropped += 1
@@ -245,7 +247,7 @@ class Recorder:
                 return
             except NotFound:
                 # The API server keeps events for an hour.
-                log.debug("event %s is gone, another is made", entry.name)
+                log.debug("event %s was deleted; a new one is created", entry.name)
         self._cluster.create(EVENT, self._event(entry, where))
         self._written.append(entry.name)
 

@@ -214,7 +214,9 @@ class Manager:
             self.election.release()
         else:
             # A write may still be on its way: the next leader waits for the lease to run out.
-            log.warning("some work does not end; the lease is left to expire")
+            log.warning(
+                "some work does not end, so the lease is not released and expires by itself"
+            )
 
     def _work(self) -> None:
         """Start the workers once all stores are full; then look at everything now and then."""

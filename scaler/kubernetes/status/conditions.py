@@ -26,7 +26,7 @@ def honoured(job: ElasticJob, house: Installation) -> list[StatusCondition]:
     unknown = list(misspelt(job))
     missing = [*unknown, *unserved(job, house.brain_url or "")]
     if not elastic(job, house):
-        missing.append("its size is fixed, because Brain's agent does not run its command")
+        missing.append("the job's size is fixed, because Brain's agent does not run its command")
     wanted = job.spec.replica_specs[job.scaled].batch_scheduler
     if wanted is BatchScheduler.VOLCANO and not house.volcano:
         missing.append(
@@ -50,9 +50,14 @@ def honoured(job: ElasticJob, house: Installation) -> list[StatusCondition]:
 def _telemetry(job: ElasticJob, house: Installation) -> StatusCondition:
     type = JobCondition.TELEMETRY
     if house.brain_url is None:
-        return condition_of(type, False, Reason.UNMEASURED, "there is no Brain to measure for")
+        return condition_of(
+            type,
+            False,
+            Reason.UNMEASURED,
+            ("the operator runs without a Brain, so nothing is measured"),
+        )
     if not elastic(job, house):
-        message = "Brain measures only its nodes and sees no steps"
+        message = "Brain measures only the job's nodes and sees no steps"
         return condition_of(type, False, Reason.NODE_ONLY, message)
     return condition_of(type, True, Reason.FULL, "")
 

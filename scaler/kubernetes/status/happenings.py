@@ -39,7 +39,7 @@ def happenings(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
         yield Happening("Normal", "Started", message, replaces="Created")
     restarts = after.get("restarts", 0)
     if restarts > before.get("restarts", 0):
-        message = f"{restarts} so far: {after.get('message', '')}"
+        message = f"restart {restarts}: {after.get('message', '')}"
         yield Happening("Warning", "Restarted", message)
     yield from _turns(before, after, ready)
     yield from _end(before, after)

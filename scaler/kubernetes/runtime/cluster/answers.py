@@ -106,7 +106,7 @@ class WatchStream:
         try:
             event = _EVENT.decode(line)
         except msgspec.DecodeError as why:
-            raise Unreachable(f"{self._asked}: a line is no event: {why}") from why
+            raise Unreachable(f"{self._asked}: a line of the watch is not an event: {why}") from why
         if event.type == "ERROR":
             raise failed_event(event.object, self._asked)
         return event
